@@ -1,0 +1,62 @@
+# Every target sets up what it needs (a virtual environment in .venv) and works as the first command on a fresh clone.
+#
+#   make run     a share coordinator on 127.0.0.1:9095, its HTTP port on 127.0.0.1:9096, its journal in ./data
+#   make test    everything that can be proved on this machine
+#   make demo    a real Kafka with its share-group state in a coordinator; without Java, a share-partition leader only
+#
+# PYTHON  the interpreter the environment is made from (3.11 or later)
+# ARGS    passed on: make run ARGS='--listen 0.0.0.0:9095 --advertise 10.0.0.7:9095', make test ARGS='-k journal'
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test demo bench lint format clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
+	@echo "targets: install run test demo bench lint format clean"
+
+# The stamp is newer than pyproject.toml as long as the installed dependencies are those of pyproject.toml.
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or later is needed; say which one: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo "no virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+install: $(INSTALLED)
+	@echo "installed in $(VENV)"
+
+run: $(INSTALLED)
+	@$(BIN)/share-coordinator serve $(ARGS)
+
+# Parts that need Java, Maven or HAProxy are left out where these are missing; the last line says what and how to get it.
+test: $(INSTALLED)
+	@$(BIN)/python -m pytest $(ARGS)
+
+demo: $(INSTALLED)
+	@$(BIN)/python -m tests.kafka.demo
+
+bench: $(INSTALLED)
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+# Cheapest first.
+lint: $(INSTALLED)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@test ! -d protocol/codegen || $(BIN)/python -m protocol.codegen --check
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/mypy
+
+format: $(INSTALLED)
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

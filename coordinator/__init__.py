@@ -1,0 +1,1 @@
+"""The share coordinator: a standalone service that keeps the state of KIP-932 share groups."""

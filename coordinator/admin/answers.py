@@ -1,0 +1,161 @@
+"""What the HTTP API answers with. The descriptions here are the OpenAPI page's.
+
+Every 64-bit number is a JSON number; times are given twice, as ISO 8601 in UTC and as milliseconds since
+1970.
+"""
+
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Item = TypeVar("Item")
+
+# How FastAPI wants to be told of other answers: status to what is known of it.
+Responses = dict[int | str, dict[str, Any]]
+
+
+class Problem(BaseModel):
+    """Why there is no answer."""
+
+    status: int
+    message: str
+
+
+class Page(BaseModel, Generic[Item]):
+    """A part of a list: `limit` items from the `offset`th on, of `total` in all."""
+
+    items: list[Item]
+    total: int
+    limit: int
+    offset: int
+
+
+class Liveness(BaseModel):
+    """That this answer came at all is the news."""
+
+    status: str
+    event_loop_lag_seconds: float = Field(description="How late the event loop called back last time.")
+
+
+class Readiness(BaseModel):
+    """Whether all shards are served, and if not, why."""
+
+    status: str
+    reasons: list[str]
+
+
+class Summary(BaseModel):
+    """A coordinator at a glance."""
+
+    status: str
+    reasons: list[str]
+    version: str
+    listen: str
+    advertise: str
+    log: str
+    shards: dict[str, int] = Field(description="Number of shards by status.")
+    share_partitions: int
+    live_bytes: int
+    event_loop_lag_seconds: float
+
+
+class Shard(BaseModel):
+    """One state partition: a share of all share-partitions, with a log and an owner of its own."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    state_partition: int
+    status: str = Field(description="LOADING, ACTIVE, FAILED or CLOSED.")
+    failure: str | None = Field(description="Why the last load failed.")
+    owner_epoch: int
+    share_partitions: int = Field(description="Number of share-partitions with state.")
+    start_log_offset: int = Field(description="First log offset that is still there.")
+    end_log_offset: int = Field(description="Log offset of the next record.")
+    redundant_offset: int = Field(description="Records below this log offset are not needed any more.")
+    load_ms: int = Field(description="How long the last load took.")
+    loaded_records: int = Field(description="Records read at the last load.")
+    live_bytes: int = Field(description="Bytes on the log that are not redundant.")
+    state_batches: int = Field(description="Runs of offsets with a delivery state.")
+
+
+class Group(BaseModel):
+    """A share group that has state here."""
+
+    group: str
+    topics: int
+    share_partitions: int
+    state_batches: int = Field(
+        description="Runs of offsets with a delivery state, over all share-partitions."
+    )
+    last_write: str | None
+    last_write_ms: int
+
+
+class GroupPage(Page[Group]):
+    """A part of the list of groups."""
+
+    missing_shards: list[int] = Field(
+        description="State partitions that are not loaded: what they hold is not in the list."
+    )
+
+
+class SharePartition(BaseModel):
+    """The state of one partition of a topic as one share group consumes it."""
+
+    group: str
+    topic_id: str = Field(description="The topic id as Kafka writes it: base64url.")
+    topic_uuid: str = Field(description="The same with hyphens.")
+    partition: int
+    state_partition: int
+    start_offset: int = Field(
+        description="Share-partition start offset: everything below is done with. -1: not known yet, the "
+        "leader begins by share.auto.offset.reset."
+    )
+    state_epoch: int = Field(description="Rises when the group coordinator (re)initialises the state.")
+    leader_epoch: int = Field(
+        description="The leader epoch of the last share-partition leader that read the state."
+    )
+    in_flight_records: int = Field(
+        description="Offsets at or above the start offset that have a delivery state."
+    )
+    state_batches: int = Field(description="Runs of such offsets.")
+    delivery_complete_count: int = Field(
+        description="Offsets at or above the start offset whose delivery is complete. -1: never told."
+    )
+    last_write: str | None
+    last_write_ms: int
+    unreadable: str | None = Field(
+        description="Why the state cannot be served: a record that this release does not understand."
+    )
+
+
+class DeliveryRun(BaseModel):
+    """A run of offsets, both ends inclusive, with one delivery state and delivery count."""
+
+    first_offset: int
+    last_offset: int
+    records: int
+    delivery_state: str
+    delivery_state_number: int
+    delivery_count: int
+
+
+class SharePartitionDetail(SharePartition):
+    """The whole state of one share-partition."""
+
+    leader_epoch_max: int = Field(description="The highest leader epoch ever seen: lower ones are fenced.")
+    snapshot_epoch: int = Field(description="Counts the snapshots of this share-partition.")
+    snapshot_created_ms: int
+    snapshot_written_ms: int
+    updates_since_snapshot: int
+    records_by_state: dict[str, int] = Field(description="Number of in-flight records by delivery state.")
+    in_flight: Page[DeliveryRun]
+
+
+class GroupDetail(Group):
+    """A share group and its share-partitions, by topic id and partition."""
+
+    partitions: Page[SharePartition]
+    missing_shards: list[int] = Field(
+        description="State partitions that are not loaded: what they hold is not in the list."
+    )

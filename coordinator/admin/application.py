@@ -1,0 +1,63 @@
+"""The FastAPI application: routes, the shape of errors, and paths whose parts may contain any character."""
+
+from importlib.metadata import version
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from coordinator.admin.health import health_routes
+from coordinator.admin.state import GROUPS_PATH, state_routes
+from coordinator.config import Config
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime
+
+
+def create_app(runtime: Runtime, metrics: Metrics, config: Config) -> FastAPI:
+    """Make the application; it asks the runtime anew for every answer and keeps nothing."""
+    app = FastAPI(
+        title="Share coordinator",
+        version=version("share-coordinator"),
+        description="Health, metrics and the state of share groups. Read only.",
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    app.include_router(health_routes(runtime, metrics, config))
+    app.include_router(state_routes(runtime))
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_middleware(_EncodedSegments)
+    return app
+
+
+class _EncodedSegments:
+    """Leaves the path of a group percent-encoded until it has been split.
+
+    A server decodes a path as a whole, and then the group `a/b` is two parts. Group ids may contain any
+    character, so the parts are split first and decoded one by one, in `coordinator.admin.state`.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(GROUPS_PATH + "/"):
+            scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
+        await self._app(scope, receive, send)
+
+
+async def _refused(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return JSONResponse(
+        {"status": error.status_code, "message": error.detail}, error.status_code, headers=error.headers
+    )
+
+
+async def _malformed(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    sentences = [
+        f"{problem['loc'][-1]}: {problem['msg']}, not {problem.get('input')!r}" for problem in error.errors()
+    ]
+    return JSONResponse({"status": 422, "message": "; ".join(sentences)}, 422)

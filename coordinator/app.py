@@ -1,0 +1,218 @@
+"""The composition root: the only place that names the adapters and puts the parts together.
+
+One process, one event loop: the wire listener, the shards, the HTTP server.  The journal commits on a
+thread of its own.
+"""
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+
+import uvloop
+
+from coordinator.admin import HttpServer, create_app
+from coordinator.clock import SystemClock
+from coordinator.config import Config, HostPort
+from coordinator.errors import ConfigError, CoordinatorError
+from coordinator.log.base import StateLog
+from coordinator.log.journal import Journal
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, Security, TopicWish
+from coordinator.log.memory import MemoryLog
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.service import Service
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import EveryTopic
+
+_logger = logging.getLogger(__name__)
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+
+# Allocations between two looks of the garbage collector at young objects. What a request allocates is
+# freed by its reference counts; the collector is for the rare cycle.
+_COLLECT_YOUNG_AFTER = 50_000
+
+
+def serve(config: Config, *, said_ready: Callable[[str], None] | None = None) -> int:
+    """Run a coordinator until SIGTERM or SIGINT; return the exit code of the process.
+
+    `said_ready` is called once with a sentence when both listeners accept connections.
+    """
+    if not __debug__:
+        # Assertions state what must hold before anything is acknowledged.
+        raise CoordinatorError("the coordinator does not run under python -O, which leaves its checks out")
+    gc.set_threshold(_COLLECT_YOUNG_AFTER, 50, 100)
+    return uvloop.run(_Coordinator(config).run(said_ready or _logger.info))
+
+
+class _Coordinator:
+    """One coordinator process, from start to stop."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._stop_asked = asyncio.Event()
+        self._hurry_asked = asyncio.Event()
+
+    async def run(self, said_ready: Callable[[str], None]) -> int:
+        self._take_signals()
+        config = self._config
+        metrics = Metrics()
+        runtime = make_runtime(config, make_log(config, metrics), metrics)
+        directory = CoordinatorDirectory(
+            _advertised(config, config.listen.port),
+            node_id_first=config.node_id_first,
+            node_ids=config.node_ids,
+            state_partitions=config.state_partitions,
+        )
+        listener = Listener(Api(Service(runtime), directory, metrics), metrics, _server_limits(config))
+        http = HttpServer(create_app(runtime, metrics, config), config.http)
+        try:
+            # HTTP first: a long recovery of the journal should be seen from outside.
+            await http.start()
+            await runtime.start()
+            await listener.start(config.listen)
+        except CoordinatorError as error:
+            _logger.error("the coordinator cannot start: %s", error)
+            await self._stop(runtime, listener, http)
+            return EXIT_FAILED
+        listen = config.listen._replace(port=listener.port)
+        directory.advertised = _advertised(config, listener.port)
+        said_ready(
+            f"share coordinator on {listen}, advertised as {directory.advertised}, "
+            f"HTTP on http://{config.http._replace(port=http.port)}, log: {_describe_log(config)}"
+        )
+        await self._stop_asked.wait()
+        _logger.info("stopping: finishing what was accepted")
+        runtime.refuse_readiness()
+        await self._unless_hurried(listener.drain(config.stop_timeout_ms / 1000))
+        await self._stop(runtime, listener, http)
+        _logger.info("stopped")
+        return EXIT_OK
+
+    async def _stop(self, runtime: Runtime, listener: Listener, http: HttpServer) -> None:
+        await listener.stop()
+        await runtime.stop()
+        await http.stop()
+
+    async def _unless_hurried(self, drain: Coroutine[None, None, None]) -> None:
+        drained = asyncio.ensure_future(drain)
+        hurried = asyncio.ensure_future(self._hurry_asked.wait())
+        await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (drained, hurried):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def _take_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        if self._stop_asked.is_set():
+            self._hurry_asked.set()
+        self._stop_asked.set()
+
+
+def make_log(config: Config, metrics: Metrics) -> StateLog:
+    """Make the log that the configuration names. Raises ConfigError if it cannot be had here."""
+    if config.log == "memory":
+        return MemoryLog(config.state_partitions)
+    if config.log == "kafka":
+        return _make_kafka_log(config, metrics)
+    return Journal(
+        config.data_dir,
+        state_partitions=config.state_partitions,
+        segment_bytes=config.journal_segment_bytes,
+        sync=config.journal_sync,
+    )
+
+
+def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
+    try:
+        # Only this log needs the client library.
+        from coordinator.log.kafka.brokers import Brokers
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "log", "kafka", "memory or journal without aiokafka: pip install share-coordinator[kafka]"
+        ) from None
+    security = Security(
+        protocol=config.security_protocol,
+        mechanism=config.sasl_mechanism,
+        username=config.sasl_username,
+        password=config.sasl_password,
+        ca_file=config.ssl_ca_location,
+        certificate_file=config.ssl_certificate_location,
+        key_file=config.ssl_key_location,
+        key_password=config.ssl_key_password,
+        check_hostname=config.ssl_endpoint_identification_algorithm == "https",
+    )
+    request_timeout_s = config.request_timeout_ms / 1000
+    brokers = Brokers(
+        config.bootstrap_servers, config.state_topic, security=security, request_timeout_s=request_timeout_s
+    )
+    return KafkaLog(
+        brokers,
+        TopicWish(
+            config.state_topic,
+            config.state_partitions,
+            config.state_topic_replication_factor,
+            config.state_topic_min_isr,
+        ),
+        owner=str(config.advertise),
+        clock=SystemClock(),
+        limits=KafkaLogLimits(
+            request_timeout_s=request_timeout_s, append_timeout_s=config.delivery_timeout_ms / 1000
+        ),
+        prune_failed=metrics.prune_failed,
+    )
+
+
+def make_runtime(config: Config, log: StateLog, metrics: Metrics) -> Runtime:
+    """Make a runtime over a log, with the bounds of the configuration."""
+    runtime = Runtime(
+        log=log,
+        clock=SystemClock(),
+        topics=EveryTopic(),
+        metrics=metrics,
+        policy=SnapshotPolicy(updates_max=config.snapshot_updates_max),
+        limits=RuntimeLimits(
+            mailbox_operations_max=config.mailbox_operations_max,
+            write_timeout_s=config.write_timeout_ms / 1000,
+            load_wait_s=config.load_wait_ms / 1000,
+            request_age_max_s=config.request_age_max_ms / 1000,
+        ),
+        state_partitions=config.state_partitions,
+        cold_interval_ms=config.cold_snapshot_interval_ms,
+        prune_interval_ms=config.prune_interval_ms,
+    )
+    metrics.attach(runtime, log.size_bytes)
+    return runtime
+
+
+def _advertised(config: Config, listening_port: int) -> HostPort:
+    """Return the address for brokers; port 0 stands for the port that the listener got."""
+    return config.advertise if config.advertise.port else config.advertise._replace(port=listening_port)
+
+
+def _server_limits(config: Config) -> ServerLimits:
+    return ServerLimits(
+        connections_max=config.connections_max,
+        frame_bytes_max=config.frame_bytes_max,
+        requests_in_flight_max=config.requests_in_flight_max,
+        queued_bytes_max=config.queued_bytes_max,
+        connection_idle_s=config.connections_idle_max_ms / 1000,
+    )
+
+
+def _describe_log(config: Config) -> str:
+    if config.log == "memory":
+        return "memory (gone at the end)"
+    if config.log == "kafka":
+        return f"topic {config.state_topic} of {config.bootstrap_servers}"
+    return f"journal in {config.data_dir}, sync {config.journal_sync}"

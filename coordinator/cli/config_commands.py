@@ -1,0 +1,70 @@
+"""`config show | check | reference`: the settings as they would be used, and all there are."""
+
+import typer
+
+from coordinator.cli import settings_flags as flags
+from coordinator.cli.output import Output, OutputOption, print_json, print_table
+
+config_app = typer.Typer(
+    help="Settings: what they are, where they come from, whether they are good.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@config_app.command(context_settings=flags.ANY_SETTING, epilog=flags.COMMON_FLAGS)
+def show(
+    ctx: typer.Context,
+    config: flags.ConfigFile = None,
+    settings: flags.Set = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print every setting with its value and where it came from. Takes the flags of serve."""
+    from coordinator.config import SETTINGS
+
+    loaded = flags.load(ctx.args, config, settings)
+    values = {setting.name: setting.shown(loaded.config) for setting in SETTINGS}
+    if output is Output.JSON:
+        print_json(
+            [
+                {
+                    "name": setting.name,
+                    "value": values[setting.name],
+                    "from": loaded.origins[setting.name],
+                    **{
+                        column: getattr(setting, column)
+                        for column in ("env", "flag", "default", "allowed", "meaning")
+                    },
+                }
+                for setting in SETTINGS
+            ]
+        )
+        return
+    print_table(
+        ("NAME", "VALUE", "FROM"), [(name, value, loaded.origins[name]) for name, value in values.items()]
+    )
+
+
+@config_app.command(context_settings=flags.ANY_SETTING, epilog=flags.COMMON_FLAGS)
+def check(
+    ctx: typer.Context,
+    config: flags.ConfigFile = None,
+    settings: flags.Set = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say whether serve would accept its settings; exit code 2 if not. Takes the flags of serve."""
+    loaded = flags.load(ctx.args, config, settings)
+    if output is Output.JSON:
+        print_json({"good": True, "notes": list(loaded.notes)})
+        return
+    for note in loaded.notes:
+        typer.echo(note)
+    typer.echo("The settings are good.")
+
+
+@config_app.command()
+def reference() -> None:
+    """Print the page about all settings, in Markdown."""
+    from coordinator.config import render_reference
+
+    typer.echo(render_reference(), nl=False)

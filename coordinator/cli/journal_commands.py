@@ -1,0 +1,136 @@
+"""`journal verify | dump`: look at a journal from outside, whether or not a coordinator is at work on it."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coordinator.cli.output import Output, OutputOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from coordinator.log.journal.inspect import JournalReport
+
+EXIT_NOT_WHOLE = 1
+
+journal_app = typer.Typer(
+    help="A journal directory, looked at from outside.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR",
+        help="The journal's folder: data.dir.",
+        exists=True,
+        file_okay=False,
+        show_default=False,
+    ),
+]
+
+
+@journal_app.command()
+def verify(folder: Folder, output: OutputOption = Output.TABLE) -> None:
+    """Read every record as the next start would. Exit code 0 if the journal is whole, 1 if it is not."""
+    from coordinator.log.journal.inspect import verify as verify_journal
+
+    report = verify_journal(folder)
+    if output is Output.JSON:
+        print_json(_as_json(report))
+    else:
+        _print_report(report)
+    if not _is_whole(report):
+        raise typer.Exit(EXIT_NOT_WHOLE)
+
+
+@journal_app.command()
+def dump(
+    folder: Folder,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--partition", "-p", metavar="N", help="Only this state partition; may be repeated.", min=0
+        ),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print every record, in the order of the log.
+
+    As lines like those of kafka-dump-log --share-group-state-decoder, or with -o json as one JSON object for
+    each record.
+    """
+    from coordinator.log.journal.dump_format import kafka_lines, record_objects
+    from coordinator.log.journal.inspect import dump as batches_of
+    from coordinator.log.journal.inspect import verify as verify_journal
+
+    empty = True
+    for batch in batches_of(folder, state_partitions=partition or None):
+        empty = False
+        if output is Output.JSON:
+            for shown in record_objects(batch):
+                typer.echo(json.dumps(shown, ensure_ascii=False))
+        else:
+            for line in kafka_lines(batch):
+                typer.echo(line)
+    if empty:
+        report = verify_journal(folder)
+        if not _is_whole(report):
+            _print_report(report)
+            raise typer.Exit(EXIT_NOT_WHOLE)
+
+
+def _is_whole(report: "JournalReport") -> bool:
+    """A torn tail is whole: what broke off was never acknowledged. A folder without a journal is not."""
+    return report.damage is None and bool(report.segments or report.unused_files)
+
+
+def _as_json(report: "JournalReport") -> dict[str, Any]:
+    shown = report._asdict()
+    shown["whole"] = _is_whole(report)
+    shown["segments"] = [segment._asdict() for segment in report.segments]
+    shown["torn_tail"] = report.torn_tail._asdict() if report.torn_tail is not None else None
+    damage = report.damage
+    shown["damage"] = damage and {
+        "file": damage.file,
+        "position": damage.position,
+        "found": damage.found,
+        "advice": damage.advice,
+    }
+    return shown
+
+
+def _print_report(report: "JournalReport") -> None:
+    if not _is_whole(report) and report.damage is None:
+        typer.echo(f"share-coordinator: there is no journal in {report.folder}", err=True)
+        return
+    print_table(
+        ("FILE", "BYTES", "USED", "FIRST-COMMIT", "COMMITS", "RECORDS"),
+        [
+            (
+                segment.file,
+                segment.size_bytes,
+                segment.used_bytes,
+                segment.first_commit,
+                segment.commits,
+                segment.records,
+            )
+            for segment in report.segments
+        ],
+    )
+    records = sum(segment.records for segment in report.segments)
+    commits = sum(segment.commits for segment in report.segments)
+    typer.echo(f"{report.state_partitions} state partitions, {records} records in {commits} commits")
+    if report.unused_files:
+        typer.echo(f"not needed, the next start removes or reuses them: {', '.join(report.unused_files)}")
+    if report.torn_tail is not None:
+        file, position, lost_commits = report.torn_tail
+        lost = f"; {lost_commits} commits behind that place do not count" if lost_commits else ""
+        typer.echo(f"the last write broke off in {file} at byte {position}, before it was acknowledged{lost}")
+    if report.in_motion:
+        typer.echo("a coordinator is writing to it: its end was not seen at rest")
+    if report.damage is not None:
+        typer.echo(f"share-coordinator: {report.damage}", err=True)
+    else:
+        typer.echo("The journal is whole.")

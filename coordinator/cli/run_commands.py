@@ -1,0 +1,36 @@
+"""`serve` and `version`."""
+
+import logging
+
+import typer
+
+from coordinator.cli import settings_flags as flags
+from coordinator.cli.output import Output, OutputOption, print_json
+
+
+def serve(
+    ctx: typer.Context,
+    config: flags.ConfigFile = None,
+    settings: flags.Set = None,
+) -> None:
+    """Run a coordinator until SIGTERM or Ctrl-C; a second one hurries."""
+    loaded = flags.load(ctx.args, config, settings)
+    from coordinator.app import serve as serve_until_stopped
+    from coordinator.logs import set_up_logging
+
+    set_up_logging(loaded.config.log_level, loaded.config.log_format)
+    for note in loaded.notes:
+        logging.getLogger("coordinator.config").warning("%s", note)
+    raise typer.Exit(serve_until_stopped(loaded.config))
+
+
+def version(output: OutputOption = Output.TABLE) -> None:
+    """Print the release."""
+    import platform
+    from importlib.metadata import version as release_of
+
+    release, python = release_of("share-coordinator"), platform.python_version()
+    if output is Output.JSON:
+        print_json({"version": release, "python": python})
+    else:
+        typer.echo(f"share-coordinator {release} (Python {python})")

@@ -1,0 +1,88 @@
+"""Settings on the command line: each has a flag by rule, and `--set` takes any name.
+
+A flag that typer does not know is taken for that of a setting; whether there is such a setting, and what it
+allows, is said by `coordinator.config`, which knows the nearest name.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from coordinator.config import LoadedConfig
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="A .properties file with settings.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any setting by its dotted name; may be repeated."),
+]
+
+
+# How a command of typer takes flags that only `coordinator.config` knows.
+ANY_SETTING = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+COMMON_FLAGS = """
+\b
+Settings that are often given:
+  --listen HOST:PORT     where brokers connect             [127.0.0.1:9095]
+  --http HOST:PORT       health, metrics, API              [127.0.0.1:9096]
+  --advertise HOST:PORT  what brokers are told to connect to    [as listen]
+  --data-dir DIR         the folder of the journal                   [data]
+  --log memory|journal|kafka   where state is kept                [journal]
+  --bootstrap-servers HOST:PORT,...   the cluster of --log kafka
+
+Every other setting has a flag too, --max-connections 500 for instance: see share-coordinator config show.
+"""
+
+
+def load(extra: Sequence[str], file: Path | None, settings: Sequence[str] | None) -> "LoadedConfig":
+    """Load the configuration from the flags of a command, the environment and the file.
+
+    `extra` is what typer did not know. Raises ConfigError.
+    """
+    from coordinator.config import load_config
+    from coordinator.errors import ConfigError
+
+    flags: dict[str, str] = {}
+    for name, text in (*pairs_of_flags(extra), *pairs_of_sets(settings or ())):
+        if name in flags:
+            raise ConfigError(name, text, "given once")
+        flags[name] = text
+    return load_config(flags, os.environ, file)
+
+
+def pairs_of_flags(extra: Sequence[str]) -> list[tuple[str, str]]:
+    """Read `--flag value` and `--flag=value`. Raises ConfigError for what is neither."""
+    from coordinator.errors import ConfigError
+
+    pairs, at = [], 0
+    while at < len(extra):
+        flag, equals, text = extra[at].partition("=")
+        at += 1
+        if not flag.startswith("--") or flag == "--":
+            raise ConfigError(flag, text, "a flag, --NAME VALUE")
+        if not equals:
+            if at == len(extra):
+                raise ConfigError(flag, "", "followed by a value")
+            text = extra[at]
+            at += 1
+        pairs.append((flag, text))
+    return pairs
+
+
+def pairs_of_sets(settings: Sequence[str]) -> list[tuple[str, str]]:
+    """Read `name=value`. Raises ConfigError for what is not of that form."""
+    from coordinator.errors import ConfigError
+
+    pairs = []
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not (equals and name):
+            raise ConfigError("--set", setting, "NAME=VALUE")
+        pairs.append((name.strip(), text.strip()))
+    return pairs

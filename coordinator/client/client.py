@@ -1,0 +1,318 @@
+"""The client itself: an operation becomes attempts, each a lookup and one request to each coordinator.
+
+One path carries everything.  A call holds parts for some share-partitions; an attempt sends each to its
+coordinator; those that failed for a reason that may pass are tried again after a wait.  Source of what is
+tried again, how often and how long: PersisterStateManager of Kafka 4.4.  Kafka counts failed lookups and
+failed requests apart, up to 5 of each; we count attempts, up to 5, whichever half failed.
+"""
+
+import asyncio
+import random
+import struct
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple, Self, overload
+
+from coordinator.client.addresses import parse_addresses
+from coordinator.client.connection import ConnectionLimits
+from coordinator.client.errors import ClientClosed, ShareCoordinatorError, error_of_answer
+from coordinator.client.lookup import Lookup
+from coordinator.client.nodes import Node, Nodes
+from coordinator.client.retry import RetryPolicy
+from coordinator.client.rpcs import (
+    DELETE,
+    INITIALIZE,
+    READ,
+    RPC_OF_REQUEST,
+    SUMMARY,
+    WRITE,
+    Parts,
+    Rpc,
+    parts_of,
+    request_of,
+    response_of,
+    results_of,
+)
+from protocol.errors import ErrorCode
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import StateBatch, pack, unpack
+from protocol.state_records import SharePartitionKey
+
+Sleep = Callable[[float], Awaitable[object]]
+
+
+class ReadState(NamedTuple):
+    """What a leader gets to begin with. Start offset -1: not known yet; batches are sorted and disjoint."""
+
+    state_epoch: int
+    start_offset: int
+    batches: list[StateBatch]
+
+
+class StateSummary(NamedTuple):
+    """A state without its batches. Start offset -1: none yet, or no state; complete count -1: unknown."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+
+
+class _Outcome(NamedTuple):
+    """What came of one share-partition: a result, or an error, or both if the error was answered."""
+
+    result: Any
+    error: ShareCoordinatorError | None
+
+
+class ShareCoordinatorClient:
+    """A client of one share coordinator service, ours or a Kafka cluster's. Held by one event loop.
+
+    `bootstrap` is one address or several with commas between, any of which can say who coordinates what;
+    with `direct` it is one coordinator, which is asked without FindCoordinator.  Calls may run side by
+    side; all of them raise `ShareCoordinatorError`, and ValueError for arguments that no coordinator
+    could accept.  `chance` returns random numbers from 0 to 1, for the jitter of waits.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | tuple[str, int],
+        *,
+        client_id: str = "share-coordinator-client",
+        direct: bool = False,
+        retry: RetryPolicy | None = None,
+        limits: ConnectionLimits | None = None,
+        sleep: Sleep = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        addresses = parse_addresses(bootstrap)
+        if direct and len(addresses) != 1:
+            raise ValueError("a coordinator that is asked directly has one address")
+        self._nodes = Nodes(client_id, limits or ConnectionLimits())
+        first_nodes = [Node(-1 - index, *address) for index, address in enumerate(addresses)]
+        self._lookup = Lookup(self._nodes, first_nodes, direct=direct)
+        self._retry = retry or RetryPolicy()
+        self._sleep = sleep
+        self._chance = chance
+        self._closing = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections without waiting for anybody; calls under way raise ClientClosed."""
+        self._closing.set()
+        await self._nodes.close()
+
+    # One share-partition.
+
+    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
+        """Begin the state of a share-partition; start offset -1: the leader will find it out.
+
+        State that is there is replaced, if its state epoch is not higher (else FencedStateEpoch).
+        """
+        _check(key, state_epoch=state_epoch)
+        await self._one(
+            INITIALIZE, key, initialize_api.PartitionData(key.partition, state_epoch, start_offset)
+        )
+
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> ReadState:
+        """Return the state, as the leader with this leader epoch; from now on lower ones are fenced.
+
+        Raises Uninitialised when there is no state, FencedLeaderEpoch when there is a newer leader.
+        """
+        _check(key, leader_epoch=leader_epoch)
+        result = await self._one(READ, key, read_api.PartitionData(key.partition, leader_epoch))
+        return ReadState(result.state_epoch, result.start_offset, unpack(result.state_batches))
+
+    async def write(
+        self,
+        key: SharePartitionKey,
+        *,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int = -1,
+        batches: Iterable[StateBatch] = (),
+    ) -> None:
+        """Store what has happened to offsets since; when this returns, it is durable.
+
+        For each offset the greatest (delivery count, delivery state) counts, and the start offset never
+        goes back, so a repeated or late write does no harm.  The complete count (KIP-1226) is that of
+        offsets from the start offset up whose delivery has ended; servers before Kafka 4.2 ignore it.
+        Raises Uninitialised, FencedLeaderEpoch, FencedStateEpoch.
+        """
+        _check(key, state_epoch=state_epoch, leader_epoch=leader_epoch)
+        part = write_api.PartitionData(
+            partition=key.partition,
+            state_epoch=state_epoch,
+            leader_epoch=leader_epoch,
+            start_offset=start_offset,
+            delivery_complete_count=delivery_complete_count,
+            state_batches=_packed(list(batches)),
+        )
+        await self._one(WRITE, key, part)
+
+    async def delete(self, key: SharePartitionKey) -> None:
+        """Delete the state; deleting what is not there succeeds."""
+        _check(key)
+        await self._one(DELETE, key, delete_api.PartitionData(key.partition))
+
+    async def summary(self, key: SharePartitionKey) -> StateSummary:
+        """Return epochs, start offset and complete count, for anybody: this fences nobody."""
+        _check(key)
+        result = await self._one(SUMMARY, key, summary_api.PartitionData(key.partition, 0))
+        return StateSummary(
+            result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count
+        )
+
+    # Many share-partitions.
+
+    @overload
+    async def send(
+        self, request: initialize_api.InitializeShareGroupStateRequest
+    ) -> initialize_api.InitializeShareGroupStateResponse: ...
+    @overload
+    async def send(
+        self, request: read_api.ReadShareGroupStateRequest
+    ) -> read_api.ReadShareGroupStateResponse: ...
+    @overload
+    async def send(
+        self, request: write_api.WriteShareGroupStateRequest
+    ) -> write_api.WriteShareGroupStateResponse: ...
+    @overload
+    async def send(
+        self, request: delete_api.DeleteShareGroupStateRequest
+    ) -> delete_api.DeleteShareGroupStateResponse: ...
+    @overload
+    async def send(
+        self, request: summary_api.ReadShareGroupStateSummaryRequest
+    ) -> summary_api.ReadShareGroupStateSummaryResponse: ...
+    async def send(self, request: Any) -> Any:
+        """Carry out a request for many share-partitions of a group, whichever nodes coordinate them.
+
+        Each coordinator gets its part at the same time.  The response has one result for each
+        share-partition, in request order; errors are codes in it, also NETWORK_EXCEPTION,
+        REQUEST_TIMED_OUT and UNSUPPORTED_VERSION, which are this client's own.  What may pass is tried
+        again together, so that one slow share-partition delays the answer of all.
+        """
+        rpc = RPC_OF_REQUEST[type(request)]
+        outcomes = await self._carry_out(rpc, request.group_id, parts_of(request))
+        return response_of(rpc, ((key, _result(rpc, key, outcome)) for key, outcome in outcomes.items()))
+
+    # Attempts.
+
+    async def _one(self, rpc: Rpc, key: SharePartitionKey, part: Any) -> Any:
+        outcome = (await self._carry_out(rpc, key.group_id, {key: [part]}))[key]
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.result
+
+    async def _carry_out(self, rpc: Rpc, group_id: str, parts: Parts) -> dict[SharePartitionKey, _Outcome]:
+        """Return the outcome of every share-partition, in the order of `parts`."""
+        outcomes: dict[SharePartitionKey, _Outcome] = {}
+        failed_attempts = 0
+        while True:
+            outcomes.update(await self._attempt(rpc, group_id, parts))
+            parts = {key: part for key, part in parts.items() if _may_pass(outcomes[key])}
+            failed_attempts += 1
+            if not parts or failed_attempts >= self._retry.attempts_max:
+                return outcomes
+            await self._pause(self._retry.wait_s(failed_attempts, self._chance()))
+
+    async def _attempt(self, rpc: Rpc, group_id: str, parts: Parts) -> dict[SharePartitionKey, _Outcome]:
+        """Find the coordinators, and send each its parts."""
+        outcomes: dict[SharePartitionKey, _Outcome] = {}
+        parts_at: dict[Node, dict[SharePartitionKey, list[Any]]] = {}
+        for key, found in (await self._lookup.find(parts)).items():
+            if isinstance(found, ShareCoordinatorError):
+                outcomes[key] = _Outcome(None, found)
+            else:
+                parts_at.setdefault(found, {})[key] = parts[key]
+        asked = [self._ask(node, rpc, group_id, its_parts) for node, its_parts in parts_at.items()]
+        # Nearly always there is one, which needs no task of its own.
+        answers = await asyncio.gather(*asked) if len(asked) > 1 else [await one for one in asked]
+        for answered in answers:
+            outcomes.update(answered)
+        return {key: outcomes[key] for key in parts}
+
+    async def _ask(
+        self, node: Node, rpc: Rpc, group_id: str, parts: Parts
+    ) -> dict[SharePartitionKey, _Outcome]:
+        """Send one request to one coordinator. Raises ClientClosed and EncodeError; the rest is outcome."""
+        try:
+            connection = await self._nodes.connection(node)
+            response = await connection.request(request_of(rpc, group_id, parts))
+        except ClientClosed:
+            raise
+        except ShareCoordinatorError as error:
+            if error.retriable:
+                self._lookup.forget_node(node)
+            return {key: _Outcome(None, error.about(key)) for key in parts}
+        results = results_of(group_id, response)
+        outcomes = {key: _outcome(rpc, key, results.get(key)) for key in parts}
+        for key, outcome in outcomes.items():
+            if _may_pass(outcome):
+                self._lookup.forget(key)
+        return outcomes
+
+    async def _pause(self, wait_s: float) -> None:
+        """Wait before the next attempt, but not longer than until the client is closed, which ends that."""
+        sleeping = asyncio.ensure_future(self._sleep(wait_s))
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait({sleeping, closing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+            closing.cancel()
+
+
+def _outcome(rpc: Rpc, key: SharePartitionKey, result: Any) -> _Outcome:
+    """Judge what was answered for a share-partition (None: nothing)."""
+    if result is None:
+        message = "The answer has no result for this share-partition."
+        return _Outcome(None, ShareCoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, message, key))
+    if not result.error_code:
+        return _Outcome(result, None)
+    error = error_of_answer(result.error_code, result.error_message, key, needs_state=rpc.needs_state)
+    return _Outcome(result, error)
+
+
+def _may_pass(outcome: _Outcome) -> bool:
+    return outcome.error is not None and outcome.error.retriable
+
+
+def _result(rpc: Rpc, key: SharePartitionKey, outcome: _Outcome) -> Any:
+    """Return the result of an outcome; where nothing was answered, one that says why."""
+    if outcome.result is not None:
+        return outcome.result
+    assert outcome.error is not None
+    return rpc.partition_result(key.partition, int(outcome.error.error_code), outcome.error.message)
+
+
+def _check(key: SharePartitionKey, **not_negative: int) -> None:
+    """Raise ValueError for what every coordinator would refuse."""
+    if not key.group_id or len(key.topic_id) != 16:
+        raise ValueError(f"{key!r} is not a share-partition: it needs a group id and a topic id of 16 bytes")
+    for name, value in (("partition", key.partition), *not_negative.items()):
+        if value < 0:
+            raise ValueError(f"{name} is {value}; it must not be negative")
+
+
+def _packed(batches: list[StateBatch]) -> bytes:
+    for batch in batches:
+        if batch.first_offset > batch.last_offset:
+            raise ValueError(f"{batch} ends before it begins")
+    try:
+        return pack(batches)
+    except struct.error as error:
+        raise ValueError(f"a batch does not fit its fields: {error}") from None

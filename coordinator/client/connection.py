@@ -1,0 +1,286 @@
+"""One connection to one node: requests out, answers in, matched by their order.
+
+Any number of callers may use a connection at a time: a request is sent at once, whatever is still
+unanswered (up to a bound), and a server answers in the order of the requests.  An answer that is not the
+one expected, that does not parse or that does not come in time ends the connection, and with it every
+request that waits on it: after that there is no telling which answer is whose.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self, cast
+
+from coordinator.client.errors import (
+    ClientClosed,
+    Disconnected,
+    ShareCoordinatorError,
+    TimedOut,
+    UnsupportedVersion,
+)
+from protocol.errors import DecodeError, ErrorCode, FrameError
+from protocol.frames import FrameReader
+from protocol.messages import (
+    APIS,
+    api_versions,
+    find_coordinator,
+    request_header,
+    request_header_version,
+    response_header,
+    response_header_version,
+)
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+_API_KEYS: dict[type, int] = {
+    ApiVersionsRequest: api_versions.API_KEY,
+    find_coordinator.FindCoordinatorRequest: find_coordinator.API_KEY,
+    initialize_api.InitializeShareGroupStateRequest: initialize_api.API_KEY,
+    read_api.ReadShareGroupStateRequest: read_api.API_KEY,
+    write_api.WriteShareGroupStateRequest: write_api.API_KEY,
+    delete_api.DeleteShareGroupStateRequest: delete_api.API_KEY,
+    summary_api.ReadShareGroupStateSummaryRequest: summary_api.API_KEY,
+}
+
+_CORRELATION_IDS = 1 << 31
+# A frame begins with its size.
+_SIZE_BYTES = 4
+
+
+class ConnectionLimits(NamedTuple):
+    """The bounds of one connection. Times in seconds."""
+
+    connect_s: float = 10.0
+    request_s: float = 30.0
+    response_bytes_max: int = 64 * 1024 * 1024
+    requests_in_flight_max: int = 64
+
+
+class _Waiting(NamedTuple):
+    """A request that was sent and not answered."""
+
+    correlation_id: int
+    decode: Callable[[bytes], Any]
+    answer: asyncio.Future[Any]
+
+
+class Connection(asyncio.Protocol):
+    """A connection after its ApiVersions exchange. Made by `open`; held by one event loop."""
+
+    def __init__(self, name: str, client_id: str, limits: ConnectionLimits) -> None:
+        self._name = name
+        self._client_id = client_id
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(limits.response_bytes_max)
+        self._slots = asyncio.Semaphore(limits.requests_in_flight_max)
+        self._waiting: deque[_Waiting] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._next_correlation_id = 0
+        self._why_lost: ShareCoordinatorError | None = None
+        self._lost = asyncio.Event()
+        # Until the server has said more: what every server can be asked.
+        self.versions: dict[int, tuple[int, int]] = {api_versions.API_KEY: (0, api_versions.MAX_VERSION)}
+
+    @classmethod
+    async def open(
+        cls, host: str, port: int, *, client_id: str, limits: ConnectionLimits | None = None
+    ) -> Self:
+        """Connect and ask which versions are served.
+
+        Raises Disconnected, TimedOut or UnsupportedVersion.
+        """
+        limits = limits or ConnectionLimits()
+        name = f"{host}:{port}"
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(limits.connect_s):
+                _, connection = await loop.create_connection(lambda: cls(name, client_id, limits), host, port)
+        except TimeoutError:
+            message = f"No connection to {name} within {limits.connect_s} s."
+            raise TimedOut(ErrorCode.REQUEST_TIMED_OUT, message) from None
+        except OSError as error:
+            message = f"Cannot connect to {name}: {_reason(error)}."
+            raise Disconnected(ErrorCode.NETWORK_EXCEPTION, message) from None
+        try:
+            await connection._ask_versions()
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def request(self, message: Any, *, version: int | None = None) -> Any:
+        """Send one request of a generated class as it stands, and return the response as it came.
+
+        Nothing is tried again. `version` None: the newest that both sides speak. Raises Disconnected,
+        TimedOut, UnsupportedVersion, ClientClosed; EncodeError for a message that has no wire form.
+        """
+        api_key = _API_KEYS[type(message)]
+        if version is None:
+            version = self.newest_version(type(message))
+        module: Any = APIS[api_key].module
+        body = module.encode_request(message, version)
+        header_version = response_header_version(api_key, version)
+
+        def decode(frame: bytes) -> Any:
+            _, offset = response_header.decode(frame, 0, header_version)
+            return module.decode_response(frame, offset, version)
+
+        return await self._exchange(api_key, version, body, decode)
+
+    async def close(self) -> None:
+        """Close at once; requests that wait fail with ClientClosed. Closing twice is harmless."""
+        self.abandon(ClientClosed(ErrorCode.NETWORK_EXCEPTION, "The client was closed."))
+        if self._transport is not None:
+            # An aborted transport says so in the next turn of the loop; a closed one, when its peer has read.
+            await self._lost.wait()
+
+    @property
+    def usable(self) -> bool:
+        """False when the connection is lost."""
+        return self._why_lost is None
+
+    # Versions.
+
+    async def _ask_versions(self) -> None:
+        """Ask ApiVersions, in an older version if the server says that ours is too new (KIP-511)."""
+        version = api_versions.MAX_VERSION
+        response = await self._versions_in(version)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            served = {api.api_key: api.max_version for api in response.api_keys}
+            version = min(served.get(api_versions.API_KEY, 0), version - 1)
+            response = await self._versions_in(version)
+        if response.error_code:
+            message = f"{self._name} answered ApiVersions v{version} with error {response.error_code}."
+            raise UnsupportedVersion(ErrorCode.UNSUPPORTED_VERSION, message)
+        self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+    async def _versions_in(self, version: int) -> ApiVersionsResponse:
+        client = ApiVersionsRequest("share-coordinator", "1")
+        body = api_versions.encode_request(client, version)
+
+        def decode(frame: bytes) -> ApiVersionsResponse:
+            _, offset = response_header.decode(frame, 0, 0)
+            # A refusal comes in the layout of version 0, whatever was asked; the error code is first in all.
+            refused = frame[offset : offset + 2] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+            return api_versions.decode_response(frame, offset, 0 if refused else version)
+
+        response: ApiVersionsResponse = await self._exchange(api_versions.API_KEY, version, body, decode)
+        return response
+
+    def newest_version(self, request: type) -> int:
+        """Return the newest version of a request's class that both sides speak; raises UnsupportedVersion."""
+        api_key = _API_KEYS[request]
+        api = APIS[api_key]
+        if api_key not in self.versions:
+            message = f"{self._name} does not serve {api.name} (API key {api_key})."
+            raise UnsupportedVersion(ErrorCode.UNSUPPORTED_VERSION, message)
+        lowest, highest = self.versions[api_key]
+        newest = min(highest, api.max_version)
+        if newest < max(lowest, api.min_version):
+            message = (
+                f"{self._name} serves {api.name} in versions {lowest} to {highest}, "
+                f"this client in {api.min_version} to {api.max_version}."
+            )
+            raise UnsupportedVersion(ErrorCode.UNSUPPORTED_VERSION, message)
+        return newest
+
+    # Requests out.
+
+    async def _exchange(self, api_key: int, version: int, body: bytes, decode: Callable[[bytes], Any]) -> Any:
+        answer: asyncio.Future[Any] | None = None
+        try:
+            async with asyncio.timeout(self._limits.request_s), self._slots:
+                answer = self._send(api_key, version, body, decode)
+                return await answer
+        except TimeoutError:
+            message = f"No answer from {self._name} within {self._limits.request_s} s."
+            error = TimedOut(ErrorCode.REQUEST_TIMED_OUT, message)
+            if answer is not None:
+                self.abandon(
+                    Disconnected(ErrorCode.NETWORK_EXCEPTION, f"The connection was closed: {message}")
+                )
+            raise error from None
+
+    def _send(
+        self, api_key: int, version: int, body: bytes, decode: Callable[[bytes], Any]
+    ) -> asyncio.Future[Any]:
+        if self._why_lost is not None:
+            raise self._copy_of(self._why_lost)
+        assert self._transport is not None
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) % _CORRELATION_IDS
+        header = request_header.encode(
+            request_header.RequestHeader(api_key, version, correlation_id, self._client_id),
+            request_header_version(api_key, version),
+        )
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.append(_Waiting(correlation_id, decode, answer))
+        size = (len(header) + len(body)).to_bytes(_SIZE_BYTES, "big")
+        self._transport.write(size + header + body)
+        return answer
+
+    # Answers in: called by the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        # Not asserted: uvloop's transports have the methods of asyncio's, but not the class.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Give each complete answer to whoever waits for it."""
+        if self._why_lost is not None:
+            return
+        try:
+            for frame in self._reader.receive_data(data):
+                self._answered(frame)
+        except (DecodeError, FrameError) as error:
+            message = f"{self._name} sent what cannot be understood: {error}."
+            self.abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, message))
+
+    def _answered(self, frame: bytes) -> None:
+        correlation_id = response_header.decode(frame, 0, 0)[0].correlation_id
+        if not self._waiting or self._waiting[0].correlation_id != correlation_id:
+            raise DecodeError(f"an answer to request {correlation_id}, which is not the one in turn")
+        response = self._waiting[0].decode(frame)
+        answer = self._waiting.popleft().answer
+        # Whoever asked may have been cancelled meanwhile; the answer still had its turn.
+        if not answer.done():
+            answer.set_result(response)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let everybody know who waits."""
+        reason = f": {exc}" if exc is not None else ""
+        message = f"{self._name} closed the connection{reason}."
+        self.abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, message))
+        self._lost.set()
+
+    def abandon(self, why: ShareCoordinatorError) -> None:
+        """Give the connection up: requests that wait fail with `why`. Only the first reason counts."""
+        if self._why_lost is not None:
+            return
+        self._why_lost = why
+        if self._transport is not None:
+            # Not close(): that would wait for a peer who does not read.
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            if not request.answer.done():
+                request.answer.set_exception(self._copy_of(why))
+
+    @staticmethod
+    def _copy_of(error: ShareCoordinatorError) -> ShareCoordinatorError:
+        # Each raise adds to an exception's traceback, so each caller gets its own.
+        return type(error)(error.error_code, error.message)
+
+
+def _reason(error: OSError) -> str:
+    """Say why a connection could not be made; asyncio's own text for it repeats the address."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

@@ -1,0 +1,107 @@
+"""The five RPCs as data: which classes carry each, and how requests are cut up and put together again.
+
+A request names share-partitions in a tree of topics and partitions; a coordinator may own some of them
+only.  So requests become a flat mapping from share-partition to its parts (one for each time that it is
+named), and mappings become requests.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_records import SharePartitionKey
+
+# The parts of a request, by share-partition: elements that the generated modules call PartitionData.
+Parts = Mapping[SharePartitionKey, list[Any]]
+
+
+class Rpc(NamedTuple):
+    """The generated classes of one RPC, whose fields are named alike in all five."""
+
+    request: Any
+    topic: Any
+    response: Any
+    topic_result: Any
+    partition_result: Any
+    # A share-partition without state is refused with INVALID_REQUEST.
+    needs_state: bool = False
+
+
+INITIALIZE = Rpc(
+    initialize_api.InitializeShareGroupStateRequest,
+    initialize_api.InitializeStateData,
+    initialize_api.InitializeShareGroupStateResponse,
+    initialize_api.InitializeStateResult,
+    initialize_api.PartitionResult,
+)
+READ = Rpc(
+    read_api.ReadShareGroupStateRequest,
+    read_api.ReadStateData,
+    read_api.ReadShareGroupStateResponse,
+    read_api.ReadStateResult,
+    read_api.PartitionResult,
+    needs_state=True,
+)
+WRITE = Rpc(
+    write_api.WriteShareGroupStateRequest,
+    write_api.WriteStateData,
+    write_api.WriteShareGroupStateResponse,
+    write_api.WriteStateResult,
+    write_api.PartitionResult,
+    needs_state=True,
+)
+DELETE = Rpc(
+    delete_api.DeleteShareGroupStateRequest,
+    delete_api.DeleteStateData,
+    delete_api.DeleteShareGroupStateResponse,
+    delete_api.DeleteStateResult,
+    delete_api.PartitionResult,
+)
+SUMMARY = Rpc(
+    summary_api.ReadShareGroupStateSummaryRequest,
+    summary_api.ReadStateSummaryData,
+    summary_api.ReadShareGroupStateSummaryResponse,
+    summary_api.ReadStateSummaryResult,
+    summary_api.PartitionResult,
+)
+
+RPC_OF_REQUEST: dict[type, Rpc] = {rpc.request: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
+
+
+def parts_of(request: Any) -> dict[SharePartitionKey, list[Any]]:
+    """Return the parts of a request by share-partition, in the order in which each is first named."""
+    parts: dict[SharePartitionKey, list[Any]] = {}
+    for topic in request.topics:
+        for part in topic.partitions:
+            key = SharePartitionKey(request.group_id, topic.topic_id, part.partition)
+            parts.setdefault(key, []).append(part)
+    return parts
+
+
+def request_of(rpc: Rpc, group_id: str, parts: Parts) -> Any:
+    """Make a request of parts; each topic is named once."""
+    topics: dict[bytes, list[Any]] = {}
+    for key, named in parts.items():
+        topics.setdefault(key.topic_id, []).extend(named)
+    return rpc.request(group_id, [rpc.topic(topic_id, named) for topic_id, named in topics.items()])
+
+
+def results_of(group_id: str, response: Any) -> dict[SharePartitionKey, Any]:
+    """Return the results of a response by share-partition; of several for one, the first."""
+    results: dict[SharePartitionKey, Any] = {}
+    for topic in response.results:
+        for result in topic.partitions:
+            results.setdefault(SharePartitionKey(group_id, topic.topic_id, result.partition), result)
+    return results
+
+
+def response_of(rpc: Rpc, results: Iterable[tuple[SharePartitionKey, Any]]) -> Any:
+    """Make a response of results; each topic is named once."""
+    topics: dict[bytes, list[Any]] = {}
+    for key, result in results:
+        topics.setdefault(key.topic_id, []).append(result)
+    return rpc.response([rpc.topic_result(topic_id, named) for topic_id, named in topics.items()])

@@ -1,0 +1,20 @@
+"""The wall clock, as a fact that is handed in: the core and the runtime never ask the system."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Tells the wall-clock time. It may jump, also backwards: nothing but timestamps may hang on it."""
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970-01-01 UTC."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000_000

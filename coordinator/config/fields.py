@@ -1,0 +1,66 @@
+"""What fields of `Config` are made of: addresses, bounds, and what a field is called outside."""
+
+from pathlib import Path
+from typing import Annotated, NamedTuple, Self
+
+from pydantic import BeforeValidator, Field
+
+INT32_MAX = 2**31 - 1
+WILDCARD_HOSTS = ("0.0.0.0", "::", "*")
+
+
+class HostPort(NamedTuple):
+    """Where a socket listens or is reached. Port 0 asks the system for a free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse `host:port`, or `[address]:port` for IPv6. Raises ValueError."""
+        host, colon, port = text.strip().rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            # Kafka's listeners=PLAINTEXT://host:port ends up here, and so does an IPv6 address without
+            # brackets.
+            raise ValueError(text)
+        if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
+            raise ValueError(text)
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Named(NamedTuple):
+    """What a field of `Config` is called outside, what it means, and for a text what is allowed.
+
+    The value of a secret is never shown.
+    """
+
+    name: str
+    meaning: str
+    allowed: str = "a text"
+    secret: bool = False
+
+
+def _host_port(value: object) -> object:
+    return HostPort.parse(value) if isinstance(value, str) else value
+
+
+def _path(value: object) -> object:
+    if value == "":
+        raise ValueError(value)
+    return value
+
+
+def upper(value: object) -> object:
+    """Turn a text to capitals; leave everything else to the type."""
+    return value.upper() if isinstance(value, str) else value
+
+
+Address = Annotated[HostPort, BeforeValidator(_host_port)]
+Folder = Annotated[Path, BeforeValidator(_path)]
+Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
+Milliseconds = Annotated[int, Field(ge=1, le=INT32_MAX)]

@@ -1,0 +1,154 @@
+"""The settings of the log in a Kafka topic: Kafka's names, and librdkafka's where those are for Java only."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from coordinator.config.fields import Count, HostPort, Milliseconds, Named, upper
+from coordinator.errors import ConfigError
+
+_TOPIC = "share.coordinator.state.topic."
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def _addresses(value: object) -> object:
+    if isinstance(value, str) and value:
+        return ",".join(str(HostPort.parse(address)) for address in value.split(","))
+    return value
+
+
+def _topic_name(value: object) -> object:
+    if isinstance(value, str) and (not _TOPIC_NAME.fullmatch(value) or value in (".", "..")):
+        raise ValueError(value)
+    return value
+
+
+class KafkaLogSettings(BaseModel):
+    """The part of `Config` that concerns the log in a Kafka topic."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    bootstrap_servers: Annotated[
+        str,
+        BeforeValidator(_addresses),
+        Named(
+            "bootstrap.servers",
+            "With log=kafka: where the cluster of the state topic is found. One broker that is up is enough.",
+            "HOST:PORT,HOST:PORT",
+        ),
+    ] = ""
+    state_topic: Annotated[
+        str,
+        BeforeValidator(_topic_name),
+        Named(
+            _TOPIC + "name",
+            "With log=kafka: the topic that state is kept in. It is created if it does not exist. Not one of "
+            "Kafka's internal topics: brokers let nobody else write to these.",
+            "the name of a topic: letters, digits, dots, dashes and underscores",
+        ),
+    ] = "_share-coordinator-state"
+    state_topic_replication_factor: Annotated[
+        int,
+        Field(ge=1, le=32767),
+        Named(
+            _TOPIC + "replication.factor",
+            "With log=kafka: how many replicas a state topic gets that is created. Fewer, with a warning, if "
+            "there are not as many brokers.",
+        ),
+    ] = 3
+    state_topic_min_isr: Annotated[
+        Count,
+        Named(
+            _TOPIC + "min.isr",
+            "With log=kafka: how many replicas must have a record before it is acknowledged, in a state "
+            "topic that is created. Never more than it has.",
+        ),
+    ] = 2
+    request_timeout_ms: Annotated[
+        Milliseconds,
+        Named(
+            "request.timeout.ms",
+            "With log=kafka: how long a broker may take to answer before it is asked again. Kafka's default "
+            "is 30000.",
+        ),
+    ] = 10_000
+    delivery_timeout_ms: Annotated[
+        Milliseconds,
+        Named(
+            "delivery.timeout.ms",
+            "With log=kafka: how long records are sent again and again until a broker has them or refuses "
+            "them. Kafka's default is 120000.",
+        ),
+    ] = 30_000
+    security_protocol: Annotated[
+        Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
+        BeforeValidator(upper),
+        Named("security.protocol", "With log=kafka: how connections to its brokers are secured."),
+    ] = "PLAINTEXT"
+    sasl_mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+        BeforeValidator(upper),
+        Named("sasl.mechanism", "How we log in to brokers, with a SASL protocol."),
+    ] = "PLAIN"
+    sasl_username: Annotated[str, Named("sasl.username", "Our name, with a SASL protocol.")] = ""
+    sasl_password: Annotated[
+        str,
+        Named(
+            "sasl.password",
+            "Our password, with a SASL protocol. Better in the environment or in a file than in a flag, "
+            "which others can see.",
+            secret=True,
+        ),
+    ] = ""
+    ssl_ca_location: Annotated[
+        str,
+        Named(
+            "ssl.ca.location",
+            "Who signs the brokers' certificates: a PEM file. Empty: those whom the system trusts.",
+            "a file",
+        ),
+    ] = ""
+    ssl_certificate_location: Annotated[
+        str, Named("ssl.certificate.location", "Our own certificate: a PEM file. Empty: none.", "a file")
+    ] = ""
+    ssl_key_location: Annotated[
+        str,
+        Named(
+            "ssl.key.location",
+            "The key of our certificate, if it is not in the same file: a PEM file.",
+            "a file",
+        ),
+    ] = ""
+    ssl_key_password: Annotated[
+        str, Named("ssl.key.password", "The password of the key, if it has one.", secret=True)
+    ] = ""
+    ssl_endpoint_identification_algorithm: Annotated[
+        Literal["https", "none"],
+        Named(
+            "ssl.endpoint.identification.algorithm",
+            "https: a broker's certificate must be for the host that we connect to. none: any will do.",
+        ),
+    ] = "https"
+
+    def check_kafka_log(self) -> None:
+        """Raise ConfigError if what the log in a topic needs is missing."""
+        if not self.bootstrap_servers:
+            raise ConfigError("bootstrap.servers", "", "HOST:PORT of a broker or more, with log=kafka")
+        if self.security_protocol.startswith("SASL"):
+            for name, value in (
+                ("sasl.username", self.sasl_username),
+                ("sasl.password", self.sasl_password),
+            ):
+                if not value:
+                    raise ConfigError(name, "", f"given with security.protocol={self.security_protocol}")
+
+    def check_one_copy(self) -> None:
+        """Raise ConfigError if somebody asks for copies where there is one."""
+        for attribute, name in (
+            ("state_topic_replication_factor", _TOPIC + "replication.factor"),
+            ("state_topic_min_isr", _TOPIC + "min.isr"),
+        ):
+            value = getattr(self, attribute)
+            if attribute in self.model_fields_set and value != 1:
+                raise ConfigError(name, str(value), "1: the journal is one copy on one disk; see log=kafka")

@@ -1,0 +1,167 @@
+"""Where the values of settings come from: flags, environment, `.properties` file, defaults.
+
+Every value keeps the place it came from, so that a complaint and `config show` can name it. Nothing is
+ignored in silence: an unknown name is an error with the nearest known one, a Kafka setting without effect
+becomes a note.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from coordinator.config.foreign import KAFKA_NAMES, WITHOUT_EFFECT
+from coordinator.config.properties import parse_properties
+from coordinator.config.settings import SETTINGS, Config, env_of, flag_of
+from coordinator.errors import ConfigError
+
+ENV_PREFIX = "SHARE_COORDINATOR_"
+CONFIG_FILE_ENV = ENV_PREFIX + "CONFIG"
+
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+_BY_ATTRIBUTE = {setting.attribute: setting for setting in SETTINGS}
+_NAMES = (*_BY_NAME, *WITHOUT_EFFECT)
+_NAME_OF_ENV = {env_of(name): name for name in _NAMES}
+_NAME_OF_FLAG = {flag_of(name): name for name in _NAMES}
+
+# Read by the command line and by the tests, not settings.
+_OTHER_ENV = {CONFIG_FILE_ENV, ENV_PREFIX + "REQUIRE_ALL", ENV_PREFIX + "TRACEBACK"}
+
+# Kubernetes puts these into every pod that can see a Service called share-coordinator or share-coordinator-*.
+_SERVICE_LINK = re.compile(
+    ENV_PREFIX + r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A configuration, where each value came from (by the setting's name), and notes for a person."""
+
+    config: Config
+    origins: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Value:
+    text: str
+    origin: str
+
+
+@dataclass
+class _Source:
+    """The values of one source by the setting's dotted name."""
+
+    values: dict[str, _Value] = field(default_factory=dict)
+
+
+def load_config(
+    flags: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> LoadedConfig:
+    """Build the configuration from flags > environment > file > defaults.
+
+    `flags` maps flags (`--max-connections`) or dotted names (from `--set`) to texts. `environ` is the whole
+    environment. The file is `file`, else the one that SHARE_COORDINATOR_CONFIG names, else none.
+    Raises ConfigError for the first thing that is wrong; its text is one line.
+    """
+    environ = environ or {}
+    if file is None and environ.get(CONFIG_FILE_ENV):
+        file = Path(environ[CONFIG_FILE_ENV])
+    values = {
+        **(_from_file(file) if file is not None else {}),
+        **_from_environment(environ),
+        **_from_flags(flags or {}),
+    }
+    notes = tuple(_checked_foreign(name, value) for name, value in values.items() if name in WITHOUT_EFFECT)
+    ours = {name: value for name, value in values.items() if name in _BY_NAME}
+    origins = {name: ours[name].origin if name in ours else "default" for name in _BY_NAME}
+    return LoadedConfig(_validated(ours), origins, notes)
+
+
+def _from_flags(flags: Mapping[str, str]) -> dict[str, _Value]:
+    values: dict[str, _Value] = {}
+    for given, text in flags.items():
+        name = _NAME_OF_FLAG.get(given, given)
+        origin = f"flag {given}" if given.startswith("--") else f"flag --set {given}"
+        if name not in _NAMES:
+            raise _unknown(given, text, origin, _NAME_OF_FLAG if given.startswith("--") else _NAMES)
+        if name in values:
+            raise ConfigError(name, text, f"given once, not by {values[name].origin} and {origin}")
+        values[name] = _Value(text, origin)
+    return values
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, _Value]:
+    values = {}
+    for variable, text in environ.items():
+        if not variable.startswith(ENV_PREFIX) or variable in _OTHER_ENV or _SERVICE_LINK.fullmatch(variable):
+            continue
+        # A compose file passes variables on that nobody set as empty ones.
+        if not text.strip():
+            continue
+        if variable not in _NAME_OF_ENV:
+            raise _unknown(variable, text, "environment", _NAME_OF_ENV)
+        values[_NAME_OF_ENV[variable]] = _Value(text.strip(), f"environment {variable}")
+    return values
+
+
+def _from_file(path: Path) -> dict[str, _Value]:
+    try:
+        entries = parse_properties(path.read_text("utf-8-sig"))
+    except OSError as error:
+        raise ConfigError("--config", str(path), f"a file that can be read ({error.strerror})") from None
+    except ValueError as error:
+        # Bad UTF-8 is a ValueError too.
+        raise ConfigError("--config", str(path), f"a file of name=value lines in UTF-8 ({error})") from None
+    values = {}
+    for name, text, line in entries:
+        origin = f"{path}:{line}"
+        if name not in _NAMES:
+            raise _unknown(name, text, origin, _NAMES)
+        values[name] = _Value(text.strip(), origin)
+    return values
+
+
+def _unknown(given: str, text: str, origin: str, known: Iterable[str]) -> ConfigError:
+    """Make the error for a name that nobody knows, with the nearest one that is known."""
+    nearest = KAFKA_NAMES.get(given)
+    if nearest is None:
+        nearest = next(iter(get_close_matches(given, list(known), n=1, cutoff=0.6)), None)
+    advice = f"did you mean {nearest}?" if nearest else "share-coordinator config show lists them all"
+    return ConfigError(given, text, f"a known setting; {advice} ({origin})")
+
+
+def _checked_foreign(name: str, value: _Value) -> str:
+    """Check the value of a setting that has no effect; return the note that says so."""
+    foreign = WITHOUT_EFFECT[name]
+    try:
+        accepted = foreign.low <= int(value.text) <= foreign.high
+    except ValueError:
+        accepted = False
+    if not accepted:
+        span = (
+            str(foreign.low)
+            if foreign.low == foreign.high
+            else f"a whole number from {foreign.low} to {foreign.high}"
+        )
+        raise ConfigError(name, value.text, f"{span}: {foreign.reason} ({value.origin})")
+    return f"{name} has no effect: {foreign.reason} ({value.origin})"
+
+
+def _validated(values: Mapping[str, _Value]) -> Config:
+    try:
+        return Config.model_validate({_BY_NAME[name].attribute: value.text for name, value in values.items()})
+    except ValidationError as error:
+        # The field that failed; its text is ours, pydantic's sentence would speak of types.
+        setting = _BY_ATTRIBUTE[str(error.errors()[0]["loc"][0])]
+        value = values[setting.name]
+        raise ConfigError(setting.name, value.text, f"{setting.allowed} ({value.origin})") from None
+    except ConfigError as error:
+        # Settings that do not fit together: the one named may have been left out.
+        origin = values[error.setting].origin if error.setting in values else "default"
+        raise ConfigError(error.setting, error.value, f"{error.allowed} ({origin})") from None

@@ -1,0 +1,51 @@
+"""The reference of all settings as Markdown, made from the table: `share-coordinator config reference`."""
+
+from coordinator.config.foreign import WITHOUT_EFFECT
+from coordinator.config.settings import SETTINGS
+
+_HEAD = """\
+# Settings
+
+This page is generated: `share-coordinator config reference > docs/configuration.md`.
+
+Each setting has one name in three spellings:
+
+| where | rule | example |
+|---|---|---|
+| `.properties` file (`--config FILE`, or `SHARE_COORDINATOR_CONFIG`), `--set NAME=VALUE` | the name | \
+`max.connections=500` |
+| environment | `SHARE_COORDINATOR_`, then the name without `share.coordinator.` in front, in capitals, \
+dots as underscores | `SHARE_COORDINATOR_MAX_CONNECTIONS=500` |
+| flag | `--`, then the name without `share.coordinator.` in front, dots as dashes | `--max-connections 500` |
+
+Flags win over the environment, the environment over the file, the file over the defaults.
+`share-coordinator config show` prints every value and where it came from; `config check` says whether they
+are all good. Names and defaults are Kafka's where Kafka has the setting. The file is in Java's properties
+syntax, read as UTF-8; a name given twice is an error. An unknown name is an error everywhere; an empty
+environment variable counts as not set.
+"""
+
+_FOREIGN_HEAD = """\
+## Kafka's settings that have no effect
+
+Accepted in the range given, so that a broker's file can be brought along; each is mentioned once at start.
+
+| name | accepted | why it has no effect |
+|---|---|---|
+"""
+
+
+def render_reference() -> str:
+    """Render the whole page, newline at the end."""
+    parts = [_HEAD, "\n## All settings\n"]
+    for setting in SETTINGS:
+        parts.append(
+            f"\n### `{setting.name}`\n\n{setting.meaning}\n\n"
+            f"* default `{setting.default}`; allowed: {setting.allowed}\n"
+            f"* `{setting.flag}`, `{setting.env}`\n"
+        )
+    parts.append("\n" + _FOREIGN_HEAD)
+    for foreign in WITHOUT_EFFECT.values():
+        span = str(foreign.low) if foreign.low == foreign.high else f"{foreign.low} to {foreign.high}"
+        parts.append(f"| `{foreign.name}` | {span} | {foreign.reason} |\n")
+    return "".join(parts)

@@ -1,0 +1,329 @@
+"""The settings themselves: name, type, default, range and meaning of each, in one class.
+
+`Config` is the value that the rest of the program sees, frozen and checked. `SETTINGS` is the same table as
+data, for the command line, the documentation and the error messages. Names and defaults are Kafka's where
+Kafka has the setting; where a default differs on purpose, the meaning says so.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_origin
+
+from annotated_types import Ge, Le
+from pydantic import BeforeValidator, Field, model_validator
+
+from coordinator.config.fields import (
+    INT32_MAX,
+    WILDCARD_HOSTS,
+    Address,
+    Count,
+    Folder,
+    HostPort,
+    Milliseconds,
+    Named,
+    upper,
+)
+from coordinator.config.kafka_log import KafkaLogSettings
+from coordinator.errors import ConfigError
+
+
+class Config(KafkaLogSettings):
+    """All settings of one coordinator process. Frozen: a change means a restart.
+
+    Raises pydantic.ValidationError for a value outside its range, ConfigError for values that do not fit
+    together.
+    """
+
+    listen: Annotated[
+        Address,
+        Named("listen", "Where brokers connect: the address of the Kafka protocol port."),
+    ] = HostPort("127.0.0.1", 9095)
+    http: Annotated[
+        Address,
+        Named("http", "Where people and Prometheus connect: health, metrics, API."),
+    ] = HostPort("127.0.0.1", 9096)
+    advertise: Annotated[
+        Address,
+        Named(
+            "advertise",
+            "The address that FindCoordinator gives to brokers. Default: that of listen; must be given "
+            "when listen is a wildcard address. Port 0: the port that listen got.",
+        ),
+    ] = HostPort("127.0.0.1", 9095)
+
+    log: Annotated[
+        Literal["memory", "journal", "kafka"],
+        Named(
+            "log",
+            "Where state is kept: a journal on disk, a Kafka topic (see bootstrap.servers), or memory (gone "
+            "at the end; for tests).",
+        ),
+    ] = "journal"
+    data_dir: Annotated[
+        Folder, Named("data.dir", "The folder of the journal. Created if it does not exist.")
+    ] = Path("data")
+    journal_sync: Annotated[
+        Literal["always", "os"],
+        Named(
+            "journal.sync",
+            "always: a write is answered when it is on the disk (fdatasync). os: when the system has it; "
+            "it survives the death of the process, not that of the machine.",
+        ),
+    ] = "always"
+    journal_segment_bytes: Annotated[
+        int,
+        Field(ge=1 << 20, le=1 << 30),
+        Named(
+            "journal.segment.bytes",
+            "The size of one journal file; files are allocated as a whole, ahead of use.",
+        ),
+    ] = 64 << 20
+
+    state_partitions: Annotated[
+        Count,
+        Named(
+            "share.coordinator.state.topic.num.partitions",
+            "How many shards the state is divided into. Do not change it once there is state: keys would "
+            "be looked for in other shards.",
+        ),
+    ] = 50
+    snapshot_updates_max: Annotated[
+        int,
+        Field(ge=0, le=500),
+        Named(
+            "share.coordinator.snapshot.update.records.per.snapshot",
+            "How many update records may follow a share-partition's snapshot before the next snapshot. "
+            "Snapshots are also written when the updates outweigh the snapshot in bytes, and by age.",
+        ),
+    ] = 500
+    write_timeout_ms: Annotated[
+        Milliseconds,
+        Named("share.coordinator.write.timeout.ms", "How long a record may take to become durable."),
+    ] = 5000
+    prune_interval_ms: Annotated[
+        Milliseconds,
+        Named(
+            "share.coordinator.state.topic.prune.interval.ms",
+            "How often the log is told which of its records are not needed any more.",
+        ),
+    ] = 300_000
+    cold_snapshot_interval_ms: Annotated[
+        Milliseconds,
+        Named(
+            "share.coordinator.cold.partition.snapshot.interval.ms",
+            "How often share-partitions that nobody writes to get a new snapshot, so that the old one can "
+            "be pruned.",
+        ),
+    ] = 300_000
+
+    node_id_first: Annotated[
+        int,
+        Field(ge=0, le=INT32_MAX),
+        Named(
+            "node.id.first",
+            "The first node id that FindCoordinator answers with. Must be outside the range of the "
+            "brokers' own.",
+        ),
+    ] = 1_000_000
+    node_ids: Annotated[
+        int,
+        Field(ge=1, le=1000),
+        Named(
+            "node.ids",
+            "How many node ids this process answers to. A broker opens one connection per node id and "
+            "waits for each answer before its next request there: more ids, more requests at a time.",
+        ),
+    ] = 4
+
+    connections_max: Annotated[
+        Count,
+        Named(
+            "max.connections",
+            "Connections at a time; one more is closed at once. Kafka sets no limit by default.",
+        ),
+    ] = 2000
+    connections_idle_max_ms: Annotated[
+        Milliseconds,
+        Named("connections.max.idle.ms", "A connection without a request for this long is closed."),
+    ] = 600_000
+    frame_bytes_max: Annotated[
+        int,
+        Field(ge=1024, le=INT32_MAX),
+        Named(
+            "socket.request.max.bytes",
+            "The largest request; a longer one closes its connection. Kafka's default is 104857600.",
+        ),
+    ] = 16 << 20
+    requests_in_flight_max: Annotated[
+        Count,
+        Named(
+            "max.in.flight.requests.per.connection",
+            "Requests of one connection that wait for an answer; then no more is read from it.",
+        ),
+    ] = 64
+    queued_bytes_max: Annotated[
+        int,
+        Field(ge=1024, le=2**63 - 1),
+        Named(
+            "queued.max.request.bytes",
+            "Bytes of unanswered requests, of all connections; then no more is read from any. At least "
+            "socket.request.max.bytes. Kafka sets no limit by default.",
+        ),
+    ] = 256 << 20
+    mailbox_operations_max: Annotated[
+        Count,
+        Named(
+            "mailbox.max.operations",
+            "Operations that wait for one shard; further ones are told to come again.",
+        ),
+    ] = 100_000
+    load_wait_ms: Annotated[
+        int,
+        Field(ge=0, le=INT32_MAX),
+        Named(
+            "load.wait.ms",
+            "How long a request waits for a shard that is being loaded before it is told to come again.",
+        ),
+    ] = 10_000
+    request_age_max_ms: Annotated[
+        Milliseconds,
+        Named(
+            "request.max.age.ms",
+            "A request that waited longer is not begun: its sender has given up (a broker waits 30 s).",
+        ),
+    ] = 25_000
+    stop_timeout_ms: Annotated[
+        Milliseconds,
+        Named("stop.timeout.ms", "How long a stop may take to finish what was accepted."),
+    ] = 25_000
+
+    log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR"],
+        BeforeValidator(upper),
+        Named("logging.level", "The least severe messages that are shown."),
+    ] = "INFO"
+    log_format: Annotated[
+        Literal["auto", "text", "json"],
+        Named(
+            "logging.format",
+            "text for people, json (one object a line) for machines; auto: text on a terminal.",
+        ),
+    ] = "auto"
+    metrics_partition_level: Annotated[
+        Literal["off", "all"],
+        Named("metrics.partition.level", "all: also metrics per share-partition (group, topic, partition)."),
+    ] = "off"
+    metrics_partitions_max: Annotated[
+        Count,
+        Named(
+            "metrics.partition.max", "Share-partitions that get metrics of their own; the rest are left out."
+        ),
+    ] = 10_000
+
+    @model_validator(mode="before")
+    @classmethod
+    def _advertise_what_listens(cls, values: object) -> object:
+        if isinstance(values, Mapping) and "listen" in values and "advertise" not in values:
+            return {**values, "advertise": values["listen"]}
+        return values
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.advertise.host in WILDCARD_HOSTS:
+            raise ConfigError(
+                "advertise",
+                str(self.advertise),
+                "an address that brokers can connect to, not a wildcard address (left out, it is that of "
+                "listen)",
+            )
+        if self.log == "kafka":
+            self.check_kafka_log()
+        else:
+            self.check_one_copy()
+        if self.queued_bytes_max < self.frame_bytes_max:
+            raise ConfigError(
+                "queued.max.request.bytes",
+                str(self.queued_bytes_max),
+                f"at least socket.request.max.bytes ({self.frame_bytes_max})",
+            )
+        if self.node_id_first + self.node_ids - 1 > INT32_MAX:
+            raise ConfigError(
+                "node.id.first",
+                str(self.node_id_first),
+                f"at most {INT32_MAX - self.node_ids + 1} with node.ids ids",
+            )
+        return self
+
+
+class Setting(NamedTuple):
+    """One row of the table of settings. `attribute` is its name in `Config`."""
+
+    attribute: str
+    name: str
+    env: str
+    flag: str
+    kind: str
+    default: str
+    allowed: str
+    meaning: str
+    secret: bool
+
+    def shown(self, config: Config) -> str:
+        """Return the setting's value for people, who do not see secrets."""
+        value = str(getattr(config, self.attribute))
+        return "********" if self.secret and value else value
+
+
+def env_of(name: str) -> str:
+    """Spell a setting's name as an environment variable: `max.connections` is SHARE_..._MAX_CONNECTIONS."""
+    return "SHARE_COORDINATOR_" + name.removeprefix("share.coordinator.").replace(".", "_").upper()
+
+
+def flag_of(name: str) -> str:
+    """Spell a setting's name as a flag: `max.connections` is --max-connections."""
+    return "--" + name.removeprefix("share.coordinator.").replace(".", "-")
+
+
+def _kind_and_allowed(annotation: Any, metadata: list[Any], named: Named) -> tuple[str, str]:
+    if get_origin(annotation) is Literal:
+        choices = [str(choice) for choice in get_args(annotation)]
+        return "choice", f"{', '.join(choices[:-1])} or {choices[-1]}"
+    if annotation is HostPort:
+        return "address", "HOST:PORT, an IPv6 address in brackets, a port from 0 to 65535"
+    if annotation is Path:
+        return "path", "a folder"
+    if annotation is str:
+        return "text", named.allowed
+    assert annotation is int
+    (low,) = (mark.ge for mark in metadata if isinstance(mark, Ge))
+    (high,) = (mark.le for mark in metadata if isinstance(mark, Le))
+    return "int", f"a whole number from {low} to {high}"
+
+
+def _settings() -> tuple[Setting, ...]:
+    rows = []
+    # The base class comes first in Python and last for people.
+    of_topic = KafkaLogSettings.model_fields
+    ours = [attribute for attribute in Config.model_fields if attribute not in of_topic]
+    for attribute in (*ours, *of_topic):
+        field = Config.model_fields[attribute]
+        (named,) = (mark for mark in field.metadata if isinstance(mark, Named))
+        kind, allowed = _kind_and_allowed(field.annotation, field.metadata, named)
+        default = "as listen" if attribute == "advertise" else str(field.default)
+        rows.append(
+            Setting(
+                attribute,
+                named.name,
+                env_of(named.name),
+                flag_of(named.name),
+                kind,
+                default,
+                allowed,
+                named.meaning,
+                named.secret,
+            )
+        )
+    return tuple(rows)
+
+
+SETTINGS = _settings()

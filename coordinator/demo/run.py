@@ -1,0 +1,86 @@
+"""The demo as a command: connect, play, and say in one line what went wrong if something did."""
+
+import asyncio
+import sys
+from typing import TextIO
+from uuid import uuid4
+
+from coordinator.client import (
+    ConnectionLimits,
+    CoordinatorUnavailable,
+    Disconnected,
+    RetryPolicy,
+    ShareCoordinatorClient,
+    ShareCoordinatorError,
+    SharePartitionKey,
+    UnsupportedVersion,
+)
+from coordinator.demo.pages import JsonPage, Page, TextPage
+from coordinator.demo.story import Story, StoryBroken
+from coordinator.errors import ConfigError
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+
+# Somebody is watching: give up after some seconds, not after minutes.
+_RETRY = RetryPolicy(attempts_max=3, first_s=0.25)
+_LIMITS = ConnectionLimits(connect_s=5.0, request_s=10.0)
+
+
+def run(
+    bootstrap: str,
+    *,
+    json_lines: bool = False,
+    out: TextIO | None = None,
+    err: TextIO | None = None,
+    retry: RetryPolicy = _RETRY,
+) -> int:
+    """Play the demo against a running coordinator; return the exit code of the process.
+
+    `out` gets the story (None: stdout), as text or as JSON lines, `err` the one line about a failure
+    (None: stderr). Raises ConfigError for a bootstrap that is no address. The state that the demo makes
+    belongs to a group of its own and is deleted at the end.
+    """
+    out = out or sys.stdout
+    page = JsonPage(out) if json_lines else TextPage(out)
+    return asyncio.run(_run(bootstrap, page, err or sys.stderr, retry))
+
+
+async def _run(bootstrap: str, page: Page, err: TextIO, retry: RetryPolicy) -> int:
+    name = uuid4()
+    key = SharePartitionKey(f"demo-{name.hex[:8]}", name.bytes, 0)
+    try:
+        client = ShareCoordinatorClient(
+            bootstrap, client_id="share-coordinator-demo", retry=retry, limits=_LIMITS
+        )
+    except ValueError:
+        raise ConfigError("bootstrap", bootstrap, "HOST:PORT of a running coordinator") from None
+    began = False
+    async with client:
+        try:
+            async for step in Story(client, key).steps():
+                if not began:
+                    page.begin(bootstrap, key)
+                    began = True
+                page.tell(step)
+        except (ShareCoordinatorError, StoryBroken) as error:
+            err.write(f"share-coordinator demo: {_explained(error, bootstrap, began=began)}\n")
+            return EXIT_FAILED
+    return EXIT_OK
+
+
+def _explained(error: Exception, bootstrap: str, *, began: bool) -> str:
+    if isinstance(error, StoryBroken):
+        return str(error)
+    assert isinstance(error, ShareCoordinatorError)
+    said = error.message if isinstance(error, Disconnected) else f"{error.message} ({error.error_code.name})"
+    if began:
+        return f"the coordinator at {bootstrap} failed in the middle of the story: {said}"
+    if isinstance(error, UnsupportedVersion):
+        return f"{bootstrap} is not a share coordinator: {said}"
+    if isinstance(error, CoordinatorUnavailable):
+        return (
+            f"no share coordinator answers at {bootstrap}. {said} "
+            "To start one: share-coordinator serve. To name another: --bootstrap HOST:PORT."
+        )
+    return f"the coordinator at {bootstrap} refuses to begin: {said}"

@@ -1,0 +1,143 @@
+"""The port to a state log: records in, batches out, one sequence per state partition.
+
+A log moves bytes.  It does not know what a record means, who owns a state partition, or what a share group
+is.  The one promise that everything else stands on: when ``done`` reports no error, every later ``read``,
+after any crash the log is built to survive, returns the records at the offset that was reported.
+"""
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from coordinator.errors import LogError
+
+
+class LoggedBatch(NamedTuple):
+    """One Kafka record batch (magic 2) as it stands in the log of one state partition."""
+
+    state_partition: int
+    batch: bytes
+
+
+class AppendDone(Protocol):
+    """What an append calls when its fate is known.
+
+    ``base_offset`` is the log offset of the first record; with an error it is the offset the append would
+    have had.
+    """
+
+    def __call__(self, base_offset: int, error: LogError | None) -> None: ...
+
+
+class StateLog(Protocol):
+    """The logs of all state partitions of one process.  All methods are called on the event loop's thread.
+
+    Offsets of a state partition are dense: the records of an append take the offsets from the end offset up,
+    and an append that failed takes none.  At most one append per state partition is under way at a time: that
+    is the caller's duty, and what lets a caller know the offset of its records before they are durable.
+    """
+
+    @property
+    def reads_need_proof(self) -> bool:
+        """True if an owner may answer a read only after an append has proved that it is still the owner.
+
+        A log that other processes can write to (a Kafka topic) needs it; one that is held under a lock does
+        not.
+        """
+        ...
+
+    async def open(self) -> None:
+        """Get ready to read and append; recover first what an earlier process left behind.
+
+        Raises LogLocked if another process holds the log, LogDamaged if acknowledged records cannot be read
+        back, ConfigError if the log was made for other settings, and LogUnavailable if storage cannot be used
+        at all.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish the appends under way and let go of the storage.  Closing twice is harmless."""
+        ...
+
+    def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+        """Give every batch of the state partitions, from each one's start to its end as of this call.
+
+        Batches come in chunks of about 1 MiB, per state partition in log order; how partitions mix is not
+        defined. Appends may go on meanwhile and are not seen.  Records that ``prune`` gave up may or may not
+        come. Raises LogDamaged if a stored batch fails its checks and LogUnavailable if storage cannot be
+        read.
+        """
+        ...
+
+    def append(
+        self,
+        state_partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        timestamp_ms: int,
+        done: AppendDone,
+    ) -> None:
+        """Add (key, value) records to the end of a state partition, all of them or none, as one batch.
+
+        ``done`` is called exactly once, on the event loop, never from inside this call: without error when
+        the records are durable (as far as the log promises durability), with LogUnavailable when they are not
+        there and never will be, with LogOutcomeUnknown when that cannot be known, with LogFenced when the log
+        belongs to someone else.  An append without records writes nothing; its ``done`` only proves that the
+        log can still be owned.
+        """
+        ...
+
+    def prune(self, state_partition: int, before_offset: int) -> None:
+        """Declare the records below a log offset not needed; their storage is freed later.
+
+        A value below the start offset changes nothing; one above the end offset counts as the end offset.
+        """
+        ...
+
+    def start_offset(self, state_partition: int) -> int:
+        """Return the offset from which records are still promised.
+
+        It never falls while the log is open.  After a reopening it may be lower than before, if storage had
+        not been freed yet: more comes back than was asked for, never less.
+        """
+        ...
+
+    def end_offset(self, state_partition: int) -> int:
+        """Return the offset that the next record of the state partition gets."""
+        ...
+
+    def pinned(self, live_bytes: int) -> Mapping[int, int]:
+        """Return the log offset up to which each state partition keeps the oldest storage from being freed.
+
+        An entry ``state_partition: offset`` asks for a prune to at least that offset, for which all state
+        whose latest snapshot lies below must be written again.  Empty when the log is no bigger than it
+        should be, given that snapshots of all live state would take `live_bytes`.
+        """
+        ...
+
+    def health(self) -> str | None:
+        """Return None when appends can succeed, else one sentence that says why not, for a human."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Return the bytes that the log takes on its storage."""
+        ...
+
+
+@runtime_checkable
+class SharedLog(StateLog, Protocol):
+    """A log that several processes can write to, so that each state partition needs an owner.
+
+    Whoever wants to append calls `own`, then reads the state partition, then appends: it is the read that
+    finds out whether the claim was accepted.  From then on appends say LogFenced once somebody else owns it,
+    and nothing that a deposed owner writes reaches a reader.  `read` gives records that count, and no claims:
+    offsets rise, and have gaps where other records are.
+    """
+
+    async def own(self, state_partition: int) -> int:
+        """Become the owner of a state partition and return the owner epoch; whoever owned it is deposed.
+
+        Owning it again makes a new ownership with a higher owner epoch; that is the way on after
+        LogOutcomeUnknown, as nothing counts that was sent before and arrives after.  No append may be under
+        way.  Raises LogFenced if somebody else is claiming it right now, LogUnavailable or LogOutcomeUnknown
+        if the claim could not be made or nobody knows.
+        """
+        ...

@@ -1,0 +1,268 @@
+"""The disk under the journal: a folder of files, with as few promises as the journal needs.
+
+What a disk promises, and what may break:
+
+* `write` with `sync` is durable, as a whole and with everything written to the file before, when it reports
+  no error. When it reports one, each sector of what it was to make durable may or may not be on the disk, now
+  or after a crash, and asking again tells nothing: the system may have forgotten that it never wrote them.
+* `write` without `sync` survives the process, and the machine only after a later `sync` of the same file.
+* A write that was under way when the process or the machine died may be there in part, any sectors of it.
+* `prepare` gives a file of zeros, durable with its name.
+* Bytes that were durable are read back as they are, or the disk is damaged, which a checksum notices.
+
+`RealDisk` is the machine's; `tests/simulation/disk.py` has one that forgets, tears and fails on purpose, and
+both pass the same contract tests.
+"""
+
+import asyncio
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Protocol
+
+from coordinator.errors import LogLocked
+
+WriteDone = Callable[[OSError | None], None]
+
+LOCK_NAME = "lock"
+_ZEROS = bytes(1 << 20)
+
+
+class Disk(Protocol):
+    """A folder of files.  All methods are called on the event loop's thread."""
+
+    def lock(self) -> None:
+        """Take the folder for this process, and make it if it is not there.
+
+        Raises LogLocked if another process has it, OSError if it cannot be used.
+        """
+        ...
+
+    def unlock(self) -> None:
+        """Let go of the folder, and of every file.  No write may be under way.  Harmless without the lock."""
+        ...
+
+    def names(self) -> list[str]:
+        """Return the names of the files, the lock left out, in order."""
+        ...
+
+    def size(self, name: str) -> int:
+        """Return the size of a file in bytes."""
+        ...
+
+    def describe(self, name: str) -> str:
+        """Return what a person calls the file: its path."""
+        ...
+
+    async def read(self, name: str, position: int, size: int) -> bytes:
+        """Return up to `size` bytes; less only at the end of the file.  Raises OSError."""
+        ...
+
+    async def prepare(self, name: str, size: int) -> None:
+        """Make a file of zeros, durable with its name, in place of any that is there; or raise OSError."""
+        ...
+
+    async def remove(self, name: str) -> None:
+        """Remove a file, durably; it may be missing already.  Raises OSError."""
+        ...
+
+    async def sync(self, name: str) -> None:
+        """Make all of a file durable.  Raises OSError."""
+        ...
+
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
+        """Overwrite part of a file that was prepared, and make all of the file durable if `sync`.
+
+        `done` is called once, on the event loop, never from within this call.  At most one write is under way
+        at a time.
+        """
+        ...
+
+
+async def write_durably(disk: Disk, name: str, position: int, data: bytes) -> None:
+    """Write with a sync, and wait for it.  Raises OSError."""
+    written: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    disk.write(name, position, data, True, written.set_result)
+    error = await written
+    if error is not None:
+        raise error
+
+
+class RealDisk:
+    """A folder of this machine.  Writes that sync run on a thread of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._descriptors: dict[str, int] = {}
+        self._opening = threading.Lock()
+        self._lock_descriptor: int | None = None
+        self._commits: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._committer: threading.Thread | None = None
+        # Two: a reader does not wait while a file is being prepared.
+        self._chores: ThreadPoolExecutor | None = None
+
+    def lock(self) -> None:
+        """Take the folder, which is made if it is not there."""
+        missing = [path for path in (self._folder, *self._folder.parents) if not path.exists()]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in missing:
+            _sync_folder(path.parent)
+        path = self._folder / LOCK_NAME
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.read(descriptor, 32).strip()
+            os.close(descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise LogLocked(path, int(owner) if owner.isdigit() else None) from None
+        # A disk that is full does not take even this much; reading goes on all the same.
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        self._lock_descriptor = descriptor
+        self._chores = ThreadPoolExecutor(2, thread_name_prefix="journal-chores")
+        self._committer = threading.Thread(target=self._commit_for_ever, name="journal-commit", daemon=True)
+        self._committer.start()
+
+    def unlock(self) -> None:
+        """Close everything; the lock goes last."""
+        if self._committer is not None:
+            self._commits.put(None)
+            self._committer.join()
+            self._committer = None
+        if self._chores is not None:
+            self._chores.shutdown()
+            self._chores = None
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+        if self._lock_descriptor is not None:
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = None
+
+    def names(self) -> list[str]:
+        """Return the names of the files, the lock left out, in order."""
+        return sorted(path.name for path in self._folder.iterdir() if path.name != LOCK_NAME)
+
+    def size(self, name: str) -> int:
+        """Return the size of a file in bytes."""
+        return (self._folder / name).stat().st_size
+
+    def describe(self, name: str) -> str:
+        """Return the path of a file."""
+        return str(self._folder / name)
+
+    async def read(self, name: str, position: int, size: int) -> bytes:
+        """Return up to `size` bytes; less only at the end of the file."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._chores, self._read, name, position, size)
+
+    def _read(self, name: str, position: int, size: int) -> bytes:
+        with open(self._folder / name, "rb", buffering=0) as file:
+            file.seek(position)
+            pieces = []
+            while size and (piece := file.read(size)):
+                pieces.append(piece)
+                size -= len(piece)
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def prepare(self, name: str, size: int) -> None:
+        """Make a file of zeros, durable with its name; one that cannot be made as a whole is removed."""
+        await asyncio.get_running_loop().run_in_executor(self._chores, self._prepare, name, size)
+
+    def _prepare(self, name: str, size: int) -> None:
+        path = self._folder / name
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            # Reserved first, so that a full disk says so before its last bytes are taken from others; then
+            # written, so that a commit overwrites blocks and changes no metadata.
+            os.posix_fallocate(descriptor, 0, size)
+            position = 0
+            while position < size:
+                position += os.pwrite(descriptor, _ZEROS[: size - position], position)
+            os.fsync(descriptor)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        _sync_folder(self._folder)
+
+    async def remove(self, name: str) -> None:
+        """Remove a file, durably."""
+        descriptor = self._descriptors.pop(name, None)
+        await asyncio.get_running_loop().run_in_executor(self._chores, self._remove, name, descriptor)
+
+    def _remove(self, name: str, descriptor: int | None) -> None:
+        if descriptor is not None:
+            os.close(descriptor)
+        (self._folder / name).unlink(missing_ok=True)
+        _sync_folder(self._folder)
+
+    async def sync(self, name: str) -> None:
+        """Make all of a file durable."""
+        await asyncio.get_running_loop().run_in_executor(self._chores, self._sync, name)
+
+    def _sync(self, name: str) -> None:
+        os.fdatasync(self._descriptor(name))
+
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
+        """Overwrite part of a file, and make all of the file durable if `sync`."""
+        loop = asyncio.get_running_loop()
+        if not sync:
+            # The system's memory takes it in microseconds; a thread would take longer to wake up.
+            loop.call_soon(done, self._write(name, position, data, sync))
+            return
+
+        def commit() -> None:
+            error = self._write(name, position, data, sync)
+            # The loop may be closed by now: then nobody waits any more.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(done, error)
+
+        self._commits.put(commit)
+
+    def _commit_for_ever(self) -> None:
+        while (commit := self._commits.get()) is not None:
+            commit()
+
+    def _write(self, name: str, position: int, data: bytes, sync: bool) -> OSError | None:
+        try:
+            descriptor = self._descriptor(name)
+            written = os.pwrite(descriptor, data, position)
+            while written < len(data):
+                step = os.pwrite(descriptor, data[written:], position + written)
+                if step == 0:
+                    return OSError(errno.EIO, "the disk took only part of a write")
+                written += step
+            if sync:
+                os.fdatasync(descriptor)
+        except OSError as error:
+            return error
+        return None
+
+    def _descriptor(self, name: str) -> int:
+        """Return the open file; it stays open until it is removed."""
+        with self._opening:
+            descriptor = self._descriptors.get(name)
+            if descriptor is None:
+                descriptor = os.open(self._folder / name, os.O_RDWR | os.O_CLOEXEC)
+                self._descriptors[name] = descriptor
+            return descriptor
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

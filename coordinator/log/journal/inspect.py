@@ -1,0 +1,198 @@
+"""Looking at a journal from outside: whether it is whole, what it holds, and every batch in it.
+
+Nothing is locked and nothing is changed, so a journal may be looked at while a coordinator writes to it.  A
+bad place is believed only when it is found twice in a row: what was half written at the first look is whole
+at the second.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from coordinator.errors import LogDamaged
+from coordinator.log.journal import layout
+from coordinator.log.journal.disk import Disk, RealDisk
+from coordinator.log.journal.scan import ADVICE, Scan, frames
+from coordinator.log.journal.walk import Walk
+from protocol.errors import DecodeError
+from protocol.record_batch import RecordBatch, decode_batches
+
+LOOKS_MAX = 6
+
+
+class SegmentReport(NamedTuple):
+    """One segment as far as it counts: `used_bytes` of `size_bytes`, commits `first_commit` and up."""
+
+    file: str
+    number: int
+    size_bytes: int
+    used_bytes: int
+    first_commit: int
+    commits: int
+    records: int
+
+
+class TornTail(NamedTuple):
+    """Where a write broke off. `lost_commits` stand behind it and do not count (`journal.sync=os` only)."""
+
+    file: str
+    position: int
+    lost_commits: int
+
+
+class JournalReport(NamedTuple):
+    """What a journal holds, up to the damage if there is any.
+
+    `start_offsets` and `end_offsets` are log offsets by state partition.  `unused_files` are those that the
+    next start removes or goes on with; none of their records count.  A journal `in_motion` was written to
+    so fast that the end of it could not be seen at rest.
+    """
+
+    folder: str
+    state_partitions: int
+    segments: list[SegmentReport]
+    start_offsets: list[int]
+    end_offsets: list[int]
+    unused_files: list[str]
+    torn_tail: TornTail | None
+    in_motion: bool
+    damage: LogDamaged | None
+
+
+class DumpedBatch(NamedTuple):
+    """A record batch and where it stands: the position of its first byte in the file, and its commit."""
+
+    file: str
+    position: int
+    commit: int
+    state_partition: int
+    batch: RecordBatch
+
+
+def verify(folder: Path) -> JournalReport:
+    """Read a whole journal as the next start would, every record of it, and report.
+
+    Damage is in the report, not raised.  Raises OSError if the folder or a file cannot be read.
+    """
+    return asyncio.run(look(RealDisk(folder)))
+
+
+def dump(folder: Path, *, state_partitions: Collection[int] | None = None) -> Iterator[DumpedBatch]:
+    """Give every batch that counts, of all state partitions or of some, in the order of the log.
+
+    Raises LogDamaged at the end if the journal is damaged, and OSError if it cannot be read.
+    """
+    report = verify(folder)
+    for segment in report.segments:
+        path = folder / segment.file
+        # What a coordinator removes meanwhile, nobody needs any more.
+        with suppress(FileNotFoundError):
+            data = memoryview(path.read_bytes())
+            first_position = layout.first_position(report.state_partitions)
+            found = frames(data, segment.number, first_position, segment.used_bytes, segment.first_commit)
+            for frame in found:
+                yield from _batches_of(segment.file, frame, state_partitions)
+    if report.damage is not None:
+        raise report.damage
+
+
+async def look(disk: Disk) -> JournalReport:
+    """Look at a journal until it is seen at rest, or has been in motion for long enough."""
+    bad_place: object = None
+    for looks_left in reversed(range(LOOKS_MAX)):
+        try:
+            looked, damage = await _look_once(disk)
+        except FileNotFoundError:
+            # A coordinator removed a segment meanwhile.
+            if not looks_left:
+                raise
+            continue
+        tail = looked.walk.tail
+        place: object = (damage.file, damage.position, damage.found) if damage is not None else tail
+        if place == bad_place or (damage is None and (tail is None or tail.is_clean)):
+            return looked.report(damage, in_motion=False)
+        if not looks_left:
+            return looked.report(None, in_motion=True)
+        bad_place = place
+    raise AssertionError("the last look returns or raises")
+
+
+class _Look:
+    """One walk, and the records that it counted."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._describe = disk.describe
+        self.walk = Walk(disk, None, self._visit)
+        self.records: dict[str, int] = {}
+
+    def _visit(self, name: str, frame: layout.Frame) -> None:
+        count = self.records.get(name, 0)
+        try:
+            count += sum(len(dumped.batch.records) for dumped in _batches_of(name, frame, None))
+        except DecodeError as error:
+            raise LogDamaged(self._describe(name), frame.begin, str(error), ADVICE) from None
+        self.records[name] = count
+
+    def report(self, damage: LogDamaged | None, *, in_motion: bool) -> JournalReport:
+        walk = self.walk
+        headers = {begun.name: begun.header for begun in walk.begun}
+        segments = [
+            SegmentReport(
+                file=segment.name,
+                number=segment.number,
+                size_bytes=segment.size_bytes,
+                used_bytes=segment.end,
+                first_commit=headers[segment.name].first_commit,
+                commits=segment.last_commit - headers[segment.name].first_commit + 1,
+                records=self.records.get(segment.name, 0),
+            )
+            for segment in walk.scan.segments
+        ]
+        tail = walk.tail
+        torn = tail is not None and not tail.is_clean and not in_motion
+        return JournalReport(
+            folder=self._describe(""),
+            state_partitions=walk.state_partitions or 0,
+            segments=segments,
+            start_offsets=walk.scan.start_offsets,
+            end_offsets=walk.scan.end_offsets,
+            unused_files=[*walk.dropped, *walk.cut_off, *walk.unbegun],
+            torn_tail=TornTail(tail.name, tail.position, tail.lost_commits) if tail and torn else None,
+            in_motion=in_motion,
+            damage=damage,
+        )
+
+
+async def _look_once(disk: Disk) -> tuple[_Look, LogDamaged | None]:
+    looked = _Look(disk)
+    try:
+        await looked.walk.run()
+    except LogDamaged as damage:
+        if not looked.walk.scan.segments:
+            await _walk_up_to(looked.walk, disk, damage)
+        return looked, damage
+    return looked, None
+
+
+async def _walk_up_to(walk: Walk, disk: Disk, damage: LogDamaged) -> None:
+    """Walk the segments before a file that is bad from byte 0 on and so kept the walk from starting."""
+    good = [begun for begun in walk.begun if disk.describe(begun.name) < damage.file]
+    walk.scan = Scan(good, walk.state_partitions or 0, disk.describe)
+    with suppress(LogDamaged):
+        for name, _ in good:
+            walk.scan.segment(memoryview(await disk.read(name, 0, disk.size(name))), walk.visit)
+
+
+def _batches_of(
+    file: str, frame: layout.Frame, state_partitions: Collection[int] | None
+) -> Iterator[DumpedBatch]:
+    """Decode the batches of a commit. Raises DecodeError, which no commit with a valid checksum should."""
+    position = frame.begin + layout.HEAD_BYTES
+    for state_partition, batch in layout.entries_of(frame):
+        position += layout.ENTRY_HEAD_BYTES
+        if state_partitions is None or state_partition in state_partitions:
+            for decoded in decode_batches(batch):
+                yield DumpedBatch(file, position, frame.commit, state_partition, decoded)
+        position += len(batch)

@@ -1,0 +1,394 @@
+"""The embedded journal: one append-only log on this machine's disk, for all shards of the process.
+
+Theory of operation.  Appends queue; everything that waits goes out as one frame, in one write and one
+fdatasync, and while that is under way the next frame collects: one commit is in flight at a time.
+
+A commit that fails leaves bytes of which nobody knows whether they are on the disk, and no further sync can
+tell.  So that stretch is given up: a new segment is begun, whose durable header says where the one before
+ends, and the same records are written there.  Only if that fails too is anybody told: `LogOutcomeUnknown` for
+what may be in the stretch that was given up, `LogUnavailable` for what was never written.  Until a new
+segment can be begun, which is tried by itself, everything is refused at once; and once it is, the stretch
+counts for nothing, after any crash.
+
+Leading segments go when nothing in them is needed.  Every frame names the oldest segment that is; only when a
+frame that says so is durable are files removed, so a missing file is noticed.  After a restart a state
+partition starts where the oldest file that is there begins: its header has the end offset of each.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from coordinator.errors import LogOutcomeUnknown, LogUnavailable
+from coordinator.log.base import AppendDone, LoggedBatch
+from coordinator.log.journal import layout
+from coordinator.log.journal.disk import Disk, RealDisk, write_durably
+from coordinator.log.journal.pending import Append, next_entries
+from coordinator.log.journal.reading import read_stretches
+from coordinator.log.journal.recovery import recover
+from coordinator.log.journal.scan import Segment
+from coordinator.log.journal.segments import Segments
+from protocol.record_batch import encode_batch
+
+_logger = logging.getLogger(__name__)
+
+# The end of each segment is kept for frames without entries: they say which files may go even when the disk
+# is full.
+RESERVE_BYTES = 16 * layout.ALIGN_BYTES
+# While the disk refuses, it is tried again this often; less often each time that it lets a segment begin and
+# then fails the first commit, because every try leaves a segment behind.
+PROBE_S = 1.0
+PROBE_DOUBLINGS_MAX = 5
+
+
+class Journal:
+    """A `StateLog` in a folder. See `coordinator.log.base.StateLog` for the promises.
+
+    `sync` is "always": `done` without error means that the records are on the disk; or "os": they are with
+    the operating system, survive the death of the process, and a crash of the machine may lose the last of
+    them.
+    """
+
+    reads_need_proof = False
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        state_partitions: int,
+        segment_bytes: int,
+        sync: Literal["always", "os"],
+        disk: Disk | None = None,
+    ) -> None:
+        self._disk = disk if disk is not None else RealDisk(folder)
+        self._state_partitions = state_partitions
+        self._segment_bytes = segment_bytes
+        self._sync_mode: Literal["always", "os"] = sync
+        self._segments = Segments(self._disk, segment_bytes, [])
+        self._starts = [0] * state_partitions
+        self._ends = [0] * state_partitions
+        self._next_commit = self._first_commit = 1
+        self._durable = 0
+        # The oldest segment that is needed, and the one that is durably said to be.
+        self._oldest = 1
+        self._oldest_said = 1
+        self._pending: list[Append] = []
+        # So many of the pending appends may also stand in the stretch that was given up.
+        self._doubtful = 0
+        self._failures = 0
+        self._planned = False
+        self._committing = False
+        self._given_up = True
+        self._rolling: asyncio.Task[None] | None = None
+        self._probe: asyncio.TimerHandle | None = None
+        self._trouble: str | None = "the journal is not open"
+        self._quiet = asyncio.Event()
+        self._is_open = False
+
+    # Life.
+
+    async def open(self) -> None:
+        """Take the folder, recover what is there, and get ready to append."""
+        try:
+            self._disk.lock()
+        except OSError as error:
+            raise LogUnavailable(f"the journal's folder cannot be used: {error}") from error
+        try:
+            await self._recover()
+        except OSError as error:
+            self._disk.unlock()
+            raise LogUnavailable(f"the journal cannot be used: {error}") from error
+        except BaseException:
+            self._disk.unlock()
+            raise
+        self._is_open = True
+
+    async def _recover(self) -> None:
+        found = await recover(self._disk, self._state_partitions)
+        self._segments = Segments(self._disk, self._segment_bytes, found.segments)
+        self._starts, self._ends = found.start_offsets, found.end_offsets
+        self._next_commit = self._first_commit = found.next_commit
+        self._durable = found.next_commit - 1
+        self._oldest = self._oldest_said = found.oldest
+        self._given_up = not found.can_go_on
+        self._trouble = None
+        self._failures = self._doubtful = 0
+        if self._given_up:
+            # Behind a torn tail nothing is written: what is left of it could be taken for damage later.
+            try:
+                await self._begin_segment(self._segment_bytes)
+            except OSError as error:
+                if not found.segments:
+                    raise
+                self._refuse(f"no new segment can be made: {error}")
+
+    async def close(self) -> None:
+        """Finish the commit under way and what waits for it, then let go of the folder."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        while self._committing or self._planned or self._pending or self._rolling is not None:
+            self._quiet.clear()
+            await self._quiet.wait()
+        if self._probe is not None:
+            self._probe.cancel()
+        await self._segments.settle()
+        if self._next_commit != self._first_commit or self._has_news():
+            await self._mark_end()
+        self._disk.unlock()
+        self._trouble = "the journal is not open"
+
+    async def _mark_end(self) -> None:
+        """Write a frame without entries: it says that all before it was durable, and what may go."""
+        segment = self._segments.current
+        size_bytes = layout.frame_bytes(0)
+        if self._given_up or segment is None or segment.end + size_bytes > segment.size_bytes:
+            return
+        try:
+            if self._sync_mode == "os" and self._segments.retired_are_durable():
+                await self._disk.sync(segment.name)
+                self._durable = self._next_commit - 1
+            oldest = self._oldest if self._has_news() else self._oldest_said
+            frame = layout.encode_frame(
+                segment.number, segment.end, self._next_commit, self._durable, oldest, ()
+            )
+            await write_durably(self._disk, segment.name, segment.end, frame)
+        except OSError as error:
+            _logger.warning("the end of the journal could not be marked: %s", error)
+
+    # Appends.
+
+    def append(
+        self,
+        state_partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        timestamp_ms: int,
+        done: AppendDone,
+    ) -> None:
+        """Queue records for the next commit."""
+        base_offset = self._ends[state_partition]
+        if self._trouble is not None or not self._is_open:
+            error = LogUnavailable(self._trouble or "the journal is being closed")
+            asyncio.get_running_loop().call_soon(done, base_offset, error)
+            return
+        if not records:
+            asyncio.get_running_loop().call_soon(done, base_offset, None)
+            return
+        batch = encode_batch(base_offset, timestamp_ms, records)
+        entry_head = layout.encode_entry_head(state_partition, len(batch))
+        end_offset = base_offset + len(records)
+        self._pending.append(Append(state_partition, base_offset, end_offset, entry_head, batch, done))
+        if not self._planned and not self._committing:
+            self._plan()
+
+    def _plan(self) -> None:
+        """Commit on the next turn of the loop: what is appended until then travels along."""
+        self._planned = True
+        asyncio.get_running_loop().call_soon(self._commit)
+
+    def _commit(self) -> None:
+        """Write everything that waits as one frame, unless a commit or a new segment is under way.
+
+        In trouble nothing waits; but a frame that lets older segments go may be what ends the trouble.
+        """
+        self._planned = False
+        if self._committing or self._rolling is not None:
+            return
+        has_news = self._has_news()
+        if not (self._pending or has_news):
+            self._quiet.set()
+            return
+        count, parts, entries_bytes = next_entries(self._pending)
+        size_bytes = layout.frame_bytes(entries_bytes)
+        segment = self._segments.current
+        room = 0 if segment is None else segment.size_bytes - segment.end - (RESERVE_BYTES if count else 0)
+        if segment is None or self._given_up or size_bytes > room:
+            if count:
+                self._roll(size_bytes)
+            else:
+                self._quiet.set()
+            return
+        group = self._pending[:count]
+        del self._pending[:count]
+        oldest = self._oldest if has_news else self._oldest_said
+        sync = has_news or self._sync_mode == "always"
+        frame = layout.encode_frame(
+            segment.number, segment.end, self._next_commit, self._durable_commit(), oldest, parts
+        )
+        self._committing = True
+
+        def written(error: OSError | None) -> None:
+            self._committing = False
+            if error is None:
+                self._committed(segment, group, size_bytes, oldest, sync)
+            else:
+                self._failed(group, error)
+
+        self._disk.write(segment.name, segment.end, frame, sync, written)
+
+    def _committed(
+        self, segment: Segment, group: list[Append], size_bytes: int, oldest: int, sync: bool
+    ) -> None:
+        """Move the end, begin the next commit so that the disk does not wait for answers, and answer."""
+        segment.end += size_bytes
+        segment.last_commit = self._next_commit
+        segment.durable = sync
+        if sync:
+            self._durable = self._next_commit
+        self._next_commit += 1
+        self._failures = 0
+        for append in group:
+            self._ends[append.state_partition] = append.end_offset
+            segment.last_offsets[append.state_partition] = append.end_offset - 1
+        if oldest != self._oldest_said:
+            self._oldest_said = oldest
+            self._segments.drop_below(oldest)
+        self._commit()
+        for append in group:
+            append.tell(None)
+        self._segments.prepare_spare()
+
+    def _durable_commit(self) -> int:
+        return max(self._durable, self._segments.durable_commit)
+
+    # Trouble.
+
+    def _failed(self, group: list[Append], error: OSError) -> None:
+        """Give the stretch up and write the records elsewhere; if that was tried before, refuse them."""
+        self._given_up = True
+        self._pending[:0] = group
+        self._doubtful = len(group)
+        self._failures += 1
+        _logger.error("a commit to the journal failed: %s; its segment is given up at that place", error)
+        if self._trouble is not None:
+            self._quiet.set()
+        elif self._failures > 1:
+            self._refuse(f"commits fail: {error}")
+        else:
+            self._roll(0)
+
+    def _refuse(self, what: str) -> None:
+        """Take no appends until a new segment is begun; tell those that wait what is known of them."""
+        if self._trouble is None:
+            _logger.error("the journal takes no writes: %s", what)
+        self._trouble = f"the journal takes no writes: {what}"
+        pending, self._pending = self._pending, []
+        doubtful, self._doubtful = self._doubtful, 0
+        for place, append in enumerate(pending):
+            kind = LogOutcomeUnknown if place < doubtful else LogUnavailable
+            append.tell(kind(self._trouble))
+        doublings = min(max(self._failures - 1, 0), PROBE_DOUBLINGS_MAX)
+        self._probe = asyncio.get_running_loop().call_later(PROBE_S * 2**doublings, self._try_again)
+        self._quiet.set()
+
+    def _try_again(self) -> None:
+        if self._committing:
+            # A new segment says where this one ends, which the commit is about to move.
+            self._probe = asyncio.get_running_loop().call_later(PROBE_S, self._try_again)
+        elif self._is_open:
+            self._roll(0)
+
+    def _roll(self, frame_bytes: int) -> None:
+        """Go on in a new segment, with room for a frame of this size at least."""
+        first_position = layout.first_position(self._state_partitions)
+        size_bytes = max(self._segment_bytes, first_position + frame_bytes + RESERVE_BYTES)
+        self._rolling = asyncio.get_running_loop().create_task(self._go_on(size_bytes), name="journal roll")
+
+    async def _go_on(self, size_bytes: int) -> None:
+        try:
+            await self._begin_segment(size_bytes)
+        except OSError as error:
+            self._rolling = None
+            self._refuse(f"no new segment can be made: {error}")
+            self._commit()
+            return
+        self._rolling = None
+        if self._trouble is not None:
+            _logger.warning("the journal takes writes again")
+        self._trouble = None
+        self._commit()
+
+    async def _begin_segment(self, size_bytes: int) -> None:
+        """Begin a segment that says where the one before it ends, and so settles what was in doubt there."""
+        before = self._segments.current
+        # The header is durable at once, but in `os` mode what was written anew before it may not be.
+        may_tell = before is None or before.durable
+        oldest = self._oldest if may_tell and self._has_news() else self._oldest_said
+        header = layout.SegmentHeader(
+            number=before.number + 1 if before else 1,
+            sync=self._sync_mode,
+            previous_end=before.end if before else 0,
+            first_commit=self._next_commit,
+            durable=self._durable_commit(),
+            oldest=oldest,
+            end_offsets=tuple(self._ends),
+        )
+        await self._segments.begin(header, size_bytes)
+        self._given_up = False
+        self._doubtful = 0
+        if oldest != self._oldest_said:
+            self._oldest_said = oldest
+            self._segments.drop_below(oldest)
+        if self._sync_mode == "os":
+            self._segments.sync_retired()
+        self._segments.prepare_spare()
+
+    # Reading.
+
+    async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+        """Give the batches of the state partitions, in one pass over the segments whatever their number."""
+        stretches = [(segment.number, segment.end) for segment in self._segments.used]
+        first_position = layout.first_position(self._state_partitions)
+        self._segments.begin_reading()
+        try:
+            async for chunk in read_stretches(self._disk, stretches, first_position, state_partitions):
+                yield chunk
+        except OSError as error:
+            raise LogUnavailable(f"the journal cannot be read: {error}") from error
+        finally:
+            self._segments.end_reading()
+
+    # Pruning.
+
+    def prune(self, state_partition: int, before_offset: int) -> None:
+        """Declare records not needed; the oldest segments go when none of their records is."""
+        before_offset = min(before_offset, self._ends[state_partition])
+        if before_offset <= self._starts[state_partition]:
+            return
+        self._starts[state_partition] = before_offset
+        self._oldest = max(self._oldest, self._segments.first_needed(self._starts).number)
+        if self._is_open and not self._planned and not self._committing and self._has_news():
+            self._plan()
+
+    def _has_news(self) -> bool:
+        """Say whether a frame should tell that older segments may go.
+
+        It must be durable with all before it, or a crash could leave neither the frame nor the files.
+        """
+        return self._oldest > self._oldest_said and (
+            self._sync_mode == "always" or self._segments.retired_are_durable()
+        )
+
+    def pinned(self, live_bytes: int) -> Mapping[int, int]:
+        """Return what must be written anew for the oldest segment to go, if the journal is too big."""
+        return self._segments.pinned(self._starts, live_bytes)
+
+    # Figures.
+
+    def start_offset(self, state_partition: int) -> int:
+        """Return the offset from which records are still promised."""
+        return self._starts[state_partition]
+
+    def end_offset(self, state_partition: int) -> int:
+        """Return the offset that the next record gets."""
+        return self._ends[state_partition]
+
+    def health(self) -> str | None:
+        """Return None, or why no write can succeed now."""
+        return self._trouble
+
+    def size_bytes(self) -> int:
+        """Return the bytes of all files, in use or not."""
+        return self._segments.size_bytes()

@@ -1,0 +1,245 @@
+"""The bytes of the journal: segment headers, commit frames, and the entries in them. Pure.
+
+::
+
+    segment   header, zeros up to a sector │ frame │ frame │ ... │ zeros up to the allocated size
+    header    magic, format version, sync mode, segment number, valid end of the segment before,
+              first commit number, last durable commit, oldest segment needed, state partitions,
+              end offset of each (plus one), CRC-32C of all that, end mark
+    frame     head │ entries │ end mark │ zeros up to a multiple of 64
+    head      magic, length of the entries, commit number, last durable commit, oldest segment needed,
+              CRC-32C of the entries, CRC-32C of the head
+    entry     state partition, length, a Kafka record batch v2 (which has a CRC-32C of its own)
+
+All integers are big-endian.  One frame is one group commit: it counts as a whole or not at all.  Commit
+numbers have no gaps.  What lets a reader tell a torn tail from damage is written before it is needed: every
+frame and header names the last commit that was durable when it was made, so a broken frame that a later one
+calls durable is damage, and one that none does was never answered.  Where nothing follows, the zeros decide:
+the file is zeroed before use and a disk writes sectors, so a torn frame shows a sector of zeros or ends in
+zeros, and a complete one never does (the end mark, and offsets that are stored plus one, see to that).
+
+A header says where the segment before ends: what lies behind that was given up, a commit whose outcome was
+unknown, and never counts again.  The head's CRC covers the segment and the position too, so no bytes that
+were copied or that a client sent can pass for a frame.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from coordinator.log.base import LoggedBatch
+
+FORMAT_VERSION = 1
+SYNC_MODES = ("always", "os")
+
+# What a disk writes as a whole or not at all.
+SECTOR_BYTES = 512
+# Frames begin at multiples of this: a head never lies across two sectors.
+ALIGN_BYTES = 64
+
+_HEADER_MAGIC = b"shcoseg\n"
+_HEADER = Struct(">8sHHQQQQQI")
+_CRC = Struct(">I")
+_OFFSET = Struct(">Q")
+
+_FRAME_MAGIC = b"\xf5shc"
+# The head without its CRC; the CRC starts from the segment's number and the position.
+_HEAD = Struct(">4sIQQQI")
+_PLACE = Struct(">QQ")
+_END_MARK = b"end\n"
+_ENTRY = Struct(">HI")
+
+HEAD_BYTES = _HEAD.size + _CRC.size
+ENTRY_HEAD_BYTES = _ENTRY.size
+STATE_PARTITIONS_MAX = 1 << 16
+
+
+class SegmentHeader(NamedTuple):
+    """What the head of a segment says. `previous_end` is a position in the file of the segment before.
+
+    `end_offsets` are those of all state partitions when the segment was begun; `durable` is the last commit
+    that was durable then, `oldest` the first segment that was still needed.
+    """
+
+    number: int
+    sync: str
+    previous_end: int
+    first_commit: int
+    durable: int
+    oldest: int
+    end_offsets: tuple[int, ...]
+
+
+class Frame(NamedTuple):
+    """One valid group commit. `begin` and `end` are positions in the data it was found in."""
+
+    begin: int
+    end: int
+    commit: int
+    durable: int
+    oldest: int
+    entries: memoryview
+
+
+def aligned(position: int, align_bytes: int = ALIGN_BYTES) -> int:
+    """Return the first multiple of `align_bytes` that is not below the position."""
+    return -(-position // align_bytes) * align_bytes
+
+
+def first_position(state_partitions: int) -> int:
+    """Return where the first frame of a segment begins."""
+    return aligned(header_bytes(state_partitions), SECTOR_BYTES)
+
+
+def header_bytes(state_partitions: int) -> int:
+    """Return the size of a segment header."""
+    return _HEADER.size + state_partitions * _OFFSET.size + _CRC.size + len(_END_MARK)
+
+
+def encode_header(header: SegmentHeader) -> bytes:
+    """Return the bytes of a segment header."""
+    head = _HEADER.pack(
+        _HEADER_MAGIC,
+        FORMAT_VERSION,
+        SYNC_MODES.index(header.sync),
+        header.number,
+        header.previous_end,
+        header.first_commit,
+        header.durable,
+        header.oldest,
+        len(header.end_offsets),
+    )
+    body = head + b"".join(_OFFSET.pack(offset + 1) for offset in header.end_offsets)
+    return body + _CRC.pack(crc32c(body)) + _END_MARK
+
+
+def decode_header(data: bytes) -> SegmentHeader | None:
+    """Read a segment header from the beginning of a file; None if there is no valid one.
+
+    Raises ValueError with a sentence when the header belongs to a format that this release does not know.
+    """
+    if len(data) < _HEADER.size or data[:8] != _HEADER_MAGIC:
+        return None
+    _, version, sync, number, previous_end, first_commit, durable, oldest, count = _HEADER.unpack_from(data)
+    if version == 0:
+        # There is no format 0: the write of the header broke off in front of the version.
+        return None
+    if version != FORMAT_VERSION:
+        raise ValueError(f"it has journal format {version}, and this release reads format {FORMAT_VERSION}")
+    end = _HEADER.size + count * _OFFSET.size
+    if len(data) < end + _CRC.size or _CRC.unpack_from(data, end)[0] != crc32c(data[:end]):
+        return None
+    offsets = tuple(plus_one - 1 for (plus_one,) in _OFFSET.iter_unpack(data[_HEADER.size : end]))
+    return SegmentHeader(number, SYNC_MODES[sync], previous_end, first_commit, durable, oldest, offsets)
+
+
+def encode_entry_head(state_partition: int, batch_bytes: int) -> bytes:
+    """Return what stands before a record batch in a frame."""
+    return _ENTRY.pack(state_partition, batch_bytes)
+
+
+def frame_bytes(entries_bytes: int) -> int:
+    """Return what a frame with so many bytes of entries takes in a segment."""
+    return aligned(HEAD_BYTES + entries_bytes + len(_END_MARK))
+
+
+def encode_frame(
+    segment: int, position: int, commit: int, durable: int, oldest: int, parts: Sequence[bytes]
+) -> bytes:
+    """Return a frame for a place in a segment; `parts` are entry heads and batches in turn."""
+    entries = b"".join(parts)
+    head = _HEAD.pack(_FRAME_MAGIC, len(entries), commit, durable, oldest, crc32c(entries))
+    head_crc = _CRC.pack(crc32c(head, crc32c(_PLACE.pack(segment, position))))
+    frame = head + head_crc + entries + _END_MARK
+    return frame + bytes(-len(frame) % ALIGN_BYTES)
+
+
+class FrameHead(NamedTuple):
+    """A head whose CRC is right; the entries behind it have not been looked at."""
+
+    length: int
+    commit: int
+    durable: int
+    oldest: int
+    entries_crc: int
+
+
+def head_at(data: memoryview, at: int, segment: int, position: int) -> FrameHead | None:
+    """Return the valid head at `at` in the data, which is `position` in the segment, or None."""
+    if at + HEAD_BYTES > len(data) or data[at : at + 4] != _FRAME_MAGIC:
+        return None
+    stored_crc = _CRC.unpack_from(data, at + _HEAD.size)[0]
+    if crc32c(data[at : at + _HEAD.size], crc32c(_PLACE.pack(segment, position))) != stored_crc:
+        return None
+    return FrameHead(*_HEAD.unpack_from(data, at)[1:])
+
+
+def frame_at(data: memoryview, at: int, segment: int, position: int) -> Frame | None:
+    """Return the valid frame at `at` in the data, which is `position` in the segment, or None."""
+    head = head_at(data, at, segment, position)
+    if head is None:
+        return None
+    begin = at + HEAD_BYTES
+    end = begin + head.length
+    entries = data[begin:end]
+    if data[end : end + len(_END_MARK)] != _END_MARK or crc32c(entries) != head.entries_crc:
+        return None
+    return Frame(at, at + frame_bytes(head.length), head.commit, head.durable, head.oldest, entries)
+
+
+def entries_of(frame: Frame) -> Iterator[LoggedBatch]:
+    """Yield the entries of a valid frame. Raises ValueError if their lengths do not add up."""
+    entries = bytes(frame.entries)
+    at, end = 0, len(entries)
+    while at < end:
+        batch_at = at + ENTRY_HEAD_BYTES
+        if batch_at > end:
+            raise ValueError("an entry is cut off within a valid commit")
+        state_partition, length = _ENTRY.unpack_from(entries, at)
+        at = batch_at + length
+        if at > end:
+            raise ValueError("an entry reaches beyond its commit")
+        yield LoggedBatch(state_partition, entries[batch_at:at])
+
+
+def later_heads(data: memoryview, position: int, segment: int) -> Iterator[tuple[int, FrameHead]]:
+    """Yield the valid heads behind a position of a segment, whatever lies between them."""
+    raw = bytes(data)
+    found = raw.find(_FRAME_MAGIC, position + 1)
+    while found != -1:
+        head = head_at(data, found, segment, found) if found % ALIGN_BYTES == 0 else None
+        if head is not None:
+            yield found, head
+        found = raw.find(_FRAME_MAGIC, found + 1)
+
+
+def is_torn(data: memoryview, position: int, segment: int) -> bool:
+    """Say whether the invalid frame at a position of a segment can be a write that did not finish.
+
+    It can if a part of it is still as the file was before: zeros.  Anything else was written as a whole once.
+    """
+    head = head_at(data, position, segment, position)
+    if head is None:
+        # A head lies in one sector.  It is not there at all, or the write broke off inside it.
+        return not any(data[position : position + HEAD_BYTES]) or is_zero(data[position + HEAD_BYTES :])
+    end = position + HEAD_BYTES + head.length + len(_END_MARK)
+    return end > len(data) or has_zero_sector(data, position, end)
+
+
+def has_zero_sector(data: memoryview, begin: int, end: int) -> bool:
+    """Say whether a stretch of a file has a sector of zeros, or zeros at its end.
+
+    A stretch that was written never does: what we write ends in a byte that is not zero.
+    """
+    if end > len(data) or not data[end - 1]:
+        return True
+    cuts = [begin, *range(aligned(begin + 1, SECTOR_BYTES), end, SECTOR_BYTES), end]
+    return any(is_zero(data[cut:next_cut]) for cut, next_cut in pairwise(cuts))
+
+
+def is_zero(data: memoryview) -> bool:
+    """Say whether all bytes are zero."""
+    return not any(data) if len(data) < 64 else bytes(data).count(0) == len(data)

@@ -1,0 +1,51 @@
+"""Reading: one sequential pass over the segments, whatever the number of state partitions that are asked for.
+
+Bytes are read off the event loop and taken apart on it, in slices small enough that nobody waits long behind
+one: on another thread the same work would hold the interpreter for longer.
+"""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+
+from coordinator.errors import LogDamaged
+from coordinator.log.base import LoggedBatch
+from coordinator.log.journal import layout
+from coordinator.log.journal.disk import Disk
+from coordinator.log.journal.scan import ADVICE, segment_name
+
+# Taken apart in about a millisecond.
+READ_CHUNK_BYTES = 256 << 10
+
+
+async def read_stretches(
+    disk: Disk, stretches: Sequence[tuple[int, int]], first_position: int, state_partitions: Collection[int]
+) -> AsyncIterator[list[LoggedBatch]]:
+    """Give the batches of the state partitions, in chunks; a stretch is a segment's number and valid end.
+
+    Raises LogDamaged for a frame that is not valid any more, OSError if the disk cannot read.
+    """
+    wanted = frozenset(state_partitions)
+    for number, end in stretches:
+        position = first_position
+        while position < end:
+            data = await _read_frames(disk, number, position, end)
+            chunk: list[LoggedBatch] = []
+            at = 0
+            while (frame := layout.frame_at(data, at, number, position + at)) is not None:
+                chunk += [logged for logged in layout.entries_of(frame) if logged.state_partition in wanted]
+                at = frame.end
+            if at == 0:
+                path = disk.describe(segment_name(number))
+                raise LogDamaged(path, position, "a commit that was valid is not valid any more", ADVICE)
+            if chunk:
+                yield chunk
+            position += at
+
+
+async def _read_frames(disk: Disk, number: int, position: int, end: int) -> memoryview:
+    """Read one chunk, or as much more as the first frame in it needs."""
+    name = segment_name(number)
+    data = memoryview(await disk.read(name, position, min(READ_CHUNK_BYTES, end - position)))
+    head = layout.head_at(data, 0, number, position)
+    if head is not None and layout.frame_bytes(head.length) > len(data):
+        data = memoryview(await disk.read(name, position, layout.frame_bytes(head.length)))
+    return data

@@ -1,0 +1,84 @@
+"""Recovery: what a folder of segments amounts to, and where the journal may go on.
+
+What is read here is served to clients, so it is made durable first: a process that was killed between a write
+and its sync leaves commits that only the system's memory holds, and after a sync that failed even that memory
+says nothing about the disk.  So the last commit is written once more, and every file is synced, before
+anything is served.
+"""
+
+import logging
+from typing import NamedTuple
+
+from coordinator.log.journal import layout
+from coordinator.log.journal.disk import Disk, write_durably
+from coordinator.log.journal.scan import Scan, Segment, Tail
+from coordinator.log.journal.walk import Walk
+
+_logger = logging.getLogger(__name__)
+
+
+class Recovered(NamedTuple):
+    """What was found. `can_go_on` is False if the last segment must not be written to any more."""
+
+    segments: list[Segment]
+    start_offsets: list[int]
+    end_offsets: list[int]
+    next_commit: int
+    oldest: int
+    can_go_on: bool
+
+
+async def recover(disk: Disk, state_partitions: int) -> Recovered:
+    """Read all segments, check every commit, find the end, and remove what does not count.
+
+    Raises LogDamaged for damage before the tail, ConfigError if the journal has another number of state
+    partitions, OSError if it cannot be read or made durable.
+    """
+    walk = Walk(disk, state_partitions)
+    await walk.run()
+    scan, begun, tail = walk.scan, walk.begun, walk.tail
+    if tail is None:
+        # Not even the first segment was begun.
+        for name in reversed(walk.unbegun):
+            await disk.remove(name)
+        return Recovered([], [0] * state_partitions, [0] * state_partitions, 1, 1, False)
+    _report(disk.describe(tail.name), tail)
+    await _make_durable(disk, scan, begun[len(scan.segments) - 1].header)
+    first = next(place for place, segment in enumerate(scan.segments) if segment.number >= scan.oldest)
+    unneeded = [segment.name for segment in scan.segments[:first]]
+    # From the ends inwards, so that a crash in between leaves no gap.
+    for name in (*walk.dropped, *unneeded, *reversed(walk.unbegun), *reversed(walk.cut_off)):
+        await disk.remove(name)
+    return Recovered(
+        segments=scan.segments[first:],
+        start_offsets=list(begun[first].header.end_offsets),
+        end_offsets=scan.end_offsets,
+        next_commit=scan.next_commit,
+        oldest=scan.oldest,
+        can_go_on=tail.is_clean,
+    )
+
+
+async def _make_durable(disk: Disk, scan: Scan, last_header: layout.SegmentHeader) -> None:
+    """Write the last header and the last commit again, and sync every segment."""
+    last = scan.segments[-1]
+    await write_durably(disk, last.name, 0, layout.encode_header(last_header))
+    if scan.last_frame is not None and scan.last_frame[0] == last.name:
+        _, begin, end = scan.last_frame
+        await write_durably(disk, last.name, begin, await disk.read(last.name, begin, end - begin))
+    for segment in scan.segments:
+        await disk.sync(segment.name)
+        segment.durable = True
+
+
+def _report(path: str, tail: Tail) -> None:
+    if tail.lost_commits:
+        _logger.error(
+            "%s ends at byte %d, and %d commits behind it do not count: with journal.sync=os a crash of "
+            "the machine loses what the system had not written; everything before is intact",
+            path,
+            tail.position,
+            tail.lost_commits,
+        )
+    elif not tail.is_clean:
+        _logger.warning("%s has a torn tail from byte %d on; nothing in it was answered", path, tail.position)

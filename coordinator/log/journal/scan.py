@@ -1,0 +1,258 @@
+"""The walk over a journal's segments: which commits count, and what a place that is not valid means. Pure.
+
+Recovery and the offline tools walk alike; they differ in how they read files.  The rule for the place where
+the valid frames of a segment end:
+
+* the successor's header says where the segment ends, and the walk got there: fine;
+* a later frame or header calls the commit that is missing here durable: damage;
+* nothing does, and the place looks like a write that did not finish: the tail is torn, and the journal ends
+  here;
+* nothing does, but the frame was once written as a whole: damage, because it may have been answered.
+
+With sync mode `os` nobody promised that frames reach the disk in order, so the journal may end before its
+last segment; what lies behind is as lost as if it had never been written.
+
+Files are made in the order of their numbers, one ahead of its use: a gap shows that a file is missing.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from struct import error as StructError
+from typing import NamedTuple
+
+import msgspec
+
+from coordinator.errors import ConfigError, LogDamaged
+from coordinator.log.journal import layout
+from protocol.record_batch import next_offset_at
+
+SUFFIX = ".journal"
+_NAME = re.compile(r"\d{20}" + re.escape(SUFFIX))
+
+ADVICE = (
+    "restore the journal's folder from a backup; or, giving up every record from that byte on, cut the file "
+    "there (truncate -s) and remove the files after it; `share-coordinator journal verify` tells what can "
+    "still be read"
+)
+ADVICE_MISSING = (
+    "restore the file from a backup; or, giving up every record from there on, remove the files after it"
+)
+
+
+class Segment(msgspec.Struct):
+    """One file of the journal that was begun. `end` is the position behind its last valid frame."""
+
+    number: int
+    size_bytes: int
+    end: int
+    # Log offset of the last record in it, by state partition.
+    last_offsets: dict[int, int]
+    # The last commit in it, or the one before it if it has none.
+    last_commit: int
+    # Whether all its bytes are known to be durable; only `os` mode ever has False before the last segment.
+    durable: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return segment_name(self.number)
+
+
+class Begun(NamedTuple):
+    """A file with a valid segment header."""
+
+    name: str
+    header: layout.SegmentHeader
+
+
+class Tail(NamedTuple):
+    """Where the journal ends. `is_clean` if only zeros follow; `lost_commits` are later ones of `os` mode."""
+
+    name: str
+    position: int
+    is_clean: bool
+    lost_commits: int
+
+
+class Witness(NamedTuple):
+    """A header or frame's head written after some place; `durable` is the last durable commit then."""
+
+    name: str
+    position: int
+    commit: int
+    durable: int
+
+
+Visit = Callable[[str, layout.Frame], None]
+
+
+def segment_name(number: int) -> str:
+    """Return the name of a segment's file; names sort by number."""
+    return f"{number:020d}{SUFFIX}"
+
+
+def segment_number(name: str) -> int | None:
+    """Return the number of the segment that a file is called after; None for a file that is not ours."""
+    return int(name.removesuffix(SUFFIX)) if _NAME.fullmatch(name) else None
+
+
+def read_header(path: str, data: bytes, state_partitions: int | None) -> layout.SegmentHeader | None:
+    """Read a segment's header; None if it has no valid one.
+
+    Raises LogDamaged for a format to come, and ConfigError if the segment is for another number of state
+    partitions than asked for.
+    """
+    try:
+        header = layout.decode_header(data)
+    except ValueError as error:
+        raise LogDamaged(path, 0, str(error), "use a release that knows it") from None
+    if header is not None and state_partitions not in (None, len(header.end_offsets)):
+        raise ConfigError(
+            "share.coordinator.state.topic.num.partitions",
+            state_partitions,
+            f"{len(header.end_offsets)}, with which the journal {path} was made",
+        )
+    return header
+
+
+def check_unbegun(
+    name: str, data: memoryview, last_number: int, state_partitions: int, describe: Callable[[str], str]
+) -> None:
+    """Refuse a file without a valid header that must have had one; what is prepared for later holds zeros.
+
+    `last_number` is that of the last segment with a valid header, 0 if there is none.  A header that was
+    being written when the machine died is no loss: nothing was committed behind it yet.
+    """
+    number = segment_number(name)
+    assert number is not None, "only files of the journal are looked at"
+    path = describe(name)
+    if number < last_number or any(layout.later_heads(data, 0, number)):
+        raise LogDamaged(path, 0, "its header is not valid, but commits follow it", ADVICE)
+    if number > last_number + 1:
+        missing = describe(segment_name(number - 1))
+        raise LogDamaged(missing, 0, f"the file is missing, but {name} is there", ADVICE_MISSING)
+    header_end = layout.header_bytes(state_partitions)
+    if not layout.has_zero_sector(data, 0, header_end):
+        raise LogDamaged(path, 0, "its header is not valid, though it was written as a whole", ADVICE)
+
+
+class Scan:
+    """One walk over the segments that were begun, oldest first.
+
+    Call `segment` for each in turn; where it returns False, call `tail` and stop.  `describe` makes a path of
+    a file's name.  The results are the attributes.  All methods raise LogDamaged.
+    """
+
+    def __init__(self, begun: Sequence[Begun], state_partitions: int, describe: Callable[[str], str]) -> None:
+        self._describe = describe
+        self._begun = begun
+        self.segments: list[Segment] = []
+        first = begun[0].header if begun else None
+        self.start_offsets = list(first.end_offsets) if first else [0] * state_partitions
+        self.end_offsets = list(self.start_offsets)
+        self.next_commit = first.first_commit if first else 1
+        self.oldest = first.oldest if first else 1
+        # Name, begin and end of the last frame that counts.
+        self.last_frame: tuple[str, int, int] | None = None
+
+    def segment(self, data: memoryview, visit: Visit | None = None) -> bool:
+        """Walk the next segment; True if it is intact up to where its successor says that it ends."""
+        place = len(self.segments)
+        name, header = self._begun[place]
+        successor = self._begun[place + 1].header if place + 1 < len(self._begun) else None
+        self._check_follows(name, header)
+        self.oldest = max(self.oldest, header.oldest)
+        position = layout.first_position(len(self.end_offsets))
+        limit = successor.previous_end if successor else len(data)
+        last_offsets: dict[int, int] = {}
+        for frame in frames(data, header.number, position, limit, self.next_commit):
+            self._take(name, frame, last_offsets)
+            if visit is not None:
+                visit(name, frame)
+            position = frame.end
+        self.segments.append(Segment(header.number, len(data), position, last_offsets, self.next_commit - 1))
+        return successor is not None and position == limit
+
+    def tail(self, data: memoryview, later: Sequence[Witness]) -> Tail:
+        """Accept the place where the valid frames of the last walked segment end, or refuse it.
+
+        `data` is that segment; `later` are the witnesses of all segments after it.
+        """
+        name, header = self._begun[len(self.segments) - 1]
+        position = self.segments[-1].end
+        if not later and layout.is_zero(data[position:]):
+            return Tail(name, position, True, 0)
+        lost_commits = 0
+        for witness in (*witnesses(name, header, data, position), *later):
+            if witness.durable >= self.next_commit:
+                raise self._damaged(
+                    name,
+                    position,
+                    f"commit {self.next_commit} is not valid, but it was durable before byte "
+                    f"{witness.position} of {witness.name} was written",
+                )
+            lost_commits = max(lost_commits, witness.commit - self.next_commit + 1)
+        if not layout.is_torn(data, position, header.number):
+            raise self._damaged(
+                name, position, f"commit {self.next_commit} is not valid, though it was written as a whole"
+            )
+        return Tail(name, position, False, lost_commits)
+
+    def check_oldest(self) -> None:
+        """Refuse a journal whose oldest segments are gone though they were needed."""
+        if self._begun and self._begun[0].header.number > self.oldest:
+            missing = self._describe(segment_name(self.oldest))
+            raise LogDamaged(missing, 0, "the file is missing", ADVICE_MISSING)
+
+    def _check_follows(self, name: str, header: layout.SegmentHeader) -> None:
+        """Refuse a segment that does not go on where the one before it ended."""
+        if segment_name(header.number) != name:
+            raise self._damaged(name, 0, f"it says that it is segment {header.number}")
+        if not self.segments:
+            return
+        expected = self.segments[-1].number + 1
+        if header.number != expected:
+            missing = self._describe(segment_name(expected))
+            raise LogDamaged(missing, 0, f"the file is missing, but {name} is there", ADVICE_MISSING)
+        if header.end_offsets != tuple(self.end_offsets) or header.first_commit != self.next_commit:
+            raise self._damaged(name, 0, "it does not go on where the segment before it ends")
+
+    def _take(self, name: str, frame: layout.Frame, last_offsets: dict[int, int]) -> None:
+        ends = self.end_offsets
+        try:
+            for state_partition, batch in layout.entries_of(frame):
+                base_offset = int.from_bytes(batch[:8])
+                if base_offset != ends[state_partition]:
+                    raise ValueError(
+                        f"a batch of state partition {state_partition} begins at log offset {base_offset}, "
+                        f"not at {ends[state_partition]}"
+                    )
+                ends[state_partition] = end_offset = next_offset_at(batch, 0)
+                last_offsets[state_partition] = end_offset - 1
+        except (ValueError, IndexError, StructError) as error:
+            raise self._damaged(name, frame.begin, str(error)) from None
+        self.next_commit += 1
+        self.oldest = max(self.oldest, frame.oldest)
+        self.last_frame = (name, frame.begin, frame.end)
+
+    def _damaged(self, name: str, position: int, found: str) -> LogDamaged:
+        return LogDamaged(self._describe(name), position, found, ADVICE)
+
+
+def frames(data: memoryview, segment: int, position: int, limit: int, commit: int) -> Iterator[layout.Frame]:
+    """Yield the valid frames from a position on, numbered from `commit` up without a gap."""
+    while position < limit:
+        frame = layout.frame_at(data, position, segment, position)
+        if frame is None or frame.commit != commit or frame.end > limit:
+            return
+        yield frame
+        position = frame.end
+        commit += 1
+
+
+def witnesses(name: str, header: layout.SegmentHeader, data: memoryview, position: int) -> Iterator[Witness]:
+    """Yield what is behind a position of a segment, its header too if the position is 0."""
+    if position == 0:
+        yield Witness(name, 0, header.first_commit, header.durable)
+    for where, head in layout.later_heads(data, position, header.number):
+        yield Witness(name, where, head.commit, head.durable)

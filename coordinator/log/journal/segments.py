@@ -1,0 +1,187 @@
+"""The segments in use, the spare one that waits, and those on their way out.
+
+A segment becomes the current one when its header is durable, and from then on decides where the one before it
+ends. Files are made and removed in the background; what fails there is tried again when it is needed, and
+then counts.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+from coordinator.log.journal import layout
+from coordinator.log.journal.disk import Disk, write_durably
+from coordinator.log.journal.scan import Segment, segment_name
+
+_logger = logging.getLogger(__name__)
+
+# The journal wants to hold at most as much as this many segments, or this many times the live state, if that
+# is more.
+SEGMENTS_MIN = 4
+LIVE_BYTES_FACTOR = 3
+# A spare that could not be made is not tried again sooner than this, unless a commit needs it.
+SPARE_RETRY_S = 1.0
+
+
+class Segments:
+    """The files of an open journal, oldest first; held by one `Journal`."""
+
+    def __init__(self, disk: Disk, segment_bytes: int, used: list[Segment]) -> None:
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._spare: str | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        self._retry_s = float("-inf")
+        self._dropping: asyncio.Task[None] | None = None
+        self._doomed: list[Segment] = []
+        self._syncing: asyncio.Task[None] | None = None
+        self._readers = 0
+        self.used = used
+        # The last commit that is known to be durable; only `os` mode asks for it.
+        self.durable_commit = used[-1].last_commit if used else 0
+
+    @property
+    def current(self) -> Segment | None:
+        """The segment that commits go to."""
+        return self.used[-1] if self.used else None
+
+    def size_bytes(self) -> int:
+        """Return what all files take, the spare one included."""
+        used_bytes = sum(segment.size_bytes for segment in (*self._doomed, *self.used))
+        return used_bytes + (self._segment_bytes if self._spare is not None else 0)
+
+    async def begin(self, header: layout.SegmentHeader, size_bytes: int) -> None:
+        """Make the segment that `header` describes the current one, or raise OSError."""
+        if self._preparing is not None:
+            await asyncio.wait({self._preparing})
+        name = segment_name(header.number)
+        if self._spare != name or size_bytes > self._segment_bytes:
+            await self._disk.prepare(name, size_bytes)
+        else:
+            size_bytes = self._segment_bytes
+        self._spare = None
+        try:
+            await write_durably(self._disk, name, 0, layout.encode_header(header))
+        except OSError:
+            # Its header may or may not be there.  Either is true: it says that nothing comes after what is
+            # durable.
+            with suppress(OSError):
+                await self._disk.remove(name)
+            raise
+        first_position = layout.first_position(len(header.end_offsets))
+        self.used.append(
+            Segment(header.number, size_bytes, first_position, {}, header.first_commit - 1, durable=True)
+        )
+
+    def prepare_spare(self) -> None:
+        """See to it that the next segment's file is made ahead of its use."""
+        if self._spare is not None or _runs(self._preparing):
+            return
+        if asyncio.get_running_loop().time() < self._retry_s:
+            return
+        self._preparing = _start(self._prepare(segment_name(self.used[-1].number + 1)), "journal spare")
+
+    async def _prepare(self, name: str) -> None:
+        try:
+            await self._disk.prepare(name, self._segment_bytes)
+            self._spare = name
+        except OSError as error:
+            _logger.warning("the next segment of the journal cannot be made ahead: %s", error)
+            self._retry_s = asyncio.get_running_loop().time() + SPARE_RETRY_S
+
+    # What is needed of them. `starts` is the offset from which each state partition's records are.
+
+    def first_needed(self, starts: Sequence[int]) -> Segment:
+        """Return the oldest segment with a record that is needed, or the current one."""
+        return next((segment for segment in self.used if _holds_from(segment, starts)), self.used[-1])
+
+    def pinned(self, starts: Sequence[int], live_bytes: int) -> dict[int, int]:
+        """Return how far the starts must move for the oldest segment to go, if all take too much."""
+        if not self.used:
+            return {}
+        first = self.first_needed(starts)
+        needed_bytes = sum(segment.size_bytes for segment in self.used if segment.number >= first.number)
+        allowed_bytes = max(SEGMENTS_MIN * self._segment_bytes, LIVE_BYTES_FACTOR * live_bytes)
+        if needed_bytes <= allowed_bytes or first is self.current:
+            return {}
+        return _holds_from(first, starts)
+
+    # Dropping.
+
+    def drop_below(self, oldest: int) -> None:
+        """Remove the segments before `oldest`, which a durable frame calls not needed."""
+        while self.used[0].number < oldest:
+            self._doomed.append(self.used.pop(0))
+        self._drop_soon()
+
+    def _drop_soon(self) -> None:
+        if self._doomed and not self._readers and not _runs(self._dropping):
+            self._dropping = _start(self._drop(), "journal drop")
+
+    async def _drop(self) -> None:
+        # A reader that has begun still wants what was there when it began.  The oldest goes first: no gaps.
+        while self._doomed and not self._readers:
+            try:
+                await self._disk.remove(self._doomed[0].name)
+            except OSError as error:
+                _logger.warning("a segment of the journal that is not needed cannot be removed: %s", error)
+                return
+            del self._doomed[0]
+
+    def begin_reading(self) -> None:
+        """Keep all segments until `end_reading`."""
+        self._readers += 1
+
+    def end_reading(self) -> None:
+        """Let go of what was kept for a reader."""
+        self._readers -= 1
+        self._drop_soon()
+
+    # What `os` mode wrote and did not sync.
+
+    def sync_retired(self) -> None:
+        """Make all segments but the current one durable, in the background."""
+        if not _runs(self._syncing):
+            self._syncing = _start(self._sync_retired(), "journal sync")
+
+    async def _sync_retired(self) -> None:
+        while retired := [segment for segment in self.used[:-1] if not segment.durable]:
+            try:
+                await self._disk.sync(retired[0].name)
+            except OSError as error:
+                # It is tried again with the next segment.  If the system has forgotten by then what it did
+                # not write, a crash of the machine shows that as damage, and not as records that are silently
+                # missing.
+                _logger.error("a full segment of the journal cannot be synced: %s", error)
+                return
+            retired[0].durable = True
+            self.durable_commit = max(self.durable_commit, retired[0].last_commit)
+
+    def retired_are_durable(self) -> bool:
+        """Say whether all segments but the current one are durable."""
+        return all(segment.durable for segment in self.used[:-1])
+
+    async def settle(self) -> None:
+        """Wait for what runs in the background."""
+        for task in (self._preparing, self._dropping, self._syncing):
+            if task is not None:
+                await asyncio.wait({task})
+
+
+def _holds_from(segment: Segment, starts: Sequence[int]) -> dict[int, int]:
+    """Return the end in this segment of each state partition that still needs records of it."""
+    return {
+        state_partition: last_offset + 1
+        for state_partition, last_offset in segment.last_offsets.items()
+        if last_offset >= starts[state_partition]
+    }
+
+
+def _runs(task: asyncio.Task[None] | None) -> bool:
+    return task is not None and not task.done()
+
+
+def _start(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    return asyncio.get_running_loop().create_task(work, name=name)

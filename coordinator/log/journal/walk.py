@@ -1,0 +1,97 @@
+"""The walk through a folder of segments: it reads all of them, judges, and changes nothing.
+
+Recovery starts with it, and the offline tools are nothing else, so both always agree about what a journal
+holds.
+"""
+
+import asyncio
+
+from coordinator.log.journal import layout
+from coordinator.log.journal.disk import Disk
+from coordinator.log.journal.scan import (
+    Begun,
+    Scan,
+    Tail,
+    Visit,
+    Witness,
+    check_unbegun,
+    read_header,
+    segment_number,
+    witnesses,
+)
+
+
+class Walk:
+    """One walk. The attributes are the results; after an exception they tell how far it came."""
+
+    def __init__(self, disk: Disk, state_partitions: int | None, visit: Visit | None = None) -> None:
+        """Prepare to walk; None takes the number of state partitions from the journal itself.
+
+        `visit` is called with each commit that counts, on some thread.
+        """
+        self._disk = disk
+        self.visit = visit
+        self.state_partitions = state_partitions
+        # Segments with a valid header, oldest first.
+        self.begun: list[Begun] = []
+        # Files that were being removed, that were made and not begun, and that lie behind the end.
+        self.dropped: list[str] = []
+        self.unbegun: list[str] = []
+        self.cut_off: list[str] = []
+        self.scan = Scan([], 0, disk.describe)
+        self.tail: Tail | None = None
+
+    async def run(self) -> None:
+        """Read everything.
+
+        Raises LogDamaged for damage before the tail, ConfigError if the journal has another number of state
+        partitions, OSError if it cannot be read.
+        """
+        await self._read_headers()
+        try:
+            await self._check_unbegun()
+        finally:
+            # Removing these was under way when the process died: nobody needs them, whatever is in them.
+            oldest = self.begun[-1].header.oldest if self.begun else 0
+            self.dropped = [name for name, header in self.begun if header.number < oldest]
+            del self.begun[: len(self.dropped)]
+        await self._scan()
+        self.scan.check_oldest()
+
+    async def _read_headers(self) -> None:
+        for name in self._disk.names():
+            if segment_number(name) is None:
+                continue
+            head = await self._disk.read(name, 0, layout.header_bytes(layout.STATE_PARTITIONS_MAX))
+            header = read_header(self._disk.describe(name), head, self.state_partitions)
+            if header is None:
+                self.unbegun.append(name)
+            else:
+                self.begun.append(Begun(name, header))
+                self.state_partitions = len(header.end_offsets)
+
+    async def _check_unbegun(self) -> None:
+        last_number = max((segment_number(name) or 0 for name, _ in self.begun), default=0)
+        for name in self.unbegun:
+            data = await self._read(name)
+            check_unbegun(name, data, last_number, self.state_partitions or 1, self._disk.describe)
+
+    async def _scan(self) -> None:
+        self.scan = Scan(self.begun, self.state_partitions or 0, self._disk.describe)
+        for place, (name, _) in enumerate(self.begun):
+            data = await self._read(name)
+            # On another thread: it takes about half a second for 64 MiB, too long for the event loop.
+            if not await asyncio.to_thread(self.scan.segment, data, self.visit):
+                later = self.begun[place + 1 :]
+                self.tail = self.scan.tail(data, await self._later_witnesses(later))
+                self.cut_off = [after.name for after in later]
+                return
+
+    async def _later_witnesses(self, later: list[Begun]) -> list[Witness]:
+        found: list[Witness] = []
+        for name, header in later:
+            found += witnesses(name, header, await self._read(name), 0)
+        return found
+
+    async def _read(self, name: str) -> memoryview:
+        return memoryview(await self._disk.read(name, 0, self._disk.size(name)))

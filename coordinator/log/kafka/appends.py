@@ -1,0 +1,259 @@
+"""Appends to state partitions that we own, and what becomes of them.
+
+The identical batch is sent until a broker says what became of it: by producer id, epoch and sequence it knows
+one that it has already.  Success is believed only at the offset where our next record belongs.  Anything else
+there was written by somebody else, and the log between tells whether we are deposed.  When the time of an
+append is over, the log is read to see whether the batch is there; that it is not there is no proof that it
+will not come, so then the outcome is unknown, and a new claim, which any late batch follows, settles it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.log.claims import Validity
+from coordinator.log.kafka import cluster as kafka
+from coordinator.log.kafka.cluster import Cluster, Produced
+from coordinator.log.kafka.courier import Courier
+from coordinator.log.kafka.offsets import OffsetFinder
+from coordinator.log.kafka.ownership import Ownership
+from coordinator.log.kafka.replay import Replay
+from protocol.errors import DecodeError
+from protocol.record_batch import RecordBatch, decode_batches
+
+_logger = logging.getLogger(__name__)
+
+LANES = ("append 1", "append 2", "append 3")
+REQUEST_BYTES_MAX = 8 << 20
+
+_FENCED = {kafka.INVALID_PRODUCER_EPOCH, kafka.PRODUCER_FENCED}
+# The broker has looked at the batch, appended nothing, and would say so again.
+_REFUSED = {
+    kafka.MESSAGE_TOO_LARGE: "the batch is larger than max.message.bytes of the topic",
+    kafka.RECORD_LIST_TOO_LARGE: "the batch is larger than a segment of the topic",
+    kafka.INVALID_TOPIC: "Kafka does not let us write to this topic",
+    kafka.TOPIC_AUTHORIZATION_FAILED: "we are not allowed to write to the topic",
+    kafka.CLUSTER_AUTHORIZATION_FAILED: "we are not allowed to write with a producer id",
+    kafka.INVALID_RECORD: "Kafka takes the records for invalid",
+}
+# It knows our producer otherwise than we think: only the log can tell what happened.
+_OUT_OF_STEP = {kafka.DUPLICATE_SEQUENCE, kafka.OUT_OF_ORDER_SEQUENCE, kafka.UNKNOWN_PRODUCER_ID}
+# Nothing was appended by this attempt. All other errors leave that open.
+_NOT_APPENDED = {kafka.NOT_ENOUGH_REPLICAS}
+
+_Done = Callable[[int, LogError | None], None]
+
+
+class Append:
+    """One batch on its way."""
+
+    def __init__(
+        self,
+        ownership: Ownership,
+        batch: bytes,
+        count: int,
+        deadline_s: float,
+        done: _Done,
+        *,
+        is_claim: bool,
+    ) -> None:
+        self.ownership = ownership
+        self.state_partition = ownership.state_partition
+        self.batch = batch
+        self.count = count
+        self.deadline_s = deadline_s
+        self.done = done
+        self.is_claim = is_claim
+        self.attempts = 0
+        # True once an attempt may have reached a broker without our learning what it did.
+        self.may_be_there = False
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.batch)
+
+
+class Appender:
+    """Sends appends and settles them; `done` of an append is called once, from the loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        replay: Replay,
+        ends: OffsetFinder,
+        *,
+        request_timeout_s: float,
+        append_timeout_s: float,
+    ) -> None:
+        self._cluster = cluster
+        self._replay = replay
+        self._ends = ends
+        self._request_timeout_ms = round(request_timeout_s * 1000)
+        self._append_timeout_s = append_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._looking: set[asyncio.Task[None]] = set()
+        self._courier: Courier[Append, Produced] = Courier(
+            cluster,
+            lanes=LANES,
+            request_bytes_max=REQUEST_BYTES_MAX,
+            send=self._send,
+            settle=self._settle,
+            no_answer=_note_no_answer,
+            give_up=self._give_up,
+        )
+
+    def append(
+        self, ownership: Ownership, batch: bytes, count: int, done: _Done, *, is_claim: bool = False
+    ) -> None:
+        """Send a batch whose first sequence is the ownership's; a claim may land anywhere."""
+        deadline_s = self._loop.time() + self._append_timeout_s
+        self._courier.take(Append(ownership, batch, count, deadline_s, done, is_claim=is_claim))
+
+    def prove(self, ownership: Ownership, done: _Done) -> None:
+        """Find out whether the log still ends where we left it: then nobody has claimed it since.
+
+        A claim that was not committed when the leader was asked deposes us only afterwards.  What this cannot
+        see: a leader that was cut off from its cluster and does not know it yet shows an old end.  Membership
+        has to bound how long we listen to such a one (a heartbeat that is too old: no reads).
+        """
+        expected = ownership.next_offset
+
+        def told(answer: "asyncio.Future[int]") -> None:
+            if answer.cancelled():
+                return
+            error = answer.exception()
+            if error is not None:
+                done(expected, error if isinstance(error, LogError) else LogUnavailable(str(error)))
+            elif answer.result() == expected:
+                done(expected, None)
+            else:
+                self._look(self._explain(ownership, expected, answer.result(), done))
+
+        self._ends.find(ownership.state_partition).add_done_callback(told)
+
+    def close(self) -> None:
+        """Stop. Appends that are under way are never told."""
+        self._courier.close()
+        for task in self._looking:
+            task.cancel()
+
+    async def _send(self, node: int, lane: str, appends: list[Append]) -> Mapping[int, Produced]:
+        batches = [(append.state_partition, append.batch) for append in appends]
+        return await self._cluster.produce(node, lane, batches, self._request_timeout_ms)
+
+    def _settle(self, append: Append, produced: Produced) -> str | None:
+        """Take a broker's word on one batch; return why it must be sent again, or None."""
+        ownership, code = append.ownership, produced.error_code
+        if code == kafka.NONE:
+            if append.is_claim or produced.base_offset == ownership.next_offset:
+                self._landed(append, produced.base_offset)
+            else:
+                self._look(self._explain(ownership, ownership.next_offset, produced.base_offset, append.done))
+            return None
+        if code in _FENCED:
+            self._end(
+                append, LogFenced(f"state partition {append.state_partition} was taken over (error {code})")
+            )
+        elif code in _OUT_OF_STEP:
+            self._look(self._read_back(append, f"Kafka's error {code}"))
+        elif code in _REFUSED and not append.may_be_there:
+            self._end(append, LogUnavailable(_REFUSED[code]))
+        else:
+            append.may_be_there |= code not in _NOT_APPENDED
+            return f"Kafka's error {code}"
+        return None
+
+    def _give_up(self, append: Append, why: str) -> None:
+        if append.may_be_there:
+            self._look(self._read_back(append, why))
+        else:
+            self._end(append, LogUnavailable(f"the records could not be sent: {why}"))
+
+    def _landed(self, append: Append, base_offset: int) -> None:
+        append.ownership.landed(base_offset, append.count)
+        # From the loop: what goes wrong in `done` is its owner's trouble, not that of the other appends.
+        self._loop.call_soon(append.done, base_offset, None)
+
+    def _end(self, append: Append, error: LogError) -> None:
+        if not isinstance(error, LogUnavailable):
+            append.ownership.lost = error
+        self._loop.call_soon(append.done, append.ownership.next_offset, error)
+
+    # Looks into the log.
+
+    def _look(self, looking: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(looking)
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    async def _explain(self, ownership: Ownership, expected: int, found: int, done: _Done) -> None:
+        """Say why the log of a state partition does not end where we left it."""
+        partition = ownership.state_partition
+        error: LogError
+        if found < expected:
+            error = LogOutcomeUnknown(
+                f"the log of state partition {partition} went back from {expected} to {found}: records that "
+                f"were acknowledged are gone, as an unclean leader election makes them"
+            )
+            _logger.error("%s", error)
+        else:
+            validity = Validity(ownership.owner_epoch)
+            try:
+                end = await self._ends.find(partition)
+                async for batch in self._batches(partition, expected, end):
+                    for record in batch.records:
+                        validity.counts(record)
+                error = LogOutcomeUnknown(f"somebody else wrote to state partition {partition} at {expected}")
+            except (LogError, DecodeError) as unread:
+                error = LogOutcomeUnknown(f"state partition {partition} has foreign records: {unread}")
+            if validity.claim is not None:
+                error = deposed(partition, validity)
+        ownership.lost = error
+        self._loop.call_soon(done, expected, error)
+
+    async def _read_back(self, append: Append, why: str) -> None:
+        """Look whether a batch is in the log where it belongs."""
+        ownership = append.ownership
+        expected = ownership.next_offset
+        try:
+            end = await self._ends.find(append.state_partition)
+            if not append.is_claim and end > expected:
+                async for batch in self._batches(append.state_partition, expected, expected + 1):
+                    if _is_ours(batch, ownership, expected):
+                        self._landed(append, expected)
+                    else:
+                        await self._explain(ownership, expected, end, append.done)
+                    return
+        except (LogError, DecodeError) as error:
+            why = f"{why}; {error}"
+        self._end(append, LogOutcomeUnknown(f"no answer in time ({why})"))
+
+    async def _batches(self, partition: int, start: int, end: int) -> Any:
+        async for chunk in self._replay.batches({partition: start}, {partition: end}):
+            for logged in chunk:
+                for batch in decode_batches(logged.batch):
+                    yield batch
+
+
+def deposed(state_partition: int, validity: Validity) -> LogFenced:
+    """Make the error for an ownership that ended with the last claim that was seen."""
+    assert validity.claim is not None
+    return LogFenced(
+        f"state partition {state_partition} was taken over by {validity.claim.owner} "
+        f"with owner epoch {validity.claim.owner_epoch} at log offset {validity.claim.log_offset}"
+    )
+
+
+def _note_no_answer(append: Append) -> None:
+    append.may_be_there = True
+
+
+def _is_ours(batch: RecordBatch, ownership: Ownership, expected: int) -> bool:
+    return (batch.base_offset, batch.producer_id, batch.producer_epoch, batch.base_sequence) == (
+        expected,
+        ownership.producer_id,
+        ownership.producer_epoch,
+        ownership.sequence,
+    )

@@ -1,0 +1,155 @@
+"""What the log needs of a Kafka cluster, in plain values: the seam to the client library, and to its fake.
+
+Every request names the broker that it goes to and a *lane*.  A broker works on one request of a connection
+at a time and holds an acks=all produce until the replicas have it, so each lane is a connection of its own:
+what travels on different lanes does not wait for each other.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from coordinator.errors import LogError, LogUnavailable
+
+NO_NODE = -1
+
+# Kafka's error codes that this package tells apart.
+NONE = 0
+OFFSET_OUT_OF_RANGE = 1
+UNKNOWN_TOPIC_OR_PARTITION = 3
+NOT_LEADER_OR_FOLLOWER = 6
+MESSAGE_TOO_LARGE = 10
+COORDINATOR_LOAD_IN_PROGRESS = 14
+COORDINATOR_NOT_AVAILABLE = 15
+NOT_COORDINATOR = 16
+INVALID_TOPIC = 17
+RECORD_LIST_TOO_LARGE = 18
+NOT_ENOUGH_REPLICAS = 19
+TOPIC_AUTHORIZATION_FAILED = 29
+CLUSTER_AUTHORIZATION_FAILED = 31
+TOPIC_ALREADY_EXISTS = 36
+DUPLICATE_SEQUENCE = 46
+OUT_OF_ORDER_SEQUENCE = 45
+INVALID_PRODUCER_EPOCH = 47
+CONCURRENT_TRANSACTIONS = 51
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+UNKNOWN_PRODUCER_ID = 59
+INVALID_RECORD = 87
+PRODUCER_FENCED = 90
+
+
+class NoAnswer(LogError):
+    """A broker did not answer. With `sent` it may have done what it was asked, now or later."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class Unsupported(LogUnavailable):
+    """The broker does not have this API, or no version of it that we speak."""
+
+
+class Produced(NamedTuple):
+    """The fate of one batch: Kafka's error code, and where it went if that is 0."""
+
+    error_code: int
+    base_offset: int
+
+
+class Listed(NamedTuple):
+    """An end of the log of one partition."""
+
+    error_code: int
+    log_offset: int
+
+
+class Fetched(NamedTuple):
+    """Whole batches and maybe the beginning of one more, as stored."""
+
+    error_code: int
+    start_offset: int
+    data: bytes
+
+
+class ProducerId(NamedTuple):
+    """What a broker knows a producer by; with an error code other than 0 there is none."""
+
+    error_code: int
+    producer_id: int
+    producer_epoch: int
+
+
+class TopicShape(NamedTuple):
+    """A topic as it stands: how many partitions, the fewest replicas of any, and whether all have leaders."""
+
+    partitions: int
+    replicas: int
+    ready: bool
+
+
+class Cluster(Protocol):
+    """A Kafka cluster, for one topic.  Raises NoAnswer where a broker does not answer."""
+
+    async def connect(self) -> None:
+        """Find the cluster. Raises LogUnavailable if none of the bootstrap servers leads to it."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
+
+    def leader(self, partition: int) -> int:
+        """Return the node that leads a partition of the topic as far as is known, or NO_NODE."""
+        ...
+
+    def refresh_soon(self) -> None:
+        """Ask who leads what, soon and not too often: something did not find its leader."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Return one sentence for a human while no broker can be reached, else None."""
+        ...
+
+    async def produce(
+        self, node: int, lane: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
+    ) -> Mapping[int, Produced]:
+        """Append one batch to each of these partitions, acks=all."""
+        ...
+
+    async def list_ends(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
+        """Return the offset behind the last committed record of each partition (the high watermark)."""
+        ...
+
+    async def list_starts(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
+        """Return the offset of the first record of each partition."""
+        ...
+
+    async def fetch(
+        self, node: int, lane: str, positions: Mapping[int, int], bytes_max: int
+    ) -> Mapping[int, Fetched]:
+        """Return committed batches from these log offsets on, without waiting for more."""
+        ...
+
+    async def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
+        """Delete the records below these log offsets; return error codes. Raises Unsupported."""
+        ...
+
+    async def producer_id(self, transactional_id: str | None) -> ProducerId:
+        """Get a producer id, with a higher epoch than anybody before had with the same transactional id."""
+        ...
+
+    async def brokers(self) -> int:
+        """Return how many brokers there are."""
+        ...
+
+    async def describe_topic(self) -> TopicShape | None:
+        """Return what the topic is like; None if there is none. Never creates it."""
+        ...
+
+    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> str | None:
+        """Create the topic; return None, or why not. That it exists by now is no error."""
+        ...
+
+    async def topic_configs(self) -> Mapping[str, str] | None:
+        """Return the topic's configs; None if we may not see them."""
+        ...

@@ -1,0 +1,321 @@
+"""The state log in a Kafka topic: one partition of the topic for each state partition.
+
+Many processes can write to it, so appends need an ownership first (`own`), and a reader gets only the records
+that count by the rule in `coordinator.log.claims`: claims and the records of deposed owners stay behind here,
+so offsets have gaps where they were.  An ownership is good for appends once `read` has gone through the log
+and seen its claim accepted.
+
+What a Kafka topic does not have: `pinned` is always empty, as periodic snapshots move the pruning offset, and
+`size_bytes` is what lies between start and end as far as this process has read or written it.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from coordinator.clock import Clock
+from coordinator.errors import LogDamaged, LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.log.base import AppendDone, LoggedBatch
+from coordinator.log.claims import Validity, encode_claim, owner_epoch_of
+from coordinator.log.kafka.appends import Appender, deposed
+from coordinator.log.kafka.cluster import Cluster
+from coordinator.log.kafka.offsets import OffsetFinder
+from coordinator.log.kafka.ownership import Ownership, ProducerIds
+from coordinator.log.kafka.pruning import Pruner
+from coordinator.log.kafka.replay import Replay, counting_batches
+from coordinator.log.kafka.sizes import PartitionSize
+from coordinator.log.kafka.topic import TopicWish, ensure_topic, find_topic
+from protocol.errors import DecodeError
+from protocol.record_batch import decode_batches, encode_batch
+
+_logger = logging.getLogger(__name__)
+
+# Batches that are looked through before other work on the event loop gets its turn.
+SLICE_BATCHES = 128
+CHUNK_BYTES = 1 << 20
+
+
+class KafkaLogLimits(NamedTuple):
+    """How long a broker may take for an answer, an append for its outcome, and the start for the topic."""
+
+    request_timeout_s: float = 10.0
+    append_timeout_s: float = 30.0
+    start_timeout_s: float = 30.0
+
+
+class KafkaLog:
+    """A `SharedLog` in a topic. See `coordinator.log.base` for the promises."""
+
+    reads_need_proof = True
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        wish: TopicWish,
+        *,
+        owner: str,
+        clock: Clock,
+        limits: KafkaLogLimits | None = None,
+        prune_failed: Callable[[str], None] = lambda reason: None,
+        read_only: bool = False,
+    ) -> None:
+        """Make a log that is not open yet. `owner` says to people who claimed.
+
+        One that is for reading only creates nothing and owns nothing, and may be in any topic that exists.
+        """
+        self._cluster = cluster
+        self._wish = wish
+        self._owner = owner
+        self._clock = clock
+        self._limits = limits or KafkaLogLimits()
+        self._prune_failed = prune_failed
+        self._read_only = read_only
+        self._open = False
+        self._owned: dict[int, Ownership] = {}
+        self._owner_epochs = [0] * wish.partitions
+        self._starts = [0] * wish.partitions
+        self._ends = [0] * wish.partitions
+        self._sizes: defaultdict[int, PartitionSize] = defaultdict(PartitionSize)
+        self._under_way = 0
+        self._quiet = asyncio.Event()
+
+    async def open(self) -> None:
+        """Find the cluster, and make or check the topic. Raises LogUnavailable and ConfigError."""
+        limits, cluster = self._limits, self._cluster
+        await cluster.connect()
+        if self._read_only:
+            await find_topic(cluster, self._wish)
+        else:
+            await ensure_topic(cluster, self._wish, timeout_s=limits.start_timeout_s)
+        wait_s = limits.append_timeout_s
+        self._replay = Replay(cluster, timeout_s=wait_s)
+        self._end_finder = OffsetFinder(cluster, "ends", cluster.list_ends, timeout_s=wait_s)
+        self._start_finder = OffsetFinder(cluster, "starts", cluster.list_starts, timeout_s=wait_s)
+        self._producer_ids = ProducerIds(cluster, self._wish.name, timeout_s=wait_s)
+        self._pruner = Pruner(cluster, self._prune_failed)
+        self._appender = Appender(
+            cluster,
+            self._replay,
+            self._end_finder,
+            request_timeout_s=limits.request_timeout_s,
+            append_timeout_s=wait_s,
+        )
+        self._open = True
+
+    async def close(self) -> None:
+        """Wait for the outcome of the appends under way, then let go of the cluster."""
+        if self._open:
+            self._open = False
+            while self._under_way:
+                self._quiet.clear()
+                await self._quiet.wait()
+            await self._pruner.close()
+            for part in (self._appender, self._end_finder, self._start_finder):
+                part.close()
+        await self._cluster.close()
+
+    async def own(self, state_partition: int) -> int:
+        """Write a claim with an owner epoch that is higher than any that we have heard of.
+
+        It is the last record of the log that tells the epoch.  That may be one of a deposed owner and mislead
+        us; then our claim is not accepted, which the `read` that follows finds out.
+        """
+        if not self._open:
+            raise LogUnavailable("the log is not open")
+        if self._read_only:
+            raise LogUnavailable("the log was opened for reading only")
+        producer = await self._producer_ids.get(state_partition)
+        self._owned.pop(state_partition, None)
+        heard = max(self._owner_epochs[state_partition], await self._last_owner_epoch(state_partition))
+        self._owner_epochs[state_partition] = owner_epoch = heard + 1
+        ownership = Ownership(state_partition, owner_epoch, producer)
+        claimed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def done(base_offset: int, error: LogError | None) -> None:
+            self._leave()
+            if error is not None:
+                claimed.set_exception(error)
+            else:
+                claimed.set_result(base_offset)
+
+        batch = self._encode(ownership, [encode_claim(state_partition, self._owner)], self._clock.now_ms())
+        self._under_way += 1
+        self._appender.append(ownership, batch, 1, done, is_claim=True)
+        # The append goes on if the caller is cancelled, and somebody has to hear of it.
+        claimed.add_done_callback(lambda claimed: claimed.cancelled() or claimed.exception())
+        ownership.claim_offset = await asyncio.shield(claimed)
+        self._owned[state_partition] = ownership
+        self._sizes[state_partition].add(ownership.claim_offset, len(batch))
+        return owner_epoch
+
+    async def _last_owner_epoch(self, state_partition: int) -> int:
+        end = await self._end_finder.find(state_partition)
+        start = await self._start_finder.find(state_partition)
+        owner_epoch = 0
+        if start < end:
+            async for chunk in self._replay.batches({state_partition: end - 1}, {state_partition: end}):
+                for logged in chunk:
+                    for batch in decode_batches(logged.batch):
+                        heard = [owner_epoch_of(record) or 0 for record in batch.records]
+                        owner_epoch = max(owner_epoch, *heard)
+        return owner_epoch
+
+    async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+        """Give every batch that counts; for the state partitions that we own, see our claim accepted too."""
+        if not self._open:
+            raise LogUnavailable("the log is not open")
+        partitions = list(state_partitions)
+        if not partitions:
+            return
+        claims = {partition: self._owned.get(partition) for partition in partitions}
+        ends = dict(zip(partitions, await self._all(self._end_finder, partitions), strict=True))
+        starts = dict(zip(partitions, await self._all(self._start_finder, partitions), strict=True))
+        validity = {partition: Validity() for partition in partitions}
+        sizes = {partition: PartitionSize() for partition in partitions}
+        looked_at = 0
+        async for chunk in self._replay.batches(starts, ends):
+            counting: list[LoggedBatch] = []
+            chunk_bytes = 0
+            for logged in chunk:
+                partition, batch_bytes = logged
+                sizes[partition].add(int.from_bytes(batch_bytes[:8]), len(batch_bytes))
+                try:
+                    kept = counting_batches(batch_bytes, validity[partition], starts[partition])
+                except DecodeError as error:
+                    raise self._damaged(partition, batch_bytes, error) from error
+                counting.extend(LoggedBatch(partition, batch) for batch in kept)
+                chunk_bytes += len(batch_bytes)
+                looked_at += 1
+                if chunk_bytes >= CHUNK_BYTES:
+                    yield counting
+                    counting, chunk_bytes = [], 0
+                elif looked_at % SLICE_BATCHES == 0:
+                    await asyncio.sleep(0)
+            if counting:
+                yield counting
+        for partition in partitions:
+            ownership = claims[partition]
+            self._ends[partition] = max(self._ends[partition], ends[partition])
+            self._starts[partition] = max(self._starts[partition], starts[partition])
+            if ownership is None or not ownership.verified:
+                self._sizes[partition] = sizes[partition]
+            if ownership is not None:
+                self._verify(ownership, validity[partition], ends[partition])
+
+    def _verify(self, ownership: Ownership, validity: Validity, end: int) -> None:
+        """See whether a claim was accepted, and is the last; LogUnavailable if it has to be made anew."""
+        partition = ownership.state_partition
+        if ownership.verified or ownership.lost is not None:
+            return
+        heard = validity.owner_epoch or 0
+        if validity.claim is not None and validity.claim.log_offset == ownership.claim_offset:
+            # Records that do not count may have come between, or after.
+            ownership.next_offset = max(ownership.next_offset, end)
+            ownership.verified = True
+        elif validity.claim is not None and validity.claim.log_offset > ownership.claim_offset:
+            ownership.lost = deposed(partition, validity)
+        else:
+            self._owner_epochs[partition] = max(self._owner_epochs[partition], heard)
+            raise LogUnavailable(
+                f"our claim of state partition {partition} does not count: owner epoch {heard} is in the log"
+            )
+
+    async def _all(self, finder: OffsetFinder, partitions: Sequence[int]) -> list[int]:
+        return await asyncio.gather(*(finder.find(partition) for partition in partitions))
+
+    def append(
+        self,
+        state_partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        timestamp_ms: int,
+        done: AppendDone,
+    ) -> None:
+        """Send the records to the leader of the partition; without any, only see that nobody else wrote."""
+        ownership = self._owned.get(state_partition)
+        refusal = self._refusal(state_partition, ownership)
+        if refusal is not None:
+            asyncio.get_running_loop().call_soon(done, self.end_offset(state_partition), refusal)
+            return
+        assert ownership is not None
+        self._under_way += 1
+        if not records:
+            self._appender.prove(ownership, lambda base_offset, error: self._told(done, base_offset, error))
+            return
+        batch = self._encode(ownership, records, timestamp_ms)
+
+        def landed(base_offset: int, error: LogError | None) -> None:
+            if error is None:
+                self._sizes[state_partition].add(base_offset, len(batch))
+            self._told(done, base_offset, error)
+
+        self._appender.append(ownership, batch, len(records), landed)
+
+    def _refusal(self, state_partition: int, ownership: Ownership | None) -> LogError | None:
+        if not self._open:
+            return LogUnavailable("the log is not open")
+        if ownership is None:
+            return LogFenced(f"state partition {state_partition} is not ours")
+        if ownership.lost is None and not ownership.verified:
+            return LogOutcomeUnknown(f"state partition {state_partition} was not read since it was claimed")
+        return ownership.lost
+
+    def _told(self, done: AppendDone, base_offset: int, error: LogError | None) -> None:
+        self._leave()
+        done(base_offset, error)
+
+    def _leave(self) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._quiet.set()
+
+    @staticmethod
+    def _encode(
+        ownership: Ownership, records: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int
+    ) -> bytes:
+        return encode_batch(
+            0,
+            timestamp_ms,
+            records,
+            ownership.headers,
+            producer_id=ownership.producer_id,
+            producer_epoch=ownership.producer_epoch,
+            base_sequence=ownership.sequence,
+        )
+
+    def prune(self, state_partition: int, before_offset: int) -> None:
+        """Have the records below deleted, as far as a record of ours stays behind to tell the owner epoch."""
+        start_offset = min(before_offset, self.end_offset(state_partition))
+        if start_offset <= self._starts[state_partition]:
+            return
+        self._starts[state_partition] = start_offset
+        self._sizes[state_partition].cut(start_offset)
+        ownership = self._owned.get(state_partition)
+        if self._open and ownership is not None and ownership.verified and ownership.lost is None:
+            self._pruner.prune(state_partition, min(start_offset, ownership.last_own_offset))
+
+    def start_offset(self, state_partition: int) -> int:
+        """Return the offset from which records are still promised, as far as it was read or pruned."""
+        return self._starts[state_partition]
+
+    def end_offset(self, state_partition: int) -> int:
+        """Return the offset of the next record, as far as we have read or written."""
+        ownership = self._owned.get(state_partition)
+        return self._ends[state_partition] if ownership is None else ownership.next_offset
+
+    def pinned(self, live_bytes: int) -> Mapping[int, int]:
+        """Return nothing: the brokers free what was pruned, segment by segment."""
+        return {}
+
+    def health(self) -> str | None:
+        """Return None while some broker can be reached."""
+        return self._cluster.trouble() if self._open else "the log is not open"
+
+    def size_bytes(self) -> int:
+        """Return the bytes between start and end, of one replica, that we have read or written."""
+        return sum(size.total_bytes for size in self._sizes.values())
+
+    def _damaged(self, state_partition: int, batch_bytes: bytes, error: DecodeError) -> LogDamaged:
+        place = f"{self._wish.name}-{state_partition} at log offset {int.from_bytes(batch_bytes[:8])}"
+        return LogDamaged(place, 0, str(error), "restore the topic from another replica or a backup")

@@ -1,0 +1,68 @@
+"""Asks the leaders where the logs of state partitions begin and end; many questions travel in one request."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from coordinator.errors import LogUnavailable
+from coordinator.log.kafka.cluster import NONE, Cluster, Listed
+from coordinator.log.kafka.courier import Courier
+
+_Ask = Callable[[int, str, Sequence[int]], Awaitable[Mapping[int, Listed]]]
+
+
+class _Question:
+    """Where is that end of a state partition's log?"""
+
+    size_bytes = 0
+
+    def __init__(self, state_partition: int, deadline_s: float, answer: "asyncio.Future[int]") -> None:
+        self.state_partition = state_partition
+        self.deadline_s = deadline_s
+        self.attempts = 0
+        self.answer = answer
+
+
+class OffsetFinder:
+    """Finds one kind of offset; which, is what `ask` asks a broker for."""
+
+    def __init__(self, cluster: Cluster, lane: str, ask: _Ask, *, timeout_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timeout_s = timeout_s
+        self._ask = ask
+        self._courier: Courier[_Question, Listed] = Courier(
+            cluster,
+            lanes=(lane,),
+            request_bytes_max=1,
+            send=self._send,
+            settle=self._settle,
+            no_answer=lambda question: None,
+            give_up=self._give_up,
+        )
+
+    def find(self, state_partition: int) -> "asyncio.Future[int]":
+        """Return a future of the offset, asked for after this call; LogUnavailable if nobody can tell."""
+        answer: asyncio.Future[int] = self._loop.create_future()
+        self._courier.take(_Question(state_partition, self._loop.time() + self._timeout_s, answer))
+        return answer
+
+    def close(self) -> None:
+        """Stop asking."""
+        self._courier.close()
+
+    async def _send(self, node: int, lane: str, questions: list[_Question]) -> Mapping[int, Listed]:
+        return await self._ask(node, lane, sorted({question.state_partition for question in questions}))
+
+    @staticmethod
+    def _settle(question: _Question, listed: Listed) -> str | None:
+        if listed.error_code != NONE:
+            return f"Kafka's error {listed.error_code}"
+        if not question.answer.done():
+            question.answer.set_result(listed.log_offset)
+        return None
+
+    @staticmethod
+    def _give_up(question: _Question, why: str) -> None:
+        if not question.answer.done():
+            question.answer.set_exception(
+                LogUnavailable(f"the end of partition {question.state_partition} cannot be found: {why}")
+            )

@@ -1,0 +1,97 @@
+"""What it takes to own a state partition: a producer id that outranks others, and a claim in the log.
+
+The claim is what counts (`coordinator.log.claims`).  The producer id is a second line: with one transactional
+id per state partition, each owner gets a higher producer epoch than the one before, and the claim, being the
+first batch with it, makes the broker refuse whatever the deposed owner still sends.  Its batches are not
+transactional, so there are no markers and no gaps in the offsets.
+"""
+
+import asyncio
+import logging
+
+from coordinator.errors import LogError, LogUnavailable
+from coordinator.log.claims import owner_epoch_headers
+from coordinator.log.kafka.cluster import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    NONE,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Cluster,
+    NoAnswer,
+    ProducerId,
+    Unsupported,
+)
+
+_logger = logging.getLogger(__name__)
+
+_PAUSE_S = 0.1
+_FORBIDDEN = (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED)
+_SEQUENCES = 1 << 31
+
+
+class Ownership:
+    """One ownership of one state partition, from its claim on.
+
+    `next_offset` is where the next record must land if nobody else writes; `sequence` what it must carry.
+    `lost` says why it is over.  It is `verified` once a reader has seen that the claim was accepted.
+    """
+
+    def __init__(self, state_partition: int, owner_epoch: int, producer: ProducerId) -> None:
+        self.state_partition = state_partition
+        self.owner_epoch = owner_epoch
+        self.headers = owner_epoch_headers(owner_epoch)
+        self.producer_id = producer.producer_id
+        self.producer_epoch = producer.producer_epoch
+        self.sequence = 0
+        self.claim_offset = -1
+        self.next_offset = -1
+        self.last_own_offset = -1
+        self.verified = False
+        self.lost: LogError | None = None
+
+    def landed(self, base_offset: int, count: int) -> None:
+        """Note that our next records are in the log."""
+        self.next_offset = base_offset + count
+        self.last_own_offset = self.next_offset - 1
+        # Kafka's sequences wrap to 0.
+        self.sequence = (self.sequence + count) % _SEQUENCES
+
+
+class ProducerIds:
+    """Gets producer ids, and goes without a transactional id where it is not allowed to have one."""
+
+    def __init__(self, cluster: Cluster, topic: str, *, timeout_s: float) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._timeout_s = timeout_s
+        self._transactional = True
+
+    async def get(self, state_partition: int) -> ProducerId:
+        """Return a producer id for a new ownership. Raises LogUnavailable."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._timeout_s
+        while True:
+            name = f"share-coordinator.{self._topic}.{state_partition}" if self._transactional else None
+            try:
+                producer = await self._cluster.producer_id(name)
+                if producer.error_code == NONE:
+                    return producer
+                why = f"Kafka's error {producer.error_code}"
+                if producer.error_code in _FORBIDDEN and self._transactional:
+                    self._go_without(why)
+                    continue
+            except Unsupported:
+                raise
+            except NoAnswer as error:
+                why = str(error)
+            if loop.time() >= deadline_s:
+                raise LogUnavailable(f"no producer id for state partition {state_partition}: {why}")
+            await asyncio.sleep(_PAUSE_S)
+
+    def _go_without(self, why: str) -> None:
+        _logger.warning(
+            "the transactional ids share-coordinator.%s.* cannot be used (%s): deposed owners are recognised "
+            "by their records only, not refused by the brokers",
+            self._topic,
+            why,
+        )
+        self._transactional = False

@@ -1,0 +1,87 @@
+"""Deletes records that are not needed any more, many partitions with one request, at leisure.
+
+A broker that cannot delete records (some that speak Kafka's protocol cannot) switches pruning off: the topic
+grows, which is said once, and counted.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+
+from coordinator.log.kafka.cluster import NO_NODE, NONE, Cluster, NoAnswer, Unsupported
+
+_logger = logging.getLogger(__name__)
+
+
+class Pruner:
+    """Keeps for each partition the offset below which records should go, until a broker has deleted them.
+
+    `failed` is told a word each time that it did not work: "unsupported", "refused" or "unreachable".
+    """
+
+    def __init__(self, cluster: Cluster, failed: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._failed = failed
+        self._wanted: dict[int, int] = {}
+        self._off = False
+        self._complained: set[int] = set()
+        self._working: asyncio.Task[None] | None = None
+
+    def prune(self, partition: int, before_offset: int) -> None:
+        """Delete the records below a log offset soon. What fails is tried again with the next call."""
+        if self._off:
+            return
+        self._wanted[partition] = max(before_offset, self._wanted.get(partition, 0))
+        if self._working is None or self._working.done():
+            self._working = asyncio.get_running_loop().create_task(self._work())
+
+    async def close(self) -> None:
+        """Let the request under way end."""
+        if self._working is not None:
+            await self._working
+
+    async def _work(self) -> None:
+        # Whatever else is pruned on this turn of the loop goes along.
+        await asyncio.sleep(0)
+        tried: dict[int, int] = {}
+        while wanted := {p: o for p, o in self._wanted.items() if tried.get(p) != o}:
+            tried.update(wanted)
+            by_node: defaultdict[int, dict[int, int]] = defaultdict(dict)
+            for partition, offset in wanted.items():
+                by_node[self._cluster.leader(partition)][partition] = offset
+            for node, offsets in by_node.items():
+                await self._delete(node, offsets)
+            if self._off:
+                self._wanted.clear()
+
+    async def _delete(self, node: int, offsets: dict[int, int]) -> None:
+        if node == NO_NODE:
+            self._failed("unreachable")
+            return
+        try:
+            answers = await self._cluster.delete_records(node, offsets)
+        except Unsupported as error:
+            _logger.warning("pruning is off, and the state topic grows: %s", error)
+            self._failed("unsupported")
+            self._off = True
+            return
+        except NoAnswer:
+            self._failed("unreachable")
+            return
+        for partition, offset in offsets.items():
+            code = answers.get(partition, -1)
+            if code == NONE:
+                if self._wanted.get(partition) == offset:
+                    del self._wanted[partition]
+            else:
+                self._complain(partition, code)
+
+    def _complain(self, partition: int, code: int) -> None:
+        self._failed("refused")
+        self._cluster.refresh_soon()
+        if code not in self._complained:
+            self._complained.add(code)
+            _logger.warning(
+                "partition %d of the state topic was not pruned: Kafka's error %d", partition, code
+            )

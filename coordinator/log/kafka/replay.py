@@ -1,0 +1,128 @@
+"""Reads batches of many partitions up to known ends, from all their leaders at once.
+
+A read is over when every position has reached its end: never when "the last record" was seen, which may have
+been pruned, or be a transaction marker.  The next answers are on their way while the last ones are worked on.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+
+from coordinator.errors import LogUnavailable
+from coordinator.log.base import LoggedBatch
+from coordinator.log.claims import Validity, is_claim
+from coordinator.log.kafka.cluster import NO_NODE, NONE, OFFSET_OUT_OF_RANGE, Cluster, Fetched, NoAnswer
+from protocol.record_batch import LogRecord, batch_size_at, decode_batches, encode_batch, next_offset_at
+
+LANE = "fetch"
+FETCH_BYTES_MAX = 4 << 20
+_PAUSE_S = 0.05
+
+
+class Replay:
+    """Fetches from a cluster; gives up when nothing moved for `timeout_s`."""
+
+    def __init__(self, cluster: Cluster, *, timeout_s: float) -> None:
+        self._cluster = cluster
+        self._timeout_s = timeout_s
+
+    async def batches(
+        self, starts: Mapping[int, int], ends: Mapping[int, int]
+    ) -> AsyncIterator[list[LoggedBatch]]:
+        """Give the batches from each partition's start up to its end, as stored, as they come in.
+
+        The first batch of a partition may begin below its start.  Raises LogUnavailable if they cannot be
+        read now, which includes that they were pruned meanwhile.
+        """
+        positions = {partition: start for partition, start in starts.items() if start < ends[partition]}
+        loop = asyncio.get_running_loop()
+        moved_s = loop.time()
+        fetching = loop.create_task(self._fetch(positions))
+        try:
+            while positions:
+                chunk: list[LoggedBatch] = []
+                for partition, fetched in (await fetching).items():
+                    _take_batches(partition, fetched.data, positions, ends[partition], chunk)
+                if chunk:
+                    moved_s = loop.time()
+                elif loop.time() - moved_s > self._timeout_s:
+                    raise LogUnavailable(f"{_named(positions)} cannot be read now")
+                else:
+                    await asyncio.sleep(_PAUSE_S)
+                if positions:
+                    fetching = loop.create_task(self._fetch(positions))
+                if chunk:
+                    yield chunk
+        finally:
+            fetching.cancel()
+
+    async def _fetch(self, positions: Mapping[int, int]) -> dict[int, Fetched]:
+        """Ask every leader once; leave out what did not come."""
+        by_node: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        for partition, position in positions.items():
+            by_node[self._cluster.leader(partition)][partition] = position
+        if by_node.pop(NO_NODE, None):
+            self._cluster.refresh_soon()
+        came: dict[int, Fetched] = {}
+        for answers in await asyncio.gather(*(self._fetch_from(*asked) for asked in by_node.items())):
+            for partition, fetched in answers.items():
+                if fetched.error_code == NONE:
+                    came[partition] = fetched
+                elif fetched.error_code == OFFSET_OUT_OF_RANGE:
+                    raise LogUnavailable(f"{_named([partition])} was pruned while it was read")
+                else:
+                    self._cluster.refresh_soon()
+        return came
+
+    async def _fetch_from(self, node: int, positions: Mapping[int, int]) -> Mapping[int, Fetched]:
+        try:
+            return await self._cluster.fetch(node, LANE, positions, FETCH_BYTES_MAX)
+        except NoAnswer:
+            self._cluster.refresh_soon()
+            return {}
+
+
+def _named(partitions: "Mapping[int, int] | list[int]") -> str:
+    return "state partition " + ", ".join(map(str, partitions))
+
+
+def _take_batches(
+    partition: int, data: bytes, positions: dict[int, int], end: int, chunk: list[LoggedBatch]
+) -> None:
+    """Move the whole batches of an answer to the chunk, and the position behind them."""
+    at = 0
+    while (size_bytes := batch_size_at(data, at)) is not None and at + size_bytes <= len(data):
+        chunk.append(LoggedBatch(partition, data[at : at + size_bytes]))
+        positions[partition] = next_offset_at(data, at)
+        if positions[partition] >= end:
+            del positions[partition]
+            return
+        at += size_bytes
+
+
+def counting_batches(batch_bytes: bytes, validity: Validity, start_offset: int) -> list[bytes]:
+    """Apply the rule to the next batch of a log; return it without claims and what does not count.
+
+    A batch of which all records stay is returned as it is: that is nearly every one.  Of one that is mixed,
+    which nobody who goes by the rule writes, the rest is encoded anew at its own offsets.  Records below the
+    start offset of the log are none of its records.  Raises DecodeError.
+    """
+    kept: list[bytes] = []
+    for batch in decode_batches(batch_bytes):
+        if batch.is_control:
+            continue
+        counts = validity.counts
+        records = [
+            record
+            for record in batch.records
+            if record.offset >= start_offset and counts(record) and not is_claim(record)
+        ]
+        if len(records) == len(batch.records):
+            kept.append(batch_bytes)
+        else:
+            kept.extend(_encode_one(record) for record in records)
+    return kept
+
+
+def _encode_one(record: LogRecord) -> bytes:
+    return encode_batch(record.offset, record.timestamp_ms, [(record.key or b"", record.value)])

@@ -1,0 +1,28 @@
+"""How many bytes of a partition's log lie above its start, to within a block."""
+
+from collections import deque
+
+BLOCK_BYTES = 64 << 10
+
+
+class PartitionSize:
+    """Adds up batches in log order; forgets what was pruned, in blocks of about 64 KiB."""
+
+    def __init__(self) -> None:
+        self.total_bytes = 0
+        # First log offset and bytes of each block.
+        self._blocks: deque[tuple[int, int]] = deque()
+
+    def add(self, log_offset: int, size_bytes: int) -> None:
+        """Count a batch that follows all others."""
+        self.total_bytes += size_bytes
+        if self._blocks and self._blocks[-1][1] < BLOCK_BYTES:
+            first_log_offset, block_bytes = self._blocks[-1]
+            self._blocks[-1] = (first_log_offset, block_bytes + size_bytes)
+        else:
+            self._blocks.append((log_offset, size_bytes))
+
+    def cut(self, before_offset: int) -> None:
+        """Forget the blocks that lie wholly below a log offset."""
+        while len(self._blocks) > 1 and self._blocks[1][0] <= before_offset:
+            self.total_bytes -= self._blocks.popleft()[1]

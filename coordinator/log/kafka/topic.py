@@ -1,0 +1,171 @@
+"""The state topic: made with the configs that keep state safe, or checked for them where it exists.
+
+A partition count that differs is refused: share-partitions would be looked for in other shards.  So is
+compaction, which would keep one update of many.  Everything else that is not as it should be is one warning
+each: the operator may have reasons, and may not let us see.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from coordinator.errors import ConfigError, LogUnavailable
+from coordinator.log.kafka.cluster import Cluster, TopicShape
+
+_logger = logging.getLogger(__name__)
+
+TOPIC_SETTING = "share.coordinator.state.topic.name"
+PARTITIONS_SETTING = "share.coordinator.state.topic.num.partitions"
+REPLICATION_SETTING = "share.coordinator.state.topic.replication.factor"
+
+# Brokers let only their own coordinators write to these.
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
+
+# A batch holds what one turn of a shard wrote, which may be more than a broker's default of 1 MiB.
+BATCH_BYTES_MAX = 16 << 20
+
+_PAUSE_S = 0.2
+
+
+class TopicWish(NamedTuple):
+    """What the state topic should be like."""
+
+    name: str = "_share-coordinator-state"
+    partitions: int = 50
+    replication_factor: int = 3
+    min_isr: int = 2
+
+
+def wanted_configs(min_isr: int) -> dict[str, str]:
+    """Return the configs that the topic is made with."""
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "min.insync.replicas": str(min_isr),
+        "unclean.leader.election.enable": "false",
+        "message.timestamp.type": "CreateTime",
+        "max.message.bytes": str(BATCH_BYTES_MAX),
+    }
+
+
+_WHY = {
+    "retention.ms": "records are dropped after that time, and the state of idle share groups is lost",
+    "retention.bytes": "old records are dropped beyond that size, and state is lost",
+    "unclean.leader.election.enable": "acknowledged records can be lost when a broker fails",
+    "message.timestamp.type": "the time of a record is that of the broker, not of the coordinator",
+}
+
+
+async def ensure_topic(cluster: Cluster, wish: TopicWish, *, timeout_s: float) -> None:
+    """Create the topic or check it, and wait until all its partitions have leaders.
+
+    Raises ConfigError if it cannot be used as it is, LogUnavailable if it cannot be made or does not get
+    ready in time; in time, other starting coordinators included, one creates it and all find it.
+    """
+    check_name(wish.name)
+    deadline_s = asyncio.get_running_loop().time() + timeout_s
+    shape = await cluster.describe_topic()
+    found = shape is not None
+    if not found:
+        await _create(cluster, wish)
+    while shape is None or not shape.ready:
+        if asyncio.get_running_loop().time() >= deadline_s:
+            if shape is not None:
+                # What has a leader can be served.
+                _logger.warning("some partitions of topic %s have no leader", wish.name)
+                break
+            raise LogUnavailable(f"topic {wish.name} was created and does not show up")
+        await asyncio.sleep(_PAUSE_S)
+        shape = await cluster.describe_topic()
+    if found:
+        check_shape(wish, shape)
+        for finding in findings(wish, shape, await cluster.topic_configs()):
+            _logger.warning("topic %s: %s", wish.name, finding)
+    else:
+        # Another coordinator may have been faster, with another number.
+        check_shape(wish, shape)
+
+
+async def find_topic(cluster: Cluster, wish: TopicWish) -> None:
+    """Check that a topic is there to be read. Raises LogUnavailable or ConfigError."""
+    shape = await cluster.describe_topic()
+    if shape is None:
+        raise LogUnavailable(f"there is no topic {wish.name}")
+    check_shape(wish, shape)
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError for the name of a topic that only Kafka itself can write to."""
+    if name in INTERNAL_TOPICS:
+        raise ConfigError(
+            TOPIC_SETTING, name, "an ordinary topic: Kafka lets nobody else write to its internal topics"
+        )
+
+
+def check_shape(wish: TopicWish, shape: TopicShape) -> None:
+    """Raise ConfigError if the topic has another number of partitions."""
+    if shape.partitions != wish.partitions:
+        raise ConfigError(
+            PARTITIONS_SETTING,
+            wish.partitions,
+            f"{shape.partitions}, which is what topic {wish.name} has; share-partitions would be looked for "
+            f"in other shards",
+        )
+
+
+def findings(wish: TopicWish, shape: TopicShape, configs: Mapping[str, str] | None) -> list[str]:
+    """Return what is wrong with a topic, one sentence each. Raises ConfigError if it is compacted."""
+    found = []
+    if shape.replicas < wish.replication_factor:
+        found.append(
+            f"it has {shape.replicas} replicas, not {wish.replication_factor}: state is as safe as these are"
+        )
+    if configs is None:
+        found.append("its configs cannot be checked: we are not allowed to see them")
+        return found
+    if "compact" in configs.get("cleanup.policy", ""):
+        raise ConfigError(
+            TOPIC_SETTING,
+            wish.name,
+            f"a topic with cleanup.policy=delete, not {configs['cleanup.policy']}: compaction keeps one "
+            f"update of many, and state is lost",
+        )
+    wanted = wanted_configs(wish.min_isr)
+    for name, why in _WHY.items():
+        if configs.get(name, wanted[name]) != wanted[name]:
+            found.append(f"{name}={configs[name]}, not {wanted[name]}: {why}")
+    bytes_max = int(configs.get("max.message.bytes", BATCH_BYTES_MAX))
+    if bytes_max < BATCH_BYTES_MAX:
+        found.append(
+            f"max.message.bytes={bytes_max}, not {BATCH_BYTES_MAX}: what a busy shard writes may not fit"
+        )
+    min_isr = int(configs.get("min.insync.replicas", wish.min_isr))
+    if min_isr < min(wish.min_isr, shape.replicas):
+        found.append(
+            f"min.insync.replicas={min_isr}, not {wish.min_isr}: records are acknowledged with fewer copies"
+        )
+    elif min_isr > shape.replicas:
+        found.append(f"min.insync.replicas={min_isr} with {shape.replicas} replicas: nothing can be written")
+    return found
+
+
+async def _create(cluster: Cluster, wish: TopicWish) -> None:
+    brokers = await cluster.brokers()
+    replicas = min(wish.replication_factor, brokers)
+    min_isr = min(wish.min_isr, replicas)
+    if replicas < wish.replication_factor:
+        _logger.warning(
+            "%s=%d, but there are %d brokers: topic %s gets %d replicas and min.insync.replicas=%d",
+            REPLICATION_SETTING,
+            wish.replication_factor,
+            brokers,
+            wish.name,
+            replicas,
+            min_isr,
+        )
+    refused = await cluster.create_topic(wish.partitions, replicas, wanted_configs(min_isr))
+    if refused is not None:
+        raise LogUnavailable(f"topic {wish.name} cannot be created: {refused}")
+    _logger.info("created topic %s: %d partitions, %d replicas", wish.name, wish.partitions, replicas)

@@ -1,0 +1,119 @@
+"""The state log in memory: the reference implementation of the port, for tests and for trying things out.
+
+It keeps the same batches that the other logs store, so a test sees real bytes; it forgets them with the
+process.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+
+from coordinator.errors import LogUnavailable
+from coordinator.log.base import AppendDone, LoggedBatch
+from protocol.record_batch import encode_batch, next_offset_at
+
+CHUNK_BYTES = 1 << 20
+
+
+class MemoryLog:
+    """Batches per state partition in lists; opening it again finds everything that was appended."""
+
+    reads_need_proof = False
+
+    def __init__(self, partitions: int) -> None:
+        self._batches: list[list[bytes]] = [[] for _ in range(partitions)]
+        self._starts = [0] * partitions
+        self._ends = [0] * partitions
+        self._under_way: set[int] = set()
+        self._quiet = asyncio.Event()
+        self._size_bytes = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def open(self) -> None:
+        """Get ready; what was appended before a close is still there."""
+        self._loop = asyncio.get_running_loop()
+
+    async def close(self) -> None:
+        """Wait for the appends under way; later ones are refused."""
+        if self._under_way:
+            await self._quiet.wait()
+        self._loop = None
+
+    async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+        """Give every batch of the state partitions as of the first step of the iteration."""
+        batches = [
+            LoggedBatch(state_partition, batch)
+            for state_partition in state_partitions
+            for batch in self._batches[state_partition]
+        ]
+        chunk: list[LoggedBatch] = []
+        chunk_bytes = 0
+        for logged in batches:
+            chunk.append(logged)
+            chunk_bytes += len(logged.batch)
+            if chunk_bytes >= CHUNK_BYTES:
+                yield chunk
+                chunk, chunk_bytes = [], 0
+        if chunk:
+            yield chunk
+
+    def append(
+        self,
+        state_partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        timestamp_ms: int,
+        done: AppendDone,
+    ) -> None:
+        """Keep the records at once and say so on the next turn of the loop."""
+        base_offset = self._ends[state_partition]
+        if self._loop is None:
+            asyncio.get_running_loop().call_soon(done, base_offset, LogUnavailable("the log is not open"))
+            return
+        assert state_partition not in self._under_way, "one append per state partition at a time"
+        batch = encode_batch(base_offset, timestamp_ms, records) if records else b""
+        self._under_way.add(state_partition)
+        self._quiet.clear()
+        self._loop.call_soon(self._finish, state_partition, base_offset, len(records), batch, done)
+
+    def _finish(
+        self, state_partition: int, base_offset: int, count: int, batch: bytes, done: AppendDone
+    ) -> None:
+        """Make an append visible, then tell its owner."""
+        self._under_way.remove(state_partition)
+        if not self._under_way:
+            self._quiet.set()
+        if batch:
+            self._batches[state_partition].append(batch)
+            self._ends[state_partition] = base_offset + count
+            self._size_bytes += len(batch)
+        done(base_offset, None)
+
+    def prune(self, state_partition: int, before_offset: int) -> None:
+        """Move the start offset up and drop the batches that lie wholly below it."""
+        start_offset = min(before_offset, self._ends[state_partition])
+        if start_offset <= self._starts[state_partition]:
+            return
+        self._starts[state_partition] = start_offset
+        batches = self._batches[state_partition]
+        kept = [batch for batch in batches if next_offset_at(batch, 0) > start_offset]
+        self._size_bytes -= sum(map(len, batches)) - sum(map(len, kept))
+        self._batches[state_partition] = kept
+
+    def start_offset(self, state_partition: int) -> int:
+        """Return the offset from which records are still there."""
+        return self._starts[state_partition]
+
+    def end_offset(self, state_partition: int) -> int:
+        """Return the offset that the next record gets."""
+        return self._ends[state_partition]
+
+    def pinned(self, live_bytes: int) -> Mapping[int, int]:
+        """Return nothing: memory is freed by ``prune`` itself."""
+        return {}
+
+    def health(self) -> str | None:
+        """Return None while open."""
+        return None if self._loop is not None else "the log is not open"
+
+    def size_bytes(self) -> int:
+        """Return the bytes of all batches kept."""
+        return self._size_bytes

@@ -1,0 +1,72 @@
+"""Logging set-up: text for people on a terminal, one JSON object a line for machines.
+
+A message is a constant; its facts are fields, passed as `extra={"shard": 7}`, and come out as `shard=7` or
+`"shard": 7`. ERROR means that somebody must act.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TextIO
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+
+def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None:
+    """Send all log records of `level` and above to `stream` (default stderr), in place of any earlier set-up.
+
+    `style` is "text", "json", or "auto" (text if the stream is a terminal).
+    """
+    stream = stream or sys.stderr
+    if style == "auto":
+        style = "text" if stream.isatty() else "json"
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(TextFormatter() if style == "text" else JsonFormatter())
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level)
+    # uvicorn tells at INFO about each start and stop of its own, which ours tells already.
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, root.level))
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """Return what a call passed as `extra`."""
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _moment(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: ts, level, logger, event, the fields, and the error with its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without its end."""
+        entry: dict[str, object] = {
+            "ts": _moment(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "event": record.getMessage(),
+            **fields_of(record),
+        }
+        if record.exc_info and record.exc_info[0]:
+            entry["error"] = f"{record.exc_info[0].__name__}: {record.exc_info[1]}"
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """Time of day, level, event, fields; a traceback follows on its own lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text, without its last line end."""
+        fields = "".join(f" {name}={value}" for name, value in fields_of(record).items())
+        line = f"{_moment(record)[11:23]} {record.levelname:<7} {record.getMessage()}{fields}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line

@@ -1,0 +1,61 @@
+"""The text that Prometheus scrapes, share-partitions included if wanted.
+
+Series per share-partition can be many: they are written out as the state is walked, which lets other work
+on the event loop run in between, and never held as families.
+"""
+
+from collections.abc import AsyncIterator
+
+from prometheus_client import generate_latest
+
+from coordinator.metrics.families import PREFIX
+from coordinator.metrics.recorder import Metrics
+from coordinator.shard import ShareState
+from protocol.state_batches import unpack
+from protocol.state_records import SharePartitionKey, topic_id_text
+
+_FAMILIES = (
+    ("start_offset", "Share-partition start offset."),
+    ("in_flight_records", "Offsets at or above the start offset that have a delivery state."),
+    ("max_delivery_count", "The highest delivery count of these."),
+)
+
+
+async def exposition(
+    metrics: Metrics,
+    share_partitions: AsyncIterator[tuple[SharePartitionKey, ShareState]] | None = None,
+    share_partitions_max: int = 0,
+) -> bytes:
+    """Render all metrics in Prometheus' text format 0.0.4.
+
+    With `share_partitions`, also three series for each of the first `share_partitions_max` of them.
+    """
+    text = generate_latest(metrics.registry)
+    if share_partitions is None:
+        return text
+    samples: list[list[str]] = [[], [], []]
+    left = share_partitions_max
+    async for key, state in share_partitions:
+        if left == 0:
+            break
+        left -= 1
+        labels = _labels(key)
+        for family, (name, _), value in zip(samples, _FAMILIES, _figures(state), strict=True):
+            family.append(f"{PREFIX}share_partition_{name}{labels} {value}\n")
+    for family, (name, meaning) in zip(samples, _FAMILIES, strict=True):
+        full_name = f"{PREFIX}share_partition_{name}"
+        text += f"# HELP {full_name} {meaning}\n# TYPE {full_name} gauge\n{''.join(family)}".encode()
+    return text
+
+
+def _figures(state: ShareState) -> tuple[int, int, int]:
+    records = delivery_count_max = 0
+    for first_offset, last_offset, _, delivery_count in unpack(state.batches):
+        records += last_offset - first_offset + 1
+        delivery_count_max = max(delivery_count_max, delivery_count)
+    return state.start_offset, records, delivery_count_max
+
+
+def _labels(key: SharePartitionKey) -> str:
+    group = key.group_id.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return f'{{group="{group}",topic="{topic_id_text(key.topic_id)}",partition="{key.partition}"}}'

@@ -1,0 +1,97 @@
+"""How families are made, and those that are read off the shards at scrape time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from coordinator.metrics.tally import Tally
+
+PREFIX = "sharecoord_"
+
+SHARD_STATUSES = ("LOADING", "ACTIVE", "FAILED", "CLOSED")
+
+
+class ShardFigures(Protocol):
+    """What is read of each shard at scrape time; `coordinator.runtime.ShardView` has it."""
+
+    @property
+    def state_partition(self) -> int: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def owner_epoch(self) -> int: ...
+    @property
+    def share_partitions(self) -> int: ...
+    @property
+    def start_log_offset(self) -> int: ...
+    @property
+    def end_log_offset(self) -> int: ...
+    @property
+    def redundant_offset(self) -> int: ...
+    @property
+    def loaded_records(self) -> int: ...
+    @property
+    def live_bytes(self) -> int: ...
+    @property
+    def state_batches(self) -> int: ...
+
+
+class ObservedRuntime(Protocol):
+    """What is asked of the runtime at scrape time; cheap at any size of state."""
+
+    def shard_views(self) -> Sequence[ShardFigures]: ...
+    def health(self) -> list[str]: ...
+    def appends_in_flight(self) -> int: ...
+
+
+def counter(name: str, meaning: str, value: float) -> Metric:
+    return CounterMetricFamily(PREFIX + name, meaning, value=value)
+
+
+def counters(name: str, meaning: str, label: str, values: dict[str, int]) -> Metric:
+    family = CounterMetricFamily(PREFIX + name, meaning, labels=[label])
+    for value, count in sorted(values.items()):
+        family.add_metric([value], count)
+    return family
+
+
+def gauge(name: str, meaning: str, value: float) -> Metric:
+    return GaugeMetricFamily(PREFIX + name, meaning, value=value)
+
+
+def gauges(name: str, meaning: str, label: str, values: dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(PREFIX + name, meaning, labels=[label])
+    for value, figure in values.items():
+        family.add_metric([value], figure)
+    return family
+
+
+def histogram(name: str, meaning: str, tally: Tally) -> Metric:
+    buckets, total = tally.cumulative()
+    return HistogramMetricFamily(PREFIX + name, meaning, buckets=buckets, sum_value=total)
+
+
+def shard_families(shards: Sequence[ShardFigures]) -> Iterator[Metric]:
+    """Make the gauges of all shards."""
+    statuses = dict.fromkeys(SHARD_STATUSES, 0)
+    for shard in shards:
+        statuses[shard.status] = statuses.get(shard.status, 0) + 1
+    yield gauges(
+        "shards", "Shards by state.", "state", {status.lower(): count for status, count in statuses.items()}
+    )
+    for name, meaning, figure in _SHARD_GAUGES:
+        yield gauges(name, meaning, "shard", {str(shard.state_partition): figure(shard) for shard in shards})
+
+
+_SHARD_GAUGES: tuple[tuple[str, str, Callable[[ShardFigures], int]], ...] = (
+    ("shard_owner_epoch", "Our owner epoch of the shard.", lambda shard: shard.owner_epoch),
+    ("shard_share_partitions", "Share-partitions with state.", lambda shard: shard.share_partitions),
+    ("shard_live_bytes", "Bytes of state that are not redundant.", lambda shard: shard.live_bytes),
+    ("shard_state_batches", "State batches in flight.", lambda shard: shard.state_batches),
+    ("shard_loaded_records", "Records read at the last load.", lambda shard: shard.loaded_records),
+    ("shard_log_start_offset", "First log offset still there.", lambda shard: shard.start_log_offset),
+    ("shard_log_end_offset", "Log offset of the next record.", lambda shard: shard.end_log_offset),
+    ("shard_redundant_offset", "Log offset that could be pruned to.", lambda shard: shard.redundant_offset),
+)

@@ -1,0 +1,232 @@
+"""What the rest of the program calls to count, and the families that Prometheus reads.
+
+Counting is a dictionary entry and a list entry, no object of prometheus_client: a request is counted in
+less than a microsecond. Everything else, names and labels too, happens in `collect`, at scrape time.
+
+All methods are for the event loop's thread.
+"""
+
+import platform
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics_core import Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from coordinator.metrics.families import (
+    PREFIX,
+    ObservedRuntime,
+    counter,
+    counters,
+    gauge,
+    gauges,
+    histogram,
+    shard_families,
+)
+from coordinator.metrics.tally import RECORDS, SECONDS, Tally
+from protocol.errors import ErrorCode
+
+# By API key. 87 is called ReadShareGroupOffsetsState in early revisions of KIP-932.
+API_NAMES = {
+    10: "FindCoordinator",
+    18: "ApiVersions",
+    83: "InitializeShareGroupState",
+    84: "ReadShareGroupState",
+    85: "WriteShareGroupState",
+    86: "DeleteShareGroupState",
+    87: "ReadShareGroupStateSummary",
+}
+OTHER_API = "other"
+
+
+class Metrics:
+    """All counters of one process, in a registry of their own. Tests make as many as they like."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.loop_lag_last_seconds = 0.0
+        self._requests: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self._request_seconds = {api_key: Tally(SECONDS) for api_key in API_NAMES}
+        self._other_seconds = Tally(SECONDS)
+        self._write_operations = 0
+        self._append_records = Tally(RECORDS)
+        self._append_seconds = Tally(SECONDS)
+        self._append_bytes = 0
+        self._append_failures = 0
+        self._load_seconds = Tally(SECONDS)
+        self._snapshots: defaultdict[str, int] = defaultdict(int)
+        self._pruned: dict[int, int] = {}
+        self._prune_failures: defaultdict[str, int] = defaultdict(int)
+        self._connections_opened = 0
+        self._connections_closed: defaultdict[str, int] = defaultdict(int)
+        self._frames_refused: defaultdict[str, int] = defaultdict(int)
+        self._loop_lag_seconds = Tally(SECONDS)
+        self._runtime: ObservedRuntime | None = None
+        self._log_bytes: Callable[[], int] | None = None
+        # So that rates can be computed from the first request on, and alerts find their series.
+        for api_key in API_NAMES:
+            self._requests[api_key, ErrorCode.NONE] = 0
+        self.registry.register(_Scrape(self._families))
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    # Count.
+
+    def request_done(self, api_key: int, error_code: int, seconds: float) -> None:
+        """Count a request that was answered; `error_code` is the first one in its answer, or 0."""
+        self._requests[api_key, error_code] += 1
+        self._request_seconds.get(api_key, self._other_seconds).add(seconds)
+
+    def write_operation(self) -> None:
+        """Count what Kafka's write-total counts: a write, rejected or not, or a read that writes a record."""
+        self._write_operations += 1
+
+    def append_done(self, records: int, log_bytes: int, seconds: float, failed: bool) -> None:
+        """Count one append to the log, from the call until it was durable or had failed."""
+        self._append_seconds.add(seconds)
+        if failed:
+            self._append_failures += 1
+            return
+        self._append_records.add(records)
+        self._append_bytes += log_bytes
+
+    def shard_loaded(self, state_partition: int, records: int, seconds: float) -> None:
+        """Count a shard that was rebuilt from its log; the records are read off the runtime's shards."""
+        self._load_seconds.add(seconds)
+
+    def snapshot_written(self, kind: str) -> None:
+        """Count a snapshot by what caused it."""
+        self._snapshots[kind] += 1
+
+    def pruned(self, state_partition: int, log_offset: int) -> None:
+        """Set the log offset below which the records of a shard were given up."""
+        self._pruned[state_partition] = log_offset
+
+    def prune_failed(self, reason: str) -> None:
+        """Count that the log could not free what is not needed any more."""
+        self._prune_failures[reason] += 1
+
+    def connection_opened(self) -> None:
+        """Count a connection from a broker."""
+        self._connections_opened += 1
+
+    def connection_closed(self, reason: str) -> None:
+        """Count the end of a connection by who or what ended it."""
+        self._connections_closed[reason] += 1
+
+    def frame_refused(self, reason: str) -> None:
+        """Count bytes that were no request; their connection was closed."""
+        self._frames_refused[reason] += 1
+
+    def loop_lag(self, seconds: float) -> None:
+        """Note how late the event loop called back."""
+        self.loop_lag_last_seconds = seconds
+        self._loop_lag_seconds.add(seconds)
+
+    def attach(self, runtime: ObservedRuntime, log_bytes: Callable[[], int] | None = None) -> None:
+        """Read the state of the shards, and the size of the log, off their owners at each scrape."""
+        self._runtime = runtime
+        self._log_bytes = log_bytes
+
+    # Collect.
+
+    def _families(self) -> Iterator[Metric]:
+        yield self._build_family()
+        yield from self._request_families()
+        yield from self._append_families()
+        yield from self._connection_families()
+        if self._runtime is not None:
+            yield gauge(
+                "ready",
+                "1 if the coordinator serves all its shards, else 0.",
+                float(not self._runtime.health()),
+            )
+            yield gauge("append_inflight", "Appends under way.", self._runtime.appends_in_flight())
+            yield from shard_families(self._runtime.shard_views())
+
+    def _build_family(self) -> Metric:
+        family = InfoMetricFamily(PREFIX + "build", "The release that runs.")
+        family.add_metric([], {"version": _release(), "python": platform.python_version()})
+        return family
+
+    def _request_families(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            PREFIX + "rpc_requests",
+            "Requests answered, by API and by the first error code in the answer.",
+            labels=["api", "code"],
+        )
+        for (api_key, error_code), count in sorted(self._requests.items()):
+            requests.add_metric([API_NAMES.get(api_key, OTHER_API), _code_name(error_code)], count)
+        yield requests
+        durations = HistogramMetricFamily(
+            PREFIX + "rpc_duration_seconds",
+            "From a request's last byte until its answer was handed to the socket.",
+            labels=["api"],
+        )
+        for api_key, tally in self._request_seconds.items():
+            durations.add_metric([API_NAMES[api_key]], *tally.cumulative())
+        durations.add_metric([OTHER_API], *self._other_seconds.cumulative())
+        yield durations
+        yield counter("write_operations", "Writes of a share-partition's state.", self._write_operations)
+
+    def _append_families(self) -> Iterator[Metric]:
+        yield histogram("append_batch_records", "Records of one append to the log.", self._append_records)
+        yield histogram("append_duration_seconds", "How long an append took.", self._append_seconds)
+        yield counter("append_bytes", "Bytes appended to the log.", self._append_bytes)
+        yield counter("append_failures", "Appends that failed.", self._append_failures)
+        yield counters("snapshots", "Snapshots written, by cause.", "kind", self._snapshots)
+        yield histogram("shard_load_duration_seconds", "How long a shard took to load.", self._load_seconds)
+        pruned = {str(shard): offset for shard, offset in self._pruned.items()}
+        yield counters(
+            "prune_failures", "Times that records could not be deleted.", "reason", self._prune_failures
+        )
+        yield gauges("prune_offset", "Log offset below which records were given up.", "shard", pruned)
+        if self._log_bytes is not None:
+            yield gauge("log_bytes", "What the log takes on its disk.", self._log_bytes())
+
+    def _connection_families(self) -> Iterator[Metric]:
+        closed = sum(self._connections_closed.values())
+        yield gauge("connections", "Open connections from brokers.", self._connections_opened - closed)
+        yield counter("connections_opened", "Connections accepted.", self._connections_opened)
+        yield counters(
+            "connections_closed", "Connections ended, by cause.", "reason", self._connections_closed
+        )
+        yield counters("frames_refused", "Bytes that were no request.", "reason", self._frames_refused)
+        yield histogram(
+            "event_loop_lag_seconds", "How late the event loop called back.", self._loop_lag_seconds
+        )
+
+
+class _Scrape(Collector):
+    """Hands the families to the registry; describes nothing, so that registering asks nothing."""
+
+    def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        return self._families()
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+
+@cache
+def _release() -> str:
+    return version("share-coordinator")
+
+
+def _code_name(error_code: int) -> str:
+    try:
+        return ErrorCode(error_code).name
+    except ValueError:
+        return str(error_code)

@@ -1,0 +1,7 @@
+"""The runtime: shards on an event loop, over a log. The shell around the pure core."""
+
+from coordinator.runtime.limits import RuntimeLimits
+from coordinator.runtime.mailbox import Operation, Origin
+from coordinator.runtime.runtime import Runtime, ShardView
+
+__all__ = ["Operation", "Origin", "Runtime", "RuntimeLimits", "ShardView"]

@@ -1,0 +1,156 @@
+"""What the runtime does by itself: snapshots of cold state, pruning, compaction.
+
+Each job is an operation in the mailbox of its shard, decided in its turn like a client's and with few
+records at a time, so that no append grows beyond a client's and no client waits long behind a job.
+Source: ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4 for cold snapshots and pruning.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any
+
+from coordinator.clock import Clock
+from coordinator.log.base import StateLog
+from coordinator.metrics import Metrics
+from coordinator.runtime.limits import RuntimeLimits
+from coordinator.runtime.mailbox import Operation
+from coordinator.runtime.shard_runner import ShardRunner, Status
+from coordinator.shard import Facts, Result, Shard
+from protocol.errors import ErrorCode
+from protocol.state_records import SharePartitionKey, StateRecord
+
+_logger = logging.getLogger(__name__)
+
+_MakeRecords = Callable[[Shard, int], list[StateRecord]]
+
+# A job concerns many share-partitions and so none in particular.
+_NO_KEY = SharePartitionKey("", bytes(16), -1)
+
+
+class _Job(Operation):
+    """A job's operation: the number of records that became durable, or None if they did not."""
+
+    __slots__ = ("written",)
+
+    def __init__(self, make_records: _MakeRecords, now_s: float) -> None:
+        def decide(shard: Shard, key: SharePartitionKey, unit: Sequence[Any], facts: Facts) -> Result:
+            records = make_records(shard, facts.now_ms)
+            return Result(records, len(records))
+
+        super().__init__(decide, _NO_KEY, (), writes=True, origin=None, received_s=now_s)
+        self.written: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+
+    def answer(self, result: Any) -> None:
+        if not self.written.done():
+            self.written.set_result(result)
+
+    def refuse(self, error_code: ErrorCode, error_message: str) -> None:
+        if not self.written.done():
+            self.written.set_result(None)
+
+
+class Jobs:
+    """The periodic work of all shards of this process."""
+
+    def __init__(
+        self,
+        runners: Sequence[ShardRunner],
+        *,
+        log: StateLog,
+        clock: Clock,
+        metrics: Metrics,
+        limits: RuntimeLimits,
+        cold_interval_ms: int,
+        prune_interval_ms: int,
+    ) -> None:
+        self._runners = runners
+        self._log = log
+        self._clock = clock
+        self._metrics = metrics
+        self._limits = limits
+        self._cold_interval_ms = cold_interval_ms
+        self._prune_interval_ms = prune_interval_ms
+
+    async def run(self) -> None:
+        """Run all jobs for ever, each in its own rhythm."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._every(self._cold_interval_ms / 1000, self.snapshot_cold))
+            tasks.create_task(self._every(self._prune_interval_ms / 1000, self.prune))
+            tasks.create_task(self._every(self._limits.compaction_interval_s, self.compact))
+
+    @staticmethod
+    async def _every(interval_s: float, job: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await job()
+            except Exception:
+                # A job that fails is tried again in its next turn; it must not take the others along.
+                _logger.exception("a periodic job failed")
+
+    async def snapshot_cold(self) -> None:
+        """Snapshot what has been idle for an interval and holds pruning back."""
+        for runner in self._active():
+            await self._repeat(
+                runner,
+                lambda shard, now_ms: shard.snapshot_cold(
+                    now_ms=now_ms, interval_ms=self._cold_interval_ms, count_max=self._limits.job_records_max
+                ),
+            )
+
+    async def prune(self) -> None:
+        """Tell the log what is not needed any more."""
+        for runner in self._active():
+            self._prune(runner)
+
+    def _prune(self, runner: ShardRunner) -> None:
+        log_offset = runner.shard.redundant_offset
+        if log_offset > self._log.start_offset(runner.state_partition):
+            self._log.prune(runner.state_partition, log_offset)
+            self._metrics.pruned(runner.state_partition, log_offset)
+
+    async def compact(self) -> None:
+        """Write anew what alone keeps the oldest storage of the log alive, and let go of that."""
+        for runner in self._active():
+            self._prune(runner)
+        live_bytes = sum(runner.shard.live_bytes for runner in self._runners)
+        while pinned := self._log.pinned(live_bytes):
+            for runner in self._active():
+                before = pinned.get(runner.state_partition)
+                if before is not None:
+                    await self._write_anew(runner, before)
+            if self._log.pinned(live_bytes) == pinned:
+                # Something cannot be written anew now; it is tried again in the next turn.
+                return
+
+    async def _write_anew(self, runner: ShardRunner, before: int) -> None:
+        await self._repeat(
+            runner,
+            lambda shard, now_ms: shard.snapshot_before(
+                before, now_ms=now_ms, count_max=self._limits.job_records_max
+            ),
+        )
+        self._prune(runner)
+
+    async def forget_topics(self, topic_ids: Collection[bytes]) -> None:
+        """Delete the state of topics that are gone, in every shard; waits for shards that load.
+
+        Kafka forgets to do so for a shard that is loading at that moment.
+        """
+        for runner in self._runners:
+            await self._repeat(
+                runner,
+                lambda shard, _: shard.forget_topics(topic_ids, count_max=self._limits.job_records_max),
+            )
+
+    def _active(self) -> list[ShardRunner]:
+        return [runner for runner in self._runners if runner.status is Status.ACTIVE]
+
+    async def _repeat(self, runner: ShardRunner, make_records: _MakeRecords) -> None:
+        """Run a job on a shard until it finds nothing more to do, or cannot be done now."""
+        while True:
+            job = _Job(make_records, asyncio.get_running_loop().time())
+            runner.submit(job)
+            if not await job.written:
+                return

@@ -1,0 +1,158 @@
+"""Loading: a shard's state is rebuilt by replaying its log, in slices between which others are served.
+
+All shards that wait to be loaded are loaded in one pass over the log: the journal holds every shard's
+records in one sequence, and after a failed group commit many shards load at once.
+
+In a log that several processes can write to, each load begins with an ownership of its own: the claim is in
+the log before it is read, so that nothing counts which is not seen.
+"""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from coordinator.errors import LogError, LogFenced
+from coordinator.log.base import SharedLog, StateLog
+from coordinator.metrics import Metrics
+from coordinator.runtime.limits import RuntimeLimits
+from coordinator.runtime.shard_runner import ShardRunner
+from protocol.errors import DecodeError
+from protocol.record_batch import decode_batches
+from protocol.state_records import decode_record
+
+_logger = logging.getLogger(__name__)
+
+
+class Loader:
+    """Loads the shards that ask for it, one pass over the log at a time. Runs as one task."""
+
+    def __init__(self, log: StateLog, metrics: Metrics, limits: RuntimeLimits) -> None:
+        self._log = log
+        self._shared = log if isinstance(log, SharedLog) else None
+        self._metrics = metrics
+        self._limits = limits
+        self._owning: set[asyncio.Task[None]] = set()
+        self._waiting: dict[int, ShardRunner] = {}
+        self._asked = asyncio.Event()
+        self._backoff_s = limits.reload_backoff_first_s
+
+    def ask(self, runner: ShardRunner) -> None:
+        """Load this shard in the next pass."""
+        runner.begin_loading()
+        if self._shared is None:
+            self._pass_on(runner)
+        else:
+            # Each by itself: one whose partition has no leader must not keep the others from loading.
+            owning = asyncio.get_running_loop().create_task(self._own(self._shared, runner))
+            self._owning.add(owning)
+            owning.add_done_callback(self._owning.discard)
+
+    async def _own(self, log: SharedLog, runner: ShardRunner) -> None:
+        """Own a shard before it is read; close it if somebody else takes it at the same time."""
+        backoff_s = self._limits.reload_backoff_first_s
+        while True:
+            try:
+                runner.owner_epoch = await log.own(runner.state_partition)
+            except LogFenced as error:
+                runner.fenced(error)
+                return
+            except LogError as error:
+                _logger.error("shard %d cannot be owned: %s", runner.state_partition, error)
+                runner.failed(str(error))
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
+            else:
+                runner.begin_loading()
+                self._pass_on(runner)
+                return
+
+    def _pass_on(self, runner: ShardRunner) -> None:
+        self._waiting[runner.state_partition] = runner
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Load for ever; a pass that fails is tried again after a growing pause."""
+        try:
+            while True:
+                await self._asked.wait()
+                self._asked.clear()
+                runners, self._waiting = self._waiting, {}
+                await self._try_to_load(runners)
+        finally:
+            for owning in self._owning:
+                owning.cancel()
+
+    async def _try_to_load(self, runners: dict[int, ShardRunner]) -> None:
+        for runner in runners.values():
+            runner.begin_loading()
+        try:
+            await self._load(runners)
+            self._backoff_s = self._limits.reload_backoff_first_s
+        except Exception as error:
+            if isinstance(error, LogError | DecodeError):
+                _logger.error("loading %d shards failed: %s", len(runners), error)
+            else:
+                _logger.exception("loading %d shards failed", len(runners))
+            for runner in runners.values():
+                runner.failed(str(error))
+            await asyncio.sleep(self._backoff_s)
+            self._backoff_s = min(2 * self._backoff_s, self._limits.reload_backoff_max_s)
+            # A damaged one is looked at again, because an operator may have put the file back.
+            for runner in runners.values():
+                self.ask(runner)
+
+    async def _load(self, runners: dict[int, ShardRunner]) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        records = dict.fromkeys(runners, 0)
+        slice_left = self._limits.load_slice_batches
+        with _collector_paused():
+            async for chunk in self._log.read(runners):
+                for state_partition, batch in chunk:
+                    records[state_partition] += _replay(runners[state_partition], batch)
+                    slice_left -= 1
+                    if slice_left == 0:
+                        slice_left = self._limits.load_slice_batches
+                        await asyncio.sleep(0)
+        load_s = loop.time() - began_s
+        for state_partition, runner in runners.items():
+            runner.loaded(
+                self._log.end_offset(state_partition), records[state_partition], round(load_s * 1000)
+            )
+            self._metrics.shard_loaded(state_partition, records[state_partition], load_s)
+        _logger.info("loaded %d shards, %d records in %.3f s", len(runners), sum(records.values()), load_s)
+
+
+def _replay(runner: ShardRunner, batch_bytes: bytes) -> int:
+    """Replay one or more record batches of a shard; return the number of records."""
+    count = 0
+    shard = runner.shard
+    for batch in decode_batches(batch_bytes):
+        if batch.is_control:
+            continue
+        for log_record in batch.records:
+            record = decode_record(log_record.key, log_record.value)
+            if record is None:
+                _logger.warning(
+                    "skipped a record of an unknown type at log offset %d of state partition %d",
+                    log_record.offset,
+                    runner.state_partition,
+                )
+                continue
+            shard.replay(record, log_record.offset, log_record.timestamp_ms)
+            count += 1
+    return count
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from walking a heap that only grows."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,210 @@
+"""The runtime: one runner for each shard, the loader, the jobs, and the ticker that expires waits.
+
+It owns the log.  Everything runs on one event loop; nothing here is called from another thread.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection
+
+import msgspec
+
+from coordinator.clock import Clock
+from coordinator.log.base import StateLog
+from coordinator.metrics import Metrics
+from coordinator.runtime.jobs import Jobs
+from coordinator.runtime.limits import RuntimeLimits
+from coordinator.runtime.loader import Loader
+from coordinator.runtime.mailbox import Operation
+from coordinator.runtime.shard_runner import ShardRunner, Status
+from coordinator.shard import ShareState, SnapshotPolicy
+from coordinator.topics import TopicDirectory
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+
+_logger = logging.getLogger(__name__)
+
+# Share-partitions looked at in one go before other work on the event loop gets its turn.
+LOOK_SLICE = 2_000
+
+
+class ShardView(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator sees of one shard. Offsets are log offsets; sizes in bytes."""
+
+    state_partition: int
+    status: str
+    failure: str | None
+    owner_epoch: int
+    share_partitions: int
+    start_log_offset: int
+    end_log_offset: int
+    redundant_offset: int
+    load_ms: int
+    loaded_records: int
+    live_bytes: int
+    state_batches: int
+
+
+class Runtime:
+    """All shards of this process. `start` before use, `stop` once."""
+
+    def __init__(
+        self,
+        *,
+        log: StateLog,
+        clock: Clock,
+        topics: TopicDirectory,
+        metrics: Metrics,
+        policy: SnapshotPolicy,
+        limits: RuntimeLimits,
+        state_partitions: int,
+        cold_interval_ms: int,
+        prune_interval_ms: int,
+    ) -> None:
+        self.state_partitions = state_partitions
+        self.limits = limits
+        self._log = log
+        self._metrics = metrics
+        self._stopping = False
+        self._loader = Loader(log, metrics, limits)
+        self._runners = [
+            ShardRunner(
+                partition,
+                log=log,
+                clock=clock,
+                topics=topics,
+                metrics=metrics,
+                policy=policy,
+                limits=limits,
+                reload=self._loader.ask,
+            )
+            for partition in range(state_partitions)
+        ]
+        self.jobs = Jobs(
+            self._runners,
+            log=log,
+            clock=clock,
+            metrics=metrics,
+            limits=limits,
+            cold_interval_ms=cold_interval_ms,
+            prune_interval_ms=prune_interval_ms,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Open the log and begin to load. Raises LogError when the log cannot be opened at all."""
+        await self._log.open()
+        for runner in self._runners:
+            self._loader.ask(runner)
+        self._tasks = [
+            asyncio.create_task(self._loader.run(), name="loader"),
+            asyncio.create_task(self.jobs.run(), name="jobs"),
+            asyncio.create_task(self._tick(), name="ticker"),
+        ]
+
+    def refuse_readiness(self) -> None:
+        """Say from now on that this coordinator is not ready: it is about to stop."""
+        self._stopping = True
+
+    async def stop(self) -> None:
+        """Close every shard, and the log when the appends under way are through.
+
+        Operations that still wait are answered NOT_COORDINATOR; whoever wants them finished waits for
+        the answers first (`Listener.drain`).
+        """
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for runner in self._runners:
+            runner.close()
+        await self._log.close()
+
+    def submit(self, operation: Operation) -> None:
+        """Hand an operation to the shard of its share-partition."""
+        self._runners[state_partition(operation.key, self.state_partitions)].submit(operation)
+
+    async def forget_topics(self, topic_ids: Collection[bytes]) -> None:
+        """Delete all state of topics that the cluster has deleted."""
+        await self.jobs.forget_topics(topic_ids)
+
+    async def _tick(self) -> None:
+        """Expire waits, and measure how late the event loop is."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due_s = loop.time() + self.limits.tick_s
+            await asyncio.sleep(self.limits.tick_s)
+            self._metrics.loop_lag(max(0.0, loop.time() - due_s))
+            for runner in self._runners:
+                runner.expire()
+
+    # Look.
+
+    @property
+    def loaded_once(self) -> bool:
+        """True as soon as every shard is past its first load."""
+        return all(runner.status in (Status.ACTIVE, Status.CLOSED) for runner in self._runners)
+
+    def health(self) -> list[str]:
+        """Return why this coordinator is not ready, one sentence each; nothing when it is."""
+        reasons = []
+        if self._stopping:
+            reasons.append("The coordinator is stopping.")
+        loading = sum(runner.status is Status.LOADING for runner in self._runners)
+        if loading:
+            reasons.append(f"{loading} of {len(self._runners)} shards are loading.")
+        failures = {runner.failure for runner in self._runners if runner.status is Status.FAILED}
+        reasons.extend(f"Shards failed to load: {failure}" for failure in sorted(filter(None, failures)))
+        fenced = [runner for runner in self._runners if runner.status is Status.CLOSED and runner.failure]
+        if fenced:
+            reasons.append(f"{len(fenced)} shards are closed: {fenced[0].failure}.")
+        overdue = sum(runner.append_is_overdue for runner in self._runners)
+        if overdue:
+            reasons.append(f"The log has not confirmed the appends of {overdue} shards in time.")
+        log_health = self._log.health()
+        if log_health is not None:
+            reasons.append(log_health)
+        return reasons
+
+    def appends_in_flight(self) -> int:
+        """Return the number of appends that the log has not confirmed yet."""
+        return sum(runner.append_is_under_way for runner in self._runners)
+
+    def shard_views(self) -> list[ShardView]:
+        """Return what there is to see of every shard, cheap at any size of state."""
+        return [
+            ShardView(
+                state_partition=runner.state_partition,
+                status=str(runner.status),
+                failure=runner.failure,
+                owner_epoch=runner.owner_epoch,
+                share_partitions=len(runner.shard),
+                start_log_offset=self._log.start_offset(runner.state_partition),
+                end_log_offset=runner.next_log_offset,
+                redundant_offset=runner.shard.redundant_offset,
+                load_ms=runner.load_ms,
+                loaded_records=runner.loaded_records,
+                live_bytes=runner.shard.live_bytes,
+                state_batches=runner.shard.state_batches,
+            )
+            for runner in self._runners
+        ]
+
+    async def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
+        """Iterate over all states, letting other work on the loop run in between.
+
+        Each state is as of the moment when it is yielded; keys that come or go meanwhile may be missed.
+        """
+        looked_at = 0
+        for runner in self._runners:
+            for key in runner.shard.share_partitions():
+                state = runner.shard.state(key)
+                if state is not None:
+                    yield key, state
+                looked_at += 1
+                if looked_at % LOOK_SLICE == 0:
+                    await asyncio.sleep(0)
+
+    def share_partition(self, key: SharePartitionKey) -> ShareState | None:
+        """Return the state of one share-partition, or None."""
+        return self._runners[state_partition(key, self.state_partitions)].shard.state(key)

@@ -1,0 +1,8 @@
+"""Kafka's wire: frames in and out over TCP, and which RPC answers them."""
+
+from coordinator.server.api import Api
+from coordinator.server.find_coordinator import CoordinatorDirectory
+from coordinator.server.limits import ServerLimits
+from coordinator.server.listener import Listener
+
+__all__ = ["Api", "CoordinatorDirectory", "Listener", "ServerLimits"]

@@ -1,0 +1,192 @@
+"""From a frame to a response frame: headers, versions, and which handler answers.
+
+Rule of this file: a frame that cannot be trusted ends its connection (`CloseConnection`), because a
+broker's thread dies of a response that it does not expect (a wrong correlation id, an empty
+coordinator).  Everything that can be understood is answered, with an error code where it must be.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, NamedTuple
+
+from coordinator.metrics import Metrics
+from coordinator.runtime import Origin
+from coordinator.server.find_coordinator import CoordinatorDirectory
+from coordinator.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, Service
+from protocol.errors import DecodeError, ErrorCode
+from protocol.messages import api_versions as versions_api
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import find_coordinator as find_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import request_header
+from protocol.messages import write_share_group_state as write_api
+
+_logger = logging.getLogger(__name__)
+
+_HEADER_BEGIN = Struct(">hhi")
+_CORRELATION_ID = Struct(">i")
+_FLEXIBLE_HEADER_BEGIN = Struct(">hhih")
+_SIZE_AND_CORRELATION_ID = Struct(">ii")
+
+# FindCoordinator answers that are remembered, by the bytes of the request. A broker asks again before
+# every request, about few share-partitions; each entry takes some 400 bytes.
+FOUND_REMEMBERED_MAX = 8_192
+FOUND_REQUEST_BYTES_MAX = 512
+
+Respond = Callable[[bytes], None]
+
+
+class CloseConnection(Exception):
+    """The connection must be closed; the reason is a label for a metric, the message is for the log."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class _RpcCodec(NamedTuple):
+    rpc: Rpc
+    min_version: int
+    max_version: int
+    decode_request: Callable[[bytes, int, int], Any]
+    encode_response: Callable[[Any, int], bytes]
+
+
+def _codec(rpc: Rpc, api: Any) -> _RpcCodec:
+    return _RpcCodec(rpc, api.MIN_VERSION, api.MAX_VERSION, api.decode_request, api.encode_response)
+
+
+_RPCS = {
+    api.API_KEY: _codec(rpc, api)
+    for rpc, api in (
+        (INITIALIZE, initialize_api),
+        (READ, read_api),
+        (WRITE, write_api),
+        (DELETE, delete_api),
+        (SUMMARY, summary_api),
+    )
+}
+_SERVED_APIS = (versions_api, find_api, initialize_api, read_api, write_api, delete_api, summary_api)
+
+
+class Api:
+    """Answers frames. One for all connections of a listener."""
+
+    def __init__(self, service: Service, directory: CoordinatorDirectory, metrics: Metrics) -> None:
+        self._service = service
+        self._directory = directory
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._found: dict[bytes, bytes] = {}
+
+    def handle(self, frame: bytes, origin: Origin, respond: Respond) -> None:
+        """Answer one request frame (without its size): `respond` gets the response frame with its size.
+
+        `respond` is called once, within this call or later, unless the origin has gone. Raises
+        CloseConnection when the frame cannot be trusted or asks for what is not served here.
+        """
+        if len(frame) < _HEADER_BEGIN.size:
+            raise CloseConnection("truncated", "a frame is shorter than a request header")
+        api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
+        codec = _RPCS.get(api_key)
+        if codec is not None:
+            self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
+        elif api_key == find_api.API_KEY:
+            respond(self._find_coordinator(frame, api_version, correlation_id))
+        elif api_key == versions_api.API_KEY:
+            respond(self._api_versions(frame, api_version, correlation_id))
+        else:
+            raise CloseConnection("unknown_api", f"API key {api_key} is not served here")
+
+    def _handle_rpc(
+        self,
+        codec: _RpcCodec,
+        frame: bytes,
+        api_version: int,
+        correlation_id: int,
+        origin: Origin,
+        respond: Respond,
+    ) -> None:
+        if not codec.min_version <= api_version <= codec.max_version:
+            raise CloseConnection(
+                "unsupported_version", f"{codec.rpc.name} version {api_version} is not served here"
+            )
+        began_s = self._loop.time()
+        try:
+            request = codec.decode_request(frame, _body_offset(frame), api_version)
+        except DecodeError as error:
+            raise CloseConnection("undecodable", f"{codec.rpc.name} v{api_version}: {error}") from None
+
+        def done(response: Any) -> None:
+            body = codec.encode_response(response, api_version)
+            respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 5, correlation_id) + b"\0" + body)
+            self._metrics.request_done(codec.rpc.api_key, _first_error(response), self._loop.time() - began_s)
+
+        self._service.handle(codec.rpc, request, origin, done)
+
+    def _find_coordinator(self, frame: bytes, api_version: int, correlation_id: int) -> bytes:
+        """Answer FindCoordinator; for a request seen before, by a look into a dictionary."""
+        if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
+            raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
+        # All but the correlation id decides the answer.
+        asked = frame[:4] + frame[8:]
+        body = self._found.get(asked)
+        if body is None:
+            header_version = 2 if api_version >= 3 else 1
+            try:
+                _, offset = request_header.decode(frame, 0, header_version)
+                request = find_api.decode_request(frame, offset, api_version)
+            except DecodeError as error:
+                raise CloseConnection("undecodable", f"FindCoordinator v{api_version}: {error}") from None
+            response = self._directory.find(request, api_version)
+            body = (b"\0" if api_version >= 3 else b"") + find_api.encode_response(response, api_version)
+            if len(asked) <= FOUND_REQUEST_BYTES_MAX and self._directory.advertised.port:
+                if len(self._found) >= FOUND_REMEMBERED_MAX:
+                    self._found.clear()
+                self._found[asked] = body
+        self._metrics.request_done(find_api.API_KEY, 0, 0.0)
+        return _SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body
+
+    def _api_versions(self, frame: bytes, api_version: int, correlation_id: int) -> bytes:
+        """Answer which APIs and versions are served; a version that is too new, in the oldest layout."""
+        response = versions_api.ApiVersionsResponse(
+            api_keys=[
+                versions_api.ApiVersion(api.API_KEY, api.MIN_VERSION, api.MAX_VERSION) for api in _SERVED_APIS
+            ]
+        )
+        if not versions_api.MIN_VERSION <= api_version <= versions_api.MAX_VERSION:
+            response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
+            api_version = 0
+        else:
+            try:
+                _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
+                versions_api.decode_request(frame, offset, api_version)
+            except DecodeError as error:
+                raise CloseConnection("undecodable", f"ApiVersions v{api_version}: {error}") from None
+        body = versions_api.encode_response(response, api_version)
+        self._metrics.request_done(versions_api.API_KEY, response.error_code, 0.0)
+        return _SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body
+
+
+def _body_offset(frame: bytes) -> int:
+    """Return where the body begins behind a flexible request header; DecodeError if it is damaged."""
+    if len(frame) > _FLEXIBLE_HEADER_BEGIN.size:
+        client_id_length = _FLEXIBLE_HEADER_BEGIN.unpack_from(frame)[3]
+        offset: int = _FLEXIBLE_HEADER_BEGIN.size + max(client_id_length, 0)
+        # Nearly always there are no tagged fields, and the client id is of no interest here.
+        if offset < len(frame) and client_id_length >= -1 and frame[offset] == 0:
+            return offset + 1
+    _, offset = request_header.decode(frame, 0, 2)
+    return offset
+
+
+def _first_error(response: Any) -> int:
+    for topic in response.results:
+        for result in topic.partitions:
+            if result.error_code:
+                return int(result.error_code)
+    return 0

@@ -1,0 +1,284 @@
+"""One client's connection: frames in, answers out in request order, and back-pressure.
+
+A callback protocol without a task.  Every request takes a place in a queue; answers may become ready in
+any order and leave in the order of the places.  When the client has too much under way, or does not read
+its answers, or all clients together hold too many bytes, reading stops until that has passed.
+
+A frame that cannot be trusted closes the connection: for a broker a closed connection is an everyday
+event, and an unexpected response is a fatal one.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from typing import Protocol, cast
+
+from coordinator.metrics import Metrics
+from coordinator.server.api import Api, CloseConnection
+from coordinator.server.limits import ServerLimits
+from protocol.errors import FrameError
+from protocol.frames import FrameReader
+
+_logger = logging.getLogger(__name__)
+
+
+class Connections(Protocol):
+    """What a connection needs from its listener: the bounds that all connections share."""
+
+    def opened(self, connection: "Connection") -> bool:
+        """Count a connection in; False if there are too many."""
+        ...
+
+    def closed(self, connection: "Connection") -> None:
+        """Count a connection out."""
+        ...
+
+    def quiet(self) -> None:
+        """Note that a connection has no request under way any more."""
+        ...
+
+    def hold(self, frame_bytes: int) -> None:
+        """Count bytes that a client holds (negative: releases)."""
+        ...
+
+    @property
+    def full(self) -> bool:
+        """True when clients hold as much as they may together."""
+        ...
+
+    def wait_for_room(self, connection: "Connection") -> None:
+        """Call the connection's `room_again` when clients hold less."""
+        ...
+
+
+class _Place:
+    """A request's place in the order of answers."""
+
+    __slots__ = ("connection", "frame_bytes", "response")
+
+    def __init__(self, connection: "Connection", frame_bytes: int) -> None:
+        self.connection = connection
+        self.frame_bytes = frame_bytes
+        self.response: bytes | None = None
+
+    def respond(self, response: bytes) -> None:
+        assert self.response is None, "a request is answered once"
+        self.response = response
+        self.connection.answered(self)
+
+
+class Connection(asyncio.Protocol):
+    """The state of one connection; the event loop's transport calls it."""
+
+    def __init__(self, api: Api, connections: Connections, metrics: Metrics, limits: ServerLimits) -> None:
+        self._api = api
+        self._connections = connections
+        self._metrics = metrics
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(limits.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._places: deque[_Place] = deque()
+        self._frames_waiting: deque[bytes] = deque()
+        self._partial_bytes = 0
+        self._partial_since_s = 0.0
+        self._writable = True
+        self._unwritable_since_s = 0.0
+        self._reading = True
+        self._handling = False
+        self._draining = False
+        self._closing_reason: str | None = None
+        self._closing_since_s = 0.0
+        self.gone = False
+        self.active_s = self._loop.time()
+
+    # Transport callbacks.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, or close at once when there are too many connections."""
+        # uvloop's transports are no subclass of asyncio's, but do the same.
+        self._transport = cast(asyncio.Transport, transport)
+        own_socket = transport.get_extra_info("socket")
+        if own_socket is not None:
+            # A client whose machine vanished without a word is noticed by the system.
+            own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if not self._connections.opened(self):
+            self._close("too_many_connections", "too many connections")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of everything; work that has not begun is dropped."""
+        self.gone = True
+        held = sum(place.frame_bytes for place in self._places) + self._partial_bytes
+        held += sum(map(len, self._frames_waiting))
+        self._places.clear()
+        self._frames_waiting.clear()
+        self._partial_bytes = 0
+        self._connections.hold(-held)
+        self._connections.closed(self)
+        self._metrics.connection_closed(self._closing_reason or "client")
+
+    def data_received(self, data: bytes) -> None:
+        """Cut what arrived into frames and handle them."""
+        if self.gone:
+            return
+        self.active_s = self._loop.time()
+        try:
+            frames = self._reader.receive_data(data)
+        except FrameError as error:
+            self._close("bad_frame", str(error))
+            return
+        partial_bytes = self._reader.buffered_bytes
+        arrived = sum(map(len, frames))
+        self._connections.hold(arrived + partial_bytes - self._partial_bytes)
+        if partial_bytes and (frames or not self._partial_bytes):
+            self._partial_since_s = self.active_s
+        self._partial_bytes = partial_bytes
+        if frames:
+            self._frames_waiting.extend(frames)
+            self._handle_waiting()
+        elif self._connections.full:
+            self._pace()
+
+    def eof_received(self) -> bool:
+        """Close when the client has said its last word; nobody half-closes on this protocol."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Stop reading from a client that does not read its answers."""
+        self._writable = False
+        self._unwritable_since_s = self._loop.time()
+        self._pace()
+
+    def resume_writing(self) -> None:
+        """Read again."""
+        self._writable = True
+        self._handle_waiting()
+
+    # Requests and answers.
+
+    def _handle_waiting(self) -> None:
+        """Handle frames while there is room for more requests."""
+        if self._handling:
+            return
+        self._handling = True
+        while self._frames_waiting and self._has_room() and not self.gone:
+            self._handle(self._frames_waiting.popleft())
+            if not self._has_room():
+                # Those that were answered at once make room for the next ones.
+                self._flush()
+        self._handling = False
+        self._flush()
+        self._pace()
+
+    def _has_room(self) -> bool:
+        return len(self._places) < self._limits.requests_in_flight_max and self._writable
+
+    def _handle(self, frame: bytes) -> None:
+        place = _Place(self, len(frame))
+        self._places.append(place)
+        try:
+            self._api.handle(frame, self, place.respond)
+        except CloseConnection as error:
+            self._metrics.frame_refused(error.reason)
+            self._close(error.reason, str(error))
+        except Exception:
+            # A defect of ours: no frame can be trusted to be right any more.
+            _logger.exception("handling a frame failed")
+            self._close("internal_error", "handling a frame failed")
+
+    def answered(self, place: _Place) -> None:
+        """Send what is ready, in order; called by a place when its response is there."""
+        if self.gone or self._handling or self._places[0] is not place:
+            return
+        self._flush()
+        if self._frames_waiting:
+            self._handle_waiting()
+        elif not self._reading:
+            self._pace()
+
+    def _flush(self) -> None:
+        """Write the answers at the head of the queue that are ready."""
+        places = self._places
+        if self.gone or not places or places[0].response is None:
+            return
+        assert self._transport is not None
+        released = 0
+        ready: list[bytes] = []
+        while places and (response := places[0].response) is not None:
+            released += places.popleft().frame_bytes
+            ready.append(response)
+        self._connections.hold(-released)
+        if not self._transport.is_closing():
+            self._transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
+        if not places:
+            self._connections.quiet()
+
+    # Back-pressure.
+
+    def _pace(self) -> None:
+        """Read on, or stop reading, as the bounds have it."""
+        assert self._transport is not None
+        full = self._connections.full
+        read_on = self._has_room() and not self._frames_waiting and not full and not self._draining
+        if full:
+            self._connections.wait_for_room(self)
+        if read_on == self._reading or self.gone or self._transport.is_closing():
+            return
+        self._reading = read_on
+        if read_on:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def room_again(self) -> None:
+        """Go on reading: clients hold less than they may."""
+        if not self.gone:
+            self._handle_waiting()
+
+    # Closing.
+
+    def overdue(self, now_s: float) -> str | None:
+        """Return why this connection should be closed by now, or None."""
+        if self._partial_bytes and now_s - self._partial_since_s > self._limits.frame_s:
+            return "slow_frame"
+        if not self._writable and now_s - self._unwritable_since_s > self._limits.reading_s:
+            return "slow_reader"
+        if not self._places and now_s - self.active_s > self._limits.connection_idle_s:
+            return "idle"
+        return None
+
+    def break_off_if_stuck(self, now_s: float) -> None:
+        """Break a closed connection off whose client does not take what was written to it.
+
+        A transport closes when its last byte has gone out. That of a client which never reads would do so
+        never, and TCP waits for ever for a client that is there and has no room.
+        """
+        if self._closing_reason is not None and now_s - self._closing_since_s > self._limits.close_s:
+            assert self._transport is not None
+            self._transport.abort()
+
+    @property
+    def busy(self) -> bool:
+        """True while a request waits for its answer."""
+        return bool(self._places)
+
+    def close(self, reason: str) -> None:
+        """Close in order: what was written goes out first."""
+        self._close(reason, reason)
+
+    def stop_reading(self) -> None:
+        """Take no further requests, and answer those that are here."""
+        self._draining = True
+        self._connections.hold(-sum(map(len, self._frames_waiting)))
+        self._frames_waiting.clear()
+        self._pace()
+
+    def _close(self, reason: str, message: str) -> None:
+        _logger.debug("closing a connection: %s", message)
+        if self._closing_reason is None:
+            self._closing_reason = reason
+            self._closing_since_s = self._loop.time()
+        self.gone = True
+        assert self._transport is not None
+        self._transport.close()

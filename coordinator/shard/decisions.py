@@ -1,0 +1,267 @@
+"""The five operations, decided: from a state and a request to a record and an answer.
+
+Every function here is pure.  It reads one share-partition's state, changes nothing, and returns the
+value of the record to be written (None: nothing to write; `TOMBSTONE`: delete) and the answer that may be
+given once that record is durable.  Whether a snapshot is due is decided here as well, in one place.
+
+Source of the rules: ShareCoordinatorShard of Kafka 4.4, KIP-932, KIP-1226.  Differences on purpose are
+marked "Kafka ...; we ...", and listed for users in docs/differences.md.
+"""
+
+from typing import NamedTuple
+
+from coordinator.shard import checks
+from coordinator.shard.batches import NO_START_OFFSET, combine, normalise
+from coordinator.shard.checks import Refusal
+from coordinator.shard.state import ShareState, fencing_memory
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+
+NO_DELIVERY_COMPLETE_COUNT = -1
+
+RecordValue = ShareSnapshotValue | ShareUpdateValue
+
+
+class Tombstone:
+    """Marks a decision that deletes the state."""
+
+
+TOMBSTONE = Tombstone()
+
+
+class SnapshotPolicy(NamedTuple):
+    """When a write becomes a snapshot.
+
+    After `updates_max` updates (Kafka's share.coordinator.snapshot.update.records.per.snapshot), or as
+    soon as the updates since the last snapshot weigh more than a snapshot would, but at least
+    `update_bytes_min`: so the log holds at most about twice what the state needs.
+    """
+
+    updates_max: int = 500
+    update_bytes_min: int = 16_384
+
+    def is_due(self, state: ShareState) -> bool:
+        """Tell whether the next record of this state must be a snapshot."""
+        return state.updates >= self.updates_max or state.update_bytes > max(
+            self.update_bytes_min, state.snapshot_bytes
+        )
+
+
+class Facts(NamedTuple):
+    """What the core must be told: the time, and whether the cluster knows the topic and partition."""
+
+    now_ms: int
+    topic_known: bool = True
+
+
+def decide_initialize(
+    state: ShareState | None, part: initialize_api.PartitionData, facts: Facts, policy: SnapshotPolicy
+) -> tuple[RecordValue | None, initialize_api.PartitionResult]:
+    """Begin a share-partition's state, or begin it anew when it is there.
+
+    Kafka 4.4 writes a fresh snapshot for each accepted request, and so loses progress to a request
+    that arrives twice; we take a request that would change nothing, or that asks for "no start
+    offset" of a state which has the same state epoch, as a repetition: success without a record.
+    (An operator's offset reset always names an offset, and so still takes effect at the same state
+    epoch, as brokers 4.1 to 4.4 send it.)
+    """
+    refusal = _refuse_initialize(state, part, facts)
+    if refusal is not None:
+        return None, initialize_api.PartitionResult(part.partition, *refusal)
+    accepted = initialize_api.PartitionResult(part.partition)
+    start_offset = part.start_offset
+    complete_count = NO_DELIVERY_COMPLETE_COUNT if start_offset == NO_START_OFFSET else 0
+    if state is not None and state.unreadable is None and state.state_epoch == part.state_epoch:
+        untouched = not state.batches and state.delivery_complete_count == complete_count
+        if start_offset == NO_START_OFFSET or (start_offset == state.start_offset and untouched):
+            return None, accepted
+    leader_epoch_max = 0 if state is None else state.leader_epoch_max
+    snapshot = ShareSnapshotValue(
+        snapshot_epoch=0 if state is None else state.snapshot_epoch + 1,
+        state_epoch=part.state_epoch,
+        leader_epoch=0,
+        start_offset=start_offset,
+        create_timestamp=facts.now_ms,
+        write_timestamp=facts.now_ms,
+        state_batches=b"",
+        delivery_complete_count=complete_count,
+        leader_epoch_max=fencing_memory(0, leader_epoch_max),
+    )
+    return snapshot, accepted
+
+
+def _refuse_initialize(
+    state: ShareState | None, part: initialize_api.PartitionData, facts: Facts
+) -> Refusal | None:
+    if part.partition < 0:
+        return checks.NEGATIVE_PARTITION
+    if part.state_epoch < 0:
+        return checks.NEGATIVE_STATE_EPOCH
+    if state is not None:
+        refusal = checks.fenced_state_epoch(state, part.state_epoch)
+        if refusal is not None:
+            return refusal
+    return None if facts.topic_known else checks.UNKNOWN_TOPIC
+
+
+def decide_read(
+    state: ShareState | None, part: read_api.PartitionData, facts: Facts, policy: SnapshotPolicy
+) -> tuple[RecordValue | None, read_api.PartitionResult]:
+    """Answer the state, and note a newer leader: the only way in which a leader epoch changes."""
+    refusal = _refuse_by_leader(state, part.partition, part.leader_epoch, facts)
+    if refusal is not None:
+        return None, read_api.PartitionResult(part.partition, *refusal)
+    assert state is not None
+    answer = read_api.PartitionResult(
+        partition=part.partition,
+        state_epoch=state.state_epoch,
+        start_offset=state.start_offset,
+        state_batches=state.batches,
+    )
+    if part.leader_epoch == state.leader_epoch_max:
+        return None, answer
+    if policy.is_due(state):
+        return _snapshot(
+            state,
+            part.leader_epoch,
+            state.start_offset,
+            state.delivery_complete_count,
+            state.batches,
+            facts.now_ms,
+        ), answer
+    update = ShareUpdateValue(
+        snapshot_epoch=state.snapshot_epoch,
+        leader_epoch=part.leader_epoch,
+        start_offset=state.start_offset,
+        state_batches=b"",
+        delivery_complete_count=state.delivery_complete_count,
+    )
+    return update, answer
+
+
+def decide_write(
+    state: ShareState | None, part: write_api.PartitionData, facts: Facts, policy: SnapshotPolicy
+) -> tuple[RecordValue | None, write_api.PartitionResult]:
+    """Lay a leader's batches over the state; one record per accepted write.
+
+    The start offset never goes back, and the delivery complete count belongs to the greater one.
+    Epochs in the record are those of the state: a write never changes them.
+    """
+    refusal = _refuse_write(state, part, facts)
+    if refusal is not None:
+        return None, write_api.PartitionResult(part.partition, *refusal)
+    assert state is not None
+    start_offset = max(part.start_offset, state.start_offset)
+    complete_count = _complete_count(state, part)
+    answer = write_api.PartitionResult(part.partition)
+    if policy.is_due(state):
+        batches = combine(state.batches, part.state_batches, start_offset)
+        return _snapshot(
+            state, state.leader_epoch, start_offset, complete_count, batches, facts.now_ms
+        ), answer
+    update = ShareUpdateValue(
+        snapshot_epoch=state.snapshot_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=start_offset,
+        state_batches=normalise(part.state_batches, start_offset),
+        delivery_complete_count=complete_count,
+    )
+    return update, answer
+
+
+def _refuse_write(state: ShareState | None, part: write_api.PartitionData, facts: Facts) -> Refusal | None:
+    if part.partition < 0:
+        return checks.NEGATIVE_PARTITION
+    if part.leader_epoch < 0:
+        return checks.NEGATIVE_LEADER_EPOCH
+    if part.state_epoch < 0:
+        return checks.NEGATIVE_STATE_EPOCH
+    if state is None:
+        return checks.UNINITIALISED
+    refusal = checks.fenced_leader_epoch(state, part.leader_epoch) or checks.fenced_state_epoch(
+        state, part.state_epoch
+    )
+    if refusal is not None:
+        return refusal
+    if not facts.topic_known:
+        return checks.UNKNOWN_TOPIC
+    return checks.unreadable(state) or checks.inverted_batch(part.state_batches)
+
+
+def _complete_count(state: ShareState, part: write_api.PartitionData) -> int:
+    if part.start_offset > state.start_offset:
+        return part.delivery_complete_count
+    if part.start_offset == state.start_offset:
+        return max(part.delivery_complete_count, state.delivery_complete_count)
+    return state.delivery_complete_count
+
+
+def _snapshot(
+    state: ShareState, leader_epoch: int, start_offset: int, complete_count: int, batches: bytes, now_ms: int
+) -> ShareSnapshotValue:
+    return ShareSnapshotValue(
+        snapshot_epoch=state.snapshot_epoch + 1,
+        state_epoch=state.state_epoch,
+        leader_epoch=leader_epoch,
+        start_offset=start_offset,
+        create_timestamp=now_ms,
+        write_timestamp=now_ms,
+        state_batches=batches,
+        delivery_complete_count=complete_count,
+        leader_epoch_max=fencing_memory(leader_epoch, state.leader_epoch_max),
+    )
+
+
+def decide_delete(
+    state: ShareState | None, part: delete_api.PartitionData, facts: Facts, policy: SnapshotPolicy
+) -> tuple[Tombstone | None, delete_api.PartitionResult]:
+    """Delete the state; deleting what is not there succeeds.
+
+    Kafka refuses when the topic is gone from the cluster, and so a group with state of a deleted
+    topic cannot be deleted; we delete whatever the cluster knows.
+    """
+    if part.partition < 0:
+        return None, delete_api.PartitionResult(part.partition, *checks.NEGATIVE_PARTITION)
+    return (None if state is None else TOMBSTONE), delete_api.PartitionResult(part.partition)
+
+
+def decide_summary(
+    state: ShareState | None, part: summary_api.PartitionData, facts: Facts, policy: SnapshotPolicy
+) -> tuple[None, summary_api.PartitionResult]:
+    """Answer epochs, start offset and complete count; a share-partition without state has none."""
+    if part.partition < 0:
+        return None, summary_api.PartitionResult(part.partition, *checks.NEGATIVE_PARTITION)
+    if not facts.topic_known:
+        return None, summary_api.PartitionResult(part.partition, *checks.UNKNOWN_TOPIC)
+    if state is None:
+        return None, summary_api.PartitionResult(part.partition, start_offset=NO_START_OFFSET)
+    refusal = checks.unreadable(state)
+    if refusal is not None:
+        return None, summary_api.PartitionResult(part.partition, *refusal)
+    return None, summary_api.PartitionResult(
+        partition=part.partition,
+        state_epoch=state.state_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=state.start_offset,
+        delivery_complete_count=state.delivery_complete_count,
+    )
+
+
+def _refuse_by_leader(
+    state: ShareState | None, partition: int, leader_epoch: int, facts: Facts
+) -> Refusal | None:
+    if partition < 0:
+        return checks.NEGATIVE_PARTITION
+    if leader_epoch < 0:
+        return checks.NEGATIVE_LEADER_EPOCH
+    if state is None:
+        return checks.UNINITIALISED
+    refusal = checks.fenced_leader_epoch(state, leader_epoch)
+    if refusal is not None:
+        return refusal
+    return checks.unreadable(state) if facts.topic_known else checks.UNKNOWN_TOPIC

@@ -1,0 +1,217 @@
+"""The state machine of one state partition: decide, apply, settle, replay.
+
+A `Shard` holds the states of all share-partitions of its state partition.  *Deciding* reads them and
+returns records and an answer; *applying* a record moves the state; *settling* a record, once it is
+durable, moves the pruning frontier.  Replaying is both, for a record that comes from the log.  There is
+no way back from `apply`: when records that were applied turn out not to be on the log, the shard is
+thrown away and loaded again.
+
+Held by one task; nothing here waits, and nothing here is told twice.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from coordinator.shard import decisions
+from coordinator.shard.decisions import TOMBSTONE, Facts, SnapshotPolicy, Tombstone
+from coordinator.shard.frontier import Frontier
+from coordinator.shard.state import RECORD_OVERHEAD_BYTES, ShareState, advance, snapshot_of
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.state_batches import BATCH_BYTES
+from protocol.state_records import SharePartitionKey, StateRecord, UnreadableValue
+
+# Idle share-partitions are snapshotted again only when the log holds more than this many records per
+# share-partition; below that a new snapshot would cost more than the pruning that it allows.
+RECORDS_PER_SHARE_PARTITION_MAX = 2
+
+
+class Result(NamedTuple):
+    """What was decided: the records to make durable, and the answer to give once they are.
+
+    The answer is the `PartitionResult` of the API that asked.
+    """
+
+    records: Sequence[StateRecord]
+    answer: Any
+
+
+_Decide = Callable[
+    [ShareState | None, Any, Facts, SnapshotPolicy],
+    tuple[decisions.RecordValue | Tombstone | None, Any],
+]
+
+
+class Shard:
+    """The states of all share-partitions of one state partition, and the rules that move them.
+
+    The five operations take a *unit*: one or several requests for one share-partition, decided in
+    order as if they were one.  If any of them is refused, nothing of the unit is written and its
+    refusal is the answer; otherwise the answer is that of the last one.  (Brokers send several writes
+    of a share-partition in one request.  Kafka answers the last one's result, and so may report a
+    refused write as stored; we report success only if all are.)
+    """
+
+    def __init__(self, state_partition: int, policy: SnapshotPolicy) -> None:
+        self.state_partition = state_partition
+        self.live_bytes = 0
+        self._policy = policy
+        self._states: dict[SharePartitionKey, ShareState] = {}
+        self._frontier = Frontier()
+        self._end_log_offset = 0
+
+    # Decide.
+
+    def initialize_state(
+        self, key: SharePartitionKey, unit: Sequence[initialize_api.PartitionData], facts: Facts
+    ) -> Result:
+        """Decide InitializeShareGroupState for one share-partition."""
+        return self._decide(decisions.decide_initialize, key, unit, facts)
+
+    def read_state(
+        self, key: SharePartitionKey, unit: Sequence[read_api.PartitionData], facts: Facts
+    ) -> Result:
+        """Decide ReadShareGroupState for one share-partition."""
+        return self._decide(decisions.decide_read, key, unit, facts)
+
+    def write_state(
+        self, key: SharePartitionKey, unit: Sequence[write_api.PartitionData], facts: Facts
+    ) -> Result:
+        """Decide WriteShareGroupState for one share-partition."""
+        return self._decide(decisions.decide_write, key, unit, facts)
+
+    def delete_state(
+        self, key: SharePartitionKey, unit: Sequence[delete_api.PartitionData], facts: Facts
+    ) -> Result:
+        """Decide DeleteShareGroupState for one share-partition."""
+        return self._decide(decisions.decide_delete, key, unit, facts)
+
+    def read_state_summary(
+        self, key: SharePartitionKey, unit: Sequence[summary_api.PartitionData], facts: Facts
+    ) -> Result:
+        """Decide ReadShareGroupStateSummary for one share-partition."""
+        return self._decide(decisions.decide_summary, key, unit, facts)
+
+    def _decide(self, decide: _Decide, key: SharePartitionKey, unit: Sequence[Any], facts: Facts) -> Result:
+        state = self._states.get(key)
+        records: list[StateRecord] = []
+        answer: Any = None
+        for position, part in enumerate(unit):
+            value, answer = decide(state, part, facts, self._policy)
+            if answer.error_code:
+                return Result((), answer)
+            if value is None:
+                continue
+            record = StateRecord(key, None if value is TOMBSTONE else value)  # type: ignore[arg-type]
+            records.append(record)
+            if position + 1 < len(unit):
+                state = advance(state, record, facts.now_ms)
+        return Result(records, answer)
+
+    def snapshot_cold(self, *, now_ms: int, interval_ms: int, count_max: int) -> list[StateRecord]:
+        """Snapshot share-partitions that hold pruning back: the oldest ones, at most `count_max`.
+
+        One is cold when its last snapshot is older than `interval_ms`. Nothing is written while the log
+        is short for what it holds. Kafka snapshots every idle share-partition as soon as one is
+        active, all in one atomic batch; we take those that matter, a few at a time.
+        """
+        records: list[StateRecord] = []
+        length = self._end_log_offset - self._frontier.redundant_offset
+        if length <= RECORDS_PER_SHARE_PARTITION_MAX * len(self._states):
+            return records
+        for key in self._frontier.needed_below(self._end_log_offset):
+            state = self._states.get(key)
+            if len(records) == count_max or state is None:
+                break
+            if now_ms - state.write_timestamp < interval_ms:
+                break
+            if state.unreadable is None:
+                records.append(StateRecord(key, snapshot_of(state, now_ms=now_ms)))
+        return records
+
+    def snapshot_before(self, log_offset: int, *, now_ms: int, count_max: int) -> list[StateRecord]:
+        """Snapshot share-partitions that need records below a log offset, at most `count_max`."""
+        records: list[StateRecord] = []
+        for key in self._frontier.needed_below(log_offset):
+            if len(records) == count_max:
+                break
+            state = self._states.get(key)
+            if state is not None and state.unreadable is None:
+                records.append(StateRecord(key, snapshot_of(state, now_ms=now_ms)))
+        return records
+
+    def forget_topics(self, topic_ids: Collection[bytes], *, count_max: int) -> list[StateRecord]:
+        """Delete the state of topics that are gone, at most `count_max` share-partitions at a time.
+
+        The caller repeats until nothing is left. Kafka writes all of it as one atomic batch, which
+        fails as a whole when it is too large.
+        """
+        records: list[StateRecord] = []
+        for key in self._states:
+            if len(records) == count_max:
+                break
+            if key.topic_id in topic_ids:
+                records.append(StateRecord(key, None))
+        return records
+
+    # Follow.
+
+    def apply(self, record: StateRecord, timestamp_ms: int) -> None:
+        """Move the state by one record."""
+        key = record.key
+        before = self._states.get(key)
+        after = advance(before, record, timestamp_ms)
+        if before is not None:
+            self.live_bytes -= before.snapshot_bytes
+        if after is None:
+            self._states.pop(key, None)
+        else:
+            self.live_bytes += after.snapshot_bytes
+            self._states[key] = after
+
+    def settle(self, record: StateRecord, log_offset: int) -> None:
+        """Note that a record is durable at `log_offset`: the pruning frontier moves."""
+        assert log_offset >= self._end_log_offset, "records settle in log order"
+        self._end_log_offset = log_offset + 1
+        if record.value is None:
+            self._frontier.deleted(record.key, log_offset)
+        elif isinstance(record.value, ShareUpdateValue | UnreadableValue):
+            self._frontier.updated(record.key, log_offset)
+        else:
+            self._frontier.snapshotted(record.key, log_offset)
+
+    def replay(self, record: StateRecord, log_offset: int, timestamp_ms: int) -> None:
+        """Apply and settle a record that was read from the log."""
+        self.apply(record, timestamp_ms)
+        self.settle(record, log_offset)
+
+    # Look.
+
+    @property
+    def redundant_offset(self) -> int:
+        """The log offset below which no record is needed any more."""
+        return self._frontier.redundant_offset
+
+    @property
+    def state_batches(self) -> int:
+        """Number of state batches in flight, of all share-partitions."""
+        return (self.live_bytes - RECORD_OVERHEAD_BYTES * len(self._states)) // BATCH_BYTES
+
+    def state(self, key: SharePartitionKey) -> ShareState | None:
+        """Return the state of a share-partition, or None."""
+        return self._states.get(key)
+
+    def share_partitions(self) -> list[SharePartitionKey]:
+        """Return the share-partitions that have state, as of now."""
+        return list(self._states)
+
+    def items(self) -> Iterator[tuple[SharePartitionKey, ShareState]]:
+        """Iterate over the states; the shard must not change meanwhile."""
+        return iter(self._states.items())
+
+    def __len__(self) -> int:
+        return len(self._states)

@@ -1,0 +1,35 @@
+"""Which topics and partitions the cluster knows, as a fact that is handed in.
+
+Kafka's own coordinator sees every metadata change.  One beside the cluster does not: unless somebody
+tells it, it takes each topic id that a broker names as known.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class TopicDirectory(Protocol):
+    """Answers from memory whether a topic id and partition exist."""
+
+    def knows(self, topic_id: bytes, partition: int) -> bool:
+        """Tell whether the cluster has this partition of this topic."""
+        ...
+
+
+class EveryTopic:
+    """Takes every topic for known: what a coordinator without a view of the cluster must do."""
+
+    def knows(self, topic_id: bytes, partition: int) -> bool:
+        """Return True."""
+        return True
+
+
+class ListedTopics:
+    """Knows the topics it was given, as topic id to number of partitions."""
+
+    def __init__(self, partitions_of: Mapping[bytes, int]) -> None:
+        self._partitions_of = dict(partitions_of)
+
+    def knows(self, topic_id: bytes, partition: int) -> bool:
+        """Tell whether the topic is listed and has this partition."""
+        return partition < self._partitions_of.get(topic_id, 0)

@@ -1,0 +1,1 @@
+"""Kafka bytes to values and back. Pure: knows no coordinator, no socket and no clock."""

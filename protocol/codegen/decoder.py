@@ -1,0 +1,256 @@
+"""Writes the code that turns the bytes of one layout of a message into its class.
+
+The code is one straight line for each struct, with arrays as nested loops. Neighbouring fields of fixed size
+are read by one `struct.Struct`, together with the byte that follows them: the first of a length, a count or a
+tagged-field section, which nearly always is the only one. The variables of the written code: ``buf`` and
+``at`` (the position), ``n`` (the length, count or tag count read last), and one for each field.
+"""
+
+from protocol.codegen.schema import FIXED_FORMATS, Field, Message, SchemaError, Struct, snake_case
+from protocol.codegen.source import Source, size_of
+from protocol.wire import write_uvarint
+
+_RESERVED = frozenset({"buf", "at", "n", "end", "tag", "last_tag", "unknown", "version"})
+
+
+class Decoder:
+    """Writes one layout of one message into a source."""
+
+    def __init__(self, source: Source, message: Message, version: int) -> None:
+        self._source = source
+        self._message = message
+        self._version = version
+        self._is_flexible = version in message.flexible
+        self._run: list[tuple[str, str]] = []
+
+    def write(self) -> str:
+        """Write the statements that read the message from ``buf`` at ``at``; return the object's code."""
+        return self._struct(self._message.body, _RESERVED)
+
+    def _struct(self, struct: Struct, taken: frozenset[str]) -> str:
+        present = [field for field in struct.fields if self._version in field.versions]
+        names = {field.name: self._variable(struct, field, taken) for field in present}
+        taken |= set(names.values())
+        for field in present:
+            if field.tag is None:
+                self._field(field, names[field.name], taken)
+        tagged = [field for field in present if field.tag is not None]
+        keeps_unknown = self._message.keeps_unknown_tags and struct is self._message.body
+        if self._is_flexible:
+            if tagged or keeps_unknown:
+                self._known_tags(tagged, names, taken, keeps_unknown)
+            else:
+                self._no_tags()
+        self._read_run()
+
+        arguments = [names[field.name] if field in present else field.default_code for field in struct.fields]
+        while arguments and struct.fields[len(arguments) - 1] not in present:
+            arguments.pop()
+        if keeps_unknown:
+            arguments.append("unknown_tags")
+        return f"{struct.name}({', '.join(arguments)})"
+
+    def _variable(self, struct: Struct, field: Field, taken: frozenset[str]) -> str:
+        if field.attribute in taken:
+            return f"{snake_case(struct.name)}_{field.attribute}"
+        return field.attribute
+
+    def _field(self, field: Field, name: str, taken: frozenset[str]) -> None:
+        if field.is_packed:
+            self._packed(name)
+        elif field.is_array:
+            self._array(field, name, taken)
+        elif field.type in FIXED_FORMATS:
+            self._run.append((FIXED_FORMATS[field.type], name))
+        else:
+            self._text(field, name)
+
+    def _read_run(self, left: int = 0) -> None:
+        """Read the fixed-size fields that wait, if any; leave ``at`` so many bytes in front of their end."""
+        if not self._run:
+            return
+        formats = "".join(part for part, _ in self._run)
+        names = [name for _, name in self._run]
+        self._run = []
+        if formats == "B":
+            self._source.add(f"{names[0]} = buf[at]")
+        else:
+            targets = ", ".join(names) if len(names) > 1 else f"({names[0]},)"
+            self._source.add_assignment(targets, f"{self._source.unpacker(formats)}(buf, at)")
+        if size_of(formats) > left:
+            self._source.add(f"at += {size_of(formats) - left}")
+
+    def _length(self, legacy_format: str, is_flexible: bool, is_nullable: bool) -> None:
+        """Read a length or count into ``n``: the number + 1 if flexible, the number itself if not."""
+        self._run.append(("B" if is_flexible else legacy_format, "n"))
+        self._read_run()
+        if is_flexible and is_nullable:
+            with self._source.block("if n > 127:"):
+                self._source.add(f"n, at = {self._source.use('protocol.wire', 'read_uvarint')}(buf, at - 1)")
+        elif is_flexible:
+            with self._source.block("if not 0 < n < 128:"):
+                self._source.add(f"n, at = {self._source.use('protocol.wire', 'read_length')}(buf, at - 1)")
+        else:
+            with self._source.block(f"if n < {-1 if is_nullable else 0}:"):
+                error = self._source.use("protocol.errors", "DecodeError")
+                self._source.add(f'raise {error}(f"length {{n}} before byte {{at}}")')
+
+    def _text(self, field: Field, name: str) -> None:
+        """Read a string or bytes. A short slice moves ``at`` behind the end, where a later read notices."""
+        is_flexible = self._version in field.flexible
+        is_nullable = self._version in field.nullable
+        if is_flexible and not is_nullable:
+            self._compact_text(field, name)
+            return
+        self._length("h" if field.type == "string" else "i", is_flexible, is_nullable)
+        decode = ".decode()" if field.type == "string" else ""
+        length = "n - 1" if is_flexible else "n"
+        if not is_nullable:
+            self._slice(name, length, decode)
+            return
+        with self._source.block("if not n:" if is_flexible else "if n < 0:"):
+            self._source.add(f"{name} = None")
+        with self._source.block("else:"):
+            self._slice(name, length, decode)
+
+    def _compact_text(self, field: Field, name: str) -> None:
+        """Read a compact string or bytes from its length byte on: n - 1 bytes that end n bytes behind it."""
+        self._run.append(("B", "n"))
+        self._read_run(left=1)
+        with self._source.block("if not 0 < n < 128:"):
+            read = self._source.use("protocol.wire", "read_text_length")
+            self._source.add(f"n, at = {read}(buf, at)")
+        decode = ".decode()" if field.type == "string" else ""
+        self._source.add(f"{name} = buf[at + 1 : at + n]{decode}")
+        self._source.add("at += n")
+
+    def _slice(self, name: str, length: str, decode: str) -> None:
+        self._source.add(f"{name} = buf[at : at + {length}]{decode}")
+        self._source.add(f"at += {length}")
+
+    def _packed(self, name: str) -> None:
+        """Read state batches as one slice if no batch has tags: then every 20th byte is zero.
+
+        A single batch is what most requests bring, and cheaper to look at by itself. Null, 128 batches and
+        more, tags and bytes that end too soon are all left to the general path.
+        """
+        if not self._is_flexible:
+            raise SchemaError(f"{self._message.name}: packed batches in a version that is not flexible")
+        self._run.append(("B", "n"))
+        self._read_run()
+        general = "read_tagged" if self._message.keeps_unknown_tags else "read_untagged"
+        general = self._source.use("protocol.state_batches", general)
+        tags = self._source.use("protocol.state_batches", "NO_TAGS")
+        self._source.add("end = at + n * 20 - 20")
+        one = "n == 2 and not buf[at + 19]"
+        few = f"n < 128 and buf[at + 19 : end : 20] == {tags}[n]"
+        with self._source.block(f"if ({one}) or ({few}):"):
+            self._source.add(f"{name} = buf[at:end]")
+            self._source.add("at = end")
+        with self._source.block("else:"):
+            self._source.add(f"{name}, at = {general}(buf, at - 1)")
+
+    def _array(self, field: Field, name: str, taken: frozenset[str]) -> None:
+        """Read an array element by element. The bytes bound it: each element takes at least one."""
+        self._length("i", self._is_flexible, False)
+        # A tagged field has its type from its default, some lines above.
+        kind = f": {field.python_type}" if field.tag is None else ""
+        self._source.add(f"{name}{kind} = []")
+        with self._source.block(f"for _ in range({'n - 1' if self._is_flexible else 'n'}):"):
+            if field.struct is None:
+                self._text(field, "text")
+                element = "text"
+            else:
+                element = self._struct(field.struct, taken)
+            append = f"{name}.append({element})"
+            if not self._source.fits(append) and field.struct is not None:
+                variable = snake_case(field.struct.name)
+                call, _, arguments = element.partition("(")
+                self._source.add_list(f"{variable} = {call}(", arguments.removesuffix(")").split(", "), ")")
+                append = f"{name}.append({variable})"
+            self._source.add(append)
+
+    def _no_tags(self) -> None:
+        """Skip a tagged-field section in which we know no tag."""
+        skip = self._source.use("protocol.wire", "skip_tags")
+        if self._run:
+            self._run.append(("B", "n"))
+            self._read_run()
+            with self._source.block("if n:"):
+                self._source.add(f"at = {skip}(buf, at - 1)")
+            return
+        with self._source.block("if buf[at]:"):
+            self._source.add(f"at = {skip}(buf, at)")
+        with self._source.block("else:"):
+            self._source.add("at += 1")
+
+    def _known_tags(
+        self, tagged: list[Field], names: dict[str, str], taken: frozenset[str], keeps_unknown: bool
+    ) -> None:
+        """Read a tagged-field section; the first tag alone, if it is of fixed size, is the usual case."""
+        self._read_run()
+        source = self._source
+        for field in tagged:
+            kind = f": {field.python_type}" if field.is_array else ""
+            source.add(f"{names[field.name]}{kind} = {field.default_code}")
+        if keeps_unknown:
+            source.add("unknown_tags: tuple[tuple[int, bytes], ...] = ()")
+        usual = tagged[0]
+        opening = first_tag_opening(usual)
+        if opening is None:
+            self._all_tags(tagged, names, taken, keeps_unknown)
+            return
+        formats = FIXED_FORMATS[usual.type]
+        with source.block(f"if buf[at : at + {len(opening)}] == {bytes_literal(opening)}:"):
+            source.add(f"({names[usual.name]},) = {source.unpacker(formats)}(buf, at + {len(opening)})")
+            source.add(f"at += {len(opening) + size_of(formats)}")
+        with source.block("else:"):
+            self._all_tags(tagged, names, taken, keeps_unknown)
+
+    def _all_tags(
+        self, tagged: list[Field], names: dict[str, str], taken: frozenset[str], keeps_unknown: bool
+    ) -> None:
+        """Read tagged fields one by one.
+
+        The order is that of the tags (KIP-482). A record must keep to it, because it has to be written back
+        as it was; elsewhere nobody checks, Kafka neither.
+        """
+        source = self._source
+        error = source.use("protocol.errors", "DecodeError")
+        read = source.use("protocol.wire", "read_uvarint")
+        if keeps_unknown:
+            source.add("unknown: list[tuple[int, bytes]] = []")
+            source.add("last_tag = -1")
+        source.add(f"n, at = {read}(buf, at)")
+        with source.block("for _ in range(n):"):
+            source.add(f"tag, at = {read}(buf, at)")
+            if keeps_unknown:
+                with source.block("if tag <= last_tag:"):
+                    source.add(f'raise {error}(f"tag {{tag}} behind tag {{last_tag}}")')
+                source.add("last_tag = tag")
+            source.add(f"n, at = {read}(buf, at)")
+            source.add(f"end = {source.use('protocol.wire', 'tagged_field_end')}(buf, at, n)")
+            for index, field in enumerate(tagged):
+                with source.block(f"{'elif' if index else 'if'} tag == {field.tag}:"):
+                    self._field(field, names[field.name], taken)
+                    self._read_run()
+            with source.block("else:"):
+                if keeps_unknown:
+                    source.add("unknown.append((tag, buf[at:end]))")
+                source.add("at = end")
+            with source.block("if at != end:"):
+                source.add(f'raise {error}(f"tag {{tag}} ends at byte {{at}}, not at byte {{end}}")')
+        if keeps_unknown:
+            source.add("unknown_tags = tuple(unknown)")
+
+
+def first_tag_opening(field: Field) -> bytes | None:
+    """Return what comes before a tagged field of fixed size that is alone in its section: 1, tag, size."""
+    if field.is_array or field.type not in FIXED_FORMATS or field.tag is None:
+        return None
+    return b"\1" + write_uvarint(field.tag) + write_uvarint(size_of(FIXED_FORMATS[field.type]))
+
+
+def bytes_literal(value: bytes) -> str:
+    """Return bytes as code, with every byte escaped."""
+    return 'b"' + "".join(f"\\x{byte:02x}" for byte in value) + '"'

@@ -1,0 +1,86 @@
+"""The messages of Kafka's protocol that we speak: one module for each API, record type and header.
+
+`APIS` says which there are. A class stands for all versions of a message; its functions are told the version.
+
+Generated from the schemas by ``python -m protocol.codegen``; do not edit.
+"""
+
+from types import ModuleType
+from typing import NamedTuple
+
+from protocol.errors import UnsupportedVersionError
+from protocol.messages import (
+    api_versions,
+    delete_share_group_state,
+    find_coordinator,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    request_header,
+    response_header,
+    sasl_authenticate,
+    sasl_handshake,
+    share_snapshot,
+    share_update,
+    write_share_group_state,
+)
+
+__all__ = [
+    "APIS",
+    "Api",
+    "api_versions",
+    "delete_share_group_state",
+    "find_coordinator",
+    "initialize_share_group_state",
+    "read_share_group_state",
+    "read_share_group_state_summary",
+    "request_header",
+    "request_header_version",
+    "response_header",
+    "response_header_version",
+    "sasl_authenticate",
+    "sasl_handshake",
+    "share_snapshot",
+    "share_update",
+    "write_share_group_state",
+]
+
+
+class Api(NamedTuple):
+    """An API: its codecs, its versions (both inclusive), and the first version with tagged fields."""
+
+    name: str
+    module: ModuleType
+    min_version: int
+    max_version: int
+    # Above max_version if no version has tagged fields.
+    flexible_version: int
+
+
+APIS: dict[int, Api] = {
+    10: Api("FindCoordinator", find_coordinator, 0, 6, 3),
+    17: Api("SaslHandshake", sasl_handshake, 0, 1, 2),
+    18: Api("ApiVersions", api_versions, 0, 4, 3),
+    36: Api("SaslAuthenticate", sasl_authenticate, 0, 2, 2),
+    83: Api("InitializeShareGroupState", initialize_share_group_state, 0, 0, 0),
+    84: Api("ReadShareGroupState", read_share_group_state, 0, 0, 0),
+    85: Api("WriteShareGroupState", write_share_group_state, 0, 1, 0),
+    86: Api("DeleteShareGroupState", delete_share_group_state, 0, 0, 0),
+    87: Api("ReadShareGroupStateSummary", read_share_group_state_summary, 0, 1, 0),
+}
+
+
+def request_header_version(api_key: int, version: int) -> int:
+    """Return the version of the header in front of a request, also for versions that we do not speak."""
+    api = APIS.get(api_key)
+    if api is None:
+        raise UnsupportedVersionError(f"API key {api_key}")
+    return 2 if version >= api.flexible_version else 1
+
+
+def response_header_version(api_key: int, version: int) -> int:
+    """Return the version of the header in front of a response: always 0 for ApiVersions (KIP-511)."""
+    api = APIS.get(api_key)
+    if api is None:
+        raise UnsupportedVersionError(f"API key {api_key}")
+    return 1 if version >= api.flexible_version and api_key != 18 else 0

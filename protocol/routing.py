@@ -1,0 +1,40 @@
+"""Which partition of the state topic holds a share-partition.
+
+`abs(hash) mod partitions`, where the hash is Java's String.hashCode over `group:topicId:partition`:
+over UTF-16 code units, so that characters outside the basic plane count as two.  The least 32-bit
+number has no absolute value and counts as 0.  Source: SharePartitionKey and Utils.abs of Kafka.
+"""
+
+from functools import lru_cache
+
+from protocol.state_records import SharePartitionKey, topic_id_text
+
+_MASK = 0xFFFFFFFF
+_LOWEST = 0x80000000
+
+# Prefixes (a group and a topic) whose hash is remembered. Each takes some 200 bytes.
+PREFIXES_REMEMBERED_MAX = 16_384
+
+
+def java_hash(text: str, start: int = 0) -> int:
+    """Continue Java's string hash, as an unsigned 32-bit number, from `start`."""
+    value = start
+    units = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        value = (31 * value + (units[position] << 8) + units[position + 1]) & _MASK
+    return value
+
+
+@lru_cache(maxsize=PREFIXES_REMEMBERED_MAX)
+def _prefix_hash(group_id: str, topic_id: bytes) -> int:
+    return java_hash(f"{group_id}:{topic_id_text(topic_id)}:")
+
+
+def state_partition(key: SharePartitionKey, state_partitions: int) -> int:
+    """Return the state partition (0 to state_partitions - 1) that holds a share-partition."""
+    value = _prefix_hash(key.group_id, key.topic_id)
+    for digit in str(key.partition).encode():
+        value = (31 * value + digit) & _MASK
+    if value >= _LOWEST:
+        value = 0 if value == _LOWEST else _MASK + 1 - value
+    return value % state_partitions

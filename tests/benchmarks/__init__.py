@@ -1,0 +1,1 @@
+"""Benchmarks: figures on demand, never a timed test. `make bench` runs them."""

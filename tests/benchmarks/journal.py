@@ -1,0 +1,149 @@
+"""`python -m tests.benchmarks.journal`: the journal by itself, without a network in front of it.
+
+Each writer appends one record to a state partition of its own, and again as soon as that is durable: a closed
+loop, as the shards make it.  Then the journal is opened again and read as a whole.
+"""
+
+import argparse
+import asyncio
+import os
+import platform
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from coordinator.errors import LogError
+from coordinator.log.journal import Journal
+
+STATE_PARTITIONS = 64
+SEGMENT_BYTES = 64 << 20
+# A ShareUpdate of two state batches, with the key of a usual group.
+RECORD = (bytes(48), bytes(60))
+
+
+class Appends(NamedTuple):
+    """What a closed loop of writers came to, in microseconds; `call_us` is append() itself."""
+
+    per_second: float
+    p50_us: float
+    p99_us: float
+    call_us: float
+
+
+class Opening(NamedTuple):
+    """What starting again takes."""
+
+    records: int
+    open_s: float
+    read_s: float
+
+
+async def append_for(folder: Path, sync: str, writers: int, seconds: float) -> Appends:
+    """Run so many writers for a while."""
+    assert sync in ("always", "os")
+    journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync=sync)
+    await journal.open()
+    latencies_s: list[float] = []
+    calls_s = 0.0
+    clock = time.perf_counter
+    began_s = clock()
+    end_s = began_s + seconds
+    running = writers
+    finished = asyncio.Event()
+
+    def start(state_partition: int) -> None:
+        nonlocal calls_s
+        asked_s = clock()
+
+        def done(base_offset: int, error: LogError | None) -> None:
+            nonlocal running
+            if error is not None:
+                raise error
+            now_s = clock()
+            latencies_s.append(now_s - asked_s)
+            if now_s < end_s:
+                start(state_partition)
+            else:
+                running -= 1
+                if not running:
+                    finished.set()
+
+        journal.append(state_partition, [RECORD], 1, done)
+        calls_s += clock() - asked_s
+
+    for state_partition in range(writers):
+        start(state_partition)
+    await finished.wait()
+    took_s = clock() - began_s
+    await journal.close()
+    percentiles = statistics.quantiles(latencies_s, n=100)
+    count = len(latencies_s)
+    return Appends(count / took_s, percentiles[49] * 1e6, percentiles[98] * 1e6, calls_s / count * 1e6)
+
+
+async def open_again(folder: Path) -> Opening:
+    """Open a journal that is there, and read all of it."""
+    journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync="always")
+    began_s = time.perf_counter()
+    await journal.open()
+    opened_s = time.perf_counter()
+    batches = 0
+    async for chunk in journal.read(range(STATE_PARTITIONS)):
+        batches += len(chunk)
+    read_s = time.perf_counter()
+    await journal.close()
+    return Opening(batches, opened_s - began_s, read_s - opened_s)
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.journal", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each load in each round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="where the journals are made: the disk to measure")
+    options = parser.parse_args()
+    loads = [(sync, writers) for sync in ("always", "os") for writers in (1, 8, 64)]
+    rounds: dict[tuple[str, int], list[Appends]] = {load: [] for load in loads}
+    openings: list[Opening] = []
+    for _ in range(options.rounds):
+        for sync, writers in loads:
+            folder = Path(tempfile.mkdtemp(prefix="journal-bench-", dir=options.folder))
+            try:
+                rounds[sync, writers].append(uvloop.run(append_for(folder, sync, writers, options.seconds)))
+                if (sync, writers) == ("os", 64):
+                    openings.append(uvloop.run(open_again(folder)))
+            finally:
+                shutil.rmtree(folder)
+    table = Table("sync", "writers", "appends/s", "p50/p99 µs", "append() µs", box=None)
+    for (sync, writers), figures in rounds.items():
+        median = Appends(*(statistics.median(column) for column in zip(*figures, strict=True)))
+        table.add_row(
+            sync,
+            str(writers),
+            f"{median.per_second:,.0f}",
+            f"{median.p50_us:,.0f}/{median.p99_us:,.0f}",
+            f"{median.call_us:.1f}",
+        )
+    console = Console()
+    console.print(
+        f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
+        f"{options.rounds} rounds of {options.seconds:g} s"
+    )
+    console.print(table)
+    for records, open_s, read_s in openings[:1]:
+        console.print(
+            f"opened {records:,} records in {open_s:.2f} s, read them in {read_s:.2f} s "
+            f"({records / (open_s + read_s):,.0f} records/s)"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,116 @@
+"""What tests are made of: keys, requests and batches in few words."""
+
+from typing import Any
+
+from coordinator.shard import Facts, Result, Shard, SnapshotPolicy
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import StateBatch, pack, unpack
+from protocol.state_records import SharePartitionKey
+
+TOPIC_ID = bytes(range(16))
+OTHER_TOPIC_ID = bytes(range(16, 32))
+KEY = SharePartitionKey("group", TOPIC_ID, 0)
+
+AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
+
+BatchTuple = tuple[int, int, int, int]
+
+
+def packed(*batches: BatchTuple) -> bytes:
+    """Return batches, given as (first, last, state, count), in wire form."""
+    return pack(StateBatch(*batch) for batch in batches)
+
+
+def unpacked(batches: bytes) -> list[BatchTuple]:
+    """Return a run in wire form as plain tuples."""
+    return [tuple(batch) for batch in unpack(batches)]  # type: ignore[misc]
+
+
+def initialize(
+    state_epoch: int = 0, start_offset: int = 0, partition: int = 0
+) -> initialize_api.PartitionData:
+    """Return one partition of an Initialize request."""
+    return initialize_api.PartitionData(partition, state_epoch, start_offset)
+
+
+def read(leader_epoch: int = 0, partition: int = 0) -> read_api.PartitionData:
+    """Return one partition of a Read request."""
+    return read_api.PartitionData(partition, leader_epoch)
+
+
+def write(
+    *batches: BatchTuple,
+    start_offset: int = 0,
+    state_epoch: int = 0,
+    leader_epoch: int = 0,
+    complete_count: int = 0,
+    partition: int = 0,
+) -> write_api.PartitionData:
+    """Return one partition of a Write request."""
+    return write_api.PartitionData(
+        partition, state_epoch, leader_epoch, start_offset, complete_count, packed(*batches)
+    )
+
+
+class DrivenShard:
+    """A shard whose every decision becomes durable at once; `log` holds the records by log offset."""
+
+    def __init__(self, policy: SnapshotPolicy | None = None) -> None:
+        self.policy = policy or SnapshotPolicy()
+        self.shard = Shard(0, self.policy)
+        self.log: list[tuple[Any, int]] = []
+        self.now_ms = 1_700_000_000_000
+        self.topic_known = True
+
+    def _carry_out(self, result: Result) -> Any:
+        for record in result.records:
+            self.append(record)
+        return result.answer
+
+    def append(self, record: Any) -> None:
+        """Apply and settle a record, as the runtime does once it is durable."""
+        self.shard.replay(record, len(self.log), self.now_ms)
+        self.log.append((record, self.now_ms))
+
+    @property
+    def facts(self) -> Facts:
+        """Return what the core is told."""
+        return Facts(self.now_ms, self.topic_known)
+
+    def initialize(self, *unit: initialize_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
+        """Carry out an Initialize."""
+        return self._carry_out(self.shard.initialize_state(key, unit, self.facts))
+
+    def read(self, *unit: read_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
+        """Carry out a Read."""
+        return self._carry_out(self.shard.read_state(key, unit, self.facts))
+
+    def write(self, *unit: write_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
+        """Carry out a Write."""
+        return self._carry_out(self.shard.write_state(key, unit, self.facts))
+
+    def delete(self, *, key: SharePartitionKey = KEY) -> Any:
+        """Carry out a Delete."""
+        return self._carry_out(
+            self.shard.delete_state(key, [delete_api.PartitionData(key.partition)], self.facts)
+        )
+
+    def summary(self, *, key: SharePartitionKey = KEY) -> Any:
+        """Carry out a ReadSummary."""
+        part = summary_api.PartitionData(key.partition, 0)
+        return self._carry_out(self.shard.read_state_summary(key, [part], self.facts))
+
+    def reloaded(self, from_log_offset: int | None = None) -> "DrivenShard":
+        """Return a shard loaded from this one's log, pruned to an offset (by default, as far as allowed)."""
+        other = DrivenShard(self.policy)
+        other.now_ms = self.now_ms
+        first = self.shard.redundant_offset if from_log_offset is None else from_log_offset
+        other.log = list(self.log)
+        for log_offset in range(first, len(self.log)):
+            record, timestamp_ms = self.log[log_offset]
+            other.shard.replay(record, log_offset, timestamp_ms)
+        return other

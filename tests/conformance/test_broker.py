@@ -1,0 +1,241 @@
+"""The same random requests to Kafka's own coordinator, live, and to ours: the same answers.
+
+Compared is every field of every answer but the message texts, which are our own.  The generator does not
+make what we answer otherwise on purpose (docs/differences.md), and the order of results does not count: in
+Kafka it is that of a hash map.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from coordinator.clock import SystemClock
+from coordinator.config import HostPort
+from coordinator.log.memory import MemoryLog
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.service import Service
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import ListedTopics
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import StateBatch, pack
+from tests.kafka.built_in import BuiltInCoordinator
+from tests.unit.server.wire import Client, request_frame
+
+pytestmark = pytest.mark.broker
+
+REQUESTS = 4_000
+SEED = 20_932
+GROUPS = ("differential", "with:colons", "über-日本-😀")
+
+
+class Generator:
+    """Makes requests that mostly make sense, so that they get past the first check."""
+
+    def __init__(self, seed: int, topic_id: bytes, partitions: int) -> None:
+        self._random = random.Random(seed)
+        self._topic_id = topic_id
+        self._partitions = partitions
+        # What was last asked for, by (group, partition): state epoch and first start offset.
+        self._begun: dict[tuple[str, int], tuple[int, int]] = {}
+        self._fresh_start = 0
+
+    def requests(self, count: int) -> Iterator[tuple[Any, int, Any]]:
+        """Yield (API module, version, request)."""
+        kinds = [
+            self._initialize,
+            self._read,
+            self._write,
+            self._write,
+            self._write,
+            self._summary,
+            self._delete,
+        ]
+        weights = [3, 6, 8, 8, 8, 3, 1]
+        for _ in range(count):
+            group = self._random.choice(GROUPS)
+            (make,) = self._random.choices(kinds, weights)
+            # One partition mostly; all of them at times; now and then one that the topic lacks.
+            partitions = self._random.sample(
+                range(self._partitions), self._random.choice([1, 1, 1, 2, self._partitions])
+            )
+            if self._random.random() < 0.03 and make != self._delete:
+                partitions.append(self._random.choice([-1, self._partitions, 999]))
+            yield make(group, partitions)
+
+    def _epoch(self, group: str, partition: int) -> int:
+        known = self._begun.get((group, partition), (0, 0))[0]
+        return known + self._random.choice([0, 0, 0, 0, 0, 0, 1, -1])
+
+    def _leader_epoch(self) -> int:
+        # It only rises slowly, or everything would be fenced for ever.
+        return self._fresh_start // 40 + self._random.choice([0, 0, 0, 0, -1, 1])
+
+    def _initialize(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+        parts = []
+        for partition in partitions:
+            epoch, _ = self._begun.get((group, partition), (0, 0))
+            self._fresh_start += 1
+            # A start offset that was never used: so none of them repeats an earlier one.
+            start_offset = 1_000 * self._fresh_start
+            step = self._random.choice([0, 0, 1, -1])
+            if step == 1 and self._random.random() < 0.5:
+                start_offset = -1
+            if step >= 0:
+                self._begun[group, partition] = (epoch + step, max(start_offset, 0))
+            parts.append(initialize_api.PartitionData(partition, epoch + step, start_offset))
+        return (
+            initialize_api,
+            0,
+            initialize_api.InitializeShareGroupStateRequest(
+                group, [initialize_api.InitializeStateData(self._topic_id, parts)]
+            ),
+        )
+
+    def _read(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+        parts = [read_api.PartitionData(partition, self._leader_epoch()) for partition in partitions]
+        return (
+            read_api,
+            0,
+            read_api.ReadShareGroupStateRequest(group, [read_api.ReadStateData(self._topic_id, parts)]),
+        )
+
+    def _write(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+        version = self._random.choice([0, 1, 1, 1])
+        parts = []
+        for partition in partitions:
+            leader_epoch, epoch = self._leader_epoch() + 1, self._epoch(group, partition)
+            _, base = self._begun.get((group, partition), (0, 0))
+            # Now and then a share-partition twice, as brokers send what has queued up.
+            for _ in range(self._random.choice([1, 1, 1, 1, 2])):
+                parts.append(
+                    write_api.PartitionData(
+                        partition,
+                        epoch,
+                        leader_epoch,
+                        self._random.choice([-1, base, base + self._random.randint(0, 60)]),
+                        self._random.choice([-1, 0, self._random.randint(0, 30)]) if version else -1,
+                        pack(self._batches(base)),
+                    )
+                )
+        return (
+            write_api,
+            version,
+            write_api.WriteShareGroupStateRequest(group, [write_api.WriteStateData(self._topic_id, parts)]),
+        )
+
+    def _batches(self, base: int) -> Iterator[StateBatch]:
+        for _ in range(self._random.choice([0, 1, 1, 2, 5, 12])):
+            first = base + self._random.randint(-10, 80)
+            yield StateBatch(
+                max(first, 0),
+                max(first, 0) + self._random.choice([0, 0, 1, 4, 20]),
+                self._random.choice([0, 2, 2, 3, 4, 7]),
+                self._random.randint(0, 5),
+            )
+
+    def _summary(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+        parts = [summary_api.PartitionData(partition, self._leader_epoch()) for partition in partitions]
+        request = summary_api.ReadShareGroupStateSummaryRequest(
+            group, [summary_api.ReadStateSummaryData(self._topic_id, parts)]
+        )
+        return summary_api, self._random.choice([0, 1]), request
+
+    def _delete(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+        parts = [delete_api.PartitionData(partition) for partition in partitions]
+        return (
+            delete_api,
+            0,
+            delete_api.DeleteShareGroupStateRequest(
+                group, [delete_api.DeleteStateData(self._topic_id, parts)]
+            ),
+        )
+
+
+def comparable(api: Any, version: int, body: bytes) -> list[Any]:
+    """Return an answer without its message texts, results in a fixed order."""
+    response = api.decode_response(body, 1, version)
+    found = []
+    for topic in response.results:
+        for result in topic.partitions:
+            result.error_message = None if result.error_code == 0 else "text"
+            found.append((topic.topic_id, result.partition, msgspec.to_builtins(result)))
+    return sorted(found, key=lambda entry: (entry[0], entry[1]))
+
+
+async def ask(client: Client, api: Any, version: int, correlation_id: int, body: bytes) -> bytes:
+    client.send(request_frame(api.API_KEY, version, correlation_id, body))
+    got, rest = await client.frame()
+    assert got == correlation_id
+    return rest
+
+
+async def compare(kafka: BuiltInCoordinator) -> dict[str, int]:
+    metrics = Metrics()
+    runtime = Runtime(
+        log=MemoryLog(50),
+        clock=SystemClock(),
+        topics=ListedTopics({kafka.topic_id: kafka.partitions}),
+        metrics=metrics,
+        policy=SnapshotPolicy(),
+        limits=RuntimeLimits(),
+        state_partitions=50,
+        cold_interval_ms=300_000,
+        prune_interval_ms=300_000,
+    )
+    await runtime.start()
+    directory = CoordinatorDirectory(
+        HostPort("localhost", 9095), node_id_first=1_000_000, node_ids=4, state_partitions=50
+    )
+    listener = Listener(Api(Service(runtime), directory, metrics), metrics, ServerLimits())
+    await listener.start(HostPort("127.0.0.1", 0))
+    seen: dict[str, int] = {}
+    try:
+        theirs = Client(*await asyncio.open_connection(kafka.host, kafka.port))
+        ours = Client(*await asyncio.open_connection("127.0.0.1", listener.port))
+        generator = Generator(SEED, kafka.topic_id, kafka.partitions)
+        for number, (api, version, request) in enumerate(generator.requests(REQUESTS)):
+            body = api.encode_request(request, version)
+            got, expected = await asyncio.gather(
+                ask(ours, api, version, number, body), ask(theirs, api, version, number, body)
+            )
+            ours_says, kafka_says = comparable(api, version, got), comparable(api, version, expected)
+            assert ours_says == kafka_says, f"request {number} of seed {SEED}: {request}"
+            for _, _, result in kafka_says:
+                label = f"{api.__name__.rsplit('.', 1)[1]} {result['error_code']}"
+                seen[label] = seen.get(label, 0) + 1
+        ours.writer.close()
+        theirs.writer.close()
+    finally:
+        await listener.stop()
+        await runtime.stop()
+    return seen
+
+
+def test_random_requests_get_the_answers_that_kafka_gives(built_in_coordinator: BuiltInCoordinator) -> None:
+    seen = asyncio.run(compare(built_in_coordinator))
+    for label in (
+        "initialize_share_group_state 0",
+        "initialize_share_group_state 124",
+        "read_share_group_state 0",
+        "read_share_group_state 42",
+        "read_share_group_state 74",
+        "write_share_group_state 0",
+        "write_share_group_state 42",
+        "write_share_group_state 74",
+        "write_share_group_state 124",
+        "delete_share_group_state 0",
+        "read_share_group_state_summary 0",
+        "read_share_group_state_summary 3",
+    ):
+        assert seen.get(label, 0) > 0, f"the requests never led to {label}: {seen}"
+    assert seen["write_share_group_state 0"] > 300

@@ -1,0 +1,109 @@
+"""Our Python client against Kafka's own share coordinator: what it sends is taken, what it raises fits."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from coordinator.client import (
+    FencedLeaderEpoch,
+    FencedStateEpoch,
+    ReadState,
+    ShareCoordinatorClient,
+    SharePartitionKey,
+    StateBatch,
+    StateSummary,
+    Uninitialised,
+    UnknownTopicOrPartition,
+)
+from protocol.messages import read_share_group_state_summary as summary_api
+from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE
+from tests.kafka.built_in import BuiltInCoordinator
+
+pytestmark = pytest.mark.broker
+
+GROUP = "client:of:ours"
+
+
+def on_kafka(
+    kafka: BuiltInCoordinator, scenario: Callable[[ShareCoordinatorClient], Awaitable[None]]
+) -> list[float]:
+    """Run a scenario; return the waits before repeated attempts, which are not waited for."""
+    waits: list[float] = []
+
+    async def note(wait_s: float) -> None:
+        waits.append(wait_s)
+
+    async def whole() -> None:
+        async with ShareCoordinatorClient((kafka.host, kafka.port), sleep=note) as client:
+            await scenario(client)
+
+    asyncio.run(whole())
+    return waits
+
+
+def test_a_state_lives_from_initialise_to_delete(built_in_coordinator: BuiltInCoordinator) -> None:
+    key = SharePartitionKey(GROUP, built_in_coordinator.topic_id, 0)
+
+    async def scenario(client: ShareCoordinatorClient) -> None:
+        with pytest.raises(Uninitialised):
+            await client.read(key, leader_epoch=0)
+        await client.initialize(key, state_epoch=3, start_offset=10)
+        assert await client.read(key, leader_epoch=5) == ReadState(3, 10, [])
+        await client.write(
+            key,
+            state_epoch=3,
+            leader_epoch=5,
+            start_offset=12,
+            delivery_complete_count=2,
+            batches=[
+                StateBatch(10, 13, ACKNOWLEDGED, 1),
+                StateBatch(14, 14, AVAILABLE, 2),
+                StateBatch(16, 16, ARCHIVED, 1),
+            ],
+        )
+        batches = [StateBatch(12, 13, 2, 1), StateBatch(14, 14, 0, 2), StateBatch(16, 16, 4, 1)]
+        assert await client.read(key, leader_epoch=5) == ReadState(3, 12, batches)
+        with pytest.raises(FencedLeaderEpoch):
+            await client.write(key, state_epoch=3, leader_epoch=4, start_offset=12)
+        with pytest.raises(FencedStateEpoch):
+            await client.write(key, state_epoch=2, leader_epoch=5, start_offset=12)
+        assert await client.summary(key) == StateSummary(3, 5, 12, 2)
+        await client.delete(key)
+        assert (await client.summary(key)).start_offset == -1
+
+    assert on_kafka(built_in_coordinator, scenario) == []
+
+
+def test_a_request_for_many_is_gathered_in_its_order(built_in_coordinator: BuiltInCoordinator) -> None:
+    topic_id, partitions = built_in_coordinator.topic_id, [3, 0, 2, 1]
+    keys = [SharePartitionKey(f"{GROUP}:many", topic_id, partition) for partition in partitions]
+    request = summary_api.ReadShareGroupStateSummaryRequest(
+        f"{GROUP}:many",
+        [
+            summary_api.ReadStateSummaryData(
+                topic_id, [summary_api.PartitionData(partition, 0) for partition in partitions]
+            )
+        ],
+    )
+
+    async def scenario(client: ShareCoordinatorClient) -> None:
+        await asyncio.gather(*(client.initialize(key, 1, key.partition) for key in keys))
+        response = await client.send(request)
+        (topic,) = response.results
+        assert [(result.partition, result.start_offset) for result in topic.partitions] == [
+            (partition, partition) for partition in partitions
+        ]
+
+    assert on_kafka(built_in_coordinator, scenario) == []
+
+
+def test_a_topic_that_the_cluster_does_not_know(built_in_coordinator: BuiltInCoordinator) -> None:
+    key = SharePartitionKey(GROUP, bytes(range(100, 116)), 0)
+
+    async def scenario(client: ShareCoordinatorClient) -> None:
+        with pytest.raises(UnknownTopicOrPartition) as caught:
+            await client.initialize(key, 1, 0)
+        assert caught.value.key == key
+
+    assert len(on_kafka(built_in_coordinator, scenario)) == 4

@@ -1,0 +1,152 @@
+"""Our message schemas against the classes that Kafka generated from its own.
+
+Kafka's jars do not carry its schema files, but each generated class knows its wire form: per version the
+fields in order, with their types and tags, and the defaults of a new object. Ours must come to the same.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import protocol
+from tests.kafka import KafkaJars
+
+pytestmark = pytest.mark.broker
+
+SCHEMAS = sorted(Path(protocol.__file__).with_name("schemas").rglob("*.json"))
+# Tagged fields from this number on are our own; Kafka carries them along unread.
+OWN_TAGS_FROM = 1000
+PRIMITIVES = {
+    "bool": "BOOLEAN",
+    "int8": "INT8",
+    "int16": "INT16",
+    "int32": "INT32",
+    "int64": "INT64",
+    "uuid": "UUID",
+}
+# What a field without a default starts as, in Java's words.
+ZEROS = {"bool": "false", "int8": "0", "int16": "0", "int32": "0", "int64": "0", "string": ""}
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def theirs(newest_jars: KafkaJars) -> Json:
+    """What Kafka's classes say, per name of one of our schemas."""
+    names = {read(path)["name"]: class_name(read(path)) for path in SCHEMAS}
+    done = newest_jars.run("MessageSchemas", *names.values())
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    return {name: said[java_class] for name, java_class in names.items()}
+
+
+def read(path: Path) -> Json:
+    """Parse a schema file; comments, which Kafka's grammar allows, fill whole lines."""
+    lines = path.read_text("utf-8").splitlines()
+    schema: Json = json.loads("\n".join(line for line in lines if not line.lstrip().startswith("//")))
+    return schema
+
+
+def class_name(schema: Json) -> str:
+    if schema["type"].startswith("coordinator-"):
+        return f"org.apache.kafka.coordinator.share.generated.{schema['name']}"
+    return f"org.apache.kafka.common.message.{schema['name']}Data"
+
+
+def covers(versions: str, version: int) -> bool:
+    """Tell whether `version` is in a range such as "2", "0-3", "1+" or "none"."""
+    if versions == "none":
+        return False
+    first, separator, last = versions.partition("-")
+    if versions.endswith("+"):
+        return version >= int(versions[:-1])
+    return int(first) <= version <= int(last if separator else first)
+
+
+def all_versions(schema: Json) -> range:
+    first, _, last = schema["validVersions"].partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
+
+
+def wire_type(field: Json, version: int, *, flexible: bool) -> Json:
+    """Describe the type of `field` at `version` in the words that `MessageSchemas` prints."""
+    name = field["type"]
+    described: Json = {}
+    nullable = covers(field.get("nullableVersions", "none"), version)
+    if name.startswith("[]"):
+        name = name[2:]
+        described = {"array": "CompactArrayOf" if flexible else "ArrayOf", "nullable": nullable}
+        nullable = False
+    if "fields" in field:
+        return {**described, "struct": struct(field["fields"], version, flexible=flexible)}
+    if name in PRIMITIVES:
+        return {**described, "type": PRIMITIVES[name]}
+    compact = flexible and field.get("flexibleVersions") != "none"
+    return {
+        **described,
+        "type": ("COMPACT_" if compact else "") + ("NULLABLE_" if nullable else "") + name.upper(),
+    }
+
+
+def struct(fields: list[Json], version: int, *, flexible: bool) -> Json:
+    plain, tagged = [], []
+    for field in fields:
+        if not covers(field["versions"], version) or field.get("tag", 0) >= OWN_TAGS_FROM:
+            continue
+        described = {"name": snake_case(field["name"]), **wire_type(field, version, flexible=flexible)}
+        if covers(field.get("taggedVersions", "none"), version):
+            tagged.append({**described, "tag": field["tag"]})
+        else:
+            plain.append(described)
+    return {"flexible": flexible, "fields": [*plain, *sorted(tagged, key=lambda field: int(field["tag"]))]}
+
+
+def defaults(fields: list[Json], name: str = "") -> dict[str, dict[str, str]]:
+    """Return the default of each plain field, per name of its struct; the message itself has the name ""."""
+    own: dict[str, str] = {}
+    found = {name: own}
+    for field in fields:
+        if "fields" in field:
+            found |= defaults(field["fields"], field["type"].removeprefix("[]"))
+        elif field["type"] in ZEROS and field.get("tag", 0) < OWN_TAGS_FROM:
+            java_name = field["name"][0].lower() + field["name"][1:]
+            own[java_name] = str(field.get("default", ZEROS[field["type"]]))
+    return found
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
+def test_every_version_has_the_fields_that_kafka_has(theirs: Json, path: Path) -> None:
+    schema = read(path)
+    ours = {
+        str(version): struct(schema["fields"], version, flexible=covers(schema["flexibleVersions"], version))
+        for version in all_versions(schema)
+    }
+    known = theirs[schema["name"]]["versions"]
+    assert ours == {version: known.get(version) for version in ours}
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
+def test_every_field_starts_as_it_does_in_kafka(theirs: Json, path: Path) -> None:
+    schema = read(path)
+    known = theirs[schema["name"]]["defaults"]
+    ours = defaults(schema["fields"])
+    assert ours == {
+        name: {field: known.get(name, {}).get(field) for field in fields} for name, fields in ours.items()
+    }
+
+
+def test_versions_of_kafka_that_we_do_not_speak_are_known(theirs: Json) -> None:
+    ours = {read(path)["name"]: {str(version) for version in all_versions(read(path))} for path in SCHEMAS}
+    unspoken = {name: set(said["versions"]) - ours[name] for name, said in theirs.items()}
+    assert {name: versions for name, versions in unspoken.items() if versions} == {
+        # Answered with error 35 and the versions that we do speak, on which the broker tries again.
+        "ApiVersionsRequest": {"5"},
+        "ApiVersionsResponse": {"5"},
+    }

@@ -1,0 +1,133 @@
+"""Kafka's recorded answers and records, read from `vectors/`, and our coordinator driven by them."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from coordinator.clock import SystemClock
+from coordinator.log.memory import MemoryLog
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Service
+from coordinator.shard import Shard, ShareState, SnapshotPolicy
+from coordinator.topics import ListedTopics
+from protocol.messages import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    write_share_group_state,
+)
+from protocol.state_records import SharePartitionKey, decode_record
+
+VECTORS = Path(__file__).parent / "vectors"
+RELEASES_WITH_LOG = ("4.1.1", "4.3.1", "4.4.0")
+
+CODECS: dict[int, Any] = {
+    module.API_KEY: module
+    for module in (
+        initialize_share_group_state,
+        read_share_group_state,
+        write_share_group_state,
+        delete_share_group_state,
+        read_share_group_state_summary,
+    )
+}
+RPCS = {rpc.api_key: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
+
+
+class Recorded(NamedTuple):
+    """One request that Kafka was sent, and what it answered; one of the last two may be None."""
+
+    name: str
+    api_key: int
+    version: int
+    request: bytes
+    response: bytes | None
+    answers: list[dict[str, Any]] | None
+
+
+class LogLine(NamedTuple):
+    """One record that Kafka appended to its state topic."""
+
+    state_partition: int
+    log_offset: int
+    timestamp_ms: int
+    key: bytes
+    value: bytes | None
+
+
+def lines(name: str) -> Iterator[Any]:
+    """Yield the JSON lines of a vector file."""
+    with (VECTORS / name).open(encoding="utf-8") as file:
+        for line in file:
+            yield json.loads(line)
+
+
+def recorded_rpcs() -> tuple[ListedTopics, list[Recorded]]:
+    """Return the topics that Kafka knew, and every request in order."""
+    head, *rest = lines("kafka-4.4.0.rpc.jsonl")
+    topics = ListedTopics({UUID(head["topic_id"]).bytes: head["topic_partitions"]})
+    return topics, [
+        Recorded(
+            each["name"],
+            each["api"],
+            each["version"],
+            bytes.fromhex(each["request"]),
+            bytes.fromhex(each["response"]) if "response" in each else None,
+            each.get("answers"),
+        )
+        for each in rest
+    ]
+
+
+def recorded_log(release: str) -> list[LogLine]:
+    """Return every record that a release of Kafka wrote for those requests."""
+    return [
+        LogLine(
+            each["partition"],
+            each["offset"],
+            each["timestamp"],
+            bytes.fromhex(each["key"]),
+            None if each["value"] is None else bytes.fromhex(each["value"]),
+        )
+        for each in lines(f"kafka-{release}.log.jsonl")
+    ]
+
+
+def replayed(log: list[LogLine]) -> dict[SharePartitionKey, ShareState]:
+    """Return the states that a log amounts to."""
+    shards: dict[int, Shard] = {}
+    for line in log:
+        shard = shards.setdefault(line.state_partition, Shard(line.state_partition, SnapshotPolicy()))
+        record = decode_record(line.key, line.value)
+        assert record is not None
+        shard.replay(record, line.log_offset, line.timestamp_ms)
+    return {key: state for shard in shards.values() for key, state in shard.items()}
+
+
+async def answered(topics: ListedTopics, requests: list[Recorded]) -> tuple[list[Any], Runtime]:
+    """Send the requests, one after another, to a coordinator of ours that starts empty."""
+    runtime = Runtime(
+        log=MemoryLog(50),
+        clock=SystemClock(),
+        topics=topics,
+        metrics=Metrics(),
+        policy=SnapshotPolicy(),
+        limits=RuntimeLimits(),
+        state_partitions=50,
+        cold_interval_ms=300_000,
+        prune_interval_ms=300_000,
+    )
+    await runtime.start()
+    service = Service(runtime)
+    responses = []
+    for recorded in requests:
+        request = CODECS[recorded.api_key].decode_request(recorded.request, 0, recorded.version)
+        done = asyncio.get_running_loop().create_future()
+        service.handle(RPCS[recorded.api_key], request, None, done.set_result)
+        responses.append(await done)
+    return responses, runtime

@@ -1,0 +1,1 @@
+"""The whole thing: a real broker, Kafka's own clients and tools, HAProxy and our coordinator."""

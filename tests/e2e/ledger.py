@@ -1,0 +1,156 @@
+"""A share group's bookkeeper: what it was given, what it said, and whether Kafka kept its word.
+
+The one thing to know: a commit counts from the moment that commitSync reported success for the partition.
+From then on an accepted or rejected record must never be delivered again, and a released one only with a
+higher delivery count. What was not reported as done is in doubt: it may have happened or not.
+"""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from tests.kafka import Delivery, DidNotHappen, KafkaClient, ShareConsumer, wait_until
+
+# Settings of a consumer with many small commits: a kill meets one under way.
+FEW_AT_A_TIME = {"max.poll.records": "10"}
+
+# (partition, offset)
+Record = tuple[int, int]
+Rule = Callable[[Delivery], str]
+
+
+def accept_all(delivery: Delivery) -> str:
+    return "ACCEPT"
+
+
+def of_each_kind(delivery: Delivery) -> str:
+    """Reject one record in ten, release another one when it comes first, accept the rest."""
+    if delivery.offset % 10 == 7:
+        return "REJECT"
+    return "RELEASE" if delivery.offset % 10 == 5 and delivery.delivery_count == 1 else "ACCEPT"
+
+
+def at_first_second_or_third_delivery(delivery: Delivery) -> str:
+    """Accept one record in three when it comes first, one when it comes again, one when it comes then."""
+    return "ACCEPT" if delivery.delivery_count == 1 + delivery.offset % 3 else "RELEASE"
+
+
+class Ledger:
+    """The records of one topic as one share group saw them. Filled by one thread, read by any."""
+
+    def __init__(self) -> None:
+        self.delivery_counts: dict[Record, list[int]] = defaultdict(list)
+        self.settled: dict[Record, str] = {}
+        # Accepted or rejected by a commit that failed, and not settled since.
+        self.in_doubt: dict[Record, str] = {}
+        self.broken_promises: list[str] = []
+        self.failed_commits = 0
+        self._released_at: dict[Record, int] = {}
+
+    def consume(self, consumer: ShareConsumer, rule: Rule, *, timeout_ms: int = 500) -> list[Delivery]:
+        """Poll once, settle what came by `rule`, and note both."""
+        deliveries = consumer.poll(timeout_ms)
+        for delivery in deliveries:
+            self._note_delivery(delivery)
+        if deliveries:
+            types = [rule(delivery) for delivery in deliveries]
+            outcome = consumer.settle(types)
+            self.failed_commits += sum(failure is not None for failure in outcome.values())
+            for delivery, said in zip(deliveries, types, strict=True):
+                partition = (delivery.topic, delivery.partition)
+                if partition in outcome and outcome[partition] is None:
+                    self._note_done(delivery, said)
+                elif said != "RELEASE":
+                    self.in_doubt[delivery.partition, delivery.offset] = said
+        return deliveries
+
+    def consume_until_settled(
+        self, consumer: ShareConsumer, rule: Rule, count: int, *, seconds: float
+    ) -> None:
+        """Consume until `count` records are settled, and not a moment longer."""
+        deadline = time.monotonic() + seconds
+        while len(self.settled) < count:
+            if time.monotonic() > deadline:
+                raise DidNotHappen(f"{len(self.settled)} of {count} records are settled after {seconds} s")
+            self.consume(consumer, rule)
+
+    def wait_settled(self, count: int, *, seconds: float) -> None:
+        """Wait until `count` records are settled by whoever consumes meanwhile."""
+        try:
+            wait_until(lambda: len(self.settled) >= count, seconds=seconds, what=f"{count} are settled")
+        except DidNotHappen as error:
+            raise DidNotHappen(f"{error}, but {len(self.settled)}") from None
+
+    def _note_delivery(self, delivery: Delivery) -> None:
+        record = (delivery.partition, delivery.offset)
+        counts = self.delivery_counts[record]
+        counts.append(delivery.delivery_count)
+        if record in self.settled:
+            self.broken_promises.append(f"{self.settled[record]} was forgotten: {delivery}")
+        if delivery.delivery_count <= self._released_at.get(record, 0):
+            self.broken_promises.append(f"the delivery count went back, {counts}: {delivery}")
+        if delivery.value != str(delivery.offset):
+            self.broken_promises.append(f"not the record that was produced: {delivery}")
+
+    def _note_done(self, delivery: Delivery, said: str) -> None:
+        record = (delivery.partition, delivery.offset)
+        if said == "RELEASE":
+            self._released_at[record] = delivery.delivery_count
+        else:
+            self.settled[record] = said
+            self.in_doubt.pop(record, None)
+
+
+@contextmanager
+def consuming(ledger: Ledger, consumer: ShareConsumer, rule: Rule) -> Iterator[None]:
+    """Let a thread consume by `rule` as long as the block runs. What fails there fails the block's end."""
+    over = threading.Event()
+
+    def consume() -> None:
+        while not over.is_set():
+            ledger.consume(consumer, rule)
+
+    with ThreadPoolExecutor(1, "consume") as pool:
+        done = pool.submit(consume)
+        try:
+            yield
+        finally:
+            over.set()
+        done.result()
+
+
+def new_topic(client: KafkaClient, name: str, *, partitions: int = 1) -> tuple[str, str, str]:
+    """Create a topic, and return it, a group that reads it from its start, and the topic's id."""
+    topic_id = client.create_topic(name, partitions=partitions)
+    group = f"{name}-readers"
+    client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
+    return name, group, topic_id
+
+
+def produce(client: KafkaClient, topic: str, partitions: int, *, first: int, count: int) -> None:
+    """Append `count` records to each partition; the value of each is its offset, which begins at `first`."""
+    for partition in range(partitions):
+        offsets = client.produce(topic, count, first=first, partition=partition)
+        assert offsets == list(range(first, first + count))
+
+
+def what_is_left(client: KafkaClient, group: str, topic: str, partitions: int, *, end: int) -> list[Record]:
+    """Return the records that a new consumer of `group` gets, whose partitions end at offset `end`.
+
+    A last record is appended to each partition first and not returned: records come in order, so when that
+    has come nothing before it is left. The group must be empty; the broker then reads its state again.
+    """
+    produce(client, topic, partitions, first=end, count=1)
+    lasts = {(partition, end) for partition in range(partitions)}
+    ledger = Ledger()
+    consumer = client.share_consumer(group, topic)
+    wait_until(
+        lambda: ledger.consume(consumer, accept_all) and lasts <= ledger.delivery_counts.keys(),
+        seconds=60,
+        what=f"{group} gets the last record of each partition",
+    )
+    consumer.close()
+    return sorted(ledger.delivery_counts.keys() - lasts)

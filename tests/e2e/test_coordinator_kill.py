@@ -1,0 +1,215 @@
+"""`kill -9` of the coordinator again and again under concurrent writers: what was acknowledged is there.
+
+Two coordinators live through it side by side, one with each `journal.sync`: the death of a process takes
+nothing from the system's memory, so both owe the same.  Sometimes a process is killed while it starts.
+"""
+
+import asyncio
+import random
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from coordinator.client import (
+    ONCE,
+    ConnectionLimits,
+    CoordinatorUnavailable,
+    ReadState,
+    ShareCoordinatorClient,
+    SharePartitionKey,
+    StateBatch,
+)
+from coordinator.log.journal.inspect import verify
+from tests.builders import ACKNOWLEDGED, AVAILABLE, TOPIC_ID
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.ports import free_ports
+
+pytestmark = pytest.mark.e2e
+
+SEED = 4242
+ROUNDS = 20
+BOOKS = 24
+CLIENTS = 6
+# A round ends when so many writes were acknowledged, and some milliseconds later.
+WRITES_MAX = 1_500
+LEADER_EPOCH = 3
+# So small that segments are begun all the time.
+SEGMENT_BYTES = 1 << 20
+
+# Of an offset: delivery count and delivery state, of which the greatest counts.
+Progress = tuple[int, int]
+
+
+class Book:
+    """One share-partition: what was asked for, and what of that the coordinator has acknowledged."""
+
+    def __init__(self, number: int) -> None:
+        self.key = SharePartitionKey(f"group-{number}", TOPIC_ID, number)
+        self.acknowledged = 0
+        self.state_epoch = self.asked_state_epoch = 0
+        self._restart(0)
+
+    def _restart(self, start_offset: int) -> None:
+        self.start_offset = self.asked_start_offset = start_offset
+        self.next_offset = start_offset
+        self.kept: dict[int, Progress] = {}
+        self.asked: dict[int, Progress] = {}
+
+    async def work(self, client: ShareCoordinatorClient, dice: random.Random) -> None:
+        """Do something, and note it when it is acknowledged."""
+        if self.state_epoch == 0 or dice.random() < 0.005:
+            self.asked_state_epoch = self.state_epoch + 1
+            await client.initialize(self.key, self.asked_state_epoch, self.next_offset)
+            self._was_initialized()
+        else:
+            await self._write(client, dice)
+        self.acknowledged += 1
+
+    async def _write(self, client: ShareCoordinatorClient, dice: random.Random) -> None:
+        first_offset = self.next_offset
+        if dice.random() < 0.3:
+            first_offset = dice.randint(self.asked_start_offset, self.next_offset)
+        offsets = range(first_offset, first_offset + dice.randint(1, 5))
+        progress = (dice.randint(1, 5), dice.choice((AVAILABLE, ACKNOWLEDGED)))
+        if dice.random() < 0.2:
+            self.asked_start_offset = max(self.asked_start_offset, self.next_offset - 30)
+        self.next_offset = max(self.next_offset, offsets.stop)
+        for offset in offsets:
+            self.asked[offset] = max(self.asked.get(offset, progress), progress)
+        start_offset = self.asked_start_offset
+        await client.write(
+            self.key,
+            state_epoch=self.state_epoch,
+            leader_epoch=LEADER_EPOCH,
+            start_offset=start_offset,
+            batches=[StateBatch(offsets[0], offsets[-1], progress[1], progress[0])],
+        )
+        self.start_offset = start_offset
+        for offset in offsets:
+            self.kept[offset] = max(self.kept.get(offset, progress), progress)
+
+    def _was_initialized(self) -> None:
+        self.state_epoch = self.asked_state_epoch
+        self._restart(self.next_offset)
+
+    def check(self, state: ReadState) -> None:
+        """Compare what the coordinator has with what it acknowledged; more it may only have if asked."""
+        if self.asked_state_epoch != self.state_epoch and state.state_epoch == self.asked_state_epoch:
+            self._was_initialized()
+        self.asked_state_epoch = self.state_epoch
+        assert state.state_epoch == self.state_epoch
+        assert self.start_offset <= state.start_offset <= self.asked_start_offset
+        there = {
+            offset: (batch.delivery_count, batch.delivery_state)
+            for batch in state.batches
+            for offset in range(batch.first_offset, batch.last_offset + 1)
+        }
+        for offset, progress in self.kept.items():
+            if offset >= state.start_offset:
+                assert there.get(offset, (0, 0)) >= progress, f"{self.key}: offset {offset} fell back"
+        for offset, progress in there.items():
+            assert self.asked.get(offset, (0, 0)) >= progress, f"{self.key}: nobody wrote that of {offset}"
+        self.start_offset = self.asked_start_offset = state.start_offset
+        self.kept = {offset: there[offset] for offset in there}
+
+
+class Lane:
+    """One coordinator that is killed and started again, and its writers."""
+
+    def __init__(self, directory: Path, sync: str, dice: random.Random) -> None:
+        directory.mkdir()
+        port, http_port = free_ports(2)
+        self.dice = dice
+        self.books = [Book(number) for number in range(BOOKS)]
+        self.coordinator = CoordinatorProcess(
+            directory,
+            port=port,
+            http_port=http_port,
+            settings={"journal.sync": sync, "journal.segment.bytes": str(SEGMENT_BYTES)},
+        )
+        self._enough = asyncio.Event()
+        self._acknowledged_max = 0
+
+    async def live(self, rounds: int) -> None:
+        """Go through so many kills, then look at what is left."""
+        for _ in range(rounds):
+            if self.dice.random() < 0.15:
+                await self._kill_in_the_middle_of_a_start()
+            await asyncio.to_thread(self.coordinator.start)
+            await self._write_until_killed()
+        await asyncio.to_thread(self.coordinator.start)
+        async with AsyncExitStack() as stack:
+            await self._check(await self._clients(stack))
+        await asyncio.to_thread(self.coordinator.stop)
+
+    async def _kill_in_the_middle_of_a_start(self) -> None:
+        process = self.coordinator.process
+        process.start()
+        await asyncio.sleep(self.dice.uniform(0, 1.5))
+        process.kill()
+
+    async def _clients(self, stack: AsyncExitStack) -> list[ShareCoordinatorClient]:
+        address = ("127.0.0.1", self.coordinator.port)
+        return [
+            await stack.enter_async_context(
+                ShareCoordinatorClient(
+                    address, direct=True, retry=ONCE, limits=ConnectionLimits(request_s=20)
+                )
+            )
+            for _ in range(CLIENTS)
+        ]
+
+    async def _check(self, clients: list[ShareCoordinatorClient]) -> None:
+        for number, book in enumerate(self.books):
+            if book.acknowledged:
+                book.check(await clients[number % CLIENTS].read(book.key, LEADER_EPOCH))
+
+    async def _write_until_killed(self) -> None:
+        async with AsyncExitStack() as stack:
+            clients = await self._clients(stack)
+            await self._check(clients)
+            self._enough.clear()
+            self._acknowledged_max = self._acknowledged() + self.dice.randint(1, WRITES_MAX)
+            async with asyncio.TaskGroup() as writers:
+                for number, book in enumerate(self.books):
+                    writers.create_task(self._keep_writing(clients[number % CLIENTS], book))
+                await self._enough.wait()
+                # Not always right after an answer.
+                await asyncio.sleep(self.dice.uniform(0, 0.01))
+                self.coordinator.kill()
+
+    async def _keep_writing(self, client: ShareCoordinatorClient, book: Book) -> None:
+        try:
+            while True:
+                await book.work(client, self.dice)
+                if self._acknowledged() >= self._acknowledged_max:
+                    self._enough.set()
+        except CoordinatorUnavailable:
+            assert self._enough.is_set(), "nobody killed the coordinator, but it hung up"
+
+    def _acknowledged(self) -> int:
+        return sum(book.acknowledged for book in self.books)
+
+
+@pytest.mark.timeout(240)
+def test_no_acknowledged_write_is_lost_by_a_kill(tmp_path: Path) -> None:
+    async def main() -> list[Lane]:
+        lanes = [
+            Lane(tmp_path / sync, sync, random.Random(SEED + number))
+            for number, sync in enumerate(("always", "os"))
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for lane in lanes:
+                    group.create_task(lane.live(ROUNDS))
+        finally:
+            for lane in lanes:
+                lane.coordinator.kill()
+        return lanes
+
+    for lane in asyncio.run(main()):
+        assert "ERROR" not in lane.coordinator.process.log.read_text()
+        report = verify(lane.coordinator.data)
+        assert report.damage is None
+        assert sum(book.acknowledged for book in lane.books) > ROUNDS * WRITES_MAX / 5

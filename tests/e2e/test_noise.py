@@ -1,0 +1,117 @@
+"""Noise on the wire, against a coordinator process: it stays small, stays up, and goes on serving others."""
+
+import asyncio
+import random
+import resource
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.client import ShareCoordinatorClient
+from protocol.state_batches import StateBatch
+from protocol.state_records import SharePartitionKey
+from tests.builders import ACKNOWLEDGED, TOPIC_ID
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.ports import free_ports
+
+pytestmark = pytest.mark.e2e
+
+SEED = 932
+CONNECTIONS = 10_000
+AT_A_TIME = 200
+# What the process may grow by under all of it: buffers of connections that are there at a time, and the
+# slack of its allocator. A leak of one frame a connection would be ten times that.
+GROWTH_BYTES_MAX = 64 * 1024 * 1024
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[CoordinatorProcess]:
+    port, http_port = free_ports(2)
+    process = CoordinatorProcess(tmp_path, port=port, http_port=http_port)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def resident_bytes(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def noise(dice: random.Random) -> bytes:
+    """Return something that no client means: random, truncated, oversized, or nearly right."""
+    kind = dice.randrange(6)
+    if kind == 0:
+        return b""
+    if kind == 1:
+        return dice.randbytes(dice.randint(1, 400))
+    if kind == 2:  # a frame whose end never comes
+        return struct.pack(">i", dice.randint(100, 16 << 20)) + dice.randbytes(dice.randint(0, 4_000))
+    if kind == 3:  # a size that cannot be
+        return struct.pack(">i", dice.choice([-1, -(2**31), 2**31 - 1, 0, 1, 7])) + dice.randbytes(20)
+    # A header of an API that is served, and then noise.
+    api_key, version = dice.choice([10, 18, 83, 84, 85, 86, 87]), dice.randint(-1, 7)
+    header = struct.pack(">hhih", api_key, version, 1, 1) + b"c\0"
+    body = dice.randbytes(dice.randint(0, 300))
+    if kind == 4:  # counts that promise far more than there is
+        body = b"\x02g" + b"\xff\xff\xff\xff\x0f" + body
+    return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+async def make_noise(port: int, dice: random.Random) -> None:
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return
+    try:
+        writer.write(noise(dice))
+        if dice.random() < 0.5:
+            await writer.drain()
+        if dice.random() < 0.2:
+            writer.write_eof()
+            async with asyncio.timeout(10):
+                while await reader.read(4_096):
+                    pass
+    except OSError:
+        pass
+    finally:
+        if dice.random() < 0.5:
+            writer.transport.abort()
+        writer.close()
+
+
+async def make_all_noise(port: int) -> None:
+    dice = random.Random(SEED)
+    for _ in range(CONNECTIONS // AT_A_TIME):
+        await asyncio.gather(*(make_noise(port, dice) for _ in range(AT_A_TIME)))
+
+
+def test_noise_neither_fells_nor_fattens_it_and_others_are_served(coordinator: CoordinatorProcess) -> None:
+    pid = coordinator.process.pid
+
+    async def scenario() -> int:
+        served = 0
+        key = SharePartitionKey("quiet", TOPIC_ID, 0)
+        async with ShareCoordinatorClient(f"127.0.0.1:{coordinator.port}") as client:
+            await client.initialize(key, 1, 0)
+            await make_noise(coordinator.port, random.Random(1))
+            noisy = asyncio.create_task(make_all_noise(coordinator.port))
+            while not noisy.done():
+                batch = StateBatch(served, served, ACKNOWLEDGED, 1)
+                await client.write(key, state_epoch=1, leader_epoch=0, start_offset=0, batches=[batch])
+                served += 1
+            await noisy
+            state = await client.read(key, 0)
+            assert [tuple(batch) for batch in state.batches] == [(0, served - 1, ACKNOWLEDGED, 1)]
+        return served
+
+    before = resident_bytes(pid)
+    served = asyncio.run(scenario())
+    assert served > 20, "others were hardly served"
+    assert coordinator.process.pid == pid
+    assert coordinator.get("/readyz")[0] == 200
+    assert resident_bytes(pid) - before < GROWTH_BYTES_MAX

@@ -1,0 +1,134 @@
+"""The command line as a user has it: a process that starts, serves, says what is wrong, and stops."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.ports import free_ports
+
+pytestmark = pytest.mark.e2e
+
+STOP_TIMEOUT_S = 30
+ENVIRONMENT = {name: text for name, text in os.environ.items() if not name.startswith("SHARE_COORDINATOR_")}
+
+
+def command(*args: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("share-coordinator")), *args]
+
+
+def failed(*args: str) -> tuple[int, list[str]]:
+    """Run a command that is expected to end by itself: its exit code and what it said on stderr."""
+    done = subprocess.run(
+        command(*args), capture_output=True, text=True, timeout=STOP_TIMEOUT_S, env=ENVIRONMENT, check=False
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+@contextmanager
+def serving(*args: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run `serve` until the block ends; it is up when the block begins."""
+    process = subprocess.Popen(
+        command("serve", *args, "--logging-format", "json"),
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    assert process.stderr is not None
+    try:
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if '"event": "share coordinator on ' in line:
+                break
+        else:
+            pytest.fail(f"serve ended early: {said}")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def addresses() -> list[str]:
+    """Flags of two addresses that are free."""
+    port, http_port = free_ports(2)
+    return ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{http_port}"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_it_is_told_to_stop(
+    addresses: list[str], tmp_path: Path, number: signal.Signals
+) -> None:
+    with serving(*addresses, "--data-dir", str(tmp_path / "new" / "data")) as process:
+        with urllib.request.urlopen(f"http://{addresses[3]}/livez", timeout=5) as answer:
+            assert json.load(answer)["status"] == "alive"
+        process.send_signal(number)
+        _, said = process.communicate(timeout=STOP_TIMEOUT_S)
+    assert process.returncode == 0
+    events = [json.loads(line) for line in said.splitlines()]
+    assert events[-1]["event"] == "stopped"
+    assert [event for event in events if event["level"] in ("WARNING", "ERROR")] == []
+
+
+@pytest.mark.parametrize("flag", ["--listen", "--http"])
+def test_an_address_in_use_is_said_in_one_line(addresses: list[str], flag: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        taken_address = f"127.0.0.1:{taken.getsockname()[1]}"
+        addresses[addresses.index(flag) + 1] = taken_address
+        exit_code, said = failed("serve", *addresses, "--log", "memory", "--logging-level", "error")
+    assert exit_code == 1
+    assert len(said) == 1
+    assert taken_address in said[0]
+    assert "in use" in said[0]
+
+
+def test_a_journal_has_one_process(addresses: list[str], tmp_path: Path) -> None:
+    with serving(*addresses, "--data-dir", str(tmp_path)) as process:
+        port, http_port = free_ports(2)
+        others = ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{http_port}"]
+        exit_code, said = failed("serve", *others, "--data-dir", str(tmp_path), "--logging-level", "error")
+    assert exit_code == 1
+    assert len(said) == 1
+    assert f"held by process {process.pid}" in said[0]
+
+
+def test_a_bad_setting_is_said_in_one_line() -> None:
+    assert failed("serve", "--max-connections", "none") == (
+        2,
+        [
+            "share-coordinator: max.connections=none cannot be used: it must be a whole number from 1 to "
+            "2147483647 (flag --max-connections)"
+        ],
+    )
+
+
+def test_the_demo_needs_nothing_that_runs() -> None:
+    done = subprocess.run(
+        command("demo", "--own", "-o", "json"),
+        capture_output=True,
+        text=True,
+        timeout=STOP_TIMEOUT_S,
+        env={**ENVIRONMENT, "SHARE_COORDINATOR_LOGGING_LEVEL": "ERROR"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len([json.loads(line) for line in done.stdout.splitlines()]) > 3
+
+
+def test_it_does_not_run_without_its_assertions() -> None:
+    done = subprocess.run(
+        [sys.executable, "-O", "-m", "coordinator", "serve"], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "share-coordinator: the coordinator does not run under python -O, which leaves its checks out"
+    ]

@@ -1,0 +1,147 @@
+"""Kafka's own share consumer and tools, through an unmodified broker whose share-group state is ours.
+
+Each test runs with every supported release; where our coordinator is not killed, also with a broker that
+uses the coordinator built into it, which shows that what is asked for here is what Kafka does.
+"""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.ledger import (
+    FEW_AT_A_TIME,
+    Ledger,
+    Record,
+    at_first_second_or_third_delivery,
+    consuming,
+    new_topic,
+    of_each_kind,
+    produce,
+    what_is_left,
+)
+from tests.kafka import BuiltInRig, StandaloneRig, wait_until
+from tests.kafka.fixtures import only_ours
+
+pytestmark = pytest.mark.broker
+
+STATE_TOPIC = "__share_group_state"
+FINAL_STATES = ("ACKNOWLEDGED", "ARCHIVED")
+
+
+def test_released_records_come_again_and_the_others_do_not(rig: BuiltInRig) -> None:
+    topic, group, _ = new_topic(rig.client, "kinds")
+    produce(rig.client, topic, 1, first=0, count=100)
+    ledger = Ledger()
+    consumer = rig.client.share_consumer(group, topic)
+    ledger.consume_until_settled(consumer, of_each_kind, 100, seconds=60)
+    consumer.close()
+
+    assert what_is_left(rig.client, group, topic, 1, end=100) == []
+    assert ledger.broken_promises == []
+    assert {record: counts for record, counts in ledger.delivery_counts.items() if counts != [1]} == {
+        (0, offset): [1, 2] for offset in range(5, 100, 10)
+    }
+    # Nobody made the topic where Kafka would keep the state, unless that is where it is kept.
+    assert (STATE_TOPIC in rig.client.topics()) == (not isinstance(rig, StandaloneRig))
+
+
+@only_ours
+def test_our_coordinator_shows_what_kafka_hides(standalone: StandaloneRig) -> None:
+    topic, group, topic_id = new_topic(standalone.client, "shown")
+    produce(standalone.client, topic, 1, first=0, count=10)
+    consumer = standalone.client.share_consumer(group, topic)
+    # All but the released one, which is due to come again.
+    Ledger().consume_until_settled(consumer, of_each_kind, 9, seconds=60)
+    state = standalone.coordinator.share_partition(group, topic_id, 0)
+    consumer.close()
+
+    assert state is not None
+    runs = {run["first_offset"]: run for run in state["in_flight"]["items"]}
+    assert (runs[5]["delivery_state"], runs[5]["delivery_count"]) == ("AVAILABLE", 1)
+    assert (runs[7]["delivery_state"], runs[7]["last_offset"]) == ("ARCHIVED", 7)
+
+
+def is_done(rig: StandaloneRig, group: str, topic_id: str, record: Record) -> bool:
+    """Tell whether our coordinator has `record` as one that is not to be delivered any more."""
+    partition, offset = record
+    state = rig.coordinator.share_partition(group, topic_id, partition)
+    assert state is not None
+    return offset < state["start_offset"] or any(
+        run["first_offset"] <= offset <= run["last_offset"] and run["delivery_state"] in FINAL_STATES
+        for run in state["in_flight"]["items"]
+    )
+
+
+@only_ours
+def test_no_commit_is_undone_by_kills_of_the_coordinator(standalone: StandaloneRig) -> None:
+    partitions, kills, per_round = 3, 6, 100
+    client = standalone.client
+    topic, group, topic_id = new_topic(client, "kills", partitions=partitions)
+    chance = random.Random(standalone.broker.jars.release)
+    ledger = Ledger()
+    for kill in range(kills):
+        produce(client, topic, partitions, first=kill * per_round, count=per_round)
+        goal = len(ledger.settled) + chance.randrange(partitions * per_round // 2)
+        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
+        with consuming(ledger, consumer, of_each_kind):
+            ledger.wait_settled(goal + 1, seconds=60)
+            standalone.coordinator.kill()
+            standalone.coordinator.start()
+        # The group is empty for a moment, so the broker asks for its state again.
+        consumer.close()
+    consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
+
+    def nothing_is_open() -> bool:
+        ledger.consume(consumer, of_each_kind)
+        known = len(ledger.settled) + len(ledger.in_doubt) == partitions * kills * per_round
+        return known and all(is_done(standalone, group, topic_id, record) for record in ledger.in_doubt)
+
+    wait_until(nothing_is_open, seconds=60, what="every record is settled, or stored as done")
+    consumer.close()
+
+    assert what_is_left(client, group, topic, partitions, end=kills * per_round) == []
+    assert ledger.broken_promises == []
+
+
+def live_through(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> None:
+    """Let records come once, twice or three times, with a `disaster` after the first and the second time.
+
+    They are released one commit before it, so their next delivery counts on from what was stored.
+    """
+    topic, group, _ = new_topic(rig.client, name)
+    produce(rig.client, topic, 1, first=0, count=30)
+    consumer = rig.client.share_consumer(group, topic)
+    ledger = Ledger()
+    ledger.consume_until_settled(consumer, at_first_second_or_third_delivery, 10, seconds=60)
+    disaster()
+    ledger.consume_until_settled(consumer, at_first_second_or_third_delivery, 20, seconds=60)
+    disaster()
+    ledger.consume_until_settled(consumer, at_first_second_or_third_delivery, 30, seconds=60)
+    consumer.close()
+
+    assert what_is_left(rig.client, group, topic, 1, end=30) == []
+    assert ledger.broken_promises == []
+    seen = {offset: sorted(set(counts)) for (_, offset), counts in ledger.delivery_counts.items()}
+    assert seen == {offset: [1, 2, 3][: 1 + offset % 3] for offset in range(30)}
+
+
+def test_delivery_counts_go_on_when_the_broker_was_killed(rig: BuiltInRig) -> None:
+    def disaster() -> None:
+        rig.broker.kill()
+        rig.broker.start()
+
+    live_through(rig, "broker-killed", disaster)
+
+
+@only_ours
+def test_delivery_counts_go_on_when_broker_and_coordinator_were_killed(standalone: StandaloneRig) -> None:
+    """Nothing is left in any memory: what the broker knows afterwards, our journal told it."""
+
+    def disaster() -> None:
+        standalone.broker.kill()
+        standalone.coordinator.kill()
+        standalone.coordinator.start()
+        standalone.broker.start()
+
+    live_through(standalone, "both-killed", disaster)

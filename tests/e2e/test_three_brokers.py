@@ -1,0 +1,28 @@
+"""Three brokers, each behind an HAProxy of its own, and one coordinator: deploy/kafka/three as it is."""
+
+import pytest
+
+from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, new_topic, of_each_kind, produce, what_is_left
+from tests.kafka import ThreeBrokerRig
+
+pytestmark = pytest.mark.broker
+
+PARTITIONS = 6
+
+
+def test_the_next_leader_knows_what_the_killed_one_was_told(three_brokers: ThreeBrokerRig) -> None:
+    """Every record has three copies, so brokers also reach each other through HAProxy."""
+    client = three_brokers.client
+    topic, group, _ = new_topic(client, "replicated", partitions=PARTITIONS)
+    produce(client, topic, PARTITIONS, first=0, count=50)
+    ledger = Ledger()
+    consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
+    ledger.consume_until_settled(consumer, of_each_kind, PARTITIONS * 20, seconds=60)
+    # It led two of the six partitions.
+    three_brokers.brokers[1].kill()
+    ledger.consume_until_settled(consumer, of_each_kind, PARTITIONS * 50, seconds=90)
+    consumer.close()
+
+    assert what_is_left(client, group, topic, PARTITIONS, end=50) == []
+    assert ledger.broken_promises == []
+    assert "__share_group_state" not in client.topics()

@@ -1,0 +1,37 @@
+"""Real Kafka for tests: brokers from Maven jars, HAProxy, and Kafka's own Java client and tools.
+
+The one thing to know: nothing here stands in for Kafka. A test that wants a broker asks for a fixture of
+`tests.kafka.fixtures`; every process started here dies with the test run, whatever ends it.
+"""
+
+from tests.kafka.broker import Broker
+from tests.kafka.client import CommitFailure, Delivery, KafkaClient, KafkaClientError, ShareConsumer
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.haproxy import HAProxy
+from tests.kafka.jars import RELEASES, KafkaJars, fetch_jars
+from tests.kafka.ports import free_ports
+from tests.kafka.processes import ChildProcess, DidNotHappen, wait_until
+from tests.kafka.rig import BuiltInRig, StandaloneRig, ThreeBrokerRig
+from tests.kafka.share_group_tool import ShareGroupTool
+
+__all__ = [
+    "RELEASES",
+    "Broker",
+    "BuiltInRig",
+    "ChildProcess",
+    "CommitFailure",
+    "CoordinatorProcess",
+    "Delivery",
+    "DidNotHappen",
+    "HAProxy",
+    "KafkaClient",
+    "KafkaClientError",
+    "KafkaJars",
+    "ShareConsumer",
+    "ShareGroupTool",
+    "StandaloneRig",
+    "ThreeBrokerRig",
+    "fetch_jars",
+    "free_ports",
+    "wait_until",
+]

@@ -1,0 +1,172 @@
+"""A Kafka broker that is a controller too, from the files in deploy/kafka.
+
+The file that we ship is the file that is started. What a test must change (ports, directories, pauses that
+are made for people) goes over it with Kafka's own `--override`.
+"""
+
+import base64
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.kafka.jars import REPOSITORY, KafkaJars
+from tests.kafka.ports import free_ports
+from tests.kafka.processes import ChildProcess
+
+SINGLE = REPOSITORY / "deploy" / "kafka" / "single" / "server.properties"
+# A template: @K@ stands for the number of the broker.
+ONE_OF_THREE = REPOSITORY / "deploy" / "kafka" / "three" / "broker-K.properties"
+
+_HERE = "127.0.0.1"
+
+# Shorter waits, and so many deliveries that a record outlives all kills of a test. A killed broker is let
+# in again when its old session is over, members of a share group hear of their partitions with the next
+# heartbeat, a record that nobody acknowledged is given to somebody else when its lock ends, and a group
+# asks again for a state partition that failed it.
+_TEST_SETTINGS = {
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.record.lock.duration.ms": "5000",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.initialize.retry.interval.ms": "1000",
+    "group.share.delivery.count.limit": "10",
+    "offsets.topic.num.partitions": "1",
+}
+
+
+def _random_id() -> str:
+    """Return an id as Kafka writes them. The first letter is fixed: one that is a dash would be an option."""
+    return "k" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")[1:]
+
+
+class Member(NamedTuple):
+    """A broker's place in its cluster."""
+
+    node_id: int
+    client_port: int
+    internal_port: int
+    controller_port: int
+    directory_id: str
+
+
+class Membership(NamedTuple):
+    """A cluster's id and its members, the same for all of them."""
+
+    cluster_id: str
+    members: Sequence[Member]
+
+
+def new_cluster(brokers: int = 1) -> Membership:
+    """Return a cluster of `brokers` members, with ports of their own."""
+    members = []
+    for node_id in range(1, brokers + 1):
+        client_port, internal_port, controller_port = free_ports(3)
+        members.append(Member(node_id, client_port, internal_port, controller_port, _random_id()))
+    return Membership(_random_id(), members)
+
+
+class Broker:
+    """One broker process with its data directory. It keeps its ports and its data over kills and starts."""
+
+    def __init__(
+        self,
+        jars: KafkaJars,
+        directory: Path,
+        *,
+        interbroker_port: int | None = None,
+        cluster: Membership | None = None,
+        node_id: int = 1,
+    ) -> None:
+        """Format a data directory below `directory`; nothing is started yet.
+
+        `interbroker_port` is where the broker says that brokers find it: the port of an HAProxy that leads
+        to a share coordinator. None: the broker itself, which then uses its own share coordinator.
+        `cluster` is None for a broker that is alone.
+        """
+        self.jars = jars
+        self.directory = directory
+        self._cluster = cluster or new_cluster()
+        self._member = self._cluster.members[node_id - 1]
+        self._overrides = {
+            **_TEST_SETTINGS,
+            **self._addresses(interbroker_port or self._member.internal_port),
+            "log.dirs": str(directory / "data"),
+            **({"share.coordinator.state.topic.replication.factor": "1"} if interbroker_port is None else {}),
+        }
+        self._settings = self._settings_file()
+        flags = []
+        for name, value in self._overrides.items():
+            flags += ["--override", f"{name}={value}"]
+        self.process = ChildProcess(
+            f"Kafka {jars.release}, broker {node_id}",
+            jars.java("kafka.Kafka", str(self._settings), *flags, heap_mb=512),
+            directory / "broker.log",
+        )
+        self._format()
+
+    @property
+    def client_port(self) -> int:
+        return self._member.client_port
+
+    @property
+    def internal_port(self) -> int:
+        """Where the broker listens for brokers, whatever it says where they find it."""
+        return self._member.internal_port
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients find the cluster: host:port of each member."""
+        return ",".join(f"{_HERE}:{member.client_port}" for member in self._cluster.members)
+
+    def start(self) -> None:
+        """Start the broker and wait until it serves."""
+        self.process.start()
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Wait until the broker serves. One of several cannot before most of them are started."""
+        self.process.wait_ready(lambda: self.process.logged("Kafka Server started"), seconds=90)
+
+    def kill(self) -> None:
+        """End the broker as a power cut would (kill -9)."""
+        self.process.kill()
+
+    def stop(self) -> None:
+        """End the broker in good order."""
+        self.process.stop(seconds=60)
+
+    def _settings_file(self) -> Path:
+        if len(self._cluster.members) == 1:
+            return SINGLE
+        settings = self.directory / f"broker-{self._member.node_id}.properties"
+        settings.write_text(ONE_OF_THREE.read_text().replace("@K@", str(self._member.node_id)))
+        return settings
+
+    def _addresses(self, advertised_port: int) -> dict[str, str]:
+        member = self._member
+        controllers = [f"{_HERE}:{other.controller_port}" for other in self._cluster.members]
+        return {
+            "controller.quorum.bootstrap.servers": ",".join(controllers),
+            "listeners": f"CLIENT://{_HERE}:{member.client_port},INTERNAL://{_HERE}:{member.internal_port},"
+            f"CONTROLLER://{_HERE}:{member.controller_port}",
+            "advertised.listeners": f"CLIENT://{_HERE}:{member.client_port},"
+            f"INTERNAL://{_HERE}:{advertised_port},CONTROLLER://{_HERE}:{member.controller_port}",
+        }
+
+    def _format(self) -> None:
+        """Format the data directory, as `kafka-storage.sh` does, which knows no `--override`."""
+        settings = self.directory / "formatted-with.properties"
+        overrides = "".join(f"{name}={value}\n" for name, value in self._overrides.items())
+        settings.write_text(f"{self._settings.read_text()}\n{overrides}")
+        controllers = ",".join(
+            f"{member.node_id}@{_HERE}:{member.controller_port}:{member.directory_id}"
+            for member in self._cluster.members
+        )
+        arguments = ["-t", self._cluster.cluster_id, "-c", str(settings), "--feature", "share.version=1"]
+        done = self.jars.run(
+            "kafka.tools.StorageTool", "format", "--initial-controllers", controllers, *arguments
+        )
+        assert done.returncode == 0, f"format failed:\n{done.stdout}{done.stderr}"

@@ -1,0 +1,67 @@
+"""Kafka's own share coordinator, ready to be asked: the peer of differential tests and benchmarks."""
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from protocol.errors import ErrorCode
+from protocol.messages import find_coordinator
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey, parse_topic_id
+from tests.kafka.processes import wait_until
+from tests.kafka.rig import BuiltInRig
+from tests.kafka.wire import HOST, ask
+
+STATE_PARTITIONS = 50
+_SHARE = 2
+
+
+@dataclass(frozen=True)
+class BuiltInCoordinator:
+    """Kafka's own share coordinator, ready on the listener for clients: it answers the five RPCs there."""
+
+    host: str
+    port: int
+    topic: str
+    topic_id: bytes
+    partitions: int
+
+
+def ready_coordinator(rig: BuiltInRig, *, topic: str, partitions: int) -> BuiltInCoordinator:
+    """Create a topic to keep state of, and wait until every state partition can do so."""
+    topic_id = parse_topic_id(rig.client.create_topic(topic, partitions=partitions))
+    port = rig.broker.client_port
+    # The first who asks is told that there is none: the broker begins to create __share_group_state.
+    key = SharePartitionKey("nobody", topic_id, 0)
+    wait_until(partial(_has_coordinator, port, key), seconds=60, what=f"Kafka names a coordinator for {key}")
+    for key in _one_for_each_state_partition(topic_id, partitions - 1):
+        wait_until(partial(_keeps_state, port, key), seconds=60, what=f"Kafka can keep state of {key}")
+    return BuiltInCoordinator(HOST, port, topic, topic_id, partitions)
+
+
+def _has_coordinator(port: int, key: SharePartitionKey) -> bool:
+    request = find_coordinator.FindCoordinatorRequest(key_type=_SHARE, coordinator_keys=[str(key)])
+    (coordinator,) = ask(port, find_coordinator, 6, request).coordinators
+    return bool(coordinator.error_code == ErrorCode.NONE)
+
+
+def _one_for_each_state_partition(topic_id: bytes, partition: int) -> list[SharePartitionKey]:
+    found: dict[int, SharePartitionKey] = {}
+    for number in count():
+        key = SharePartitionKey(f"nobody-{number}", topic_id, partition)
+        found.setdefault(state_partition(key, STATE_PARTITIONS), key)
+        if len(found) == STATE_PARTITIONS:
+            break
+    return list(found.values())
+
+
+def _keeps_state(port: int, key: SharePartitionKey) -> bool:
+    """Tell whether the state partition of `key` is loaded, and has heard of the topic.
+
+    It answers for a group that it has no state of; a partition of a topic it has not heard of is an error.
+    """
+    topic = summary_api.ReadStateSummaryData(key.topic_id, [summary_api.PartitionData(key.partition, 0)])
+    request = summary_api.ReadShareGroupStateSummaryRequest(key.group_id, [topic])
+    ((result,),) = (topic.partitions for topic in ask(port, summary_api, 1, request).results)
+    return bool(result.error_code == ErrorCode.NONE)

@@ -1,0 +1,166 @@
+"""`make demo`, all the way: a real Kafka whose share group lives in our coordinator, shown step by step.
+
+An unmodified broker, HAProxy with the file of deploy/, the coordinator, a producer and a share consumer; in
+between the coordinator is killed.  Everything that is shown was answered by one of them.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.kafka.client import Delivery, ShareConsumer
+from tests.kafka.jars import RELEASES, fetch_jars
+from tests.kafka.processes import wait_until
+from tests.kafka.rig import StandaloneRig, standalone_rig
+from tests.kafka.toolchain import how_to_get, missing_programs
+
+GROUP = "workers"
+TOPIC = "orders"
+RECORDS = 12
+
+# What the consumer does with a record, by its place in the first delivery; the rest is accepted.
+RELEASED = (4, 5)
+REJECTED = (7,)
+
+
+class Show:
+    """Prints the steps."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
+        self._step = 0
+
+    def step(self, title: str) -> None:
+        """Begin a step."""
+        self._step += 1
+        self._console.print(f"\n[bold]{self._step}. {title}[/bold]", soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Print a sentence."""
+        self._console.print(f"   {text}", soft_wrap=True)
+
+    def deliveries(self, deliveries: Sequence[Delivery], types: Sequence[str]) -> None:
+        """Print what a consumer got, and what it made of it."""
+        table = Table("offset", "value", "delivery", "outcome", box=None, padding=(0, 2, 0, 3))
+        for delivery, outcome in zip(deliveries, types, strict=True):
+            table.add_row(
+                str(delivery.offset), delivery.value, f"no. {delivery.delivery_count}", outcome.lower()
+            )
+        self._console.print(table)
+
+    def state(self, state: dict[str, Any]) -> None:
+        """Print a share-partition as the coordinator's API tells it."""
+        self.say(
+            f"start offset {state['start_offset']}, state epoch {state['state_epoch']}, "
+            f"leader epoch {state['leader_epoch']}"
+        )
+        runs = state["in_flight"]["items"]
+        table = Table("offsets", "delivery state", "delivery count", box=None, padding=(0, 2, 0, 3))
+        for run in runs:
+            offsets = f"{run['first_offset']}-{run['last_offset']}"
+            table.add_row(offsets, str(run["delivery_state"]), str(run["delivery_count"]))
+        if runs:
+            self._console.print(table)
+        else:
+            self.say("nothing in flight: everything below the start offset is settled")
+
+
+def deliver(consumer: ShareConsumer, count: int) -> list[Delivery]:
+    """Poll until `count` records of one delivery are there."""
+    got = wait_until(lambda: consumer.poll(), seconds=60, what="records are delivered")
+    assert len(got) >= min(count, 1)
+    return got
+
+
+def play(rig: StandaloneRig, show: Show) -> None:
+    """Play the whole story on a running rig."""
+    topic_id = rig.client.create_topic(TOPIC)
+    path = f"/api/v1/groups/{quote(GROUP, safe='')}/{topic_id}/0"
+
+    def state() -> dict[str, Any]:
+        status, body = rig.coordinator.get(path)
+        assert status == 200, body
+        answer: dict[str, Any] = json.loads(body)
+        return answer
+
+    show.step(f"A producer writes {RECORDS} records to topic {TOPIC}")
+    rig.client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
+    offsets = rig.client.produce(TOPIC, RECORDS)
+    show.say(f"offsets {offsets[0]} to {offsets[-1]}, topic id {topic_id}")
+
+    show.step(f"A share consumer of group {GROUP} works on them")
+    consumer = rig.client.share_consumer(GROUP, TOPIC)
+    got = deliver(consumer, RECORDS)
+    types = [
+        "RELEASE" if place in RELEASED else "REJECT" if place in REJECTED else "ACCEPT"
+        for place in range(len(got))
+    ]
+    committed = consumer.settle(types)
+    show.deliveries(got, types)
+    show.say("commitSync: " + ", ".join("success" if f is None else str(f) for f in committed.values()))
+
+    show.step("What the coordinator remembers of it (GET " + path + ")")
+    show.state(state())
+
+    show.step("The coordinator is killed (kill -9) and started again")
+    rig.coordinator.kill()
+    rig.coordinator.start()
+    show.say("it replayed its journal:")
+    show.state(state())
+
+    show.step("The released records come again, and nothing else does")
+    got = deliver(consumer, len(RELEASED))
+    types = ["ACCEPT"] * len(got)
+    consumer.settle(types)
+    show.deliveries(got, types)
+    assert [delivery.offset for delivery in got] == [offsets[place] for place in RELEASED]
+    show.state(state())
+
+    show.step("Kafka's own tool sees it: kafka-share-groups.sh --describe --offsets")
+    consumer.close()
+    for line in rig.share_groups.run("--describe", "--offsets", "--group", GROUP).strip().splitlines():
+        show.say(line)
+    internal = sorted(name for name in rig.client.topics() if name.startswith("__"))
+    show.say(f"internal topics of the cluster: {', '.join(internal) or 'none'}; no __share_group_state")
+    assert "__share_group_state" not in internal
+
+
+def without_kafka(missing: list[str]) -> int:
+    """Play a share-partition leader against a coordinator, where there is no Kafka to play with."""
+    print(f"Without a real Kafka: {how_to_get(missing)}\n", flush=True)
+    program = Path(sys.executable).with_name("share-coordinator")
+    return subprocess.run([str(program), "demo", "--own"], check=False).returncode
+
+
+def with_kafka(folder: Path) -> int:
+    """Start everything and play the story."""
+    show = Show()
+    release = RELEASES[-1]
+    show.step(f"An unmodified Apache Kafka {release}, HAProxy and the share coordinator start")
+    show.say("(the first time, Maven fetches Kafka's jars)")
+    with standalone_rig(fetch_jars(release), folder) as rig:
+        show.say(f"broker {rig.broker.bootstrap}, coordinator 127.0.0.1:{rig.coordinator.port},")
+        show.say(f"its HTTP API http://127.0.0.1:{rig.coordinator.http_port}")
+        play(rig, show)
+    return 0
+
+
+def main() -> int:
+    """Run the demo with Kafka, or without where a program for that is missing."""
+    missing = missing_programs()
+    if missing:
+        return without_kafka(missing)
+    with tempfile.TemporaryDirectory(prefix="share-coordinator-demo-") as folder:
+        return with_kafka(Path(folder))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,132 @@
+"""Pytest fixtures for tests with a real broker, and what happens where a program they need is missing.
+
+A test that uses them has the marker `broker`. Where Java, Maven or HAProxy is missing, those tests are left
+out, and one line at the end of the run says so and how to get them; where SHARE_COORDINATOR_REQUIRE_ALL=1
+is set (CI), they fail instead. A rig lives for all tests of its release, so what a test leaves in it (topics,
+groups) must have names of its own.
+"""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kafka.built_in import BuiltInCoordinator, ready_coordinator
+from tests.kafka.jars import RELEASES, KafkaJars, fetch_jars
+from tests.kafka.rig import (
+    BuiltInRig,
+    StandaloneRig,
+    ThreeBrokerRig,
+    built_in_rig,
+    end_of_logs,
+    standalone_rig,
+    three_broker_rig,
+)
+from tests.kafka.toolchain import all_required, how_to_get, missing_programs
+
+NEWEST = RELEASES[-1]
+_OURS = "ours-"
+STANDALONE = [f"{_OURS}{release}" for release in RELEASES]
+BUILT_IN = f"built-in-{NEWEST}"
+only_ours = pytest.mark.parametrize("rig", STANDALONE, indirect=True)
+
+_left_out = pytest.StashKey[int]()
+# What a worker of pytest-xdist tells the process that prints the summary.
+_LEFT_OUT = "broker_tests_left_out"
+
+
+@pytest.fixture(scope="session")
+def newest_jars() -> KafkaJars:
+    """The jars of the release whose behaviour is ours."""
+    return fetch_jars(NEWEST)
+
+
+@pytest.fixture(scope="session")
+def built_in(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltInRig]:
+    """A broker of the newest release that uses the share coordinator built into it."""
+    with built_in_rig(newest_jars, tmp_path_factory.mktemp(f"built-in-{NEWEST}")) as rig:
+        yield rig
+
+
+@pytest.fixture(scope="session", params=[*STANDALONE, BUILT_IN])
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltInRig]:
+    """A broker of each release in turn that is led to our coordinator; at last one that uses its own.
+
+    The last is the control: a test that fails there asks for what Kafka does not do.
+    """
+    if request.param == BUILT_IN:
+        yield request.getfixturevalue("built_in")
+        return
+    release = request.param.removeprefix(_OURS)
+    with standalone_rig(fetch_jars(release), tmp_path_factory.mktemp(f"standalone-{release}")) as standalone:
+        yield standalone
+
+
+@pytest.fixture
+def standalone(rig: BuiltInRig) -> StandaloneRig:
+    """The rig, for a test with the mark `only_ours`, which has no control: it kills our coordinator."""
+    assert isinstance(rig, StandaloneRig)
+    return rig
+
+
+@pytest.fixture
+def three_brokers(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[ThreeBrokerRig]:
+    """Three brokers of the newest release, whose share-group state lives in our coordinator."""
+    with three_broker_rig(newest_jars, tmp_path) as rig:
+        yield rig
+
+
+@pytest.fixture(scope="session")
+def built_in_coordinator(built_in: BuiltInRig) -> BuiltInCoordinator:
+    """Kafka's own share coordinator with every state partition loaded, and a topic to keep state of."""
+    return ready_coordinator(built_in, topic="conformance", partitions=4)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "broker: needs a real broker (Java, Maven) and HAProxy")
+    config.stash[_left_out] = 0
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if all_required() or not missing_programs():
+        return
+    wanting = [item for item in items if item.get_closest_marker("broker")]
+    config.hook.pytest_deselected(items=wanting)
+    items[:] = [item for item in items if item not in wanting]
+    config.stash[_left_out] = len(wanting)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("broker") and (missing := missing_programs()):
+        pytest.fail(how_to_get(missing), pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the end of every process's log into the report of a test that failed."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        rigs = [value for value in item.funcargs.values() if isinstance(value, BuiltInRig | ThreeBrokerRig)]
+        if rigs:
+            report.sections.append(("logs of the rig", end_of_logs(rigs[0])))
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[_LEFT_OUT] = session.config.stash[_left_out]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over from a worker of pytest-xdist what it left out; each worker has collected all tests."""
+    node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get(_LEFT_OUT, 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if count := config.stash[_left_out]:
+        terminalreporter.write_line(
+            f"left out, for want of a real broker, tests: {count}; {how_to_get(missing_programs())}"
+        )

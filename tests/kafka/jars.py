@@ -1,0 +1,153 @@
+"""Kafka's jars, fetched with Maven once per release and kept in a directory of this repository.
+
+A release directory appears under its final name only when it is complete, and one process at a time fills
+it: whoever finds it can use it.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kafka.toolchain import program_path
+
+RELEASES = ("4.1.1", "4.3.1", "4.4.0")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_JAVA_SOURCES = Path(__file__).with_name("java")
+_LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
+# Maven has no command-line tools of 4.4.0; those of 4.3.1 work with it.
+_TOOLS_RELEASE = {"4.4.0": "4.3.1"}
+# What the command-line tools bring along for Kafka Connect: half of the download, needed by no test.
+_UNUSED = ("connect-runtime", "connect-json", "connect-api", "connect-transforms")
+# Short-lived processes on few cores: the quick compiler and the smallest garbage collector start fastest.
+_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+
+@dataclass(frozen=True)
+class KafkaJars:
+    """One release of Kafka, ready to run."""
+
+    release: str
+    directory: Path
+
+    def java(self, main_class: str, *arguments: str, heap_mb: int = 256) -> list[str]:
+        """Return the command that runs `main_class`, of Kafka or of `tests/kafka/java`."""
+        class_path = os.pathsep.join([str(self._classes()), f"{self.directory}/*"])
+        return [
+            _program("java"),
+            f"-Xmx{heap_mb}m",
+            *_JVM_OPTIONS,
+            f"-Dlog4j2.configurationFile={_LOG_CONFIG}",
+            "-cp",
+            class_path,
+            main_class,
+            *arguments,
+        ]
+
+    def run(
+        self, main_class: str, *arguments: str, seconds: float = 60
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run `main_class` to its end; its exit code is the caller's to check."""
+        return subprocess.run(
+            self.java(main_class, *arguments), capture_output=True, text=True, timeout=seconds, check=False
+        )
+
+    def _classes(self) -> Path:
+        """Return where the compiled `tests/kafka/java` is; it is compiled again when a source changes."""
+        sources = sorted(_JAVA_SOURCES.glob("*.java"))
+        digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+        classes = self.directory.parent / f"classes-{digest}"
+        if not classes.exists():
+            with _filled_once(classes) as empty:
+                if empty:
+                    compiler = [_program("javac"), "-cp", f"{self.directory}/*", "-d", str(empty)]
+                    _run([*compiler, *map(str, sources)])
+        return classes
+
+
+def fetch_jars(release: str) -> KafkaJars:
+    """Return the jars of `release`, fetched first if they are not here.
+
+    They are kept in `.kafka/RELEASE` of the repository, or in KAFKA_JARS_DIR/RELEASE.
+    """
+    cache = Path(os.environ.get("KAFKA_JARS_DIR") or REPOSITORY / ".kafka")
+    jars = cache.resolve() / release / "jars"
+    if not jars.exists():
+        jars.parent.mkdir(parents=True, exist_ok=True)
+        with _filled_once(jars) as empty:
+            if empty:
+                _run_maven(release, empty)
+    return KafkaJars(release, jars)
+
+
+def _run_maven(release: str, output: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        Path(scratch, "pom.xml").write_text(_pom(release))
+        _run(
+            [_program("mvn"), "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={output}"],
+            directory=scratch,
+        )
+
+
+def _pom(release: str) -> str:
+    tools = _TOOLS_RELEASE.get(release, release)
+    wanted = [
+        _dependency("org.apache.kafka", "kafka_2.13", release, without=("kafka-tools-api",)),
+        _dependency("org.apache.kafka", "kafka-tools-api", tools),
+        _dependency("org.apache.kafka", "kafka-tools", tools, without=_UNUSED),
+        _dependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+        _dependency("org.apache.logging.log4j", "log4j-core", "2.24.3"),
+    ]
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>tests</groupId><artifactId>kafka-jars</artifactId><version>1</version>"
+        f"<packaging>pom</packaging><dependencies>{''.join(wanted)}</dependencies></project>"
+    )
+
+
+def _dependency(group: str, artifact: str, version: str, without: tuple[str, ...] = ()) -> str:
+    exclusions = "".join(
+        f"<exclusion><groupId>org.apache.kafka</groupId><artifactId>{name}</artifactId></exclusion>"
+        for name in without
+    )
+    return (
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version><exclusions>{exclusions}</exclusions></dependency>"
+    )
+
+
+@contextmanager
+def _filled_once(directory: Path) -> Iterator[Path | None]:
+    """Yield a directory to fill, which becomes `directory` at the end; or None if that exists by now.
+
+    Holds a lock meanwhile, against another process that wants to fill the same one.
+    """
+    with directory.with_name(directory.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if directory.exists():
+            yield None
+            return
+        unfinished = directory.with_name(directory.name + ".unfinished")
+        # What an earlier run left when it was killed.
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        unfinished.rename(directory)
+
+
+def _program(name: str) -> str:
+    path = program_path(name)
+    assert path is not None, f"{name} is not installed"
+    return path
+
+
+def _run(command: list[str], directory: str | None = None) -> None:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command[0]} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"

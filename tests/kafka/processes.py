@@ -1,0 +1,170 @@
+"""Child processes with a log file, and waiting for conditions with a deadline.
+
+Every child leads a process group of its own and is known to the reaper (reaper.py) as long as it lives:
+however the test run ends, no child survives it.
+"""
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO, TypeVar
+
+T = TypeVar("T")
+
+_POLL_S = 0.02
+_LOG_TAIL_BYTES = 4_000
+
+
+class DidNotHappen(AssertionError):
+    """A condition did not come true before its deadline. The text says which, and what was seen."""
+
+
+def wait_until(condition: Callable[[], T | None], *, seconds: float, what: str) -> T:
+    """Return the first true value of `condition`, asked again and again for `seconds`.
+
+    Raises `DidNotHappen` with `what` after that time. What `condition` raises is not caught.
+    """
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise DidNotHappen(f"not within {seconds} s: {what}")
+        time.sleep(_POLL_S)
+    return value
+
+
+@cache
+def _reaper() -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-S", str(Path(__file__).with_name("reaper.py"))],
+        stdin=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    atexit.register(process.communicate)
+    return process
+
+
+def _tell_reaper(change: str, pid: int) -> None:
+    stdin = _reaper().stdin
+    assert stdin is not None
+    stdin.write(f"{change}{pid}\n")
+    stdin.flush()
+
+
+class ChildProcess:
+    """One program that a test starts, kills and starts again. Its output is appended to `log`."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        piped: bool = False,
+    ) -> None:
+        """Prepare a process; nothing is started.
+
+        With `piped`, standard input and output are pipes (`stdin`, `stdout`), and only standard error goes
+        to the log.
+        """
+        self.name = name
+        self.command = list(command)
+        self.log = log
+        self._environment = {**os.environ, **(environment or {})}
+        self._piped = piped
+        self._process: subprocess.Popen[str] | None = None
+        self._log_start = 0
+
+    def start(self) -> None:
+        """Start the program. A later `logged` looks only at what is logged from here on."""
+        assert not self.running, f"{self.name} is running already"
+        pipe = subprocess.PIPE if self._piped else None
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=pipe or subprocess.DEVNULL,
+                stdout=pipe or log,
+                stderr=log,
+                env=self._environment,
+                text=True,
+                start_new_session=True,
+            )
+        _tell_reaper("+", self._process.pid)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def stdin(self) -> IO[str]:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    @property
+    def stdout(self) -> IO[str]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def logged(self, text: str) -> int:
+        """Return how many times `text` was logged since the last start."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().count(text.encode())
+
+    def log_tail(self) -> str:
+        return self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+
+    def wait_ready(self, ready: Callable[[], object], *, seconds: float) -> None:
+        """Wait until `ready()`. Raises `DidNotHappen` with the end of the log if it ends or takes longer."""
+        try:
+            wait_until(
+                lambda: bool(ready()) or not self.running, seconds=seconds, what=f"{self.name} is ready"
+            )
+        except DidNotHappen as error:
+            raise DidNotHappen(f"{error}\n{self.log}:\n{self.log_tail()}") from None
+        if not self.running:
+            raise DidNotHappen(f"{self.name} ended before it was ready\n{self.log}:\n{self.log_tail()}")
+
+    def kill(self) -> None:
+        """End the whole process group at once (SIGKILL) and wait for it. Nothing happens if it is over."""
+        self._end(signal.SIGKILL, seconds=10)
+
+    def stop(self, *, seconds: float = 30) -> None:
+        """Ask the process to end (SIGTERM) and wait; kill it and raise `DidNotHappen` after `seconds`."""
+        try:
+            self._end(signal.SIGTERM, seconds=seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise DidNotHappen(f"{self.name} did not stop within {seconds} s") from None
+
+    def _end(self, how: signal.Signals, *, seconds: float) -> None:
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            # Only SIGKILL is for the group: a polite stop is the business of the process itself.
+            if how is signal.SIGKILL:
+                os.killpg(process.pid, how)
+            else:
+                process.send_signal(how)
+            process.wait(seconds)
+        _tell_reaper("-", process.pid)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process = None

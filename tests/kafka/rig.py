@@ -1,0 +1,148 @@
+"""A broker with everything around it, started and ended as one.
+
+`BuiltInRig` is Kafka alone, with the share coordinator that is built into the broker: the control that shows
+what Kafka does. `StandaloneRig` is the same broker led to ours:
+
+    share consumer --> broker --persister--> HAProxy --> share-coordinator
+
+`ThreeBrokerRig` is three brokers, each behind an HAProxy of its own, and one coordinator for all of them.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kafka.broker import Broker, Membership, new_cluster
+from tests.kafka.client import KafkaClient
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.haproxy import HAProxy
+from tests.kafka.jars import KafkaJars
+from tests.kafka.ports import free_ports
+from tests.kafka.processes import ChildProcess
+from tests.kafka.share_group_tool import ShareGroupTool
+
+
+@dataclass(frozen=True)
+class BuiltInRig:
+    """A running broker that uses the share coordinator built into it."""
+
+    broker: Broker
+    client: KafkaClient
+    share_groups: ShareGroupTool
+
+    @property
+    def processes(self) -> list[ChildProcess]:
+        return [self.broker.process, self.client.process]
+
+
+@dataclass(frozen=True)
+class StandaloneRig(BuiltInRig):
+    """A running broker whose share-group state lives in our coordinator."""
+
+    haproxy: HAProxy
+    coordinator: CoordinatorProcess
+
+    @property
+    def processes(self) -> list[ChildProcess]:
+        return [*super().processes, self.haproxy.process, self.coordinator.process]
+
+
+@dataclass(frozen=True)
+class ThreeBrokerRig:
+    """Three running brokers whose share-group state lives in our coordinator."""
+
+    brokers: Sequence[Broker]
+    client: KafkaClient
+    haproxies: Sequence[HAProxy]
+    coordinator: CoordinatorProcess
+
+    @property
+    def processes(self) -> list[ChildProcess]:
+        return [
+            *(broker.process for broker in self.brokers),
+            *(haproxy.process for haproxy in self.haproxies),
+            self.client.process,
+            self.coordinator.process,
+        ]
+
+
+def end_of_logs(rig: BuiltInRig | ThreeBrokerRig) -> str:
+    """Return the end of the log of every process of `rig`."""
+    return "\n".join(f"--- {process.log}\n{process.log_tail()}" for process in rig.processes)
+
+
+@contextmanager
+def built_in_rig(jars: KafkaJars, directory: Path) -> Iterator[BuiltInRig]:
+    """Start a broker with its own share coordinator; kill it at the end."""
+    with ExitStack() as stack:
+        broker = Broker(jars, directory)
+        stack.callback(broker.kill)
+        broker.start()
+        client = _client(stack, broker, directory)
+        yield BuiltInRig(broker, client, ShareGroupTool(jars, broker.bootstrap))
+
+
+@contextmanager
+def standalone_rig(jars: KafkaJars, directory: Path) -> Iterator[StandaloneRig]:
+    """Start our coordinator, HAProxy and a broker that is led to it; kill all of them at the end."""
+    with ExitStack() as stack:
+        coordinator = _coordinator(stack, directory)
+        broker, haproxy = _fronted_broker(stack, jars, directory, coordinator, new_cluster(), 1)
+        broker.start()
+        client = _client(stack, broker, directory)
+        yield StandaloneRig(broker, client, ShareGroupTool(jars, broker.bootstrap), haproxy, coordinator)
+
+
+@contextmanager
+def three_broker_rig(jars: KafkaJars, directory: Path) -> Iterator[ThreeBrokerRig]:
+    """Start our coordinator and three brokers that are led to it; kill all of them at the end."""
+    with ExitStack() as stack:
+        coordinator = _coordinator(stack, directory)
+        cluster = new_cluster(brokers=3)
+        brokers, haproxies = [], []
+        for member in cluster.members:
+            own = directory / f"broker-{member.node_id}"
+            own.mkdir()
+            broker, haproxy = _fronted_broker(stack, jars, own, coordinator, cluster, member.node_id)
+            # None of them is ready before most of them run.
+            broker.process.start()
+            brokers.append(broker)
+            haproxies.append(haproxy)
+        for broker in brokers:
+            broker.wait_ready()
+        yield ThreeBrokerRig(brokers, _client(stack, brokers[0], directory), haproxies, coordinator)
+
+
+def _coordinator(stack: ExitStack, directory: Path) -> CoordinatorProcess:
+    port, http_port = free_ports(2)
+    coordinator = CoordinatorProcess(directory, port=port, http_port=http_port)
+    stack.callback(coordinator.kill)
+    coordinator.start()
+    return coordinator
+
+
+def _fronted_broker(
+    stack: ExitStack,
+    jars: KafkaJars,
+    directory: Path,
+    coordinator: CoordinatorProcess,
+    cluster: Membership,
+    node_id: int,
+) -> tuple[Broker, HAProxy]:
+    """Return a broker that is not started yet, and the HAProxy in front of it, which is."""
+    (port,) = free_ports(1)
+    broker = Broker(jars, directory, interbroker_port=port, cluster=cluster, node_id=node_id)
+    haproxy = HAProxy(
+        directory, port=port, broker_port=broker.internal_port, coordinator_port=coordinator.port
+    )
+    stack.callback(haproxy.kill)
+    haproxy.start()
+    stack.callback(broker.kill)
+    return broker, haproxy
+
+
+def _client(stack: ExitStack, broker: Broker, directory: Path) -> KafkaClient:
+    client = KafkaClient(broker.jars, broker.bootstrap, directory)
+    stack.callback(client.close)
+    return client

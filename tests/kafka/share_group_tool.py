@@ -1,0 +1,77 @@
+"""Kafka's `kafka-share-groups.sh`, run as it is."""
+
+import subprocess
+from typing import NamedTuple
+
+from tests.kafka.jars import KafkaJars
+
+_TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+
+
+class DescribedOffset(NamedTuple):
+    """A line of `--describe --offsets`; None where the tool prints a dash or has no such column."""
+
+    group: str
+    topic: str
+    partition: int
+    start_offset: int | None
+    lag: int | None
+
+
+class ShareGroupTool:
+    """The share groups of one cluster. Each method runs the tool once and returns what it printed."""
+
+    def __init__(self, jars: KafkaJars, bootstrap: str) -> None:
+        self._jars = jars
+        self._bootstrap = bootstrap
+
+    def describe_offsets(self, group: str) -> list[DescribedOffset]:
+        """Return the lines of `--describe --offsets`."""
+        printed = self.run("--describe", "--offsets", "--group", group)
+        lines = [line.split() for line in printed.splitlines()]
+        header = next((line for line in lines if line[:1] == ["GROUP"]), [])
+        rows = [dict(zip(header, line, strict=True)) for line in lines if line[:1] == [group]]
+        return [
+            DescribedOffset(
+                row["GROUP"],
+                row["TOPIC"],
+                int(row["PARTITION"]),
+                _number(row["START-OFFSET"]),
+                _number(row.get("LAG", "-")),
+            )
+            for row in rows
+        ]
+
+    def reset_offsets_to_earliest(self, group: str, topic: str) -> str:
+        return self.run("--reset-offsets", "--to-earliest", "--execute", "--group", group, "--topic", topic)
+
+    def delete_offsets(self, group: str, topic: str) -> str:
+        return self.run("--delete-offsets", "--group", group, "--topic", topic)
+
+    def delete(self, group: str) -> str:
+        return self.run("--delete", "--group", group)
+
+    def list(self) -> list[str]:
+        """Return the names of all share groups."""
+        return self.run("--list").split()
+
+    def run(self, *options: str) -> str:
+        """Run the tool and return what it printed. An error fails the test."""
+        done = self._jars.run(_TOOL, "--bootstrap-server", self._bootstrap, *options)
+        assert not _failed(done), f"{options}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def run_failing(self, *options: str) -> str:
+        """Run the tool, which must end in an error, and return what it printed."""
+        done = self._jars.run(_TOOL, "--bootstrap-server", self._bootstrap, *options)
+        assert _failed(done), f"{options}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+
+def _failed(done: "subprocess.CompletedProcess[str]") -> bool:
+    # After most errors the tool's exit code is 0.
+    return done.returncode != 0 or "Error:" in done.stdout
+
+
+def _number(cell: str) -> int | None:
+    return None if cell == "-" else int(cell)

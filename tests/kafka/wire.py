@@ -1,0 +1,25 @@
+"""Requests to a broker that no Kafka client sends: only brokers ask each other these."""
+
+import socket
+import struct
+from typing import Any
+
+from protocol.messages import request_header, response_header
+
+HOST = "127.0.0.1"
+
+
+def ask(port: int, api: Any, version: int, request: Any) -> Any:
+    """Send one request over a connection of its own to `port` of the loopback address; return the response.
+
+    `api` is a module of `protocol.messages`, and `version` a flexible version of it.
+    """
+    header = request_header.RequestHeader(api.API_KEY, version, 0, "test")
+    frame = request_header.encode(header, 2) + api.encode_request(request, version)
+    with socket.create_connection((HOST, port), timeout=10) as connection:
+        connection.sendall(struct.pack(">i", len(frame)) + frame)
+        with connection.makefile("rb") as answers:
+            (size,) = struct.unpack(">i", answers.read(4))
+            answer = answers.read(size)
+    _, start = response_header.decode(answer, 0, 1)
+    return api.decode_response(answer, start, version)

@@ -1,0 +1,127 @@
+"""Hypothesis strategies for every message, made from the schemas."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from hypothesis import strategies as st
+
+from protocol.codegen.schema import Field, Message, Struct
+from tests.property.wire_model import INT_BYTES, class_of
+
+# Texts on both sides of the lengths that take one byte and two.
+_TEXTS = st.text(max_size=12) | st.sampled_from(["", "x" * 126, "x" * 127, "x" * 128, "grüße:ⲁ:😀"])
+
+# No schema of ours knows these: 0 to 3 and 1000 are taken.
+_UNKNOWN_TAG_NUMBERS = st.integers(4, 999) | st.integers(1001, 2**31 - 1)
+
+# Tagged fields that no schema knows, for one section.
+unknown_tags = st.dictionaries(_UNKNOWN_TAG_NUMBERS, st.binary(max_size=6), max_size=3).map(
+    lambda fields: sorted(fields.items())
+)
+
+packed_batches = st.lists(st.binary(min_size=19, max_size=19), max_size=5).map(
+    lambda batches: b"".join(batch + b"\0" for batch in batches)
+)
+
+
+@cache
+def values(message: Message, version: int) -> st.SearchStrategy[Any]:
+    """Values that a version can carry: what it has no field for keeps its default."""
+    return _struct(message, message.body, version)
+
+
+def _struct(message: Message, struct: Struct, version: int) -> st.SearchStrategy[Any]:
+    present = [field for field in struct.fields if version in field.versions]
+    fields = {field.attribute: _field(message, field, version) for field in present}
+    if message.keeps_unknown_tags:
+        fields["unknown_tags"] = unknown_tags.map(tuple)
+    return st.builds(class_of(message, struct), **fields)
+
+
+def _field(message: Message, field: Field, version: int) -> st.SearchStrategy[Any]:
+    if field.is_packed:
+        return packed_batches
+    if field.struct is not None:
+        return st.lists(_struct(message, field.struct, version), max_size=3)
+    element = _scalar(field.type)
+    if field.is_array:
+        return st.lists(element, max_size=3)
+    return st.none() | element if version in field.nullable else element
+
+
+def _scalar(type_name: str) -> st.SearchStrategy[Any]:
+    if type_name in INT_BYTES:
+        bits = 8 * INT_BYTES[type_name]
+        # Defaults are common in life too, and some of them are not written.
+        return st.sampled_from([-1, 0]) | st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
+    if type_name == "bool":
+        return st.booleans()
+    if type_name == "uuid":
+        return st.binary(min_size=16, max_size=16)
+    return st.binary(max_size=12) if type_name == "bytes" else _TEXTS
+
+
+def large(message: Message, version: int, count: int) -> Any:
+    """One value with ``count`` elements in each array, and texts of as many characters."""
+    return _large_struct(message, message.body, version, count)
+
+
+def _large_struct(message: Message, struct: Struct, version: int, count: int) -> Any:
+    fields: dict[str, Any] = {}
+    for field in struct.fields:
+        if version not in field.versions:
+            continue
+        if field.is_packed:
+            item: Any = (b"\1" * 19 + b"\0") * count
+        elif field.struct is not None:
+            # Arrays in arrays stay short inside, or the value would have a million elements.
+            has_arrays = any(inner.struct and not inner.is_packed for inner in field.struct.fields)
+            inner_count = count if not has_arrays else 2
+            item = [_large_struct(message, field.struct, version, count) for _ in range(inner_count)]
+        elif field.is_array:
+            item = ["x" * count for _ in range(count)]
+        else:
+            item = {"string": "x" * count, "bytes": b"x" * count, "uuid": b"u" * 16, "bool": True}.get(
+                field.type, 7
+            )
+        fields[field.attribute] = item
+    return class_of(message, struct)(**fields)
+
+
+_UNFIT = {"uuid": bytes(15), "string": "\ud800", "bytes": None} | {
+    name: 1 << 8 * size - 1 for name, size in INT_BYTES.items()
+}
+
+
+def broken(message: Message, version: int) -> Iterator[Any]:
+    """Values of which one field has no wire form: it does not fit its type, or the version lacks it."""
+    for path in _paths(message.body, version):
+        value = large(message, version, 1)
+        holder = value
+        for field in path[:-1]:
+            holder = getattr(holder, field.attribute)[0]
+        field = path[-1]
+        unfit: Any = bytes(19) if field.is_packed else _UNFIT.get(field.type)
+        if unfit is not None:
+            setattr(holder, field.attribute, [unfit] if field.is_array and not field.is_packed else unfit)
+            yield value
+    for field in message.body.fields:
+        if version not in field.versions and not field.is_ignorable:
+            value = large(message, version, 1)
+            element = class_of(message, field.struct)() if field.struct else "x"
+            setattr(
+                value, field.attribute, [element] if field.is_array else {"string": "x"}.get(field.type, 7)
+            )
+            yield value
+
+
+def _paths(struct: Struct, version: int) -> Iterator[tuple[Field, ...]]:
+    """The ways from a message to each of its fields that is not a struct."""
+    for field in struct.fields:
+        if version not in field.versions:
+            continue
+        if field.struct is None or field.is_packed:
+            yield (field,)
+        else:
+            yield from ((field, *path) for path in _paths(field.struct, version))

@@ -1,0 +1,100 @@
+"""The merge is its one-sentence rule, offset by offset; and every fast way is equal to the general one."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.shard.batches import NO_START_OFFSET, clip, combine, lay_over, normalise
+from protocol.state_batches import StateBatch, pack, unpack
+
+# Few offsets, states and counts, so that batches meet, overlap and tie all the time.
+OFFSET_MAX = 24
+
+
+@st.composite
+def one_batch(draw: st.DrawFn) -> StateBatch:
+    first = draw(st.integers(0, OFFSET_MAX))
+    last = draw(st.integers(first, min(first + 6, OFFSET_MAX)))
+    return StateBatch(first, last, draw(st.sampled_from([0, 2, 3, 4, 9])), draw(st.integers(0, 3)))
+
+
+batches = st.lists(one_batch(), max_size=8)
+# One batch per offset, ascending: what a consumer causes that acknowledges record by record.
+ascending = st.builds(
+    lambda start, kinds: [StateBatch(start + n, start + n, state, 1) for n, state in enumerate(kinds)],
+    st.integers(0, OFFSET_MAX),
+    st.lists(st.sampled_from([0, 2, 4]), max_size=12),
+)
+start_offsets = st.one_of(st.just(NO_START_OFFSET), st.integers(0, OFFSET_MAX + 2))
+
+
+def by_the_rule(covering: list[StateBatch], start_offset: int) -> dict[int, tuple[int, int]]:
+    """Return offset -> greatest (count, state), by looking at each offset of each batch."""
+    greatest: dict[int, tuple[int, int]] = {}
+    for batch in covering:
+        for offset in range(batch.first_offset, batch.last_offset + 1):
+            if start_offset == NO_START_OFFSET or offset >= start_offset:
+                claim = (batch.delivery_count, batch.delivery_state)
+                greatest[offset] = max(greatest.get(offset, claim), claim)
+    return greatest
+
+
+def assert_is_run_of(run: bytes, expected: dict[int, tuple[int, int]]) -> None:
+    found = unpack(run)
+    got = {
+        offset: (batch.delivery_count, batch.delivery_state)
+        for batch in found
+        for offset in range(batch.first_offset, batch.last_offset + 1)
+    }
+    assert got == expected
+    assert sum(batch.last_offset - batch.first_offset + 1 for batch in found) == len(got), "disjoint"
+    for one, following in pairwise(found):
+        assert one.last_offset < following.first_offset, "ascending"
+        joined = one.last_offset + 1 == following.first_offset and one[2:] == following[2:]
+        assert not joined, "equal neighbours are one batch"
+
+
+@given(batches, st.one_of(batches, ascending), start_offsets)
+def test_combining_is_the_rule_offset_by_offset(
+    current: list[StateBatch], written: list[StateBatch], start_offset: int
+) -> None:
+    run = normalise(pack(current), NO_START_OFFSET)
+    assert_is_run_of(
+        combine(run, pack(written), start_offset), by_the_rule([*current, *written], start_offset)
+    )
+
+
+@given(st.lists(batches, max_size=5), start_offsets, st.randoms(use_true_random=False))
+def test_the_order_of_writes_does_not_matter_and_repetition_changes_nothing(
+    writes: list[list[StateBatch]], start_offset: int, random: object
+) -> None:
+    def laid(order: list[list[StateBatch]]) -> bytes:
+        run = b""
+        for written in order:
+            run = combine(run, pack(written), start_offset)
+        return run
+
+    shuffled = list(writes)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert laid(shuffled) == laid(writes)
+    assert laid([*writes, *writes]) == laid(writes)
+
+
+@given(st.one_of(batches, ascending), start_offsets)
+def test_normalising_is_laying_over_nothing(written: list[StateBatch], start_offset: int) -> None:
+    assert normalise(pack(written), start_offset) == pack(lay_over(written, start_offset))
+
+
+@given(batches, start_offsets, start_offsets)
+def test_clipping_later_is_clipping_at_once(written: list[StateBatch], one: int, other: int) -> None:
+    lower, higher = sorted((one, other))
+    run = normalise(pack(written), lower)
+    assert clip(run, higher) == normalise(pack(written), higher)
+
+
+@given(batches, st.integers(0, OFFSET_MAX))
+def test_a_batch_that_ends_before_it_begins_covers_nothing(written: list[StateBatch], first: int) -> None:
+    inverted = StateBatch(first, first - 1, 2, 5)
+    assert normalise(pack([*written, inverted]), NO_START_OFFSET) == normalise(pack(written), NO_START_OFFSET)
+    assert normalise(pack([inverted]), NO_START_OFFSET) == b""

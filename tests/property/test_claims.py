@@ -1,0 +1,132 @@
+"""The rule of ownership against a model that says it in so many words."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.log.claims import (
+    Accepted,
+    Validity,
+    encode_claim,
+    is_claim,
+    owner_epoch_headers,
+    owner_epoch_of,
+)
+from protocol.record_batch import LogRecord
+
+# What is in a log: claims and records, each with an owner epoch or (as in Kafka's own topic) without.
+Entry = tuple[bool, int | None]
+owner_epochs = st.none() | st.integers(0, 5)
+logs = st.lists(st.tuples(st.booleans(), owner_epochs), max_size=30)
+
+
+def record(log_offset: int, entry: Entry) -> LogRecord:
+    claims, owner_epoch = entry
+    key, value = encode_claim(7, f"owner {log_offset}") if claims else (b"\0\0key", b"value")
+    headers = () if owner_epoch is None else owner_epoch_headers(owner_epoch)
+    return LogRecord(log_offset, 1, key, value, headers)
+
+
+def counting(entries: list[Entry], start: int = 0) -> list[int]:
+    """Return the log offsets that count for a reader from a start offset."""
+    validity = Validity()
+    return [
+        log_offset
+        for log_offset, entry in enumerate(entries)
+        if log_offset >= start and validity.counts(record(log_offset, entry))
+    ]
+
+
+def rank(owner_epoch: int | None) -> int:
+    return -1 if owner_epoch is None else owner_epoch
+
+
+def accepted_claims(entries: list[Entry]) -> list[int]:
+    """Accepted is what is higher than all accepted before it, and what the log begins with."""
+    highest = rank(entries[0][1]) if entries and not entries[0][0] else -1
+    accepted = []
+    for log_offset, (claims, owner_epoch) in enumerate(entries):
+        if claims and rank(owner_epoch) > highest:
+            accepted.append(log_offset)
+            highest = rank(owner_epoch)
+    return accepted
+
+
+@given(logs)
+def test_a_record_counts_if_its_owner_epoch_is_that_of_the_last_accepted_claim(entries: list[Entry]) -> None:
+    accepted = accepted_claims(entries)
+    expected = []
+    for log_offset, (claims, owner_epoch) in enumerate(entries):
+        before = [claim for claim in accepted if claim < log_offset]
+        if claims:
+            if log_offset in accepted:
+                expected.append(log_offset)
+        elif before:
+            if entries[before[-1]][1] == owner_epoch:
+                expected.append(log_offset)
+        elif (entries[0][1] if not entries[0][0] else None) == owner_epoch:
+            expected.append(log_offset)
+    assert counting(entries) == expected
+
+
+@given(st.lists(st.tuples(st.just(False), st.none()), max_size=30))
+def test_a_log_without_claims_is_read_as_it_is(entries: list[Entry]) -> None:
+    assert counting(entries) == list(range(len(entries)))
+
+
+@given(logs, st.data())
+def test_pruning_up_to_a_record_that_counts_changes_nothing_behind_it(
+    entries: list[Entry], data: st.DataObject
+) -> None:
+    whole = counting(entries)
+    if whole:
+        start = data.draw(st.sampled_from(whole))
+        assert counting(entries, start) == [log_offset for log_offset in whole if log_offset >= start]
+
+
+@given(logs, logs)
+def test_what_a_deposed_owner_adds_behind_a_claim_changes_nothing(
+    entries: list[Entry], more: list[Entry]
+) -> None:
+    """Records of lower owner epochs, claims too, wherever they are put behind a claim."""
+    claim: Entry = (True, 6)
+    own: Entry = (False, 6)
+    junk = [entry for entry in more if entry[1] is not None]
+    with_junk = [*entries, claim, own, *junk, own]
+    without = [*entries, claim, own, own]
+    assert [with_junk[i] for i in counting(with_junk)] == [without[i] for i in counting(without)]
+
+
+@given(logs)
+def test_accepted_owner_epochs_rise(entries: list[Entry]) -> None:
+    validity = Validity()
+    seen: list[Accepted] = []
+    for log_offset, entry in enumerate(entries):
+        validity.counts(record(log_offset, entry))
+        if validity.claim is not None and validity.claim not in seen:
+            seen.append(validity.claim)
+    assert all(one.owner_epoch < next_one.owner_epoch for one, next_one in pairwise(seen))
+    assert [one.owner for one in seen] == [f"owner {one.log_offset}" for one in seen]
+
+
+@given(st.integers(0, 2**31 - 1), st.text(max_size=20))
+def test_a_claim_reads_back(owner_epoch: int, owner: str) -> None:
+    key, value = encode_claim(49, owner)
+    one = LogRecord(3, 1, key, value, (("other", b"x"), *owner_epoch_headers(owner_epoch)))
+    assert is_claim(one)
+    assert owner_epoch_of(one) == owner_epoch
+    validity = Validity()
+    assert validity.counts(one)
+    assert validity.claim is not None
+    assert validity.claim.owner_epoch == owner_epoch
+
+
+def test_what_only_looks_like_an_owner_epoch_is_none() -> None:
+    for headers in (
+        (),
+        (("owner-epoch", None),),
+        (("owner-epoch", b"\0\1"),),
+        (("Owner-Epoch", b"\0\0\0\1"),),
+    ):
+        assert owner_epoch_of(LogRecord(0, 0, b"k", b"v", headers)) is None

@@ -1,0 +1,146 @@
+"""The generated codecs against the wire model, for every version of every message."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol.codegen.schema import Message
+from protocol.errors import DecodeError, EncodeError
+from tests.property.message_strategies import broken, large, unknown_tags, values
+from tests.property.wire_model import Codec, all_cases, case_id, encode
+
+Case = tuple[Message, int]
+
+every_case = pytest.mark.parametrize("case", all_cases(), ids=case_id)
+every_record = pytest.mark.parametrize(
+    "case", [case for case in all_cases() if case[0].keeps_unknown_tags], ids=case_id
+)
+every_flexible_case = pytest.mark.parametrize(
+    "case",
+    [case for case in all_cases() if case[1] in case[0].flexible and not case[0].keeps_unknown_tags],
+    ids=case_id,
+)
+
+
+def examples(count: int) -> settings:
+    return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@every_case
+@examples(40)
+@given(data=st.data())
+def test_what_is_encoded_is_the_models_bytes_and_decodes_to_the_same(case: Case, data: st.DataObject) -> None:
+    message, version = case
+    codec = Codec(message, version)
+    value = data.draw(values(message, version))
+    encoded = codec.encode(value)
+    assert encoded == encode(message, value, version)
+    assert codec.decode(encoded) == value
+    assert codec.decode(b"\xff\xff" + encoded, 2) == value
+
+
+@every_case
+@pytest.mark.parametrize("count", [0, 1, 2, 126, 127, 128, 300])
+def test_lengths_on_both_sides_of_one_byte(case: Case, count: int) -> None:
+    message, version = case
+    codec = Codec(message, version)
+    value = large(message, version, count)
+    encoded = codec.encode(value)
+    assert encoded == encode(message, value, version)
+    assert codec.decode(encoded) == value
+
+
+@every_flexible_case
+@examples(20)
+@given(data=st.data())
+def test_requests_and_responses_skip_unknown_tags(case: Case, data: st.DataObject) -> None:
+    message, version = case
+    value = data.draw(values(message, version))
+    tagged = encode(message, value, version, lambda: data.draw(unknown_tags))
+    assert Codec(message, version).decode(tagged) == value
+
+
+@every_record
+@examples(200)
+@given(data=st.data())
+def test_records_keep_unknown_tags_to_the_byte(case: Case, data: st.DataObject) -> None:
+    message, version = case
+    codec = Codec(message, version)
+    value = data.draw(values(message, version))
+    # The tags of the record itself are part of the value already; those of its batches are not.
+    sections = iter([data.draw(unknown_tags) for _ in range(len(value.state_batches) // 20)])
+    tagged = encode(message, value, version, lambda: next(sections, []))
+    decoded = codec.decode(tagged)
+    assert codec.encode(decoded) == tagged
+    assert bytes(decoded.state_batches) == value.state_batches
+    assert decoded.unknown_tags == value.unknown_tags
+
+
+@every_case
+@examples(8)
+@given(data=st.data())
+def test_every_truncation_is_a_decode_error(case: Case, data: st.DataObject) -> None:
+    message, version = case
+    codec = Codec(message, version)
+    value = data.draw(values(message, version))
+    encoded = encode(message, value, version, lambda: data.draw(unknown_tags))
+    for end in range(len(encoded)):
+        with pytest.raises(DecodeError):
+            codec.decode(encoded[:end])
+
+
+@every_case
+@examples(8)
+@given(data=st.data(), trailing=st.binary(min_size=1, max_size=3))
+def test_trailing_bytes_are_a_decode_error(case: Case, data: st.DataObject, trailing: bytes) -> None:
+    message, version = case
+    codec = Codec(message, version)
+    value = data.draw(values(message, version))
+    encoded = codec.encode(value)
+    if message.type == "header":
+        # A header is followed by a body.
+        assert codec.decode(encoded + trailing) == value
+        return
+    with pytest.raises(DecodeError):
+        codec.decode(encoded + trailing)
+
+
+@every_case
+def test_a_value_that_does_not_fit_is_an_encode_error(case: Case) -> None:
+    message, version = case
+    codec = Codec(message, version)
+    for unfit in broken(message, version):
+        with pytest.raises(EncodeError):
+            codec.encode(unfit)
+
+
+def decodes_or_refuses(codec: Codec, noise: bytes) -> None:
+    """Decode; whatever is accepted must have a wire form, whatever is not must be a DecodeError."""
+    try:
+        value = codec.decode(noise)
+    except DecodeError:
+        return
+    assert codec.decode(codec.encode(value)) == value
+
+
+@every_case
+@examples(60)
+@given(noise=st.binary(max_size=200))
+def test_noise_is_a_decode_error_or_a_value(case: Case, noise: bytes) -> None:
+    decodes_or_refuses(Codec(*case), noise)
+
+
+@every_case
+@examples(40)
+@given(data=st.data())
+def test_damaged_messages_are_a_decode_error_or_a_value(case: Case, data: st.DataObject) -> None:
+    message, version = case
+    value = data.draw(values(message, version))
+    damaged = bytearray(encode(message, value, version, lambda: data.draw(unknown_tags)))
+    # Overwritten counts and lengths are what hurts, and small, huge and negative ones most.
+    positions = st.integers(0, max(len(damaged) - 1, 0))
+    bytes_that_hurt = st.sampled_from([0, 1, 2, 0x7F, 0x80, 0x81, 0xFF])
+    for position, byte in data.draw(st.dictionaries(positions, bytes_that_hurt, max_size=4)).items():
+        if damaged:
+            damaged[position] = byte
+    decodes_or_refuses(Codec(message, version), bytes(damaged))

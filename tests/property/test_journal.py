@@ -1,0 +1,54 @@
+"""The journal under faults that are drawn too: rates, times, capacity, deaths, all from one seed."""
+
+from random import Random
+
+import pytest
+
+from tests.simulation.disk import DiskFaults
+from tests.unit.log.lives import Lives
+
+SEEDS_AT_A_TIME = 20
+
+
+def drawn_faults(rng: Random) -> DiskFaults:
+    """Draw faults; most kinds are left out of most runs."""
+
+    def rate(most: float) -> float:
+        return rng.random() ** 3 * most if rng.random() < 0.4 else 0.0
+
+    return DiskFaults(
+        write_fails_rate=rate(0.5),
+        sync_fails_rate=rate(0.5),
+        prepare_fails_rate=rate(0.9),
+        remove_fails_rate=rate(0.9),
+        write_s=rng.choice((0.0, 0.0001, 0.001, 0.01)),
+        sync_s=rng.choice((0.0001, 0.001, 0.01, 0.05)),
+        stall_rate=rate(0.05),
+        stall_s=rng.choice((0.1, 2.0)),
+        capacity_bytes=rng.choice((None, None, 40_000, 100_000)),
+    )
+
+
+def live(seed: int) -> Lives:
+    """Go through the lives of one seed."""
+    rng = Random(seed)
+    sync = rng.choice(("always", "os"))
+    faults = drawn_faults(rng)
+    # Nobody waits for the syncs of mode `os`: when one fails and then the power does, records may be missing
+    # in the middle, and that is refused as the damage that it is.
+    lossy = sync == "os" and faults.sync_fails_rate > 0
+    deaths = ("close", "kill") if lossy else ("close", "kill", "power")
+    lives = Lives(seed, faults, sync, deaths, life_s=rng.choice((0.05, 0.2, 1.0)))
+    try:
+        lives.run(5)
+    except BaseException as error:
+        error.add_note(f"tests.property.test_journal.live({seed}): sync {sync}, {faults}")
+        raise
+    return lives
+
+
+@pytest.mark.parametrize("first_seed", range(1_000, 1_000 + 4 * SEEDS_AT_A_TIME, SEEDS_AT_A_TIME))
+def test_acknowledged_records_outlive_whatever_is_drawn(first_seed: int) -> None:
+    lives = [live(seed) for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME)]
+    assert sum(each.acknowledged for each in lives) > 500
+    assert sum(each.refused + each.unknown for each in lives) > 20

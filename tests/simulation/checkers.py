@@ -1,0 +1,170 @@
+"""Judges: from a history, what is wrong with it.  They know nothing of how the coordinator works.
+
+`linearize` has the strict one, which implies most of these.  These say single promises again in a direct
+way: their verdicts are easier to read, and a mistake in the model cannot hide from them.
+"""
+
+from itertools import pairwise
+
+from protocol.state_batches import StateBatch, unpack
+from protocol.state_records import SharePartitionKey
+from tests.simulation.history import DELETE, INITIALIZE, NEVER, READ, SUMMARY, WRITE, History, Op, Violation
+from tests.simulation.linearize import TopicKnown, every_topic, linearizable
+from tests.simulation.model import Progress, progress_of
+
+
+def answers_well_formed(history: History) -> None:
+    """Every batch run that was read is ascending, disjoint, merged, and not below the start offset."""
+    for op in history.ops:
+        if op.kind == READ and op.accepted:
+            batches = unpack(op.answer.state_batches)
+            for before, after in pairwise(batches):
+                touching = after.first_offset == before.last_offset + 1
+                if after.first_offset <= before.last_offset or (touching and after[2:] == before[2:]):
+                    raise Violation(f"batches overlap, or should be one: {before} {after} in {op}")
+            if any(not _in_place(batch, op.answer.start_offset) for batch in batches):
+                raise Violation(f"a batch is inverted or below the start offset in {op}")
+
+
+def _in_place(batch: StateBatch, start_offset: int) -> bool:
+    return start_offset <= batch.first_offset <= batch.last_offset
+
+
+def acknowledged_is_durable(history: History) -> None:
+    """A read that begins after a write was acknowledged shows at least that write.
+
+    Only while nothing that may begin the state anew (initialise, delete) was asked for in between.
+    """
+    for key, ops in history.by_key():
+        resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_have_effect(op)]
+        floors: list[tuple[Op, int, Progress]] = [
+            (op, part.start_offset, progress_of(part.state_batches))
+            for op in ops
+            if op.kind == WRITE and op.accepted
+            for part in op.parts
+        ]
+        for read in ops:
+            if read.kind != READ or not read.accepted:
+                continue
+            shown = {entry[0]: entry[1:] for entry in progress_of(read.answer.state_batches)}
+            for write, start_offset, progress in floors:
+                assert write.answered is not None
+                if write.answered > read.invoked or any(_between(reset, write, read) for reset in resets):
+                    continue
+                _must_show(key, write, read, start_offset, progress, shown)
+
+
+def _must_show(
+    key: SharePartitionKey,
+    write: Op,
+    read: Op,
+    start_offset: int,
+    progress: Progress,
+    shown: dict[int, tuple[int, ...]],
+) -> None:
+    if read.answer.start_offset < start_offset:
+        raise Violation(f"the start offset of {key} is below an acknowledged one:\n  {write}\n  {read}")
+    for user_offset, *count_and_state in progress:
+        if user_offset >= read.answer.start_offset and list(shown.get(user_offset, ())) < count_and_state:
+            raise Violation(f"offset {user_offset} of {key} lost an acknowledged write:\n  {write}\n  {read}")
+
+
+def _may_have_effect(op: Op) -> bool:
+    return op.accepted or not op.known
+
+
+def _between(reset: Op, earlier: Op, later: Op) -> bool:
+    """Tell whether a reset may have come between the call of one operation and the answer to another."""
+    end = (reset.answered if reset.known else reset.deadline) or NEVER
+    assert later.answered is not None
+    return end > earlier.invoked and reset.invoked < later.answered
+
+
+def refused_is_invisible(history: History) -> None:
+    """What only a refused write wrote is never read: such writes carry delivery counts of their own."""
+    for key, ops in history.by_key():
+        refused: dict[int, Op] = {}
+        for op in ops:
+            if op.kind == WRITE and op.known and not op.accepted:
+                for part in op.parts:
+                    for _, count, _ in progress_of(part.state_batches):
+                        refused[count] = op
+        for op in ops:
+            if op.kind == WRITE and _may_have_effect(op):
+                for part in op.parts:
+                    for _, count, _ in progress_of(part.state_batches):
+                        refused.pop(count, None)
+        for op in ops:
+            if op.kind == READ and op.accepted:
+                for _, count, _ in progress_of(op.answer.state_batches):
+                    if count in refused:
+                        raise Violation(f"{key} shows a refused write:\n  {refused[count]}\n  {op}")
+
+
+def epochs_never_fall(history: History) -> None:
+    """Once an epoch was accepted or shown, no lower one is accepted or shown, until a deletion.
+
+    The state epoch in reads, summaries, writes and initialisations; the leader epoch in reads and writes.
+    """
+    for key, ops in history.by_key():
+        deletions = [op for op in ops if op.kind == DELETE and _may_have_effect(op)]
+        for name, told in (("state epoch", _state_epochs), ("leader epoch", _leader_epochs)):
+            witnesses = [(op, epochs) for op in ops if op.accepted and (epochs := told(op)) is not None]
+            for earlier, (least, _) in witnesses:
+                for later, (_, greatest) in witnesses:
+                    assert earlier.answered is not None
+                    if earlier.answered < later.invoked and greatest < least:
+                        if any(_between(deletion, earlier, later) for deletion in deletions):
+                            continue
+                        raise Violation(f"the {name} of {key} fell:\n  {earlier}\n  {later}")
+
+
+def _state_epochs(op: Op) -> tuple[int, int] | None:
+    """Return what the state epoch is at least after an operation, and at most when it was accepted."""
+    if op.kind == INITIALIZE:
+        epochs = [part.state_epoch for part in op.parts]
+        return max(epochs), min(epochs)
+    if op.kind == WRITE:
+        # A write may carry a higher epoch than the state has.
+        return 0, min(part.state_epoch for part in op.parts)
+    if op.kind == READ:
+        return op.answer.state_epoch, op.answer.state_epoch
+    if op.kind == SUMMARY and op.answer.start_offset != -1:
+        return op.answer.state_epoch, op.answer.state_epoch
+    return None
+
+
+def _leader_epochs(op: Op) -> tuple[int, int] | None:
+    if op.kind == READ:
+        epochs = [part.leader_epoch for part in op.parts]
+        return max(epochs), min(epochs)
+    if op.kind == WRITE:
+        return 0, min(part.leader_epoch for part in op.parts)
+    return None
+
+
+def start_offset_never_falls(history: History) -> None:
+    """Within a state epoch the start offset only grows, unless an initialise or delete comes between."""
+    for key, ops in history.by_key():
+        resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_have_effect(op)]
+        shown = [op for op in ops if op.kind in (READ, SUMMARY) and op.accepted]
+        for earlier in shown:
+            for later in shown:
+                assert earlier.answered is not None
+                if (
+                    earlier.answered < later.invoked
+                    and earlier.answer.state_epoch == later.answer.state_epoch
+                    and later.answer.start_offset < earlier.answer.start_offset
+                    and not any(_between(reset, earlier, later) for reset in resets)
+                ):
+                    raise Violation(f"the start offset of {key} fell:\n  {earlier}\n  {later}")
+
+
+def judge(history: History, topic_known: TopicKnown = every_topic) -> int:
+    """Hold a history against every promise; return on how many share-partitions the strict judge gave up."""
+    answers_well_formed(history)
+    acknowledged_is_durable(history)
+    refused_is_invisible(history)
+    epochs_never_fall(history)
+    start_offset_never_falls(history)
+    return linearizable(history, topic_known)

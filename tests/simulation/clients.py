@@ -1,0 +1,370 @@
+"""Clients on the wire: a connection that checks what comes back, and a broker's persister on top of it.
+
+A `Peer` is one connection. It holds the listener to the wire's promises: answers come in request order,
+each exactly once, with the right correlation id, with exactly one result for each share-partition that was
+asked about, in the order of the request.
+
+A `Broker` does what Kafka's PersisterStateManager does: one connection for each node id it was told, one
+request at a time on each, calls of one kind and group that wait meanwhile go out as one request (so that a
+share-partition may be in it more than once), and what stays unanswered is asked again after a pause that
+doubles.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from struct import Struct
+from typing import Any, NamedTuple
+
+from coordinator.config import HostPort
+from protocol.messages import api_versions as versions_api
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import find_coordinator as find_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import request_header, response_header
+from protocol.messages import write_share_group_state as write_api
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, History, Op, Violation
+from tests.simulation.net import ClientEnd, Network
+
+REQUEST_TIMEOUT_S = 30.0
+_SIZE = Struct(">i")
+
+Asked = Sequence[tuple[SharePartitionKey, Any]]
+
+
+class _Rpc(NamedTuple):
+    api: Any
+    request: Callable[..., Any]
+    topic: Callable[..., Any]
+
+
+RPCS = {
+    INITIALIZE: _Rpc(
+        initialize_api, initialize_api.InitializeShareGroupStateRequest, initialize_api.InitializeStateData
+    ),
+    READ: _Rpc(read_api, read_api.ReadShareGroupStateRequest, read_api.ReadStateData),
+    WRITE: _Rpc(write_api, write_api.WriteShareGroupStateRequest, write_api.WriteStateData),
+    DELETE: _Rpc(delete_api, delete_api.DeleteShareGroupStateRequest, delete_api.DeleteStateData),
+    SUMMARY: _Rpc(
+        summary_api, summary_api.ReadShareGroupStateSummaryRequest, summary_api.ReadStateSummaryData
+    ),
+}
+
+
+class Lost(Exception):
+    """The connection is gone; what was asked on it has an unknown outcome."""
+
+
+class _Outstanding(NamedTuple):
+    correlation_id: int
+    decode: Callable[[bytes], Any]
+    answered: asyncio.Future[Any]
+
+
+class Peer:
+    """One connection to the coordinator."""
+
+    def __init__(
+        self,
+        name: str,
+        end: ClientEnd,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        history: History,
+        report: Callable[[Violation], None],
+        answers_in_time: bool,
+    ) -> None:
+        # Connections have names of their own: what one is asked takes effect in order.
+        self.name = f"{name} #{end.number}"
+        self.end = end
+        self._loop = loop
+        self._history = history
+        self._report = report
+        self._answers_in_time = answers_in_time
+        self._outstanding: deque[_Outstanding] = deque()
+        self._received = bytearray()
+        self._correlation_id = 0
+        end.on_data = self._on_data
+        end.on_lost = self._on_lost
+
+    @property
+    def lost(self) -> bool:
+        """True when nothing can be asked any more."""
+        return self.end.closed
+
+    @property
+    def outstanding(self) -> int:
+        """Number of requests that wait for an answer."""
+        return len(self._outstanding)
+
+    # Asking.
+
+    def send(
+        self, api: Any, version: int, request: Any, *, response_header_version: int
+    ) -> asyncio.Future[Any]:
+        """Send a request; the future gets its response, or Lost."""
+        self._correlation_id += 1
+        header = request_header.RequestHeader(
+            api.API_KEY, version, self._correlation_id, "Persister-client-1"
+        )
+        frame = request_header.encode(header, 2) + api.encode_request(request, version)
+        answered: asyncio.Future[Any] = self._loop.create_future()
+        if self.lost:
+            answered.set_exception(Lost(self.name))
+            return answered
+
+        def decode(response: bytes) -> Any:
+            head, offset = response_header.decode(response, 0, response_header_version)
+            assert head.correlation_id == _SIZE.unpack_from(response)[0]
+            return api.decode_response(response, offset, version)
+
+        self._outstanding.append(_Outstanding(self._correlation_id, decode, answered))
+        self.end.send(_SIZE.pack(len(frame)) + frame)
+        return answered
+
+    async def ask(self, kind: str, asked: Asked, *, version: int | None = None) -> list[Op]:
+        """Send one request about share-partitions of one group; return an operation for each of them.
+
+        An operation without an answer has an unknown outcome: then this connection is lost, too.
+        """
+        rpc = RPCS[kind]
+        version = rpc.api.MAX_VERSION if version is None else version
+        units: dict[SharePartitionKey, list[Any]] = {}
+        topics: dict[bytes, list[Any]] = {}
+        for key, part in asked:
+            units.setdefault(key, []).append(part)
+            topics.setdefault(key.topic_id, []).append(part)
+        now_s = self._loop.time()
+        ops = {key: self._history.invoke(now_s, self.name, kind, key, unit) for key, unit in units.items()}
+        request = rpc.request(asked[0][0].group_id, [rpc.topic(*topic) for topic in topics.items()])
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                response = await self.send(rpc.api, version, request, response_header_version=1)
+        except (Lost, TimeoutError) as error:
+            waited_in_vain = isinstance(error, TimeoutError) and self.end.is_sound
+            if waited_in_vain and self._answers_in_time and self.outstanding == 1:
+                self._report(
+                    Violation(f"nothing is in the way of an answer, but none came: {[*ops.values()]}")
+                )
+            self.close()
+            return list(ops.values())
+        self._note_results(kind, ops, response)
+        return list(ops.values())
+
+    def _note_results(self, kind: str, ops: dict[SharePartitionKey, Op], response: Any) -> None:
+        now_s = self._loop.time()
+        group_id = next(iter(ops)).group_id
+        answered = [
+            SharePartitionKey(group_id, topic.topic_id, result.partition)
+            for topic in response.results
+            for result in topic.partitions
+        ]
+        # Share-partitions of one topic stand together, topics in the order of their first mention.
+        topic_ids = list(dict.fromkeys(key.topic_id for key in ops))
+        expected = sorted(ops, key=lambda key: topic_ids.index(key.topic_id))
+        if answered != expected:
+            self._report(Violation(f"{self.name} asked about {expected} ({kind}), was answered {response}"))
+            return
+        for topic in response.results:
+            for result in topic.partitions:
+                op = ops[SharePartitionKey(group_id, topic.topic_id, result.partition)]
+                self._history.answer(now_s, op, result)
+
+    def close(self, *, reset: bool = False) -> None:
+        """Close the connection, or break it off."""
+        self.end.close(reset=reset)
+        self._fail_outstanding()
+
+    # What comes back.
+
+    def _on_data(self, data: bytes) -> None:
+        received = self._received
+        received += data
+        while len(received) >= 4:
+            size = _SIZE.unpack_from(received)[0]
+            if len(received) < 4 + size:
+                return
+            response = bytes(received[4 : 4 + size])
+            del received[: 4 + size]
+            self._on_response(response)
+
+    def _on_response(self, response: bytes) -> None:
+        correlation_id = _SIZE.unpack_from(response)[0]
+        if not self._outstanding:
+            self._report(Violation(f"{self.name} got an answer {correlation_id} that it did not ask for"))
+            return
+        first = self._outstanding.popleft()
+        if first.correlation_id != correlation_id:
+            self._report(
+                Violation(f"{self.name} waits for answer {first.correlation_id} and got {correlation_id}")
+            )
+            return
+        if not first.answered.done():
+            first.answered.set_result(first.decode(response))
+
+    def _on_lost(self) -> None:
+        self._fail_outstanding()
+
+    def _fail_outstanding(self) -> None:
+        while self._outstanding:
+            outstanding = self._outstanding.popleft()
+            if not outstanding.answered.done():
+                outstanding.answered.set_exception(Lost(self.name))
+
+
+class Clients:
+    """What all clients of a run share: how to connect, and where to note things."""
+
+    def __init__(
+        self,
+        network: Network,
+        address: HostPort,
+        history: History,
+        report: Callable[[Violation], None],
+        *,
+        state_partitions: int,
+        node_id_first: int,
+        node_ids: int,
+        answers_in_time: bool,
+    ) -> None:
+        self.network = network
+        self.loop = network.loop
+        self.history = history
+        self.report = report
+        self.node_ids = node_ids
+        self._answers_in_time = answers_in_time
+        self._address = address
+        self._state_partitions = state_partitions
+        self._node_id_first = node_id_first
+
+    async def connect(self, name: str) -> Peer:
+        """Open a connection. Raises Lost when that fails."""
+        try:
+            async with asyncio.timeout(10.0):
+                end = await self.network.connect(self._address.host, self._address.port)
+        except (ConnectionRefusedError, TimeoutError):
+            raise Lost(name) from None
+        return Peer(
+            name,
+            end,
+            loop=self.loop,
+            history=self.history,
+            report=self.report,
+            answers_in_time=self._answers_in_time,
+        )
+
+    def node_of(self, key: SharePartitionKey) -> int:
+        """Return which of the node ids coordinates a share-partition, from 0 up."""
+        return state_partition(key, self._state_partitions) % self.node_ids
+
+    async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
+        """Ask who coordinates a share-partition, and check the answer. Raises Lost."""
+        request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
+        async with _lost_in_time(peer):
+            response = await peer.send(find_api, 6, request, response_header_version=1)
+        expected = find_api.Coordinator(
+            str(key), self._node_id_first + self.node_of(key), *self._address, error_message=""
+        )
+        if response.coordinators != [expected]:
+            self.report(Violation(f"expected {expected}, was answered {response}"))
+
+    async def greet(self, peer: Peer) -> None:
+        """Ask for API versions, as every connection of Kafka's begins. Raises Lost."""
+        async with _lost_in_time(peer):
+            response = await peer.send(
+                versions_api, 3, versions_api.ApiVersionsRequest("x", "1"), response_header_version=0
+            )
+        if response.error_code or len(response.api_keys) != 7:
+            self.report(Violation(f"{peer.name} was answered {response}"))
+
+
+class _lost_in_time:
+    """Close a connection on which no answer comes, and call it lost."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._timeout = asyncio.timeout(REQUEST_TIMEOUT_S)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, traceback)
+        except TimeoutError:
+            self._peer.close()
+            raise Lost(self._peer.name) from None
+
+
+class Broker:
+    """A broker's persister. Runs until its task is cancelled."""
+
+    def __init__(self, name: str, clients: Clients, rng: Random, *, look_up_rate: float) -> None:
+        self.name = name
+        self._clients = clients
+        self._rng = rng
+        self._look_up_rate = look_up_rate
+        self._peers: dict[int, Peer] = {}
+        self._waiting: dict[int, list[tuple[str, SharePartitionKey, Any, asyncio.Future[Op]]]] = {}
+        self._sending: dict[int, asyncio.Task[None]] = {}
+
+    async def call(self, kind: str, key: SharePartitionKey, part: Any, *, attempts: int = 5) -> Op:
+        """Ask until the outcome is known, or so many times; return the last operation."""
+        pause_s = 1.0
+        while True:
+            op = await self._submit(kind, key, part)
+            attempts -= 1
+            if op.known or not attempts:
+                return op
+            await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
+            pause_s = min(2 * pause_s, 30.0)
+
+    def _submit(self, kind: str, key: SharePartitionKey, part: Any) -> asyncio.Future[Op]:
+        node = self._clients.node_of(key)
+        answered: asyncio.Future[Op] = self._clients.loop.create_future()
+        self._waiting.setdefault(node, []).append((kind, key, part, answered))
+        if node not in self._sending:
+            self._sending[node] = asyncio.create_task(self._send_waiting(node))
+        return answered
+
+    async def _send_waiting(self, node: int) -> None:
+        """Send what waits for a node, one request after the other."""
+        while waiting := self._waiting.get(node):
+            kind, group_id = waiting[0][0], waiting[0][1].group_id
+            together = [entry for entry in waiting if entry[0] == kind and entry[1].group_id == group_id]
+            self._waiting[node] = [
+                entry for entry in waiting if entry[0] != kind or entry[1].group_id != group_id
+            ]
+            ops: dict[SharePartitionKey, Op] = {}
+            try:
+                peer = await self._peer(node)
+                if self._rng.random() < self._look_up_rate:
+                    await self._clients.look_up(peer, together[0][1])
+                asked = [(key, part) for _, key, part, _ in together]
+                ops = {op.key: op for op in await peer.ask(kind, asked)}
+            except Lost:
+                pass
+            for _, key, part, answered in together:
+                if not answered.done():
+                    answered.set_result(ops.get(key) or self._never_sent(kind, key, part))
+            if not ops:
+                await asyncio.sleep(0.05)
+        del self._sending[node]
+
+    async def _peer(self, node: int) -> Peer:
+        peer = self._peers.get(node)
+        if peer is None or peer.lost:
+            peer = await self._clients.connect(f"{self.name}/{node}")
+            self._peers[node] = peer
+            await self._clients.greet(peer)
+        return peer
+
+    @staticmethod
+    def _never_sent(kind: str, key: SharePartitionKey, part: Any) -> Op:
+        """Make an operation that nobody has seen: it is not part of the history."""
+        return Op(-1, "", kind, key, (part,), (0.0, 0))

@@ -1,0 +1,280 @@
+"""A disk on virtual time that forgets, tears and fails as real ones do, from a seed.
+
+What may happen here: a write stops in the middle (the file system is full, or an I/O error); a sync fails,
+and then any of the sectors that it was to make durable are on the disk and the system will never write the
+others, though it goes on showing them; a file cannot be made, read or removed; writes and syncs take their
+time.  The process may die at any instant: of a write under way some first part is there.  The power may go at
+any instant: of all that was not synced any sectors are there, in any order.  `flip` and `wipe` damage what
+was durable.  What does not happen: bytes that were synced change by themselves, a name that was made durable
+is gone.
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from coordinator.errors import LogLocked
+from coordinator.log.journal.disk import WriteDone
+
+SECTOR_BYTES = 512
+
+
+@dataclass
+class DiskFaults:
+    """Rates are per operation; times are the means of exponential delays, in seconds; 0 means at once."""
+
+    write_fails_rate: float = 0.0
+    sync_fails_rate: float = 0.0
+    prepare_fails_rate: float = 0.0
+    read_fails_rate: float = 0.0
+    remove_fails_rate: float = 0.0
+    write_s: float = 0.0
+    sync_s: float = 0.0
+    stall_rate: float = 0.0
+    stall_s: float = 0.0
+    capacity_bytes: int | None = None
+
+
+class SimFile:
+    """One file: what the system shows, what is on the disk, and the sectors that it knows to differ."""
+
+    def __init__(self, size: int) -> None:
+        self.shown = bytearray(size)
+        self.durable = bytearray(size)
+        self.dirty: set[int] = set()
+
+    def write(self, position: int, data: bytes) -> None:
+        """Show new bytes; nothing of them is durable yet."""
+        end = position + len(data)
+        if end > len(self.shown):
+            self.durable.extend(bytes(end - len(self.shown)))
+            self.shown.extend(bytes(end - len(self.shown)))
+        self.shown[position:end] = data
+        self.dirty.update(range(position // SECTOR_BYTES, -(-end // SECTOR_BYTES)))
+
+    def keep(self, sector: int) -> None:
+        """Make a sector durable."""
+        begin = sector * SECTOR_BYTES
+        self.durable[begin : begin + SECTOR_BYTES] = self.shown[begin : begin + SECTOR_BYTES]
+
+    def sync(self, kept: Callable[[int], bool]) -> None:
+        """Make the dirty sectors that `kept` names durable, and forget that the others were dirty."""
+        for sector in sorted(self.dirty):
+            if kept(sector):
+                self.keep(sector)
+        self.dirty.clear()
+
+
+@dataclass
+class _Write:
+    name: str
+    position: int
+    data: bytes
+    sync: bool
+    done: WriteDone
+
+
+class SimStorage:
+    """What outlives processes: the files of one folder.  `disk()` is what a new process sees of them."""
+
+    def __init__(self, rng: Random, faults: DiskFaults | None = None) -> None:
+        self.rng = rng
+        self.faults = faults if faults is not None else DiskFaults()
+        self.files: dict[str, SimFile] = {}
+        # Operations that shall fail, once each, in this order, whatever the rates say: "write", "sync", ...
+        self.next_faults: list[str] = []
+        self._holder: SimDisk | None = None
+
+    def disk(self) -> "SimDisk":
+        """Return a disk for one process."""
+        return SimDisk(self)
+
+    # What befalls.
+
+    def kill(self) -> None:
+        """End the process that holds the folder: what the system was given stays."""
+        if self._holder is not None:
+            self._holder.die()
+
+    def cut_power(self) -> None:
+        """End the process and forget what was not durable, except any sectors that had been written back."""
+        self.kill()
+        for file in self.files.values():
+            file.sync(lambda sector: self.rng.random() < 0.5)
+            file.shown[:] = file.durable
+
+    def flip(self, name: str, position: int) -> None:
+        """Change one bit of a file, on the disk and as it is shown."""
+        file = self.files[name]
+        file.durable[position] ^= 1 << self.rng.randrange(8)
+        file.shown[position] = file.durable[position]
+
+    def wipe(self, name: str, position: int, size: int) -> None:
+        """Put zeros in a stretch of a file, as a disk does that lost a write."""
+        file = self.files[name]
+        file.durable[position : position + size] = bytes(size)
+        file.shown[position : position + size] = bytes(size)
+
+    # For the disk of one process.
+
+    def fails(self, operation: str) -> bool:
+        """Decide whether an operation fails."""
+        if self.next_faults and self.next_faults[0] == operation:
+            del self.next_faults[0]
+            return True
+        rate: float = getattr(self.faults, f"{operation}_fails_rate")
+        return rate > 0 and self.rng.random() < rate
+
+    def delay_s(self, mean_s: float) -> float:
+        """Draw how long an operation takes."""
+        faults = self.faults
+        if faults.stall_rate and self.rng.random() < faults.stall_rate:
+            mean_s += faults.stall_s
+        return self.rng.expovariate(1 / mean_s) if mean_s else 0.0
+
+    def room_bytes(self) -> float:
+        """Return how many bytes more the disk takes."""
+        if self.faults.capacity_bytes is None:
+            return float("inf")
+        return self.faults.capacity_bytes - sum(len(file.shown) for file in self.files.values())
+
+    def take(self, holder: "SimDisk") -> None:
+        """Give the folder to one process."""
+        if self._holder is not None and self._holder is not holder:
+            raise LogLocked("simulated/lock", 1)
+        self._holder = holder
+
+    def let_go(self, holder: "SimDisk") -> None:
+        """Take the folder back."""
+        if self._holder is holder:
+            self._holder = None
+
+
+class SimDisk:
+    """A `Disk` for one process.  After its death it does nothing: what waits for it waits for ever."""
+
+    def __init__(self, storage: SimStorage) -> None:
+        self._storage = storage
+        self._is_alive = True
+        self._under_way: _Write | None = None
+
+    def die(self) -> None:
+        """Stop between two instants: of the write under way, some first part was taken."""
+        self._is_alive = False
+        write = self._under_way
+        if write is not None and write.name in self._storage.files:
+            taken = self._storage.rng.randrange(len(write.data) + 1)
+            self._storage.files[write.name].write(write.position, write.data[:taken])
+        self._storage.let_go(self)
+
+    def lock(self) -> None:
+        """Take the folder."""
+        self._storage.take(self)
+
+    def unlock(self) -> None:
+        """Let go of the folder."""
+        assert self._under_way is None or not self._is_alive, "a write is under way"
+        self._storage.let_go(self)
+
+    def names(self) -> list[str]:
+        """Return the names of the files, in order."""
+        return sorted(self._storage.files)
+
+    def size(self, name: str) -> int:
+        """Return the size of a file in bytes."""
+        return len(self._file(name).shown)
+
+    def describe(self, name: str) -> str:
+        """Return what a person would call the file."""
+        return f"simulated/{name}"
+
+    async def read(self, name: str, position: int, size: int) -> bytes:
+        """Return up to `size` bytes of what the system shows."""
+        await self._pass(self._storage.faults.write_s)
+        self._may_fail("read")
+        return bytes(self._file(name).shown[position : position + size])
+
+    async def prepare(self, name: str, size: int) -> None:
+        """Make a file of zeros, if there is room."""
+        await self._pass(self._storage.faults.sync_s)
+        self._storage.files.pop(name, None)
+        self._may_fail("prepare")
+        if size > self._storage.room_bytes():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._storage.files[name] = SimFile(size)
+
+    async def remove(self, name: str) -> None:
+        """Remove a file."""
+        await self._pass(self._storage.faults.sync_s)
+        self._may_fail("remove")
+        self._storage.files.pop(name, None)
+
+    async def sync(self, name: str) -> None:
+        """Make all of a file durable."""
+        await self._pass(self._storage.faults.sync_s)
+        error = self._sync(name)
+        if error is not None:
+            raise error
+
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
+        """Write, sync if asked, and tell: three instants, at each of which the process can die."""
+        assert self._under_way is None, "one write at a time"
+        self._under_way = _Write(name, position, data, sync, done)
+        self._later(self._storage.faults.write_s, self._write)
+
+    def _write(self) -> None:
+        write = self._under_way
+        assert write is not None
+        if write.name not in self._storage.files:
+            self._tell(OSError(errno.ENOENT, "No such file"))
+            return
+        data = write.data
+        broke_off = self._storage.fails("write")
+        if broke_off:
+            data = data[: self._storage.rng.randrange(len(data) + 1)]
+        self._file(write.name).write(write.position, data)
+        # What was taken is the system's now: if the process dies it is there as a whole.
+        write.data = b""
+        if broke_off:
+            self._tell(OSError(errno.EIO, "Input/output error"))
+        elif write.sync:
+            self._later(self._storage.faults.sync_s, lambda: self._tell(self._sync(write.name)))
+        else:
+            self._tell(None)
+
+    def _sync(self, name: str) -> OSError | None:
+        rng = self._storage.rng
+        if self._storage.fails("sync"):
+            self._file(name).sync(lambda sector: rng.random() < 0.5)
+            return OSError(errno.EIO, "Input/output error")
+        self._file(name).sync(lambda sector: True)
+        return None
+
+    def _tell(self, error: OSError | None) -> None:
+        write = self._under_way
+        assert write is not None
+        self._under_way = None
+        write.done(error)
+
+    def _file(self, name: str) -> SimFile:
+        if name not in self._storage.files:
+            raise FileNotFoundError(errno.ENOENT, "No such file", name)
+        return self._storage.files[name]
+
+    def _may_fail(self, operation: str) -> None:
+        if self._storage.fails(operation):
+            raise OSError(errno.EIO, "Input/output error")
+
+    def _later(self, mean_s: float, step: Callable[[], None]) -> None:
+        def if_alive() -> None:
+            if self._is_alive:
+                step()
+
+        asyncio.get_running_loop().call_later(self._storage.delay_s(mean_s), if_alive)
+
+    async def _pass(self, mean_s: float) -> None:
+        await asyncio.sleep(self._storage.delay_s(mean_s))
+        if not self._is_alive:
+            await asyncio.get_running_loop().create_future()

@@ -1,0 +1,138 @@
+"""What clients asked and were told, in the order in which it happened.
+
+An `Op` is one share-partition's part of one request: what is decided as a unit and answered with one
+result.  Its outcome is *known* when the answer says what became of it, and *unknown* when the connection
+broke, the wait was too long, or the coordinator answered that it cannot say.  An unknown operation may
+still take effect until its deadline: the death of the process that it was sent to, or the longest time that
+a write may wait there.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import astuple
+
+from protocol.errors import ErrorCode
+from protocol.state_records import SharePartitionKey
+
+INITIALIZE = "initialize"
+READ = "read"
+WRITE = "write"
+DELETE = "delete"
+SUMMARY = "summary"
+
+# Later than any point in time.
+NEVER = (float("inf"), 0)
+
+# With these codes the coordinator does not say whether the operation has taken, or will take, effect.
+PUT_OFF = frozenset(
+    {
+        int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        int(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        int(ErrorCode.NOT_COORDINATOR),
+    }
+)
+# And with these, our client library says that it heard nothing.
+UNSURE = PUT_OFF | {int(ErrorCode.NETWORK_EXCEPTION), int(ErrorCode.REQUEST_TIMED_OUT)}
+
+
+class Violation(AssertionError):
+    """A broken promise, with what shows it."""
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """One unit of one request. Times are (seconds, order); `answer` is a PartitionResult, or None."""
+
+    number: int
+    client: str
+    kind: str
+    key: SharePartitionKey
+    parts: Sequence[Any]
+    invoked: tuple[float, int]
+    answered: tuple[float, int] | None = None
+    answer: Any = None
+    deadline: tuple[float, int] | None = None
+
+    @property
+    def error_code(self) -> int | None:
+        """The code that was answered, or None."""
+        return None if self.answer is None else int(self.answer.error_code)
+
+    @property
+    def known(self) -> bool:
+        """Tell whether the answer says what became of the operation."""
+        return self.answer is not None and self.answer.error_code not in UNSURE
+
+    @property
+    def accepted(self) -> bool:
+        """Tell whether it was answered with success."""
+        return self.answer is not None and not self.answer.error_code
+
+    @property
+    def signature(self) -> object:
+        """Return a value that is equal for operations that ask for the same."""
+        return self.kind, tuple(astuple(part) for part in self.parts)
+
+    def __str__(self) -> str:
+        parts = " + ".join(str(part) for part in self.parts)
+        if self.answer is not None:
+            assert self.answered is not None
+            told = f"{self.answered[0]:.6f} {self.answer}"
+        else:
+            told = "no answer"
+        if not self.known and self.deadline is not None:
+            told += f", may take effect until {self.deadline[0]:.6f}"
+        return f"#{self.number} {self.client} {self.kind} {self.key}: {self.invoked[0]:.6f} {parts} -> {told}"
+
+
+@dataclass
+class History:
+    """All operations of a run."""
+
+    ops: list[Op] = field(default_factory=list)
+    # How many of them are not counted as work.
+    idle_ops: int = 0
+    _order: int = 0
+    _open: dict[int, Op] = field(default_factory=dict)
+
+    def stamp(self, now_s: float) -> tuple[float, int]:
+        """Return a point in time that is later than all before it."""
+        self._order += 1
+        return now_s, self._order
+
+    def invoke(
+        self, now_s: float, client: str, kind: str, key: SharePartitionKey, parts: Sequence[Any]
+    ) -> Op:
+        """Note that an operation is about to be sent."""
+        op = Op(len(self.ops), client, kind, key, tuple(parts), self.stamp(now_s))
+        self.ops.append(op)
+        self._open[op.number] = op
+        return op
+
+    def answer(self, now_s: float, op: Op, result: Any) -> None:
+        """Note the answer to an operation."""
+        op.answered = self.stamp(now_s)
+        op.answer = result
+        if op.known:
+            self._open.pop(op.number, None)
+
+    def close_unknown(self, now_s: float, older_than_s: float | None = None) -> None:
+        """Note that operations without a known outcome can have no effect from now on.
+
+        All that were sent until now (their process is dead, or has nothing under way any more), or those
+        that were sent before a time.
+        """
+        point = self.stamp(now_s)
+        for op in list(self._open.values()):
+            if older_than_s is None or op.invoked[0] < older_than_s:
+                op.deadline = point
+                del self._open[op.number]
+
+    def by_key(self) -> Iterator[tuple[SharePartitionKey, list[Op]]]:
+        """Yield every share-partition's operations, in order of invocation."""
+        keys: dict[SharePartitionKey, list[Op]] = {}
+        for op in self.ops:
+            keys.setdefault(op.key, []).append(op)
+        yield from keys.items()

@@ -1,0 +1,118 @@
+"""Journals that are broken on purpose, each in one way. See `breakages`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coordinator.log.journal import Journal, layout, recovery, segments
+from coordinator.log.journal.scan import Scan, Tail
+from coordinator.runtime.jobs import Jobs
+
+Patch = pytest.MonkeyPatch
+JOURNAL_BREAKAGES: dict[str, Callable[[Patch], None]] = {}
+
+
+def _breakage(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    JOURNAL_BREAKAGES[function.__name__] = function
+    return function
+
+
+@_breakage
+def syncs_nothing(patch: Patch) -> None:
+    init = Journal.__init__
+
+    def without_sync(self: Any, *args: Any, **named: Any) -> None:
+        init(self, *args, **(named | {"sync": "os"}))
+
+    patch.setattr(Journal, "__init__", without_sync)
+
+
+@_breakage
+def serves_what_it_recovered_before_it_is_durable(patch: Patch) -> None:
+    async def nothing(*args: Any) -> None:
+        pass
+
+    patch.setattr(recovery, "_make_durable", nothing)
+
+
+@_breakage
+def takes_a_failed_commit_for_done(patch: Patch) -> None:
+    commit = Journal._commit
+
+    def _commit(self: Any) -> None:
+        disk, write = self._disk, self._disk.write
+
+        def write_bravely(*args: Any) -> None:
+            *what, done = args
+            write(*what, lambda error: done(None))
+
+        disk.write = write_bravely
+        try:
+            commit(self)
+        finally:
+            disk.write = write
+
+    patch.setattr(Journal, "_commit", _commit)
+
+
+@_breakage
+def checks_no_sums(patch: Patch) -> None:
+    # The journal's own, and those of Kafka's record batches in it.
+    patch.setattr(layout, "crc32c", lambda *args: 0)
+    patch.setattr("protocol.record_batch.crc32c", lambda *args: 0)
+
+
+@_breakage
+def cuts_off_damage_as_if_it_were_torn(patch: Patch) -> None:
+    def tail(self: Any, data: Any, later: Any) -> Tail:
+        name, _ = self._begun[len(self.segments) - 1]
+        return Tail(name, self.segments[-1].end, False, 0)
+
+    patch.setattr(Scan, "tail", tail)
+
+
+@_breakage
+def drops_segments_that_are_needed(patch: Patch) -> None:
+    patch.setattr(segments.Segments, "first_needed", lambda self, starts: self.used[-1])
+
+
+@_breakage
+def never_writes_anything_anew(patch: Patch) -> None:
+    async def nothing(self: Any) -> None:
+        pass
+
+    patch.setattr(Jobs, "compact", nothing)
+    patch.setattr(Jobs, "snapshot_cold", nothing)
+
+
+@_breakage
+def gives_nothing_up_that_failed(patch: Patch) -> None:
+    # The next commit is written behind what nobody knows to be there.
+    def _failed(self: Any, group: Any, error: Any) -> None:
+        segment = self._segments.current
+        segment.end += layout.frame_bytes(sum(len(append.batch) + 6 for append in group))
+        self._refuse(str(error))
+        self._trouble = None
+
+    patch.setattr(Journal, "_failed", _failed)
+
+
+@_breakage
+def does_not_settle_what_is_in_doubt(patch: Patch) -> None:
+    # Says that nothing was written, though it may have been.
+    refuse = Journal._refuse
+
+    def _refuse(self: Any, what: str) -> None:
+        pending, self._pending = self._pending, []
+        for append in pending:
+            self._ends[append.state_partition] = append.end_offset
+            append.tell(None)
+        refuse(self, what)
+
+    patch.setattr(Journal, "_refuse", _refuse)
+
+
+@_breakage
+def never_probes_the_disk_again(patch: Patch) -> None:
+    patch.setattr(Journal, "_try_again", lambda self: None)

@@ -1,0 +1,102 @@
+"""Callers of the client library of ours: the same promises, seen through it.
+
+Each call is one attempt (the library's retries are its own tests' matter), so that one operation of the
+history stands for one request.  The library shares connections between calls, looks coordinators up, and has
+error codes of its own for what never came back.
+"""
+
+import asyncio
+from random import Random
+from typing import Any
+
+from coordinator.client import ONCE, ShareCoordinatorClient
+from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
+from protocol.messages.read_share_group_state import PartitionData as ReadPart
+from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
+from protocol.messages.write_share_group_state import PartitionData as WritePart
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey
+from tests.simulation.clients import RPCS
+from tests.simulation.history import INITIALIZE, READ, SUMMARY, WRITE, Violation
+from tests.simulation.process import ADDRESS
+from tests.simulation.workloads import Cluster
+
+
+class LibraryUser:
+    """One client object with several calls under way."""
+
+    def __init__(self, name: str, cluster: Cluster, rng: Random) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._rng = rng
+        self._calls = 0
+        self._client = ShareCoordinatorClient(str(ADDRESS), retry=ONCE, chance=rng.random)
+
+    async def run(self) -> None:
+        """Call for ever."""
+        async with asyncio.TaskGroup() as callers:
+            for _ in range(self._cluster.load.library_calls):
+                callers.create_task(self._call_again_and_again())
+
+    async def _call_again_and_again(self) -> None:
+        cluster = self._cluster
+        while True:
+            await cluster.think(self._rng, cluster.load.think_s + 0.05)
+            await cluster.begin(self.name)
+            try:
+                await self._call()
+            finally:
+                cluster.busy -= 1
+
+    async def _call(self) -> None:
+        cluster, rng, history = self._cluster, self._rng, self._cluster.clients.history
+        group_id = rng.choice(cluster.keys).group_id
+        keys = [key for key in cluster.keys if key.group_id == group_id]
+        kind = INITIALIZE if rng.random() < 0.03 else rng.choice((READ, READ, WRITE, WRITE, WRITE, SUMMARY))
+        units: dict[SharePartitionKey, list[Any]] = {}
+        topics: dict[bytes, list[Any]] = {}
+        for key in rng.choices(keys, k=rng.choice((1, 1, 2, 3))):
+            part = self._part(kind, key)
+            units.setdefault(key, []).append(part)
+            topics.setdefault(key.topic_id, []).append(part)
+        self._calls += 1
+        # Calls may overtake each other: none has to take effect before another.
+        name = f"{self.name}, call {self._calls}"
+        now_s = cluster.clients.loop.time()
+        ops = [history.invoke(now_s, name, kind, key, unit) for key, unit in units.items()]
+        rpc = RPCS[kind]
+        request = rpc.request(group_id, [rpc.topic(*topic) for topic in topics.items()])
+        response = await self._client.send(request)
+        results = {
+            SharePartitionKey(group_id, topic.topic_id, result.partition): result
+            for topic in response.results
+            for result in topic.partitions
+        }
+        if results.keys() != units.keys():
+            raise Violation(f"the library was asked {request} and answered {response}")
+        for op in ops:
+            history.answer(cluster.clients.loop.time(), op, results[op.key])
+            cluster.note(self.name, op)
+
+    def _part(self, kind: str, key: SharePartitionKey) -> Any:
+        rng, cluster = self._rng, self._cluster
+        leader_epoch = cluster.leader_epochs[key]
+        state_epoch = cluster.state_epochs.get(key.group_id, 0)
+        if kind == READ:
+            return ReadPart(key.partition, leader_epoch + rng.choice((0, 0, 0, 1)))
+        if kind == SUMMARY:
+            return SummaryPart(key.partition, 0)
+        if kind == INITIALIZE:
+            return InitializePart(key.partition, max(0, state_epoch - rng.randrange(2)), -1)
+        cluster.strange_count += 1
+        first = rng.randrange(60)
+        last = first + rng.randrange(8)
+        batch = StateBatch(first, last, rng.choice((0, 2, 4)), cluster.strange_count % 32_000)
+        return WritePart(
+            key.partition,
+            state_epoch,
+            max(0, leader_epoch - rng.randrange(2)),
+            rng.choice((-1, 0, rng.randrange(20))),
+            rng.choice((-1, 0, rng.randrange(20))),
+            pack([batch]),
+        )

@@ -1,0 +1,185 @@
+"""A state log that lives on after the coordinator's process, and misbehaves as the port allows.
+
+What may happen here: an append takes long; it fails and nothing was written; its outcome is unknown, and it
+was written or not; the process dies before an append was reported, and it was written or not; for a while
+nothing can be written, and the log says so; reading fails for a while; the log asks for old records to be
+written anew; what was pruned comes back after a restart.  What does not happen: an append that was reported
+as done is ever missing.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
+from coordinator.log.base import AppendDone, LoggedBatch
+from protocol.record_batch import encode_batch, next_offset_at
+
+
+@dataclass(frozen=True)
+class LogFaults:
+    """Rates are per append or per read. Times in seconds, means of exponential delays."""
+
+    append_s: float = 0.002
+    stall_rate: float = 0.0
+    stall_s: float = 1.0
+    unavailable_rate: float = 0.0
+    unknown_rate: float = 0.0
+    read_fails_rate: float = 0.0
+    refuses_rate: float = 0.0
+    refuses_s: float = 2.0
+    pinned_rate: float = 0.0
+    reads_need_proof: bool = False
+
+
+NO_LOG_FAULTS = LogFaults()
+
+
+class LogStorage:
+    """What is there whatever dies: batches and start offsets of every state partition."""
+
+    def __init__(self, state_partitions: int) -> None:
+        self.batches: list[list[bytes]] = [[] for _ in range(state_partitions)]
+        self.pruned = [0] * state_partitions
+
+    def end(self, state_partition: int) -> int:
+        """Return the log offset of the next record."""
+        batches = self.batches[state_partition]
+        return next_offset_at(batches[-1], 0) if batches else 0
+
+    def write(
+        self, state_partition: int, records: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int
+    ) -> int:
+        """Append a batch; return its base offset."""
+        base_offset = self.end(state_partition)
+        self.batches[state_partition].append(encode_batch(base_offset, timestamp_ms, records))
+        return base_offset
+
+    def free(self, rng: Random) -> None:
+        """Drop some of the batches that were pruned; one stays, so that the end is known."""
+        for state_partition, batches in enumerate(self.batches):
+            before = self.pruned[state_partition]
+            while len(batches) > 1 and next_offset_at(batches[0], 0) <= before and rng.random() < 0.8:
+                del batches[0]
+
+
+class FaultyLog:
+    """One process's view of the storage."""
+
+    def __init__(self, storage: LogStorage, rng: Random, faults: LogFaults) -> None:
+        self.faults = faults
+        self.reads_need_proof = faults.reads_need_proof
+        self._storage = storage
+        self._rng = rng
+        self._starts = [0] * len(storage.batches)
+        self._under_way: set[int] = set()
+        self._refuses_until_s = 0.0
+        self._pins: dict[int, int] = {}
+        self._pins_until_s = 0.0
+
+    async def open(self) -> None:
+        """Get ready: storage may have been freed meanwhile."""
+        self._storage.free(self._rng)
+
+    async def close(self) -> None:
+        """Wait for the appends under way."""
+        while self._under_way:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+    async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+        """Give every batch, in chunks of a few; or fail at any of them."""
+        rng = self._rng
+        waiting = [
+            [LoggedBatch(state_partition, batch) for batch in self._storage.batches[state_partition]]
+            for state_partition in state_partitions
+        ]
+        while waiting := [batches for batches in waiting if batches]:
+            if rng.random() < self.faults.read_fails_rate:
+                raise LogUnavailable("the storage cannot be read")
+            await asyncio.sleep(rng.expovariate(1 / 0.001))
+            batches = rng.choice(waiting)
+            count = rng.randrange(1, len(batches) + 1)
+            yield batches[:count]
+            del batches[:count]
+
+    def append(
+        self,
+        state_partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        timestamp_ms: int,
+        done: AppendDone,
+    ) -> None:
+        """Write after a while, and say so after another."""
+        assert state_partition not in self._under_way, "one append per state partition at a time"
+        self._under_way.add(state_partition)
+        loop = asyncio.get_running_loop()
+        rng, faults = self._rng, self.faults
+        base_offset = self._storage.end(state_partition)
+        error: LogError | None = None
+        written = True
+        chance = rng.random()
+        if self.health() is not None or chance < faults.unavailable_rate:
+            error, written = LogUnavailable("the storage takes no bytes"), False
+        elif chance < faults.unavailable_rate + faults.unknown_rate:
+            error, written = LogOutcomeUnknown("the storage did not confirm"), rng.random() < 0.5
+        if rng.random() < faults.refuses_rate:
+            self._refuses_until_s = loop.time() + rng.expovariate(1 / faults.refuses_s)
+        write_s = rng.expovariate(1 / faults.append_s)
+        report_s = rng.expovariate(1 / faults.append_s)
+        if rng.random() < faults.stall_rate:
+            write_s += min(rng.expovariate(1 / faults.stall_s), 4 * faults.stall_s)
+
+        def write() -> None:
+            if written and records:
+                self._storage.write(state_partition, records, timestamp_ms)
+            loop.call_later(report_s, report)
+
+        def report() -> None:
+            self._under_way.remove(state_partition)
+            done(base_offset, error)
+
+        loop.call_later(write_s, write)
+
+    def prune(self, state_partition: int, before_offset: int) -> None:
+        """Move the start offset; storage is freed when the log is opened again, or now."""
+        start_offset = min(before_offset, self._storage.end(state_partition))
+        if start_offset > self._starts[state_partition]:
+            self._starts[state_partition] = start_offset
+            self._storage.pruned[state_partition] = max(self._storage.pruned[state_partition], start_offset)
+            if self._rng.random() < 0.5 and not self._under_way:
+                self._storage.free(self._rng)
+
+    def start_offset(self, state_partition: int) -> int:
+        """Return the offset from which records are still promised."""
+        return self._starts[state_partition]
+
+    def end_offset(self, state_partition: int) -> int:
+        """Return the offset that the next record gets."""
+        return self._storage.end(state_partition)
+
+    def pinned(self, live_bytes: int = 0) -> Mapping[int, int]:
+        """Ask now and then for a part of the log to be written anew, until it has been pruned away."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._pins_until_s:
+            self._pins_until_s = now_s + self._rng.expovariate(0.2)
+            self._pins = {
+                state_partition: self._rng.randrange(self._storage.end(state_partition) + 1)
+                for state_partition in range(len(self._starts))
+                if self._rng.random() < self.faults.pinned_rate
+            }
+        return {
+            state_partition: log_offset
+            for state_partition, log_offset in self._pins.items()
+            if self._starts[state_partition] < log_offset
+        }
+
+    def health(self) -> str | None:
+        """Return a sentence while nothing can be written."""
+        if asyncio.get_running_loop().time() < self._refuses_until_s:
+            return "the storage takes no bytes"
+        return None
+
+    def size_bytes(self) -> int:
+        """Return the bytes of all batches."""
+        return sum(len(batch) for batches in self._storage.batches for batch in batches)

@@ -1,0 +1,126 @@
+"""An asyncio event loop on virtual time.
+
+Nothing waits: when no callback is ready, the clock moves to the next timer.  A run is therefore as fast as
+its callbacks and the same each time, because callbacks run in the order in which they were asked for.
+
+Everything that is asked for from inside a `Process` belongs to it, by way of the context that asyncio hands
+on from callback to callback.  So a process can die at any instant: what belongs to it is never run again.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
+from typing import Any
+
+
+class Process:
+    """What dies together. Its tasks and callbacks are those that were begun in its context."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+
+
+PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class Stuck(Exception):
+    """Nobody waits for anything that will ever happen."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """The loop. `network` answers create_server; `failures` collects what no code expected."""
+
+    BEGAN_S = 1_000.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now_s = self.BEGAN_S
+        self._clock_resolution = 1e-9  # type: ignore[assignment]
+        self._selector = self
+        self.network: Any = None
+        self.failures: list[BaseException] = []
+        self.set_exception_handler(self._note_failure)
+        self.set_task_factory(self._make_task)
+
+    def time(self) -> float:
+        """Return virtual seconds."""
+        return self._now_s
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """Take the selector's place: move the clock instead of waiting."""
+        if timeout is None:
+            raise Stuck("no callback is ready and no timer is set")
+        self._now_s += timeout
+        return []
+
+    def skip(self, seconds: float) -> None:
+        """Let time pass in which nothing runs, as on a machine that was suspended."""
+        self._now_s += seconds
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: str, port: int, *, backlog: int = 100
+    ) -> Any:
+        """Listen on the simulated network."""
+        return self.network.listen(protocol_factory, host, port)
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: str, port: int
+    ) -> tuple[Any, Any]:
+        """Connect over the simulated network."""
+        protocol = protocol_factory()
+        transport = await self.network.open(protocol, host, port)
+        protocol.connection_made(transport)
+        return transport, protocol
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Run at once, on the loop: there are no threads in here."""
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    # Processes.
+
+    @staticmethod
+    def _make_task(
+        loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        task = asyncio.Task(coro, loop=loop, context=context)
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is not None:
+            process.tasks[task] = None
+            task.add_done_callback(lambda done: process.tasks.pop(done, None))
+        return task
+
+    async def kill(self, process: Process) -> None:
+        """End a process: unwind its tasks and drop its callbacks, in no time.
+
+        Whatever the unwinding code touches must be dead before this is called.
+        """
+        process.alive = False
+        while tasks := list(process.tasks):
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for handle in [*self._ready, *self._scheduled]:  # type: ignore[attr-defined]
+            if handle._context.get(PROCESS) is process:
+                handle.cancel()
+
+    # The rest of what a loop must have.
+
+    def _note_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        process = PROCESS.get()
+        if process is None or process.alive:
+            self.failures.append(context.get("exception") or RuntimeError(str(context)))
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """Nothing comes from outside."""
+
+    def _write_to_self(self) -> None:
+        """No other thread wakes this loop."""

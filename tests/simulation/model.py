@@ -1,0 +1,189 @@
+"""What a share-partition's state must be after an operation, said a second time and as plainly as possible.
+
+This is the sequential specification that the checkers hold the coordinator against.  It shares no code with
+`coordinator.shard`: progress is a value for each offset, not runs of bytes, and there are no records and no
+snapshots, because nobody outside may notice them.  Source: Kafka 4.4 and KIP-932, with the differences on
+purpose that `coordinator.shard` names.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from protocol.errors import ErrorCode
+from protocol.state_batches import unpack
+from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Op
+
+# (user-topic offset, delivery count, delivery state), ascending by offset.
+Progress = tuple[tuple[int, int, int], ...]
+
+
+class Told(NamedTuple):
+    """What an answer says, without its message. Fields that an API does not answer are None."""
+
+    error_code: int
+    state_epoch: int | None = None
+    leader_epoch: int | None = None
+    start_offset: int | None = None
+    complete_count: int | None = None
+    progress: Progress | None = None
+
+
+class State(NamedTuple):
+    """The state of one share-partition; None stands for "not initialised".
+
+    A complete count of None is not known: see `linearize`.
+    """
+
+    state_epoch: int
+    leader_epoch: int
+    leader_epoch_max: int
+    start_offset: int
+    complete_count: int | None
+    progress: Progress
+
+
+_OK = Told(0)
+_INVALID = Told(int(ErrorCode.INVALID_REQUEST))
+_FENCED_LEADER = Told(int(ErrorCode.FENCED_LEADER_EPOCH))
+_FENCED_STATE = Told(int(ErrorCode.FENCED_STATE_EPOCH))
+_UNKNOWN_TOPIC = Told(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
+@lru_cache(maxsize=4_096)
+def progress_of(state_batches: bytes) -> Progress:
+    """Spell packed batches out, one entry for each offset; of several for one offset, the greatest stays."""
+    best: dict[int, tuple[int, int]] = {}
+    for first, last, state, count in unpack(state_batches):
+        for user_offset in range(first, last + 1):
+            best[user_offset] = max(best.get(user_offset, (-1, -1)), (count, state))
+    return tuple((user_offset, *best[user_offset]) for user_offset in sorted(best))
+
+
+@lru_cache(maxsize=4_096)
+def _inverted(state_batches: bytes) -> bool:
+    return any(batch.last_offset < batch.first_offset for batch in unpack(state_batches))
+
+
+@lru_cache(maxsize=4_096)
+def lay_over(current: Progress, written: Progress, start_offset: int) -> Progress:
+    """Give every offset from the start offset on the greater of both."""
+    best: dict[int, tuple[int, int]] = {}
+    for user_offset, count, state in (*current, *written):
+        if start_offset == -1 or user_offset >= start_offset:
+            best[user_offset] = max(best.get(user_offset, (-1, -1)), (count, state))
+    return tuple((user_offset, *best[user_offset]) for user_offset in sorted(best))
+
+
+def _initialize(state: State | None, part: Any, known: bool) -> tuple[State | None, Told]:
+    if part.partition < 0 or part.state_epoch < 0:
+        return state, _INVALID
+    if state is not None and part.state_epoch < state.state_epoch:
+        return state, _FENCED_STATE
+    if not known:
+        return state, _UNKNOWN_TOPIC
+    complete_count = -1 if part.start_offset == -1 else 0
+    if state is not None and part.state_epoch == state.state_epoch:
+        repeated = (
+            part.start_offset == state.start_offset
+            and not state.progress
+            and state.complete_count == complete_count
+        )
+        # An order to begin anew names an offset; "I know no offset" of the same epoch is a repetition.
+        if part.start_offset == -1 or repeated:
+            return state, _OK
+    leader_epoch_max = 0 if state is None else state.leader_epoch_max
+    return State(part.state_epoch, 0, leader_epoch_max, part.start_offset, complete_count, ()), _OK
+
+
+def _read(state: State | None, part: Any, known: bool) -> tuple[State | None, Told]:
+    if part.partition < 0 or part.leader_epoch < 0 or state is None:
+        return state, _INVALID
+    if part.leader_epoch < state.leader_epoch_max:
+        return state, _FENCED_LEADER
+    if not known:
+        return state, _UNKNOWN_TOPIC
+    told = Told(0, state_epoch=state.state_epoch, start_offset=state.start_offset, progress=state.progress)
+    if part.leader_epoch > state.leader_epoch_max:
+        state = state._replace(leader_epoch=part.leader_epoch, leader_epoch_max=part.leader_epoch)
+    return state, told
+
+
+def _write(state: State | None, part: Any, known: bool) -> tuple[State | None, Told]:
+    if part.partition < 0 or part.leader_epoch < 0 or part.state_epoch < 0 or state is None:
+        return state, _INVALID
+    if part.leader_epoch < state.leader_epoch_max:
+        return state, _FENCED_LEADER
+    if part.state_epoch < state.state_epoch:
+        return state, _FENCED_STATE
+    if not known:
+        return state, _UNKNOWN_TOPIC
+    if _inverted(part.state_batches):
+        return state, _INVALID
+    complete_count = state.complete_count
+    if part.start_offset > state.start_offset:
+        complete_count = part.delivery_complete_count
+    elif part.start_offset == state.start_offset:
+        complete_count = None if complete_count is None else max(part.delivery_complete_count, complete_count)
+    start_offset = max(part.start_offset, state.start_offset)
+    return state._replace(
+        start_offset=start_offset,
+        complete_count=complete_count,
+        progress=lay_over(state.progress, progress_of(part.state_batches), start_offset),
+    ), _OK
+
+
+def _delete(state: State | None, part: Any, known: bool) -> tuple[State | None, Told]:
+    if part.partition < 0:
+        return state, _INVALID
+    return None, _OK
+
+
+def _summary(state: State | None, part: Any, known: bool) -> tuple[State | None, Told]:
+    if part.partition < 0:
+        return state, _INVALID
+    if not known:
+        return state, _UNKNOWN_TOPIC
+    if state is None:
+        return None, Told(0, 0, 0, -1, -1)
+    return state, Told(0, state.state_epoch, state.leader_epoch, state.start_offset, state.complete_count)
+
+
+_APPLY: dict[str, Callable[[State | None, Any, bool], tuple[State | None, Told]]] = {
+    INITIALIZE: _initialize,
+    READ: _read,
+    WRITE: _write,
+    DELETE: _delete,
+    SUMMARY: _summary,
+}
+
+
+def apply(
+    state: State | None, kind: str, parts: Sequence[Any], topic_known: bool = True
+) -> tuple[State | None, Told]:
+    """Carry out one unit: all its parts in order, or none of them if one is refused."""
+    moved, told = state, _OK
+    for part in parts:
+        moved, told = _APPLY[kind](moved, part, topic_known)
+        if told.error_code:
+            return state, told
+    return moved, told
+
+
+def told_by(op: Op) -> Told:
+    """Return what an operation's answer says (in the newest version of its API)."""
+    answer = op.answer
+    if answer.error_code:
+        return Told(int(answer.error_code))
+    if op.kind == READ:
+        return Told(
+            0,
+            state_epoch=answer.state_epoch,
+            start_offset=answer.start_offset,
+            progress=progress_of(answer.state_batches),
+        )
+    if op.kind == SUMMARY:
+        return Told(
+            0, answer.state_epoch, answer.leader_epoch, answer.start_offset, answer.delivery_complete_count
+        )
+    return _OK

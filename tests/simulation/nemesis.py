@@ -1,0 +1,76 @@
+"""What befalls the coordinator's process: crashes, stops, a clogged network, a full disk."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from tests.simulation.world import World
+
+Strike = Callable[[World, Random], Coroutine[Any, Any, None]]
+
+
+async def _crash(world: World, rng: Random) -> None:
+    async with world.life:
+        again = True
+        while again and world.process is not None and world.faulty:
+            await world.crash()
+            await asyncio.sleep(rng.expovariate(1 / world.plan.nemesis.down_s))
+            await world.start()
+            again = rng.random() < world.plan.nemesis.crash_again_rate
+            await asyncio.sleep(again * rng.expovariate(2.0))
+
+
+async def _stop(world: World, rng: Random) -> None:
+    async with world.life:
+        if world.process is not None and world.faulty:
+            await world.stop()
+            await asyncio.sleep(rng.expovariate(1 / world.plan.nemesis.down_s))
+            await world.start()
+
+
+async def _clog(world: World, rng: Random) -> None:
+    mean_s = world.plan.nemesis.clogged_s
+    world.network.clog(min(rng.expovariate(1 / mean_s), 8 * mean_s))
+
+
+async def _suspend(world: World, rng: Random) -> None:
+    mean_s = world.plan.nemesis.suspended_s
+    world.loop.skip(min(rng.expovariate(1 / mean_s), 8 * mean_s))
+
+
+async def _jump(world: World, rng: Random) -> None:
+    most = world.plan.nemesis.clock_jump_max_ms
+    world.clock.ahead_ms += rng.randrange(-most, most + 1)
+
+
+async def _fill(world: World, rng: Random) -> None:
+    world.storage.fill(True)
+    await asyncio.sleep(rng.expovariate(1 / world.plan.nemesis.full_s))
+    world.storage.fill(False)
+
+
+def strikes(world: World, rng: Random) -> list[Coroutine[Any, Any, None]]:
+    """Return a coroutine for each kind of strike that the plan has; they run for ever."""
+    plan = world.plan.nemesis
+    kinds: tuple[tuple[float | None, Strike], ...] = (
+        (plan.crash_s, _crash),
+        (plan.stop_s, _stop),
+        (plan.clog_s, _clog),
+        (plan.suspend_s, _suspend),
+        (plan.clock_jump_s, _jump),
+        (plan.fill_s, _fill),
+    )
+    # Each has a generator of its own, so that one more kind leaves the others as they are.
+    return [
+        _repeat(world, mean_s, strike, Random(rng.getrandbits(64)))
+        for mean_s, strike in kinds
+        if mean_s is not None
+    ]
+
+
+async def _repeat(world: World, mean_s: float, strike: Strike, rng: Random) -> None:
+    while True:
+        await asyncio.sleep(rng.expovariate(1 / mean_s))
+        if world.faulty:
+            await strike(world, rng)

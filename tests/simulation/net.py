@@ -1,0 +1,227 @@
+"""A network between clients and the real listener, byte streams that are late, in pieces, or gone.
+
+What may happen here: bytes arrive in pieces of any size and after any delay, connections overtake one
+another, a connection is cut between any two bytes, both sides learn of that at different times or one of
+them never (half open), a client stops reading, and for a while nothing at all gets through.  What does not
+happen, because TCP sees to it: bytes of one direction of a connection do not change, get lost or overtake
+each other while both ends believe in it.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from tests.simulation.loop import SimLoop
+from tests.simulation.pipes import FIN, RESET, TCP_GIVES_UP_S, NetFaults, Pipe, ServerTransport
+
+
+class ClientEnd:
+    """A client's end. Set `on_data` and `on_lost` at once; nothing arrives within the same turn."""
+
+    def __init__(self, link: "Link") -> None:
+        self._link = link
+        self.number = link.number
+        self.closed = False
+        self.on_data: Callable[[bytes], None] = lambda data: None
+        self.on_lost: Callable[[], None] = lambda: None
+
+    @property
+    def is_sound(self) -> bool:
+        """Tell whether nothing has happened to this connection."""
+        link = self._link
+        return not (
+            self.closed or link.to_client.vanished or link.to_client.paused or link.to_server.vanished
+        )
+
+    def send(self, data: bytes) -> None:
+        """Send bytes."""
+        if not self.closed:
+            self._link.to_server.send(data)
+
+    def close(self, *, reset: bool = False) -> None:
+        """Close in order, or break off."""
+        if self.closed:
+            return
+        self.closed = True
+        link = self._link
+        link.to_server.finish(RESET if reset else FIN)
+        link.to_client.vanished = True
+        if not link.to_server.vanished:
+            link.at_server(link.network.faults.latency_s, link.transport.peer_gone)
+
+    def read_slowly(self, pause_s: float) -> None:
+        """Take nothing for a while."""
+        self._link.to_client.paused = True
+        self._link.at_client(pause_s, self._link.to_client.resume)
+
+    def arrive(self, item: Any) -> None:
+        """Give the client what the server sent."""
+        if self.closed:
+            return
+        if isinstance(item, bytes):
+            self.on_data(item)
+        else:
+            self.closed = True
+            self.on_lost()
+
+
+class ClientTransport(asyncio.Transport):
+    """A client's end for a protocol of asyncio."""
+
+    def __init__(self, end: ClientEnd, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self._end = end
+        self._protocol = protocol
+        end.on_data = protocol.data_received
+        end.on_lost = lambda: protocol.connection_lost(None)
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        """Send bytes, unless closed."""
+        self._end.send(data)
+
+    def is_closing(self) -> bool:
+        """Tell whether the connection is closed or lost."""
+        return self._end.closed
+
+    def close(self) -> None:
+        """Close in order."""
+        self._close(reset=False)
+
+    def abort(self) -> None:
+        """Break off."""
+        self._close(reset=True)
+
+    def _close(self, *, reset: bool) -> None:
+        if not self._end.closed:
+            self._end.close(reset=reset)
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+
+
+class Link:
+    """One connection: two pipes, two ends, and what is going to happen to it."""
+
+    def __init__(self, network: "Network", rng: Random, number: int) -> None:
+        self.network = network
+        self.rng = rng
+        self.number = number
+        self.client = ClientEnd(self)
+        faults = network.faults
+        cut_up, cut_down = None, None
+        self._half_open = rng.random() < faults.half_open_rate
+        if self._half_open or rng.random() < faults.cut_rate:
+            after = 1 + int(rng.expovariate(1 / faults.cut_after_bytes))
+            if rng.random() < 0.5:
+                cut_up = after
+            else:
+                cut_down = after
+        self._cut_up = cut_up
+        self._client_context = contextvars.copy_context()
+        self._server_context = self._client_context
+        self.to_client = Pipe(self, self._client_context, self.client.arrive, cut_down)
+        self.to_server: Pipe
+        self.transport: ServerTransport
+
+    def accept(self, factory: Callable[[], asyncio.Protocol]) -> None:
+        """Make the listener's end; runs in the listener's context."""
+        protocol = factory()
+        self._server_context = contextvars.copy_context()
+        self.transport = ServerTransport(self, protocol)
+        self.to_server = Pipe(self, self._server_context, self.transport.arrive, self._cut_up)
+        self.to_client.on_delivered = self.transport.delivered
+        protocol.connection_made(self.transport)
+
+    def at_client(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
+        """Call back later, as the client."""
+        self.network.loop.call_later(delay_s, callback, *args, context=self._client_context)
+
+    def at_server(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
+        """Call back later, as the listener's process."""
+        self.network.loop.call_later(delay_s, callback, *args, context=self._server_context)
+
+    def break_off(self) -> None:
+        """Cut the connection; if it is to be half open, one of the ends never learns of it."""
+        client_unaware = self._half_open and self.rng.random() < 0.5
+        server_unaware = self._half_open and not client_unaware
+        if not client_unaware:
+            self.at_client(self.rng.expovariate(20), self.client.arrive, RESET)
+        self.to_client.vanished = True
+        if server_unaware:
+            self.to_server.vanished = True
+            self.at_server(TCP_GIVES_UP_S, self.transport.give_up)
+        else:
+            self.to_server.finish(RESET)
+            self.at_server(self.rng.expovariate(20), self.transport.peer_gone)
+
+
+class Network:
+    """All connections. The listener is whoever listened last on an address."""
+
+    def __init__(self, loop: SimLoop, rng: Random, faults: NetFaults) -> None:
+        self.loop = loop
+        self.faults = faults
+        self.clogged_until_s = 0.0
+        self.links: set[Link] = set()
+        self._rng = rng
+        self._numbers = 0
+        self._listening: dict[tuple[str, int], _Server] = {}
+
+    def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> "_Server":
+        """Take connections to an address, in the context of the caller."""
+        if (host, port) in self._listening:
+            raise OSError(98, "address in use")
+        server = _Server(self, (host, port), factory, contextvars.copy_context())
+        self._listening[host, port] = server
+        return server
+
+    def unlisten(self, address: tuple[str, int]) -> None:
+        """Take no more connections to an address."""
+        self._listening.pop(address, None)
+
+    async def connect(self, host: str, port: int) -> ClientEnd:
+        """Connect; ConnectionRefusedError when nobody listens."""
+        self._numbers += 1
+        link = Link(self, Random(self._rng.getrandbits(64)), self._numbers)
+        await asyncio.sleep(self.faults.latency_s + max(0.0, self.clogged_until_s - self.loop.time()))
+        server = self._listening.get((host, port))
+        if server is None:
+            raise ConnectionRefusedError(f"nobody listens on {host}:{port}")
+        self.links.add(link)
+        server.context.copy().run(link.accept, server.factory)
+        return link.client
+
+    async def open(self, protocol: asyncio.Protocol, host: str, port: int) -> ClientTransport:
+        """Connect a client's protocol; ConnectionRefusedError when nobody listens."""
+        return ClientTransport(await self.connect(host, port), protocol)
+
+    def cut_all(self) -> None:
+        """The listener's process has died: clients learn of it soon, or never."""
+        rng = self._rng
+        self._listening.clear()
+        for link in sorted(self.links, key=lambda link: link.number):
+            link.to_server.vanished = True
+            if rng.random() < 0.9:
+                link.at_client(rng.expovariate(20), link.client.arrive, RESET)
+            else:
+                link.to_client.vanished = True
+        self.links.clear()
+
+    def clog(self, seconds: float) -> None:
+        """Let nothing through for a while; what is sent meanwhile comes after it."""
+        self.clogged_until_s = max(self.clogged_until_s, self.loop.time() + seconds)
+
+
+@dataclass
+class _Server:
+    """What asyncio's create_server returns, as far as the listener uses it."""
+
+    network: Network
+    address: tuple[str, int]
+    factory: Callable[[], asyncio.Protocol]
+    context: contextvars.Context
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self.network.unlisten(self.address)

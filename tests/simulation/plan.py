@@ -1,0 +1,313 @@
+"""What is drawn from the seed before a run begins: sizes, limits, load, and which faults come how often.
+
+Each kind of fault is off in about half of the runs, and the rates of the others span orders of magnitude: a
+defect that shows only under one fault, or only on a quiet shard, is drowned in a run that has everything at
+once.
+"""
+
+from dataclasses import dataclass, field, replace
+from math import exp, log
+from random import Random
+from typing import Literal
+
+from coordinator.runtime import RuntimeLimits
+from coordinator.server import ServerLimits
+from coordinator.shard import SnapshotPolicy
+from tests.simulation.disk import DiskFaults
+from tests.simulation.log import LogFaults
+from tests.simulation.pipes import NetFaults
+
+# Virtual time that the faulty phase takes at most, unless somebody asks for more.
+FAULTY_S = 120.0
+OPS_MAX = 350
+
+
+@dataclass(frozen=True)
+class Load:
+    """Who asks what, and how fast. Times in seconds, means of exponential pauses."""
+
+    groups: int = 1
+    topics: int = 1
+    partitions: int = 2
+    brokers: int = 2
+    leaders_per_key: int = 2
+    think_s: float = 0.05
+    writes_outstanding_max: int = 2
+    lead_s: float = 10.0
+    reset_s: float = 20.0
+    look_s: float = 5.0
+    # Somebody who looks at everything and changes nothing. None: nobody.
+    watch_s: float | None = None
+    # Callers of our own client library. Each has so many calls under way at a time.
+    library_users: int = 0
+    library_calls: int = 3
+    strangers: int = 1
+    stranger_think_s: float = 1.0
+    stranger_pipeline_max: int = 4
+    noise_s: float | None = None
+    look_up_rate: float = 0.1
+    slow_reader_rate: float = 0.0
+    topics_listed: bool = False
+
+
+@dataclass(frozen=True)
+class Nemesis:
+    """What befalls the process and the machine, and how often. None: never. Times in seconds, means."""
+
+    crash_s: float | None = None
+    # How many crashes are followed by another one within moments.
+    crash_again_rate: float = 0.0
+    # How many starts and stops are cut short by another crash.
+    interrupt_rate: float = 0.0
+    stop_s: float | None = None
+    down_s: float = 0.5
+    clog_s: float | None = None
+    clogged_s: float = 2.0
+    suspend_s: float | None = None
+    suspended_s: float = 5.0
+    clock_jump_s: float | None = None
+    clock_jump_max_ms: int = 3_600_000
+    fill_s: float | None = None
+    full_s: float = 2.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything about a run that is decided before it begins."""
+
+    seed: int
+    log: str = "port"
+    state_partitions: int = 3
+    node_ids: int = 2
+    ops_max: int = OPS_MAX
+    faulty_s: float = FAULTY_S
+    quiet_points: int = 2
+    load: Load = field(default_factory=Load)
+    nemesis: Nemesis = field(default_factory=Nemesis)
+    net: NetFaults = field(default_factory=NetFaults)
+    log_faults: LogFaults = field(default_factory=LogFaults)
+    journal_sync: Literal["always", "os"] = "always"
+    disk_faults: DiskFaults = field(default_factory=DiskFaults)
+    # How many of the crashes leave a flipped bit on the disk.
+    damage_rate: float = 0.0
+    policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
+    runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
+    server_limits: ServerLimits = field(default_factory=ServerLimits)
+    segment_bytes: int = 1 << 16
+    cold_interval_ms: int = 5_000
+    prune_interval_ms: int = 5_000
+
+    @property
+    def late_s(self) -> float:
+        """After so long an operation that was asked for can have no effect any more.
+
+        The coordinator begins nothing that is older than `request_age_max_s`; before that comes the way
+        there, and after that the append.
+        """
+        net, logs, nemesis = self.net, self.log_faults, self.nemesis
+        way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
+        clogged_s = 8 * nemesis.clogged_s if nemesis.clog_s else 0.0
+        suspended_s = 8 * nemesis.suspended_s if nemesis.suspend_s else 0.0
+        append_s = 4 * logs.stall_s + 10.0 if self.log == "port" else 10 * self.disk_faults.stall_s + 20.0
+        return self.runtime_limits.request_age_max_s + way_s + clogged_s + suspended_s + append_s
+
+    @property
+    def answers_in_time(self) -> bool:
+        """Tell whether every request on a sound connection must be answered before its client gives up."""
+        return (
+            self.nemesis.clog_s is None
+            and self.nemesis.suspend_s is None
+            and not self.net.stall_rate
+            # With little room for all, those who never finish a frame are waited for.
+            and self.server_limits.queued_bytes_max > 1 << 20
+        )
+
+    def for_another_life(self, rng: Random) -> "Plan":
+        """Return the same, with another configuration now and then, as after an operator's change."""
+        if rng.random() < 0.7:
+            return self
+        return replace(self, policy=_draw_policy(rng), segment_bytes=_draw_segment_bytes(rng))
+
+    def healed(self) -> "Plan":
+        """Return the same without faults."""
+        quick = NetFaults(
+            latency_s=self.net.latency_s,
+            send_buffer_bytes=self.net.send_buffer_bytes,
+            high_water_bytes=self.net.high_water_bytes,
+        )
+        # An append that takes longer than a write may wait would never be answered.
+        append_s = min(self.log_faults.append_s, self.runtime_limits.write_timeout_s / 50)
+        calm = LogFaults(append_s=append_s, reads_need_proof=self.log_faults.reads_need_proof)
+        sound = DiskFaults(
+            write_s=min(self.disk_faults.write_s, append_s), sync_s=min(self.disk_faults.sync_s, append_s)
+        )
+        return replace(self, net=quick, log_faults=calm, disk_faults=sound)
+
+
+def _between(rng: Random, low: float, high: float) -> float:
+    """Draw a number whose logarithm is even between two bounds."""
+    return exp(rng.uniform(log(low), log(high)))
+
+
+def _perhaps(rng: Random, low: float, high: float, chance: float = 0.5) -> float:
+    """Draw a rate, or 0."""
+    return _between(rng, low, high) if rng.random() < chance else 0.0
+
+
+def _perhaps_every(rng: Random, low: float, high: float, chance: float = 0.5) -> float | None:
+    return _between(rng, low, high) if rng.random() < chance else None
+
+
+def draw(seed: int, *, minutes: float | None = None) -> Plan:
+    """Draw a run. With `minutes`, its faulty phase lasts that long and asks without a bound."""
+    rng = Random(seed)
+    plan = Plan(
+        seed,
+        log=rng.choice(("port", "journal")),
+        state_partitions=rng.randrange(1, 6),
+        node_ids=rng.randrange(1, 5),
+        quiet_points=rng.randrange(3),
+        load=_draw_load(rng),
+        nemesis=_draw_nemesis(rng),
+        net=_draw_net(rng),
+        log_faults=_draw_log(rng),
+        journal_sync=rng.choice(("always", "always", "os")),
+        disk_faults=_draw_disk(rng),
+        damage_rate=_perhaps(rng, 0.1, 0.7, 0.4),
+        policy=_draw_policy(rng),
+        runtime_limits=_draw_runtime_limits(rng),
+        server_limits=_draw_server_limits(rng),
+        segment_bytes=_draw_segment_bytes(rng),
+        cold_interval_ms=int(_between(rng, 500, 60_000)),
+        prune_interval_ms=int(_between(rng, 500, 60_000)),
+    )
+    if minutes is not None:
+        plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
+    return plan
+
+
+def _draw_policy(rng: Random) -> SnapshotPolicy:
+    return SnapshotPolicy(
+        updates_max=rng.choice((0, 1, 3, 10, 500)), update_bytes_min=rng.choice((1, 300, 16_384))
+    )
+
+
+def _draw_segment_bytes(rng: Random) -> int:
+    return 1 << rng.randrange(12, 18)
+
+
+def _draw_load(rng: Random) -> Load:
+    return Load(
+        groups=rng.randrange(1, 3),
+        topics=rng.randrange(1, 3),
+        partitions=rng.randrange(1, 4),
+        brokers=rng.randrange(1, 4),
+        leaders_per_key=rng.randrange(1, 4),
+        think_s=_between(rng, 0.001, 5.0),
+        writes_outstanding_max=rng.randrange(1, 5),
+        lead_s=_between(rng, 0.5, 60.0),
+        reset_s=_between(rng, 2.0, 120.0),
+        look_s=_between(rng, 0.2, 20.0),
+        watch_s=_perhaps_every(rng, 0.02, 2.0),
+        library_users=rng.choice((0, 0, 1, 2)),
+        library_calls=rng.randrange(1, 5),
+        strangers=rng.randrange(3),
+        stranger_think_s=_between(rng, 0.005, 5.0),
+        stranger_pipeline_max=rng.choice((1, 3, 20)),
+        noise_s=_perhaps_every(rng, 0.2, 10.0, 0.3),
+        look_up_rate=rng.choice((0.02, 0.2, 1.0)),
+        slow_reader_rate=_perhaps(rng, 0.01, 0.2, 0.3),
+        topics_listed=rng.random() < 0.3,
+    )
+
+
+def _draw_nemesis(rng: Random) -> Nemesis:
+    return Nemesis(
+        crash_s=_perhaps_every(rng, 0.3, 60.0, 0.7),
+        crash_again_rate=_perhaps(rng, 0.05, 0.9),
+        interrupt_rate=_perhaps(rng, 0.05, 0.9),
+        stop_s=_perhaps_every(rng, 2.0, 60.0, 0.3),
+        down_s=_between(rng, 0.01, 10.0),
+        clog_s=_perhaps_every(rng, 1.0, 60.0, 0.3),
+        clogged_s=_between(rng, 0.1, 10.0),
+        suspend_s=_perhaps_every(rng, 5.0, 60.0, 0.2),
+        suspended_s=_between(rng, 0.5, 40.0),
+        clock_jump_s=_perhaps_every(rng, 1.0, 60.0, 0.4),
+        clock_jump_max_ms=int(_between(rng, 100, 10_000_000)),
+        fill_s=_perhaps_every(rng, 1.0, 60.0, 0.4),
+        full_s=_between(rng, 0.1, 20.0),
+    )
+
+
+def _draw_net(rng: Random) -> NetFaults:
+    return NetFaults(
+        latency_s=_between(rng, 0.0001, 0.05),
+        jitter_s=_perhaps(rng, 0.0001, 0.5),
+        split_rate=_perhaps(rng, 0.01, 0.9),
+        cut_rate=_perhaps(rng, 0.01, 0.9),
+        half_open_rate=_perhaps(rng, 0.01, 0.3, 0.3),
+        cut_after_bytes=int(_between(rng, 50, 20_000)),
+        stall_rate=_perhaps(rng, 0.001, 0.1, 0.3),
+        stall_s=_between(rng, 0.05, 5.0),
+        send_buffer_bytes=rng.choice((64, 1_024, 65_536)),
+        high_water_bytes=rng.choice((0, 256, 65_536)),
+    )
+
+
+def _draw_log(rng: Random) -> LogFaults:
+    return LogFaults(
+        append_s=_between(rng, 0.0002, 0.2),
+        stall_rate=_perhaps(rng, 0.001, 0.2),
+        stall_s=_between(rng, 0.1, 8.0),
+        unavailable_rate=_perhaps(rng, 0.002, 0.2),
+        unknown_rate=_perhaps(rng, 0.002, 0.2),
+        read_fails_rate=_perhaps(rng, 0.01, 0.5, 0.3),
+        refuses_rate=_perhaps(rng, 0.002, 0.05, 0.3),
+        refuses_s=_between(rng, 0.2, 10.0),
+        pinned_rate=_perhaps(rng, 0.05, 0.9),
+        reads_need_proof=rng.random() < 0.2,
+    )
+
+
+def _draw_disk(rng: Random) -> DiskFaults:
+    return DiskFaults(
+        write_fails_rate=_perhaps(rng, 0.002, 0.1),
+        sync_fails_rate=_perhaps(rng, 0.002, 0.1),
+        prepare_fails_rate=_perhaps(rng, 0.01, 0.5, 0.3),
+        read_fails_rate=_perhaps(rng, 0.01, 0.2, 0.3),
+        remove_fails_rate=_perhaps(rng, 0.01, 0.5, 0.3),
+        write_s=_between(rng, 0.0001, 0.02),
+        sync_s=_between(rng, 0.0005, 0.2),
+        stall_rate=_perhaps(rng, 0.001, 0.1),
+        stall_s=_between(rng, 0.1, 8.0),
+    )
+
+
+def _draw_runtime_limits(rng: Random) -> RuntimeLimits:
+    return RuntimeLimits(
+        mailbox_operations_max=rng.choice((3, 20, 100_000)),
+        operations_per_append_max=rng.choice((1, 3, 4_096)),
+        write_timeout_s=_between(rng, 0.2, 5.0),
+        load_wait_s=_between(rng, 0.2, 10.0),
+        load_slice_batches=rng.choice((1, 5, 256)),
+        job_records_max=rng.choice((1, 2, 500)),
+        compaction_interval_s=_between(rng, 0.5, 10.0),
+        reload_backoff_max_s=_between(rng, 0.5, 30.0),
+    )
+
+
+def _draw_server_limits(rng: Random) -> ServerLimits:
+    frame_bytes_max = rng.choice((4_096, 16 << 20))
+    # Where few connections are allowed, those of clients that vanished must have been noticed by the time
+    # that nothing is wrong any more (`late_s` is above request_age_max_s), or there is none for anybody.
+    connections_max = rng.choice((30, 2_000))
+    idle_max_s = 12.0 if connections_max == 30 else 600.0
+    return ServerLimits(
+        connections_max=connections_max,
+        frame_bytes_max=frame_bytes_max,
+        requests_in_flight_max=rng.choice((1, 2, 64)),
+        queued_bytes_max=rng.choice((frame_bytes_max, 256 << 20)),
+        connection_idle_s=_between(rng, 5.0, idle_max_s),
+        frame_s=_between(rng, 2.0, 30.0),
+        reading_s=_between(rng, 2.0, 30.0),
+    )

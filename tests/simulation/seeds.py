@@ -1,0 +1,32 @@
+"""Seeds that are run each time. What a seed does changes with the plan that is drawn from it."""
+
+# A few of different kinds, which once found something or found nothing.
+FIXED = (1, 2, 3, 5, 8, 13, 17, 21, 50, 74)
+
+# Where to look first for a seed that notices a breakage; without one all are tried, from 1 up. Each run
+# that has to look further says what it found.
+NOTICED_BY = {
+    "writes_nothing": 2,
+    "deletes_in_memory_only": 2,
+    "fences_no_state_epoch": 2,
+    "lets_the_start_offset_go_back": 2,
+    "lets_the_last_write_win": 3,
+    "initialises_again_when_asked_twice": 3,
+    "answers_reads_from_what_is_not_durable": 20,
+    "keeps_in_memory_what_the_log_refused": 14,
+    "takes_an_unknown_outcome_for_success": 14,
+    "forgets_to_go_on_after_an_append": 22,
+    "forgets_who_waited_for_loading": 4,
+    "keeps_count_of_bytes_that_have_gone": 4,
+    "waits_for_ever_for_clients_that_never_read": 6,
+    "syncs_nothing": 5,
+    "serves_what_it_recovered_before_it_is_durable": 83,
+    "takes_a_failed_commit_for_done": 9,
+    "checks_no_sums": 76,
+    "cuts_off_damage_as_if_it_were_torn": 60,
+    "drops_segments_that_are_needed": 11,
+    "never_writes_anything_anew": 248,
+    "gives_nothing_up_that_failed": 9,
+    "does_not_settle_what_is_in_doubt": 41,
+    "never_probes_the_disk_again": 27,
+}

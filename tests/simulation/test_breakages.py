@@ -1,0 +1,32 @@
+"""The simulator notices every coordinator that is broken on purpose, within a bounded number of seeds."""
+
+import sys
+
+import pytest
+
+from tests.simulation.breakages import BREAKAGES
+from tests.simulation.journal_breakages import JOURNAL_BREAKAGES
+from tests.simulation.plan import draw
+from tests.simulation.seeds import NOTICED_BY
+from tests.simulation.simulator import Simulator
+
+SEEDS_MAX = 250
+ALL = {**BREAKAGES, **JOURNAL_BREAKAGES}
+
+
+def notices(seed: int) -> bool:
+    return Simulator(draw(seed)).run().violation is not None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_breakage_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ALL[name](monkeypatch)
+    seeds = [NOTICED_BY.get(name, 1), *range(1, SEEDS_MAX)]
+    noticed_by = next((seed for seed in seeds if notices(seed)), None)
+    assert noticed_by is not None
+    if noticed_by != seeds[0]:
+        sys.stdout.write(f"noticed by seed {noticed_by}: say so in NOTICED_BY\n")
+
+
+def test_the_hints_are_about_breakages() -> None:
+    assert NOTICED_BY.keys() - ALL.keys() == set()

@@ -1,0 +1,338 @@
+"""Every judge can say no: each gets a history that breaks its promise, and one that only looks like it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from protocol.messages.delete_share_group_state import PartitionData as DeletePart
+from protocol.messages.delete_share_group_state import PartitionResult as DeleteResult
+from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
+from protocol.messages.initialize_share_group_state import PartitionResult as InitializeResult
+from protocol.messages.read_share_group_state import PartitionData as ReadPart
+from protocol.messages.read_share_group_state import PartitionResult as ReadResult
+from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
+from protocol.messages.read_share_group_state_summary import PartitionResult as SummaryResult
+from protocol.messages.write_share_group_state import PartitionData as WritePart
+from protocol.messages.write_share_group_state import PartitionResult as WriteResult
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey
+from tests.simulation.checkers import (
+    acknowledged_is_durable,
+    answers_well_formed,
+    epochs_never_fall,
+    refused_is_invisible,
+    start_offset_never_falls,
+)
+from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, History, Op, Violation
+from tests.simulation.linearize import linearizable
+
+KEY = SharePartitionKey("g", bytes(16), 0)
+FENCED_LEADER_EPOCH, NOT_COORDINATOR = 74, 16
+
+
+class Script:
+    """A history, told operation by operation. Without `end`, an operation is over before the next begins."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self._now_s = 0.0
+        self._connections = 0
+
+    def begin(self, kind: str, *parts: Any) -> Op:
+        self._now_s += 1.0
+        # Operations at the same time come from different connections.
+        self._connections += 1
+        return self.history.invoke(self._now_s, f"connection {self._connections}", kind, KEY, parts)
+
+    def end(self, op: Op, result: Any) -> None:
+        self._now_s += 1.0
+        self.history.answer(self._now_s, op, result)
+
+    def crash(self) -> None:
+        self._now_s += 1.0
+        self.history.close_unknown(self._now_s)
+
+    def initialize(self, state_epoch: int = 1, start_offset: int = 0, error_code: int = 0) -> None:
+        op = self.begin(INITIALIZE, InitializePart(0, state_epoch, start_offset))
+        self.end(op, InitializeResult(0, error_code))
+
+    def write(self, *batches: tuple[int, int, int, int], error_code: int = 0, **fields: int) -> None:
+        self.end(self.begin_write(*batches, **fields), WriteResult(0, error_code))
+
+    def begin_write(self, *batches: tuple[int, int, int, int], **fields: int) -> Op:
+        values = {"state_epoch": 1, "leader_epoch": 0, "start_offset": 0} | fields
+        part = WritePart(partition=0, state_batches=_packed(*batches), **values)
+        return self.begin(WRITE, part)
+
+    def read(
+        self,
+        *batches: tuple[int, int, int, int],
+        leader_epoch: int = 0,
+        state_epoch: int = 1,
+        start_offset: int = 0,
+    ) -> None:
+        op = self.begin(READ, ReadPart(0, leader_epoch))
+        result = ReadResult(0, state_epoch=state_epoch, start_offset=start_offset)
+        result.state_batches = _packed(*batches)
+        self.end(op, result)
+
+    def summary(self, **fields: int) -> None:
+        values = {"state_epoch": 1, "start_offset": 0, "delivery_complete_count": 0} | fields
+        self.end(self.begin(SUMMARY, SummaryPart(0, 0)), SummaryResult(0, **values))
+
+    def delete(self) -> None:
+        self.end(self.begin(DELETE, DeletePart(0)), DeleteResult(0))
+
+
+def _packed(*batches: tuple[int, int, int, int]) -> bytes:
+    return pack(StateBatch(*batch) for batch in batches)
+
+
+Judge = Callable[[History], None]
+
+
+def accepts(judge: Judge, script: Script) -> None:
+    judge(script.history)
+
+
+def refuses(judge: Judge, script: Script) -> None:
+    with pytest.raises(Violation):
+        judge(script.history)
+
+
+@pytest.mark.parametrize("judge", [acknowledged_is_durable, linearizable])
+def test_an_acknowledged_write_that_is_gone(judge: Judge) -> None:
+    script = Script()
+    script.initialize()
+    script.write((0, 4, 2, 1))
+    script.crash()
+    script.read((0, 4, 2, 1))
+    accepts(judge, script)
+    script.read((0, 3, 2, 1))
+    refuses(judge, script)
+
+
+@pytest.mark.parametrize("judge", [acknowledged_is_durable, linearizable])
+def test_an_acknowledged_start_offset_that_is_gone(judge: Judge) -> None:
+    script = Script()
+    script.initialize()
+    script.write(start_offset=7)
+    script.read(start_offset=7)
+    accepts(judge, script)
+    script.read(start_offset=6)
+    refuses(judge, script)
+
+
+@pytest.mark.parametrize("judge", [acknowledged_is_durable, linearizable])
+def test_a_write_may_be_gone_after_a_reset(judge: Judge) -> None:
+    script = Script()
+    script.initialize()
+    script.write((0, 4, 2, 1))
+    script.initialize(state_epoch=2)
+    script.read(state_epoch=2)
+    accepts(judge, script)
+
+
+@pytest.mark.parametrize("judge", [refused_is_invisible, linearizable])
+def test_a_refused_write_that_shows(judge: Judge) -> None:
+    script = Script()
+    script.initialize()
+    script.read(leader_epoch=5)
+    script.write((0, 0, 2, 1_001), leader_epoch=4, error_code=FENCED_LEADER_EPOCH)
+    script.read(leader_epoch=5)
+    accepts(judge, script)
+    script.read((0, 0, 2, 1_001), leader_epoch=5)
+    refuses(judge, script)
+
+
+@pytest.mark.parametrize("judge", [epochs_never_fall, linearizable])
+def test_a_leader_that_is_not_fenced(judge: Judge) -> None:
+    script = Script()
+    script.initialize()
+    script.read(leader_epoch=5)
+    script.write(leader_epoch=5)
+    accepts(judge, script)
+    script.write(leader_epoch=4)
+    refuses(judge, script)
+
+
+@pytest.mark.parametrize("judge", [epochs_never_fall, linearizable])
+def test_a_state_epoch_that_falls(judge: Judge) -> None:
+    script = Script()
+    script.initialize(state_epoch=3)
+    script.summary(state_epoch=3)
+    accepts(judge, script)
+    script.initialize(state_epoch=2)
+    refuses(judge, script)
+
+
+@pytest.mark.parametrize("judge", [epochs_never_fall, linearizable])
+def test_epochs_may_begin_again_after_a_deletion(judge: Judge) -> None:
+    script = Script()
+    script.initialize(state_epoch=3)
+    script.read(state_epoch=3, leader_epoch=5)
+    script.delete()
+    script.initialize(state_epoch=1)
+    script.read(leader_epoch=2)
+    accepts(judge, script)
+
+
+@pytest.mark.parametrize("judge", [start_offset_never_falls, linearizable])
+def test_a_start_offset_that_falls(judge: Judge) -> None:
+    script = Script()
+    script.initialize(start_offset=7)
+    script.summary(start_offset=7)
+    accepts(judge, script)
+    script.summary(start_offset=6)
+    refuses(judge, script)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [(5, 9, 2, 1), (0, 4, 0, 1)],
+        [(0, 4, 2, 1), (4, 9, 0, 1)],
+        [(0, 4, 2, 1), (5, 9, 2, 1)],
+        [(4, 0, 2, 1)],
+        [(-1, 4, 2, 1)],
+    ],
+    ids=["order", "overlap", "not merged", "inverted", "below the start offset"],
+)
+def test_a_read_out_of_shape(batches: list[tuple[int, int, int, int]]) -> None:
+    script = Script()
+    script.read((0, 4, 2, 1), (5, 9, 0, 1), (11, 12, 0, 1))
+    accepts(answers_well_formed, script)
+    script.read(*batches)
+    refuses(answers_well_formed, script)
+
+
+# The strict judge, where outcomes are unknown.
+
+
+def test_an_unanswered_write_may_show_or_not_but_not_both_ways() -> None:
+    for shows in (True, False):
+        script = Script()
+        script.initialize()
+        script.begin_write((0, 0, 2, 1))
+        script.read(*[(0, 0, 2, 1)] * shows)
+        accepts(linearizable, script)
+    script = Script()
+    script.initialize()
+    script.begin_write((0, 0, 2, 1))
+    script.read((0, 0, 2, 1))
+    script.read()
+    refuses(linearizable, script)
+
+
+def test_an_unanswered_write_may_show_late_but_not_after_its_deadline() -> None:
+    script = Script()
+    script.initialize()
+    script.begin_write((0, 0, 2, 1))
+    script.read()
+    script.read((0, 0, 2, 1))
+    accepts(linearizable, script)
+    script = Script()
+    script.initialize()
+    script.begin_write((0, 0, 2, 1))
+    script.crash()
+    script.read()
+    script.read((0, 0, 2, 1))
+    refuses(linearizable, script)
+
+
+def test_an_unsure_answer_is_no_answer() -> None:
+    script = Script()
+    script.initialize()
+    script.write((0, 0, 2, 1), error_code=NOT_COORDINATOR)
+    script.read()
+    script.read((0, 0, 2, 1))
+    accepts(linearizable, script)
+
+
+def test_an_unanswered_write_shows_as_a_whole() -> None:
+    script = Script()
+    script.initialize()
+    script.begin_write((0, 0, 2, 1), (2, 2, 2, 1))
+    script.read((0, 0, 2, 1))
+    refuses(linearizable, script)
+
+
+def test_a_read_may_not_go_back_between_overlapping_operations() -> None:
+    script = Script()
+    script.initialize()
+    write = script.begin_write((0, 0, 2, 1))
+    script.read((0, 0, 2, 1))
+    script.read()
+    script.end(write, WriteResult(0))
+    refuses(linearizable, script)
+
+
+def test_an_old_leader_may_have_written_before_it_was_fenced() -> None:
+    script = Script()
+    script.initialize()
+    script.begin_write((0, 0, 2, 1), leader_epoch=1)
+    # An unanswered read of a newer leader fences the write; it may have come before.
+    script.begin(READ, ReadPart(0, 2))
+    script.read((0, 0, 2, 1), leader_epoch=2)
+    accepts(linearizable, script)
+    script = Script()
+    script.initialize()
+    script.read(leader_epoch=2)
+    script.begin_write((0, 0, 2, 1), leader_epoch=1)
+    script.read((0, 0, 2, 1), leader_epoch=2)
+    refuses(linearizable, script)
+
+
+def test_the_complete_count_follows_the_start_offset() -> None:
+    script = Script()
+    script.initialize()
+    script.write(start_offset=5, delivery_complete_count=3)
+    script.summary(start_offset=5, delivery_complete_count=3)
+    accepts(linearizable, script)
+    script.summary(start_offset=5, delivery_complete_count=4)
+    refuses(linearizable, script)
+
+
+def test_a_summary_may_show_an_unanswered_write() -> None:
+    script = Script()
+    script.initialize()
+    script.begin_write(start_offset=5, delivery_complete_count=3)
+    script.summary(start_offset=5, delivery_complete_count=3)
+    script.read(start_offset=5)
+    accepts(linearizable, script)
+    script.summary(start_offset=5, delivery_complete_count=2)
+    refuses(linearizable, script)
+
+
+def test_an_unanswered_write_may_make_a_repeated_initialise_begin_anew() -> None:
+    script = Script()
+    script.initialize()
+    script.read(leader_epoch=3)
+    script.begin_write((0, 0, 2, 1), leader_epoch=3)
+    # Nothing is known to have been written, so this might be a repetition; the summary shows that it is not.
+    script.initialize()
+    script.summary(leader_epoch=0)
+    script.read(leader_epoch=3)
+    accepts(linearizable, script)
+    script = Script()
+    script.initialize()
+    script.read(leader_epoch=3)
+    script.initialize()
+    script.summary(leader_epoch=0)
+    refuses(linearizable, script)
+
+
+def test_operations_of_one_connection_take_effect_in_their_order() -> None:
+    def script_of(connection: str) -> Script:
+        script = Script()
+        script.initialize()
+        late = script.begin_write((0, 0, 2, 1))
+        early = script.begin(READ, ReadPart(0, 0))
+        late.client, early.client = "one", connection
+        script.end(late, WriteResult(0))
+        script.end(early, ReadResult(0, state_epoch=1, start_offset=0))
+        return script
+
+    accepts(linearizable, script_of("another"))
+    refuses(linearizable, script_of("one"))

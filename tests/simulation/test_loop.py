@@ -1,0 +1,81 @@
+"""Virtual time: nothing waits, order is fixed, and a process that was killed does nothing more."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulation.loop import PROCESS, Process, SimLoop, Stuck
+
+
+@pytest.fixture
+def loop() -> Iterator[SimLoop]:
+    loop = SimLoop()
+    yield loop
+    loop.close()
+
+
+def test_sleeping_moves_the_clock(loop: SimLoop) -> None:
+    async def main() -> list[tuple[str, float]]:
+        woken: list[tuple[str, float]] = []
+
+        async def sleep(name: str, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            woken.append((name, loop.time() - SimLoop.BEGAN_S))
+
+        await asyncio.gather(sleep("long", 86_400.0), sleep("short", 0.5), sleep("none", 0.0))
+        return woken
+
+    assert loop.run_until_complete(main()) == [("none", 0.0), ("short", 0.5), ("long", 86_400.0)]
+
+
+def test_waiting_for_nothing_is_an_error(loop: SimLoop) -> None:
+    with pytest.raises(Stuck):
+        loop.run_until_complete(loop.create_future())
+
+
+def test_a_suspended_machine_wakes_up_late(loop: SimLoop) -> None:
+    async def main() -> float:
+        sleeping = asyncio.create_task(asyncio.sleep(1.0))
+        await asyncio.sleep(0)
+        loop.skip(10.0)
+        await sleeping
+        return loop.time() - SimLoop.BEGAN_S
+
+    assert loop.run_until_complete(main()) == 10.0
+
+
+def test_a_killed_process_does_nothing_more(loop: SimLoop) -> None:
+    done: list[str] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def work(process: Process | None) -> None:
+        PROCESS.set(process)
+        tasks.append(asyncio.create_task(later("task")))
+        loop.call_later(1.0, done.append, "timer")
+        loop.call_later(1.0, lambda: loop.call_soon(done.append, "callback of a timer"))
+
+    async def later(what: str) -> None:
+        await asyncio.sleep(1.0)
+        done.append(what)
+
+    async def main(kill: bool) -> list[str]:
+        process = Process("one")
+        await asyncio.create_task(work(process))
+        await asyncio.sleep(0.5)
+        if kill:
+            await loop.kill(process)
+        await asyncio.sleep(1.0)
+        return sorted(done)
+
+    assert loop.run_until_complete(main(kill=True)) == []
+    assert loop.run_until_complete(main(kill=False)) == ["callback of a timer", "task", "timer"]
+
+
+def test_what_nobody_expected_is_noted(loop: SimLoop) -> None:
+    async def main() -> None:
+        loop.call_soon(lambda: 1 / 0)
+        await asyncio.sleep(0.1)
+
+    loop.run_until_complete(main())
+    assert [type(failure) for failure in loop.failures] == [ZeroDivisionError]

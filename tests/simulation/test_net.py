@@ -1,0 +1,186 @@
+"""The simulated network does what TCP does, and breaks as TCP breaks."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests.simulation.loop import SimLoop
+from tests.simulation.net import ClientEnd, Network
+from tests.simulation.pipes import TCP_GIVES_UP_S, NetFaults
+
+QUIET = NetFaults()
+ROUGH = NetFaults(jitter_s=0.05, split_rate=0.5, stall_rate=0.1)
+
+
+class Server(asyncio.Protocol):
+    """Notes what its transport tells it; echoes when asked to."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.events: list[str] = []
+        self.echoes = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        if self.echoes:
+            self.transport.write(data)
+
+    def pause_writing(self) -> None:
+        self.events.append("pause")
+
+    def resume_writing(self) -> None:
+        self.events.append("resume")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.events.append("lost" if exc is None else type(exc).__name__)
+
+
+Scene = Callable[[Network, Server, ClientEnd], Awaitable[None]]
+Play = Callable[..., tuple[Server, bytes, list[str]]]
+
+
+@pytest.fixture
+def play() -> Iterator[Play]:
+    loops: list[SimLoop] = []
+
+    def run(faults: NetFaults, scene: Scene, seed: int = 7) -> tuple[Server, bytes, list[str]]:
+        loop = SimLoop()
+        loops.append(loop)
+        server = Server()
+        received: list[bytes] = []
+        lost: list[str] = []
+
+        async def main() -> None:
+            network = Network(loop, Random(seed), faults)
+            loop.network = network
+            await loop.create_server(lambda: server, "here", 1)
+            client = await network.connect("here", 1)
+            client.on_data = received.append
+            client.on_lost = lambda: lost.append("lost")
+            await scene(network, server, client)
+
+        loop.run_until_complete(main())
+        return server, b"".join(received), lost
+
+    yield run
+    for loop in loops:
+        loop.close()
+
+
+MESSAGE = bytes(range(256)) * 4
+
+
+def test_bytes_arrive_in_order_however_they_are_cut_up(play: Play) -> None:
+    async def scene(network: Network, server: Server, client: ClientEnd) -> None:
+        server.echoes = True
+        for begin in range(0, len(MESSAGE), 100):
+            client.send(MESSAGE[begin : begin + 100])
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(100)
+
+    server, received, lost = play(ROUGH, scene)
+    assert (server.received, received, server.events, lost) == (MESSAGE, MESSAGE, [], [])
+
+
+def test_nobody_listens(play: Play) -> None:
+    async def scene(network: Network, server: Server, client: ClientEnd) -> None:
+        network.unlisten(("here", 1))
+        with pytest.raises(ConnectionRefusedError):
+            await network.connect("here", 1)
+
+    play(QUIET, scene)
+
+
+@pytest.mark.parametrize(("reset", "event"), [(False, "lost"), (True, "ConnectionResetError")])
+def test_the_client_closes(play: Play, reset: bool, event: str) -> None:
+    async def scene(network: Network, server: Server, client: ClientEnd) -> None:
+        client.send(b"last words")
+        client.close(reset=reset)
+        await asyncio.sleep(1)
+
+    server, _, _ = play(QUIET, scene)
+    assert (server.received, server.events) == (b"last words", [event])
+
+
+def test_the_server_closes_behind_its_last_byte(play: Play) -> None:
+    async def scene(network: Network, server: Server, client: ClientEnd) -> None:
+        server.transport.write(b"last words")
+        server.transport.close()
+        await asyncio.sleep(1)
+
+    server, received, lost = play(QUIET, scene)
+    assert (received, lost, server.events) == (b"last words", ["lost"], ["lost"])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_connection_is_cut_between_any_two_bytes(play: Play, seed: int) -> None:
+    async def scene(network: Network, server: Server, client: ClientEnd) -> None:
+        server.echoes = True
+        for begin in range(0, len(MESSAGE), 100):
+            client.send(MESSAGE[begin : begin + 100])
+        await asyncio.sleep(100)
+
+    server, received, lost = play(replace(ROUGH, cut_rate=1.0, cut_after_bytes=100), scene, seed)
+    assert len(received) < len(MESSAGE)
+    # Nothing comes from behind the cut, in either direction.
+    assert (MESSAGE.startswith(server.received), MESSAGE.startswith(received)) == (True, True)
+    assert server.events in (["ConnectionResetError"], ["BrokenPipeError"])
+    assert lost == ["lost"]
+
+
+def test_one_end_may_never_learn_of_a_cut(play: Play) -> None:
+    async def scene(network: Network, server: Server, client: ClientEnd) -> None:
+        server.echoes = True
+        client.send(MESSAGE)
+        await asyncio.sleep(TCP_GIVES_UP_S / 2)
+        told.append((list(server.events), client.closed))
+        await asyncio.sleep(2 * TCP_GIVES_UP_S)
+
+    told: list[tuple[list[str], bool]] = []
+    play(replace(QUIET, half_open_rate=1.0, cut_after_bytes=100), scene)
+    assert told in ([([], True)], [(["ConnectionResetError"], False)])
+
+
+def test_a_reader_that_pauses_pauses_the_writer(play: Play) -> None:
+    async def scene(network: Network, server: Server, client: ClientEnd) -> None:
+        client.read_slowly(10.0)
+        server.transport.write(MESSAGE)
+        await asyncio.sleep(1)
+        told.append((list(server.events), server.transport.get_write_buffer_size()))
+        await asyncio.sleep(100)
+
+    told: list[tuple[list[str], int]] = []
+    server, received, _ = play(replace(QUIET, send_buffer_bytes=24, high_water_bytes=100), scene)
+    assert told == [(["pause"], 1_000)]
+    assert (server.events, received) == (["pause", "resume"], MESSAGE)
+
+
+def test_a_server_that_does_not_read_holds_back_what_arrives(play: Play) -> None:
+    async def scene(network: Network, server: Server, client: ClientEnd) -> None:
+        server.transport.pause_reading()
+        client.send(MESSAGE)
+        await asyncio.sleep(1)
+        told.append(server.received)
+        server.transport.resume_reading()
+        await asyncio.sleep(1)
+
+    told: list[bytes] = []
+    server, _, _ = play(QUIET, scene)
+    assert (told, server.received) == ([b""], MESSAGE)
+
+
+def test_the_listeners_process_dies(play: Play) -> None:
+    async def scene(network: Network, server: Server, client: ClientEnd) -> None:
+        network.cut_all()
+        client.send(MESSAGE)
+        await asyncio.sleep(100)
+
+    server, _, lost = play(QUIET, scene)
+    assert (server.received, server.events, lost) == (b"", [], ["lost"])

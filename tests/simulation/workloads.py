@@ -1,0 +1,272 @@
+"""Clients with a purpose: share-partition leaders and group coordinators.
+
+Leaders and group coordinators keep Kafka's rules among themselves: a leader epoch belongs to one leader, a
+leader reads before it writes and goes when it is fenced; a group coordinator counts its group epoch up.
+Several leaders of one share-partition are alive at a time, the older ones without knowing that they have
+been replaced. A stranger keeps no rule at all. What they may rely on is judged afterwards, from the
+history.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from random import Random
+from typing import Any
+
+from protocol.errors import ErrorCode
+from protocol.messages.delete_share_group_state import PartitionData as DeletePart
+from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
+from protocol.messages.read_share_group_state import PartitionData as ReadPart
+from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
+from protocol.messages.write_share_group_state import PartitionData as WritePart
+from protocol.state_batches import StateBatch, pack, unpack
+from protocol.state_records import SharePartitionKey
+from tests.simulation.clients import Broker, Clients
+from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Op
+from tests.simulation.plan import Load
+
+AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
+DELIVERIES_MAX = 5
+# How far a leader goes beyond its start offset.
+WINDOW = 24
+# Delivery counts from here up are used by strangers, each by one write only.
+STRANGE_COUNT_MIN = 1_000
+
+_FENCED = (int(ErrorCode.FENCED_LEADER_EPOCH), int(ErrorCode.FENCED_STATE_EPOCH))
+
+
+class Cluster:
+    """What the workloads of a run share. `gate` lets calls begin; `busy` counts those under way."""
+
+    def __init__(self, clients: Clients, load: Load, keys: list[SharePartitionKey], rng: Random) -> None:
+        self.clients = clients
+        self.load = load
+        self.keys = keys
+        self.rng = rng
+        self.brokers = [
+            Broker(f"broker {number}", clients, Random(rng.getrandbits(64)), look_up_rate=load.look_up_rate)
+            for number in range(load.brokers)
+        ]
+        self.leader_epochs = dict.fromkeys(keys, 0)
+        self.state_epochs: dict[str, int] = {}
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.busy = 0
+        self.is_noisy = True
+        self.strange_count = STRANGE_COUNT_MIN
+        self.answers: dict[str, int] = {}
+        # Who has got so many answers takes a rest. None: nobody rests.
+        self.answers_wanted: int | None = None
+
+    async def think(self, rng: Random, mean_s: float) -> None:
+        """Pause for a random while."""
+        await asyncio.sleep(rng.expovariate(1 / mean_s))
+
+    async def call(self, who: str, broker: Broker, kind: str, key: SharePartitionKey, part: Any) -> Op:
+        """Make a call when the gate is open; count it if it succeeds."""
+        await self.begin(who)
+        try:
+            op = await broker.call(kind, key, part)
+        finally:
+            self.busy -= 1
+        self.note(who, op)
+        return op
+
+    async def begin(self, who: str) -> None:
+        """Wait until it is time for a call; whoever waits here is not busy."""
+        while not self.gate.is_set() or self._has_enough(who):
+            await (asyncio.sleep(1.0) if self.gate.is_set() else self.gate.wait())
+        self.busy += 1
+
+    def note(self, who: str, op: Op) -> None:
+        """Count what was answered for good: a refusal is an answer, too."""
+        if op.known:
+            self.answers[who] = self.answers.get(who, 0) + 1
+
+    def _has_enough(self, who: str) -> bool:
+        wanted = self.answers_wanted
+        return wanted is not None and self.answers.get(who, 0) >= wanted
+
+
+class Leader:
+    """Leads a share-partition again and again, each time with a new leader epoch, until it is fenced or
+    bored."""
+
+    def __init__(self, name: str, cluster: Cluster, key: SharePartitionKey, rng: Random) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._key = key
+        self._rng = rng
+        self._broker = rng.choice(cluster.brokers)
+        self._leader_epoch = 0
+        self._state_epoch = 0
+        self._start_offset = 0
+        self._complete: dict[int, int] = {}
+        self._counts: dict[int, int] = {}
+        self._in_transition: set[int] = set()
+        self._fenced = False
+
+    async def run(self) -> None:
+        """Lead for ever."""
+        cluster, rng = self._cluster, self._rng
+        while True:
+            cluster.leader_epochs[self._key] += rng.choice((0, 1, 1, 1, 2))
+            self._leader_epoch = cluster.leader_epochs[self._key]
+            op = await self._call(READ, ReadPart(self._key.partition, self._leader_epoch))
+            if op.accepted:
+                self._begin(op)
+                await self._lead()
+            await cluster.think(rng, cluster.load.think_s + 0.01)
+
+    async def _lead(self) -> None:
+        """Deliver and write until fenced, or until something else is more interesting."""
+        cluster, rng = self._cluster, self._rng
+        until_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.lead_s)
+        writes: set[asyncio.Task[None]] = set()
+        while not self._fenced and cluster.clients.loop.time() < until_s:
+            while len(writes) >= cluster.load.writes_outstanding_max:
+                _, writes = await asyncio.wait(writes, return_when=asyncio.FIRST_COMPLETED)
+            if self._fenced:
+                break
+            writes.add(asyncio.create_task(self._write_some()))
+            await cluster.think(rng, cluster.load.think_s)
+        if writes:
+            await asyncio.gather(*writes)
+
+    def _begin(self, op: Op) -> None:
+        answer = op.answer
+        self._fenced = False
+        self._state_epoch = answer.state_epoch
+        self._start_offset = max(answer.start_offset, 0)
+        self._complete.clear()
+        self._counts.clear()
+        self._in_transition.clear()
+        for first, last, state, count in unpack(answer.state_batches):
+            for user_offset in range(first, last + 1):
+                if state == AVAILABLE:
+                    self._counts[user_offset] = count
+                else:
+                    self._complete[user_offset] = state
+
+    async def _write_some(self) -> None:
+        """Deliver a run of offsets, and write what became of them."""
+        rng = self._rng
+        free = [
+            user_offset
+            for user_offset in range(self._start_offset, self._start_offset + WINDOW)
+            if user_offset not in self._complete and user_offset not in self._in_transition
+        ]
+        if not free:
+            await asyncio.sleep(0.2)
+            return
+        first = rng.choice(free[:4])
+        chosen = [user_offset for user_offset in free if first <= user_offset < first + rng.randrange(1, 7)]
+        decided = {user_offset: self._decide(user_offset) for user_offset in chosen}
+        self._in_transition.update(chosen)
+        batches = [StateBatch(user_offset, user_offset, *decided[user_offset]) for user_offset in chosen]
+        if rng.random() < 0.5:
+            batches = _merged(batches)
+        part = WritePart(
+            self._key.partition,
+            self._state_epoch,
+            self._leader_epoch,
+            self._start_offset,
+            len(self._complete),
+            pack(batches),
+        )
+        op = await self._call(WRITE, part)
+        self._in_transition.difference_update(chosen)
+        if op.accepted:
+            self._note(decided)
+        elif op.error_code in _FENCED or (op.known and rng.random() < 0.5):
+            self._fenced = True
+
+    def _decide(self, user_offset: int) -> tuple[int, int]:
+        count = self._counts.get(user_offset, 0) + 1
+        if count >= DELIVERIES_MAX:
+            return ARCHIVED, count
+        return self._rng.choice((ACKNOWLEDGED, ACKNOWLEDGED, AVAILABLE, ARCHIVED)), count
+
+    def _note(self, decided: dict[int, tuple[int, int]]) -> None:
+        """Take over what was written, and move the start offset behind what is complete."""
+        for user_offset, (state, count) in decided.items():
+            if state == AVAILABLE:
+                self._counts[user_offset] = count
+            else:
+                self._complete[user_offset] = state
+        while self._start_offset in self._complete:
+            del self._complete[self._start_offset]
+            self._start_offset += 1
+
+    def _call(self, kind: str, part: Any) -> Awaitable[Op]:
+        return self._cluster.call(self.name, self._broker, kind, self._key, part)
+
+
+def _merged(batches: list[StateBatch]) -> list[StateBatch]:
+    """Join neighbours of the same state and count."""
+    joined: list[StateBatch] = []
+    for batch in batches:
+        if joined and joined[-1].last_offset + 1 == batch.first_offset and joined[-1][2:] == batch[2:]:
+            joined[-1] = joined[-1]._replace(last_offset=batch.last_offset)
+        else:
+            joined.append(batch)
+    return joined
+
+
+class GroupCoordinator:
+    """Initialises what its group consumes, resets it, deletes it, and looks how far it is."""
+
+    def __init__(self, group_id: str, cluster: Cluster, rng: Random) -> None:
+        self.name = f"group coordinator {group_id}"
+        self._group_id = group_id
+        self._cluster = cluster
+        self._rng = rng
+        self._broker = rng.choice(cluster.brokers)
+        self._keys = [key for key in cluster.keys if key.group_id == group_id]
+
+    async def run(self) -> None:
+        """Initialise everything, then look after it for ever."""
+        cluster, rng = self._cluster, self._rng
+        await asyncio.gather(*(self._initialise(key, rng.choice((-1, 0, 3))) for key in self._keys))
+        next_reset_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.reset_s)
+        while True:
+            await cluster.think(rng, cluster.load.look_s)
+            if cluster.clients.loop.time() < next_reset_s:
+                await self._look()
+            else:
+                next_reset_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.reset_s)
+                await self._upset(rng.choice(self._keys))
+
+    async def _look(self) -> None:
+        keys = self._rng.sample(self._keys, self._rng.randrange(1, len(self._keys) + 1))
+        await asyncio.gather(*(self._call(SUMMARY, key, SummaryPart(key.partition, 0)) for key in keys))
+
+    async def _upset(self, key: SharePartitionKey) -> None:
+        """Do something that changes more than delivery progress."""
+        rng = self._rng
+        match rng.randrange(5):
+            case 0:
+                # The same order twice, as when the first answer got lost.
+                await self._initialise(key, -1, epoch_up=0)
+            case 1:
+                # An offset reset as brokers 4.1 to 4.4 send it: at the same state epoch.
+                await self._initialise(key, rng.randrange(40), epoch_up=0)
+            case 2:
+                await self._initialise(key, rng.randrange(40), epoch_up=1)
+            case 3:
+                await self._call(DELETE, key, DeletePart(key.partition))
+                await self._cluster.think(rng, 1.0)
+                await self._initialise(key, rng.choice((-1, 0)), epoch_up=1)
+            case 4:
+                # An order that was under way for too long.
+                stale = max(0, self._cluster.state_epochs.get(self._group_id, 0) - rng.randrange(3))
+                await self._call(INITIALIZE, key, InitializePart(key.partition, stale, -1))
+
+    async def _initialise(self, key: SharePartitionKey, start_offset: int, *, epoch_up: int = 1) -> None:
+        state_epochs = self._cluster.state_epochs
+        state_epochs[self._group_id] = state_epochs.get(self._group_id, 0) + epoch_up
+        part = InitializePart(key.partition, state_epochs[self._group_id], start_offset)
+        while not (await self._call(INITIALIZE, key, part)).known:
+            await self._cluster.think(self._rng, 1.0)
+
+    def _call(self, kind: str, key: SharePartitionKey, part: Any) -> Awaitable[Op]:
+        return self._cluster.call(self.name, self._broker, kind, key, part)

@@ -1,0 +1,205 @@
+"""The world of a run: its clock, network, storage, and the coordinator's process, which comes and goes."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from coordinator.errors import LogDamaged, LogError
+from coordinator.shard import Shard, ShareState
+from coordinator.topics import TopicDirectory
+from protocol.record_batch import decode_batches
+from protocol.state_records import SharePartitionKey, decode_record
+from tests.simulation.history import History, Violation
+from tests.simulation.loop import SimLoop
+from tests.simulation.net import Network
+from tests.simulation.plan import Plan
+from tests.simulation.process import CoordinatorProcess, Interrupted, SimClock, Storage
+
+# How long anything may take that nothing stands in the way of.
+PATIENCE_S = 400.0
+
+# How long the coordinator may take to be ready when nothing is wrong any more: the longest pause between two
+# attempts to load, or to write to a disk that refused, and then a little.
+READY_BY_S = 60.0
+
+# How long closing a connection may take, even if its client takes nothing of what was written.
+CLOSED_BY_S = 60.0
+
+
+# A journal is bounded by so many segments, and by so many times the live state. (Loose: it counts files as a
+# whole, some of them are on their way in or out, and small commits take much room for what is in them.)
+SEGMENTS_MAX = 8
+LIVE_BYTES_FACTOR_MAX = 8
+
+
+class World:
+    """All that is not a client. While it is `faulty`, things go wrong."""
+
+    def __init__(
+        self, plan: Plan, loop: SimLoop, rng: Random, storage: Storage, topics: TopicDirectory
+    ) -> None:
+        self.plan = plan
+        self.loop = loop
+        self.history = History()
+        self.network = Network(loop, Random(rng.getrandbits(64)), plan.net)
+        loop.network = self.network
+        self.clock = SimClock(loop)
+        self.storage = storage
+        self.process: CoordinatorProcess | None = None
+        # Whoever ends or begins the process's life holds this.
+        self.life = asyncio.Lock()
+        self.faulty = True
+        self.crashes = 0
+        self.stops = 0
+        self.damages = 0
+        self._topics = topics
+        self._lives = 0
+        self._rng = rng
+        self._segment_bytes_max = 0
+
+    # Life and death.
+
+    async def start(self) -> None:
+        """Start a coordinator; a log that cannot be opened for a moment is tried again."""
+        while self.process is None:
+            self._lives += 1
+            plan = self.plan.for_another_life(self._rng)
+            self._segment_bytes_max = max(self._segment_bytes_max, plan.segment_bytes)
+            process = CoordinatorProcess(
+                self._lives,
+                loop=self.loop,
+                plan=plan if self.faulty else plan.healed(),
+                storage=self.storage,
+                clock=self.clock,
+                topics=self._topics,
+            )
+            try:
+                await process.start(self._limit_s())
+            except Interrupted:
+                await process.crash()
+                self.crashes += 1
+            except LogDamaged as error:
+                await process.crash()
+                self.storage.restore(error)
+                self.damages += 1
+            except LogError as error:
+                if not self.faulty:
+                    raise Violation(f"healed, but the log cannot be opened: {error}") from error
+                await process.crash()
+                await asyncio.sleep(0.1)
+            else:
+                self.storage.opened()
+                self.process = process
+
+    async def crash(self) -> None:
+        """Let the process die now. What it was asked and did not answer cannot happen later."""
+        process, self.process = self.process, None
+        assert process is not None
+        await process.crash()
+        self.history.close_unknown(self.loop.time())
+        self.crashes += 1
+
+    async def stop(self) -> None:
+        """Let the process stop in order."""
+        process, self.process = self.process, None
+        assert process is not None
+        try:
+            await process.stop(self._limit_s())
+        except Interrupted:
+            await process.crash()
+            self.crashes += 1
+        self.history.close_unknown(self.loop.time())
+        self.stops += 1
+
+    def _limit_s(self) -> float | None:
+        """Return how long a start or stop may take before the process dies in the midst of it."""
+        if self.faulty and self._rng.random() < self.plan.nemesis.interrupt_rate:
+            return self._rng.expovariate(20.0)
+        return None
+
+    def heal(self) -> None:
+        """Let nothing go wrong from now on."""
+        healed = self.plan.healed()
+        self.faulty = False
+        self.network.faults = healed.net
+        self.storage.change(healed)
+
+    def hurt(self) -> None:
+        """Let things go wrong again."""
+        self.faulty = True
+        self.network.faults = self.plan.net
+        self.storage.change(self.plan)
+
+    # Memory and log.
+
+    async def compare_memory_with_log(self) -> dict[SharePartitionKey, ShareState]:
+        """Replay the log beside the coordinator; raise Violation if its memory says something else.
+
+        A job of the coordinator's own may be at work in that very moment; but not each time.
+        """
+        assert self.process is not None
+        runtime = self.process.runtime
+        await until(lambda: not runtime.health(), runtime.health, READY_BY_S)
+        replayed: dict[SharePartitionKey, ShareState] = {}
+        live: dict[SharePartitionKey, ShareState] = {}
+        for _ in range(5):
+            replayed = await self.process.inside(self._replay)
+            live = {key: state async for key, state in runtime.share_partitions()}
+            if replayed == live:
+                return live
+            await asyncio.sleep(0.3)
+        different = [key for key in {**replayed, **live} if replayed.get(key) != live.get(key)]
+        raise Violation(
+            "\n  ".join(f"{key}: live {live.get(key)}, replayed {replayed.get(key)}" for key in different)
+        )
+
+    async def _replay(self) -> dict[SharePartitionKey, ShareState]:
+        assert self.process is not None
+        partitions = range(self.plan.state_partitions)
+        shards = [Shard(partition, self.plan.policy) for partition in partitions]
+        async for chunk in self.process.log.read(partitions):
+            for partition, batches in chunk:
+                for batch in decode_batches(batches):
+                    for logged in batch.records:
+                        record = decode_record(logged.key, logged.value)
+                        assert record is not None
+                        shards[partition].replay(record, logged.offset, logged.timestamp_ms)
+        return {key: state for shard in shards for key, state in shard.items()}
+
+    async def forget_all_connections(self) -> None:
+        """Wait until all connections must have been closed as idle; raise Violation if one is left.
+
+        Bytes that a client holds, too. Nobody may be asking anything.
+        """
+        assert self.process is not None
+        listener, limits = self.process.listener, self.plan.server_limits
+        await asyncio.sleep(limits.connection_idle_s + limits.frame_s + CLOSED_BY_S)
+        if listener.connection_count or listener.held_bytes:
+            raise Violation(
+                f"nobody asks anything, but {listener.connection_count} connections are open, "
+                f"and clients hold {listener.held_bytes} bytes"
+            )
+
+    def journal_is_not_too_big(self) -> None:
+        """Raise Violation if a journal takes far more than its segments and what is live account for."""
+        assert self.process is not None
+        if self.plan.log != "journal":
+            return
+        live_bytes = sum(view.live_bytes for view in self.process.runtime.shard_views())
+        size_bytes = self.process.log.size_bytes()
+        if size_bytes > SEGMENTS_MAX * self._segment_bytes_max + LIVE_BYTES_FACTOR_MAX * live_bytes:
+            raise Violation(f"the journal has {size_bytes} bytes for {live_bytes} bytes of live state")
+
+
+async def until(
+    condition: Callable[[], bool], what: Callable[[], object], patience_s: float = 2 * PATIENCE_S
+) -> None:
+    """Look again and again; raise Violation when patience is at its end.
+
+    On virtual time looking is as good as an event.
+    """
+    until_s = asyncio.get_running_loop().time() + patience_s
+    while not condition():
+        if asyncio.get_running_loop().time() > until_s:
+            raise Violation(f"nothing stands in the way, but nothing comes of it: {what()}")
+        await asyncio.sleep(0.1)

@@ -1,0 +1,49 @@
+"""Logs in topics of a real Kafka, as tests use them."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from coordinator.clock import SystemClock
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.log.kafka.brokers import Brokers
+from tests.unit.log.worlds import read_all
+
+LIMITS = KafkaLogLimits(request_timeout_s=2, append_timeout_s=20, start_timeout_s=20)
+
+_topics = itertools.count()
+
+
+def new_topic(what: str) -> str:
+    """Return the name of a topic that nobody else uses."""
+    return f"{what}-{next(_topics)}"
+
+
+@asynccontextmanager
+async def topic_log(
+    bootstrap: str,
+    topic: str,
+    partitions: int = 1,
+    *,
+    replicas: int = 1,
+    own: bool = True,
+    read_only: bool = False,
+) -> AsyncIterator[KafkaLog]:
+    """Open the log as one more process does, own all of it, and read it."""
+    log = KafkaLog(
+        Brokers(bootstrap, topic, request_timeout_s=LIMITS.request_timeout_s),
+        TopicWish(topic, partitions, replication_factor=replicas, min_isr=(replicas + 1) // 2),
+        owner="test",
+        clock=SystemClock(),
+        limits=LIMITS,
+        read_only=read_only,
+    )
+    try:
+        await log.open()
+        if own:
+            await asyncio.gather(*map(log.own, range(partitions)))
+            await read_all(log, range(partitions))
+        yield log
+    finally:
+        await log.close()

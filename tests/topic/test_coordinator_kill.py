@@ -1,0 +1,134 @@
+"""`kill -9` of a coordinator that keeps its state in a topic, under load: what was acknowledged is there."""
+
+import asyncio
+import random
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from coordinator.client import (
+    ONCE,
+    ConnectionLimits,
+    CoordinatorUnavailable,
+    ReadState,
+    ShareCoordinatorClient,
+    SharePartitionKey,
+    StateBatch,
+)
+from tests.builders import ACKNOWLEDGED, TOPIC_ID
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.ports import free_ports
+from tests.kafka.rig import BuiltInRig
+from tests.topic.logs import new_topic
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+SEED = 9
+ROUNDS = 6
+BOOKS = 20
+CLIENTS = 5
+WRITES = 600
+
+
+class Book:
+    """One share-partition whose offsets are acknowledged one after the other."""
+
+    def __init__(self, number: int) -> None:
+        self.key = SharePartitionKey(f"group-{number}", TOPIC_ID, number)
+        self.asked = self.acknowledged = 0
+        self.initialized = False
+
+    async def work(self, client: ShareCoordinatorClient) -> None:
+        if not self.initialized:
+            await client.initialize(self.key, 1, 0)
+            self.initialized = True
+            return
+        offset = self.acknowledged
+        self.asked = offset + 1
+        batches = [StateBatch(offset, offset, ACKNOWLEDGED, 1)]
+        await client.write(self.key, state_epoch=1, leader_epoch=0, start_offset=0, batches=batches)
+        self.acknowledged = offset + 1
+
+    def check(self, state: ReadState) -> None:
+        """Acknowledged offsets are there in one run; the one that was under way may be."""
+        assert state.state_epoch == 1
+        ends = [batch.last_offset + 1 for batch in state.batches] or [0]
+        assert len(ends) == 1
+        assert self.acknowledged <= ends[0] <= self.asked
+        self.acknowledged = self.asked = ends[0]
+
+
+class Lives:
+    """One coordinator, killed and started again."""
+
+    def __init__(self, bootstrap: str, topic: str, directory: Path) -> None:
+        port, http_port = free_ports(2)
+        self.books = [Book(number) for number in range(BOOKS)]
+        self.address = ("127.0.0.1", port)
+        self.coordinator = CoordinatorProcess(
+            directory,
+            port=port,
+            http_port=http_port,
+            log="kafka",
+            settings={"bootstrap.servers": bootstrap, "share.coordinator.state.topic.name": topic},
+        )
+        self._killed = False
+
+    async def live(self, dice: random.Random) -> None:
+        for _ in range(ROUNDS):
+            await asyncio.to_thread(self.coordinator.start)
+            await self._write_until_killed(dice)
+        await asyncio.to_thread(self.coordinator.start)
+        async with AsyncExitStack() as stack:
+            await self._check(await self._clients(stack))
+        await asyncio.to_thread(self.coordinator.stop)
+
+    async def _clients(self, stack: AsyncExitStack) -> list[ShareCoordinatorClient]:
+        limits = ConnectionLimits(request_s=20)
+        return [
+            await stack.enter_async_context(
+                ShareCoordinatorClient(self.address, direct=True, retry=ONCE, limits=limits)
+            )
+            for _ in range(CLIENTS)
+        ]
+
+    async def _check(self, clients: list[ShareCoordinatorClient]) -> None:
+        for number, book in enumerate(self.books):
+            if book.initialized:
+                book.check(await clients[number % CLIENTS].read(book.key, 0))
+
+    async def _write_until_killed(self, dice: random.Random) -> None:
+        self._killed = False
+        goal = self.written() + dice.randint(1, WRITES)
+        async with AsyncExitStack() as stack:
+            clients = await self._clients(stack)
+            await self._check(clients)
+            async with asyncio.TaskGroup() as writers:
+                for number, book in enumerate(self.books):
+                    writers.create_task(self._keep_writing(clients[number % CLIENTS], book, goal))
+
+    async def _keep_writing(self, client: ShareCoordinatorClient, book: Book, goal: int) -> None:
+        try:
+            while True:
+                await book.work(client)
+                if self.written() >= goal and not self._killed:
+                    self._killed = True
+                    self.coordinator.kill()
+        except CoordinatorUnavailable:
+            assert self._killed, "nobody killed the coordinator, but it hung up"
+
+    def written(self) -> int:
+        return sum(book.acknowledged for book in self.books)
+
+
+@pytest.mark.timeout(180)
+def test_no_acknowledged_write_is_lost_by_a_kill(built_in: BuiltInRig, tmp_path: Path) -> None:
+    lives = Lives(built_in.broker.bootstrap, new_topic("kills"), tmp_path)
+    try:
+        asyncio.run(lives.live(random.Random(SEED)))
+    finally:
+        lives.coordinator.kill()
+    log = lives.coordinator.process.log.read_text()
+    assert "ERROR" not in log, log[-3000:]
+    assert lives.written() > ROUNDS * WRITES / 5

@@ -1,0 +1,85 @@
+"""The log in a topic of a broker that wants TLS and a password."""
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from coordinator.clock import SystemClock
+from coordinator.errors import LogUnavailable
+from coordinator.log.kafka import KafkaLog, Security, TopicWish
+from coordinator.log.kafka.brokers import Brokers
+from tests.kafka.broker import Broker
+from tests.kafka.jars import KafkaJars
+from tests.kafka.toolchain import program_path
+from tests.unit.log.worlds import append_durably, read_all
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+USER, PASSWORD, STORE_PASSWORD = "coordinator", "not-told", "of-the-store"
+
+
+def keytool(*arguments: str) -> str:
+    """Run the JDK's tool for keys and return what it prints."""
+    program = program_path("keytool")
+    assert program is not None, "keytool comes with Java"
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def secure(broker: Broker, directory: Path) -> Path:
+    """Have the broker's listener for clients want TLS and a password; return who signs its certificate."""
+    store = directory / "broker.p12"
+    in_store = ("-alias", "broker", "-keystore", str(store), "-storepass", STORE_PASSWORD)
+    keytool("-genkeypair", "-keyalg", "EC", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", *in_store)
+    signer = directory / "signer.pem"
+    signer.write_text(keytool("-exportcert", "-rfc", *in_store))
+    login = f'PlainLoginModule required username="x" password="x" user_{USER}="{PASSWORD}";'
+    for override in (
+        "listener.security.protocol.map=CLIENT:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.name.client.sasl.enabled.mechanisms=PLAIN",
+        f"listener.name.client.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.{login}",
+        f"listener.name.client.ssl.keystore.location={store}",
+        "listener.name.client.ssl.keystore.type=PKCS12",
+        f"listener.name.client.ssl.keystore.password={STORE_PASSWORD}",
+    ):
+        broker.process.command += ["--override", override]
+    return signer
+
+
+def log_of(broker: Broker, security: Security) -> KafkaLog:
+    return KafkaLog(
+        Brokers(broker.bootstrap, "secured", security=security, request_timeout_s=5),
+        TopicWish("secured", 1, replication_factor=1, min_isr=1),
+        owner="test",
+        clock=SystemClock(),
+    )
+
+
+@pytest.mark.timeout(120)
+def test_tls_and_a_password(newest_jars: KafkaJars, tmp_path: Path) -> None:
+    broker = Broker(newest_jars, tmp_path)
+    signer = secure(broker, tmp_path)
+    right = Security("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
+
+    async def main() -> None:
+        log = log_of(broker, right)
+        await log.open()
+        await log.own(0)
+        await read_all(log, range(1))
+        assert await append_durably(log, 0, [(b"k", b"v")]) == 1
+        await log.close()
+        for wrong, why in (
+            (right._replace(password="wrong"), "Authentication failed"),
+            (right._replace(ca_file=""), "certificate verify failed"),
+        ):
+            log = log_of(broker, wrong)
+            with pytest.raises(LogUnavailable, match=why):
+                await log.open()
+            await log.close()
+
+    try:
+        broker.start()
+        asyncio.run(main())
+    finally:
+        broker.kill()

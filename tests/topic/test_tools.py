@@ -1,0 +1,167 @@
+"""Kafka's own tools read our topic, and we read the topic of Kafka's own coordinator."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.client import ONCE, ShareCoordinatorClient
+from coordinator.errors import ConfigError
+from coordinator.shard import Shard, SnapshotPolicy
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import decode_batches
+from protocol.routing import state_partition
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
+from tests.kafka.built_in import STATE_PARTITIONS, BuiltInCoordinator
+from tests.kafka.jars import fetch_jars
+from tests.kafka.log_dump import dump_share_group_state
+from tests.kafka.rig import BuiltInRig
+from tests.topic.logs import new_topic, topic_log
+from tests.unit.log.worlds import append_durably, read_all
+
+pytestmark = pytest.mark.broker
+
+KEY = SharePartitionKey("group", bytes(range(16)), 3)
+SNAPSHOT = ShareSnapshotValue(6, 1, 2, 100, 1_000, 1_001, pack([StateBatch(100, 109, 0, 1)]), 10)
+UPDATE = ShareUpdateValue(6, 2, 105, pack([StateBatch(105, 109, 4, 1)]))
+
+
+@pytest.fixture(scope="module")
+def topic(built_in: BuiltInRig) -> str:
+    """A topic with a claim, a snapshot, an update, one more claim, and a tombstone."""
+    name = new_topic("tools")
+
+    async def main() -> None:
+        async with topic_log(built_in.broker.bootstrap, name) as log:
+            await append_durably(log, 0, [encode_record(StateRecord(KEY, SNAPSHOT))])
+            await append_durably(log, 0, [encode_record(StateRecord(KEY, UPDATE))])
+        async with topic_log(built_in.broker.bootstrap, name) as log:
+            await append_durably(log, 0, [encode_record(StateRecord(KEY, None))])
+
+    asyncio.run(main())
+    return name
+
+
+def test_the_log_dump_shows_the_records_and_skips_the_claims(built_in: BuiltInRig, topic: str) -> None:
+    segment = built_in.broker.directory / "data" / f"{topic}-0" / f"{0:020}.log"
+    printed = dump_share_group_state(Path(segment))
+    lines = [line for line in printed.splitlines() if line.startswith("| offset")]
+    assert len(lines) == 5, printed
+    assert all("headerKeys: [owner-epoch]" in line for line in lines)
+    assert printed.count("isvalid: true") == 5
+    assert len(re.findall("Unknown record type 32000", printed)) == 2
+    assert '"snapshotEpoch":6' in lines[1]
+    assert '"startOffset":105' in lines[2]
+    assert lines[4].endswith("payload: <DELETE>")
+
+
+def json_documents(text: str) -> Iterator[Any]:
+    """Read one JSON document after the other: the formatter puts nothing in between."""
+    decoder = json.JSONDecoder()
+    at = 0
+    while at < len(text):
+        document, at = decoder.raw_decode(text, at)
+        yield document
+
+
+def test_the_console_formatter_shows_the_state(built_in: BuiltInRig, topic: str) -> None:
+    # The tools of 4.3.1 need the libraries of 4.3.1.
+    done = fetch_jars("4.3.1").run(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *("--bootstrap-server", built_in.broker.bootstrap),
+        *("--topic", topic, "--from-beginning", "--max-messages", "5", "--timeout-ms", "15000"),
+        *("--formatter", "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"),
+    )
+    shown = list(json_documents(done.stdout))
+    keys = [(record["key"]["type"], record["key"]["data"]) for record in shown]
+    data = {"groupId": "group", "topicId": "AAECAwQFBgcICQoLDA0ODw", "partition": 3}
+    assert keys == [(0, data), (1, data), (0, data)], f"{done.stdout}{done.stderr}"
+    assert shown[0]["value"]["data"]["stateBatches"] == [
+        {"firstOffset": 100, "lastOffset": 109, "deliveryState": 0, "deliveryCount": 1}
+    ]
+    assert shown[1]["value"]["data"]["startOffset"] == 105
+    assert shown[2]["value"] is None
+
+
+def test_the_state_of_kafkas_own_coordinator_is_read_from_its_topic(
+    built_in: BuiltInRig, built_in_coordinator: BuiltInCoordinator
+) -> None:
+    peer = built_in_coordinator
+    key = SharePartitionKey("read-from-kafka", peer.topic_id, 2)
+
+    async def main() -> None:
+        async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
+            await client.initialize(key, 3, 10)
+            await client.read(key, 5)
+            batches = [StateBatch(10, 19, 2, 1)]
+            await client.write(key, state_epoch=3, leader_epoch=5, start_offset=10, batches=batches)
+        shard = Shard(state_partition(key, STATE_PARTITIONS), SnapshotPolicy())
+        bootstrap, own_topic = built_in.broker.bootstrap, "__share_group_state"
+        async with topic_log(bootstrap, own_topic, STATE_PARTITIONS, own=False, read_only=True) as log:
+            async for chunk in log.read([state_partition(key, STATE_PARTITIONS)]):
+                for logged in chunk:
+                    for batch in decode_batches(logged.batch):
+                        for record in batch.records:
+                            decoded = decode_record(record.key, record.value)
+                            assert decoded is not None
+                            shard.replay(decoded, record.offset, record.timestamp_ms)
+        state = shard.state(key)
+        assert state is not None
+        assert (state.state_epoch, state.leader_epoch, state.start_offset) == (3, 5, 10)
+        assert state.batches == pack(batches)
+
+    asyncio.run(main())
+
+
+def test_kafkas_internal_topics_and_another_number_of_partitions_are_refused(
+    built_in: BuiltInRig, topic: str
+) -> None:
+    async def main() -> None:
+        for name, partitions, what in (
+            ("__share_group_state", 50, r"topic\.name=__share_group_state .* an ordinary topic"),
+            (topic, 2, rf"num\.partitions=2 .* 1, which is what topic {topic} has"),
+        ):
+            with pytest.raises(ConfigError, match=what):
+                async with topic_log(built_in.broker.bootstrap, name, partitions):
+                    pass
+
+    asyncio.run(main())
+
+
+def test_what_was_pruned_is_deleted_by_the_broker(built_in: BuiltInRig) -> None:
+    bootstrap, name = built_in.broker.bootstrap, new_topic("pruned")
+
+    async def main() -> None:
+        async with topic_log(bootstrap, name) as log:
+            for _ in range(10):
+                await append_durably(log, 0, [(b"k", b"v"), (b"k", None)])
+            log.prune(0, 14)
+        async with topic_log(bootstrap, name) as log:
+            assert log.start_offset(0) == 14
+            found = await read_all(log, range(1))
+            assert [offset for offset, _, _ in found[0]] == list(range(14, 21))
+
+    asyncio.run(main())
+
+
+def test_a_topic_that_somebody_else_made_is_used_and_what_is_wrong_with_it_is_said(
+    built_in: BuiltInRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = new_topic("made-by-hand")
+    built_in.client.create_topic(name, partitions=1)
+
+    async def main() -> None:
+        async with topic_log(built_in.broker.bootstrap, name) as log:
+            await append_durably(log, 0, [(b"k", b"v")])
+
+    asyncio.run(main())
+    warnings = [record.getMessage() for record in caplog.records if name in record.getMessage()]
+    assert len(warnings) == 2, warnings
+    assert "retention.ms=604800000, not -1" in warnings[0]
+    assert "max.message.bytes=1048588" in warnings[1]

@@ -1,0 +1,60 @@
+"""Probes: liveness depends on nothing, readiness on all shards, startup happens once."""
+
+from tests.unit.admin.serving import admin, looped
+from tests.unit.admin.test_state import snapshot
+
+
+@looped
+async def test_a_coordinator_that_serves_all_shards_is_ready() -> None:
+    async with admin() as coordinator:
+        answer = await coordinator.get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "reasons": []})
+
+
+@looped
+async def test_a_stopping_coordinator_is_not_ready_but_alive() -> None:
+    async with admin() as coordinator:
+        coordinator.runtime.refuse_readiness()
+        ready, alive = await coordinator.get("/readyz"), await coordinator.get("/livez")
+        health = await coordinator.get("/healthz")
+    assert (ready.status_code, alive.status_code, health.status_code) == (503, 200, 503)
+    assert ready.json() == {"status": "not ready", "reasons": ["The coordinator is stopping."]}
+    assert alive.json()["status"] == "alive"
+
+
+@looped
+async def test_startup_happens_once() -> None:
+    async with admin() as coordinator:
+        before = await coordinator.get("/startupz")
+        runner = coordinator.runtime._runners[0]
+        runner.status = type(runner.status).FAILED
+        after = await coordinator.get("/startupz")
+    assert (before.status_code, after.status_code) == (200, 200)
+    assert after.json() == {"status": "started", "reasons": []}
+
+
+@looped
+async def test_health_is_a_summary() -> None:
+    async with admin([snapshot()]) as coordinator:
+        answer = await coordinator.get("/healthz")
+    shown = answer.json()
+    assert answer.status_code == 200
+    assert shown["shards"] == {"ACTIVE": 4}
+    assert shown["share_partitions"] == 1
+    assert shown["listen"] == "127.0.0.1:9095"
+
+
+@looped
+async def test_metrics_are_prometheus_text() -> None:
+    async with admin([snapshot()]) as coordinator:
+        answer = await coordinator.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert 'sharecoord_shards{state="active"} 4.0' in answer.text
+    assert "sharecoord_share_partition_start_offset" not in answer.text
+
+
+@looped
+async def test_metrics_per_share_partition_are_switched_on_by_their_setting() -> None:
+    async with admin([snapshot()], metrics_partition_level="all") as coordinator:
+        answer = await coordinator.get("/metrics")
+    assert 'sharecoord_share_partition_start_offset{group="orders"' in answer.text

@@ -1,0 +1,75 @@
+"""The HTTP server inside our own process: real sockets, no signals, an end when it is told to."""
+
+import asyncio
+import signal
+import socket
+
+import pytest
+
+from coordinator.admin import HttpServer
+from coordinator.config import HostPort
+from coordinator.errors import ListenError
+from tests.unit.admin.serving import admin, looped
+
+
+async def ask(port: int, path: str) -> bytes:
+    """Return the whole answer to a GET, with a connection of its own."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+@looped
+async def test_it_serves_from_start_to_stop() -> None:
+    async with admin() as coordinator:
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
+        await server.start()
+        assert server.port != 0
+        assert (await ask(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
+        await server.stop()
+        with pytest.raises(ConnectionRefusedError):
+            await ask(server.port, "/readyz")
+
+
+@looped
+async def test_an_encoded_slash_arrives_as_one_part() -> None:
+    async with admin() as coordinator:
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
+        await server.start()
+        answer = await ask(server.port, "/api/v1/groups/a%2Fb")
+        await server.stop()
+    assert b"group 'a/b' has no state here" in answer
+
+
+@looped
+async def test_it_leaves_signals_alone() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    async with admin() as coordinator:
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
+        await server.start()
+        during = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        await server.stop()
+    assert during == before
+
+
+@looped
+async def test_an_idle_client_does_not_keep_it_from_stopping() -> None:
+    async with admin() as coordinator:
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
+        await server.start()
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        async with asyncio.timeout(5):
+            await server.stop()
+        writer.close()
+
+
+@looped
+async def test_an_address_in_use_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        async with admin() as coordinator:
+            server = HttpServer(coordinator.app, HostPort("127.0.0.1", taken.getsockname()[1]))
+            with pytest.raises(ListenError, match=r"http=.* cannot be listened on: Address already in use"):
+                await server.start()
+            await server.stop()

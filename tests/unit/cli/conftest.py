@@ -1,0 +1,26 @@
+"""What the tests of the command line share."""
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.cli.calling import CommandLine
+
+
+@pytest.fixture
+def share_coordinator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    for name in os.environ:
+        if name.startswith("SHARE_COORDINATOR_"):
+            monkeypatch.delenv(name)
+    return CommandLine(monkeypatch, capsys)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """`serve` sets up logging for the whole process."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level

@@ -1,0 +1,199 @@
+"""The command line: exit codes, one clear line for what is wrong, and no time lost on imports."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from coordinator.config import SETTINGS, Config, HostPort, render_reference
+from coordinator.errors import LogLocked
+from tests.unit.cli.calling import CommandLine
+
+
+def put_in_place_of_the_application(monkeypatch: pytest.MonkeyPatch, serve: Callable[[Config], int]) -> None:
+    """Let `serve` of the command line call something that does not listen on ports."""
+    app = ModuleType("coordinator.app")
+    app.serve = serve  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "coordinator.app", app)
+
+
+def test_help_is_given_without_asking(share_coordinator: CommandLine) -> None:
+    outcome = share_coordinator()
+    assert outcome.exit_code == 2
+    assert "serve" in outcome.out + outcome.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "serve",
+        "config show",
+        "config check",
+        "config reference",
+        "journal verify",
+        "journal dump",
+        "demo",
+        "version",
+    ],
+)
+def test_every_command_has_help(share_coordinator: CommandLine, command: str) -> None:
+    outcome = share_coordinator(*command.split(), "--help")
+    assert (outcome.exit_code, outcome.err) == (0, "")
+    assert f"Usage: share-coordinator {command}" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["--max-connections", "0"], "max.connections=0 cannot be used: it must be a whole number from 1 "),
+        (["--max-connections=0"], "max.connections=0 cannot be used: it must be a whole number from 1 "),
+        (["--max-connection", "5"], "did you mean --max-connections?"),
+        (["--set", "max.connection=5"], "did you mean max.connections?"),
+        (["--set", "max.connections"], "--set=max.connections cannot be used: it must be NAME=VALUE"),
+        (["--log", "disk"], "log=disk cannot be used: it must be memory, journal or kafka (flag --log)"),
+        (["--log"], "--log= cannot be used: it must be followed by a value"),
+        (["--config", "/does/not/exist"], "--config=/does/not/exist cannot be used"),
+        (["--log", "memory", "--log", "journal"], "log=journal cannot be used: it must be given once"),
+        (["stray"], "stray= cannot be used: it must be a flag"),
+    ],
+)
+@pytest.mark.parametrize("command", [["serve"], ["config", "check"], ["config", "show"]])
+def test_a_bad_setting_is_one_line_and_exit_code_2(
+    share_coordinator: CommandLine, command: list[str], args: list[str], line: str
+) -> None:
+    outcome = share_coordinator(*command, *args)
+    assert (outcome.exit_code, outcome.out) == (2, "")
+    assert line in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_a_command_that_does_not_exist_is_exit_code_2(share_coordinator: CommandLine) -> None:
+    outcome = share_coordinator("server")
+    assert outcome.exit_code == 2
+    assert "No such command 'server'" in outcome.err
+
+
+def test_config_show_prints_every_setting_and_where_it_came_from(
+    share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARE_COORDINATOR_NODE_IDS", "7")
+    outcome = share_coordinator("config", "show", "--max-connections", "5")
+    rows = [line.split(maxsplit=2) for line in outcome.out.splitlines()]
+    assert rows[0] == ["NAME", "VALUE", "FROM"]
+    assert [row[0] for row in rows[1:]] == [setting.name for setting in SETTINGS]
+    assert ["max.connections", "5", "flag --max-connections"] in rows
+    assert ["node.ids", "7", "environment SHARE_COORDINATOR_NODE_IDS"] in rows
+    assert ["listen", "127.0.0.1:9095", "default"] in rows
+
+
+def test_config_show_can_be_json(share_coordinator: CommandLine) -> None:
+    shown = json.loads(share_coordinator("config", "show", "-o", "json", "--set", "node.ids=7").out)
+    (row,) = (row for row in shown if row["name"] == "node.ids")
+    assert (row["value"], row["from"], row["default"]) == ("7", "flag --set node.ids", "4")
+    assert set(row) == {"name", "value", "from", "env", "flag", "default", "allowed", "meaning"}
+
+
+def test_config_check_says_good_and_what_has_no_effect(
+    share_coordinator: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "c.properties"
+    file.write_text("share.coordinator.threads=4\nmax.connections=9\n")
+    outcome = share_coordinator("config", "check", "--config", str(file))
+    assert outcome.exit_code == 0
+    assert outcome.out.splitlines()[0].startswith("share.coordinator.threads has no effect")
+    assert outcome.out.splitlines()[-1] == "The settings are good."
+    assert json.loads(share_coordinator("config", "check", "-o", "json").out) == {"good": True, "notes": []}
+
+
+def test_config_reference_is_the_page(share_coordinator: CommandLine) -> None:
+    assert share_coordinator("config", "reference").out == render_reference()
+
+
+def test_version_is_that_of_the_package(share_coordinator: CommandLine) -> None:
+    shown = json.loads(share_coordinator("version", "-o", "json").out)
+    assert share_coordinator("version").out.startswith(f"share-coordinator {shown['version']} ")
+
+
+def test_serve_runs_the_application_with_its_settings(
+    share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[Config] = []
+
+    def serve(config: Config) -> int:
+        served.append(config)
+        return 7
+
+    put_in_place_of_the_application(monkeypatch, serve)
+    outcome = share_coordinator(
+        "serve", "--listen", "127.0.0.1:1", "--logging-level", "error", "--log", "memory"
+    )
+    assert outcome.exit_code == 7
+    assert (served[0].listen, served[0].log_level, served[0].log) == (
+        HostPort("127.0.0.1", 1),
+        "ERROR",
+        "memory",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (LogLocked("data/lock", 12), "share-coordinator: data/lock is held by process 12"),
+        (OSError(13, "Permission denied", "data"), "share-coordinator: [Errno 13] Permission denied: 'data'"),
+        (ZeroDivisionError("a\nb"), "share-coordinator: this should not happen: ZeroDivisionError: a b ("),
+    ],
+)
+def test_a_failure_is_one_line_and_exit_code_1(
+    share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
+) -> None:
+    def serve(config: Config) -> int:
+        raise error
+
+    put_in_place_of_the_application(monkeypatch, serve)
+    outcome = share_coordinator("serve", "--logging-level", "error")
+    assert outcome.exit_code == 1
+    assert outcome.err.startswith(line)
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_the_traceback_is_there_for_those_who_ask(
+    share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serve(config: Config) -> int:
+        raise ZeroDivisionError
+
+    put_in_place_of_the_application(monkeypatch, serve)
+    monkeypatch.setenv("SHARE_COORDINATOR_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        share_coordinator("serve", "--logging-level", "error")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """What --help costs is what it imports: everything that is not the command line itself stays out."""
+    program = (
+        "import sys\n"
+        "sys.argv = ['share-coordinator', '--help']\n"
+        "from coordinator.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    print('LOADED', *sorted(name.split('.')[0] for name in sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "LOADED" in loaded
+    assert (
+        loaded & {"pydantic", "fastapi", "uvicorn", "aiokafka", "prometheus_client", "rich", "protocol"}
+        == set()
+    )
+
+
+def test_python_m_coordinator_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "coordinator", "version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("share-coordinator ")

@@ -1,0 +1,146 @@
+"""`journal verify | dump`: what people and programs read, and the exit code that scripts look at."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from coordinator.errors import LogError
+from coordinator.log.journal import Journal
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.builders import TOPIC_ID, packed
+from tests.unit.cli.calling import CommandLine
+
+NOW_MS = 1_700_000_000_123
+
+
+def record(partition: int) -> StateRecord:
+    value = ShareSnapshotValue(
+        snapshot_epoch=1,
+        state_epoch=2,
+        leader_epoch=3,
+        start_offset=4,
+        create_timestamp=NOW_MS,
+        write_timestamp=NOW_MS,
+        state_batches=packed((5, 9, 2, 1)),
+    )
+    return StateRecord(SharePartitionKey("orders", TOPIC_ID, partition), value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A journal with one record in each of the state partitions 0 to 2."""
+    asyncio.run(_write(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+async def _write(folder: Path) -> None:
+    journal = Journal(folder, state_partitions=4, segment_bytes=1 << 20, sync="os")
+    await journal.open()
+    for number in range(3):
+        done: asyncio.Future[LogError | None] = asyncio.get_running_loop().create_future()
+        journal.append(
+            number,
+            [encode_record(record(number))],
+            NOW_MS,
+            lambda _, error, done=done: done.set_result(error),
+        )
+        assert await done is None
+    await journal.close()
+
+
+def damaged(folder: Path) -> Path:
+    """Flip a byte of the first record; commits behind it tell that it was acknowledged."""
+    (file,) = [path for path in sorted(folder.iterdir()) if b"orders" in path.read_bytes()]
+    data = bytearray(file.read_bytes())
+    data[data.index(b"orders")] ^= 1
+    file.write_bytes(data)
+    return file
+
+
+def test_a_whole_journal_is_said_to_be_whole(share_coordinator: CommandLine, folder: Path) -> None:
+    outcome = share_coordinator("journal", "verify", str(folder))
+    assert (outcome.exit_code, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
+    assert lines[0].split() == ["FILE", "BYTES", "USED", "FIRST-COMMIT", "COMMITS", "RECORDS"]
+    assert lines[1].split()[-1] == "3"
+    assert "4 state partitions, 3 records in" in outcome.out
+    assert lines[-1] == "The journal is whole."
+
+
+def test_a_report_can_be_json(share_coordinator: CommandLine, folder: Path) -> None:
+    shown = json.loads(share_coordinator("journal", "verify", "-o", "json", str(folder)).out)
+    assert (shown["whole"], shown["damage"], shown["torn_tail"]) == (True, None, None)
+    assert shown["end_offsets"] == [1, 1, 1, 0]
+    assert [segment["records"] for segment in shown["segments"]] == [3]
+
+
+def test_a_damaged_journal_is_exit_code_1_and_says_where(
+    share_coordinator: CommandLine, folder: Path
+) -> None:
+    file = damaged(folder)
+    outcome = share_coordinator("journal", "verify", str(folder))
+    assert outcome.exit_code == 1
+    assert outcome.err.startswith(f"share-coordinator: {file} is damaged at byte ")
+    assert "is whole" not in outcome.out
+    shown = json.loads(share_coordinator("journal", "verify", "-o", "json", str(folder)).out)
+    assert shown["whole"] is False
+    assert shown["damage"]["file"] == str(file)
+    assert set(shown["damage"]) == {"file", "position", "found", "advice"}
+
+
+def test_a_dump_of_a_damaged_journal_ends_with_one_line(share_coordinator: CommandLine, folder: Path) -> None:
+    file = damaged(folder)
+    outcome = share_coordinator("journal", "dump", str(folder))
+    assert outcome.exit_code == 1
+    (line,) = outcome.err.splitlines()
+    assert line.startswith(f"share-coordinator: {file} is damaged at byte ")
+
+
+def test_a_dump_reads_like_kafkas(share_coordinator: CommandLine, folder: Path) -> None:
+    outcome = share_coordinator("journal", "dump", str(folder))
+    lines = outcome.out.splitlines()
+    assert outcome.exit_code == 0
+    assert [line.split()[0] for line in lines] == ["baseOffset:", "|"] * 3
+    assert (
+        'key: {"type":"0","data":{"groupId":"orders","topicId":"AAECAwQFBgcICQoLDA0ODw","partition":0}}'
+        in lines[1]
+    )
+    assert '"stateBatches":[{"firstOffset":5,"lastOffset":9,"deliveryState":2,"deliveryCount":1}]' in lines[1]
+
+
+def test_a_dump_can_be_json_lines_of_some_state_partitions(
+    share_coordinator: CommandLine, folder: Path
+) -> None:
+    outcome = share_coordinator("journal", "dump", str(folder), "-o", "json", "-p", "2", "-p", "0")
+    shown = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [entry["state_partition"] for entry in shown] == [0, 2]
+    assert shown[1]["key"]["data"]["partition"] == 2
+    assert shown[1]["value"]["data"]["startOffset"] == 4
+
+
+def test_a_state_partition_without_records_is_an_empty_dump(
+    share_coordinator: CommandLine, folder: Path
+) -> None:
+    assert share_coordinator("journal", "dump", str(folder), "-p", "3") == (0, "", "")
+
+
+@pytest.mark.parametrize("command", ["verify", "dump"])
+def test_a_folder_without_a_journal_is_not_a_whole_one(
+    share_coordinator: CommandLine, tmp_path: Path, command: str
+) -> None:
+    outcome = share_coordinator("journal", command, str(tmp_path))
+    assert (outcome.exit_code, outcome.out) == (1, "")
+    assert outcome.err == f"share-coordinator: there is no journal in {tmp_path}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["verify", "dump"])
+def test_a_folder_that_does_not_exist_is_a_usage_error(
+    share_coordinator: CommandLine, tmp_path: Path, command: str
+) -> None:
+    outcome = share_coordinator("journal", command, str(tmp_path / "missing"))
+    assert outcome.exit_code == 2
+    assert "does not exist" in outcome.err

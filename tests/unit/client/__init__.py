@@ -1,0 +1,1 @@
+"""The client, against a coordinator that misbehaves on demand, and against ours."""

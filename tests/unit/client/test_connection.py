@@ -1,0 +1,359 @@
+"""One socket: versions, pipelining, time-outs, cancelled callers, and a close that waits for nobody."""
+
+import asyncio
+
+import pytest
+
+from coordinator.client import (
+    ONCE,
+    ClientClosed,
+    Connection,
+    ConnectionLimits,
+    Disconnected,
+    RetryPolicy,
+    ShareCoordinatorClient,
+    StateBatch,
+    TimedOut,
+    UnsupportedVersion,
+)
+from protocol.errors import EncodeError
+from protocol.messages import write_share_group_state as write_api
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.builders import ACKNOWLEDGED, KEY
+from tests.unit.client.fake import (
+    DELETE,
+    FIND,
+    READ,
+    SERVED,
+    SUMMARY,
+    VERSIONS,
+    WRITE,
+    FakeCoordinator,
+    cut_short,
+    hangup,
+    held,
+    refusing,
+    silence,
+)
+from tests.unit.client.looped import Waits, looped
+
+SHORT = ConnectionLimits(connect_s=5.0, request_s=0.3)
+
+
+def client_of(fake: FakeCoordinator, *, limits: ConnectionLimits | None = None) -> ShareCoordinatorClient:
+    return ShareCoordinatorClient(
+        fake.address, client_id="me", direct=True, retry=ONCE, limits=limits, sleep=Waits()
+    )
+
+
+# Versions.
+
+
+@looped
+async def test_versions_are_asked_first_and_the_newest_common_ones_used() -> None:
+    async with FakeCoordinator() as fake:
+        async with ShareCoordinatorClient(fake.address, client_id="me", sleep=Waits()) as client:
+            await client.initialize(KEY, 0, 0)
+            await client.write(KEY, state_epoch=0, leader_epoch=0, start_offset=0)
+        asked = [(request.connection, request.api_key, request.version) for request in fake.requests]
+        assert asked == [(0, VERSIONS, 4), (0, FIND, 6), (1, VERSIONS, 4), (1, 83, 0), (1, WRITE, 1)]
+        assert {request.client_id for request in fake.requests} == {"me"}
+
+
+@pytest.mark.parametrize("newest", [0, 1, 2, 3])
+@looped
+async def test_an_older_apiversions_is_asked_when_ours_is_too_new(newest: int) -> None:
+    async with FakeCoordinator(served={**SERVED, VERSIONS: (0, newest)}) as fake, client_of(fake) as client:
+        await client.summary(KEY)
+        asked = [request.version for request in fake.requests if request.api_key == VERSIONS]
+        assert asked == [4, newest]
+
+
+@looped
+async def test_an_old_server_is_written_to_in_its_version() -> None:
+    served = {**SERVED, WRITE: (0, 0), SUMMARY: (0, 0)}
+    async with FakeCoordinator(served=served) as fake, client_of(fake) as client:
+        await client.initialize(KEY, 0, 0)
+        await client.write(KEY, state_epoch=0, leader_epoch=0, start_offset=0, delivery_complete_count=1)
+        assert fake.requests[-1].version == 0
+        assert (await client.summary(KEY)).delivery_complete_count == -1
+
+
+@pytest.mark.parametrize(
+    ("served", "says"),
+    [
+        ({VERSIONS: (0, 4), READ: (0, 0)}, "does not serve WriteShareGroupState"),
+        ({**SERVED, WRITE: (2, 3)}, "in versions 2 to 3, this client in 0 to 1"),
+    ],
+)
+@looped
+async def test_an_api_without_a_common_version_is_refused_here(
+    served: dict[int, tuple[int, int]], says: str
+) -> None:
+    async with FakeCoordinator(served=served) as fake:
+        waits = Waits()
+        async with ShareCoordinatorClient(fake.address, direct=True, sleep=waits) as client:
+            with pytest.raises(UnsupportedVersion, match=says) as caught:
+                await client.write(KEY, state_epoch=0, leader_epoch=0, start_offset=0)
+        assert caught.value.key == KEY
+        assert waits == []
+        assert fake.count(WRITE) == 0
+
+
+@looped
+async def test_a_server_that_knows_no_share_coordinators_is_refused() -> None:
+    async with FakeCoordinator(served={**SERVED, FIND: (0, 5)}) as fake:
+        async with ShareCoordinatorClient(fake.address, sleep=Waits()) as client:
+            with pytest.raises(UnsupportedVersion, match="does not know of share coordinators"):
+                await client.summary(KEY)
+        assert fake.count(FIND) == 0
+
+
+# Pipelining.
+
+
+@looped
+async def test_requests_go_out_before_earlier_ones_are_answered() -> None:
+    released = asyncio.Event()
+    async with FakeCoordinator() as fake, client_of(fake) as client:
+        fake.plan(READ, held(released))
+        await client.initialize(KEY, 0, 9)
+        reading = asyncio.ensure_future(client.read(KEY, 1))
+        summaries = [asyncio.ensure_future(client.summary(KEY)) for _ in range(20)]
+        await fake.wait_for(SUMMARY, 20)
+        released.set()
+        assert (await reading).start_offset == 9
+        # The read was carried out first: its leader epoch is there.
+        assert {summary.leader_epoch for summary in await asyncio.gather(*summaries)} == {1}
+        assert fake.connections == 1
+
+
+@looped
+async def test_no_more_than_the_bound_is_under_way() -> None:
+    limits = ConnectionLimits(requests_in_flight_max=2)
+    async with FakeCoordinator() as fake, client_of(fake, limits=limits) as client:
+        await asyncio.gather(*(client.summary(KEY) for _ in range(20)))
+        assert fake.unanswered_max == 2
+
+
+@looped
+async def test_calls_at_the_same_moment_share_one_connection() -> None:
+    async with FakeCoordinator() as fake, client_of(fake) as client:
+        await asyncio.gather(*(client.summary(KEY) for _ in range(10)))
+        assert fake.connections == 1
+
+
+@looped
+async def test_a_cancelled_caller_does_not_shift_the_answers() -> None:
+    released = asyncio.Event()
+    async with FakeCoordinator() as fake, client_of(fake) as client:
+        await client.initialize(KEY, 3, 0)
+        fake.plan(READ, held(released))
+        given_up = asyncio.ensure_future(client.read(KEY, 1))
+        await fake.wait_for(READ, 1)
+        given_up.cancel()
+        summary = asyncio.ensure_future(client.summary(KEY))
+        await fake.wait_for(SUMMARY, 1)
+        released.set()
+        assert (await summary).state_epoch == 3
+        assert given_up.cancelled()
+        assert fake.connections == 1
+
+
+@looped
+async def test_a_caller_who_is_cancelled_while_connecting_leaves_the_others_alone() -> None:
+    released = asyncio.Event()
+    async with FakeCoordinator() as fake, client_of(fake) as client:
+        fake.plan(VERSIONS, held(released))
+        given_up, other = (asyncio.ensure_future(client.summary(KEY)) for _ in range(2))
+        await fake.wait_for(VERSIONS, 1)
+        given_up.cancel()
+        released.set()
+        await other
+        assert given_up.cancelled()
+        assert fake.connections == 1
+
+
+@looped
+async def test_all_who_wait_on_a_broken_connection_are_told() -> None:
+    async with FakeCoordinator() as fake, client_of(fake) as client:
+        fake.plan(READ, cut_short)
+        await client.initialize(KEY, 0, 0)
+        calls = [client.read(KEY, 0), client.summary(KEY), client.delete(KEY)]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [Disconnected] * 3
+
+
+@looped
+async def test_each_who_is_told_has_an_exception_of_its_own() -> None:
+    async with FakeCoordinator() as fake:
+        fake.plan(FIND, hangup)
+        connection = await Connection.open("127.0.0.1", fake.port, client_id="me")
+        request = FindCoordinatorRequest(key_type=2, coordinator_keys=[str(KEY)])
+        calls = [connection.request(request) for _ in range(3)]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [Disconnected] * 3
+        assert len({id(outcome) for outcome in outcomes}) == 3
+        assert not connection.usable
+        await connection.close()
+
+
+# Time-outs.
+
+
+@looped
+async def test_an_answer_that_does_not_come_ends_the_connection() -> None:
+    async with FakeCoordinator() as fake, client_of(fake, limits=SHORT) as client:
+        fake.plan(READ, silence)
+        with pytest.raises(TimedOut, match=r"within 0\.3 s"):
+            await client.read(KEY, 0)
+        assert (await client.summary(KEY)).start_offset == -1
+        assert fake.connections == 2
+
+
+@looped
+async def test_a_time_out_is_tried_again() -> None:
+    waits = Waits()
+    async with FakeCoordinator() as fake:
+        fake.plan(SUMMARY, silence)
+        async with ShareCoordinatorClient(fake.address, limits=SHORT, sleep=waits) as client:
+            await client.summary(KEY)
+        assert len(waits) == 1
+        assert fake.count(FIND) == 2
+
+
+@looped
+async def test_a_server_that_says_nothing_at_all_times_out() -> None:
+    async with FakeCoordinator() as fake, client_of(fake, limits=SHORT) as client:
+        fake.plan(VERSIONS, silence)
+        with pytest.raises(TimedOut):
+            await client.summary(KEY)
+        await client.summary(KEY)
+
+
+# Closing.
+
+
+@looped
+async def test_close_ends_calls_under_way() -> None:
+    async with FakeCoordinator() as fake:
+        client = client_of(fake)
+        fake.plan(READ, silence)
+        reading = asyncio.ensure_future(client.read(KEY, 0))
+        await fake.wait_for(READ, 1)
+        await client.close()
+        with pytest.raises(ClientClosed):
+            await reading
+        await client.close()
+
+
+@looped
+async def test_close_ends_a_connection_that_is_being_made() -> None:
+    async with FakeCoordinator() as fake:
+        client = client_of(fake)
+        fake.plan(VERSIONS, silence)
+        summary = asyncio.ensure_future(client.summary(KEY))
+        await fake.wait_for(VERSIONS, 1)
+        await client.close()
+        with pytest.raises(ClientClosed):
+            await summary
+
+
+@looped
+async def test_close_ends_a_wait_between_attempts() -> None:
+    waiting = asyncio.Event()
+
+    async def wait_for_ever(wait_s: float) -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async with FakeCoordinator() as fake:
+        client = ShareCoordinatorClient(fake.address, sleep=wait_for_ever)
+        fake.plan(DELETE, refusing(15))
+        deleting = asyncio.ensure_future(client.delete(KEY))
+        await waiting.wait()
+        await client.close()
+        with pytest.raises(ClientClosed):
+            await deleting
+
+
+@looped
+async def test_a_closed_client_says_so() -> None:
+    async with FakeCoordinator() as fake:
+        async with client_of(fake) as client:
+            await client.summary(KEY)
+        with pytest.raises(ClientClosed):
+            await client.summary(KEY)
+
+
+@looped
+async def test_close_does_not_wait_for_a_peer_who_does_not_read() -> None:
+    # Far more than the buffers of both systems take.
+    part = write_api.PartitionData(KEY.partition, 0, 0, 0, state_batches=bytes(20_000_000))
+    request = write_api.WriteShareGroupStateRequest(
+        KEY.group_id, [write_api.WriteStateData(KEY.topic_id, [part])]
+    )
+    async with FakeCoordinator() as fake:
+        fake.reads_max = 1
+        client = client_of(fake)
+        writing = asyncio.ensure_future(client.send(request))
+        await fake.stalled.wait()
+        async with asyncio.timeout(10):
+            await client.close()
+        with pytest.raises(ClientClosed):
+            await writing
+
+
+@looped
+async def test_a_lost_connection_is_not_used_again() -> None:
+    async with FakeCoordinator() as fake, client_of(fake) as client:
+        fake.plan(READ, hangup)
+        with pytest.raises(Disconnected):
+            await client.read(KEY, 0)
+        await client.summary(KEY)
+        assert fake.connections == 2
+
+
+# What is refused before it is sent.
+
+
+@looped
+async def test_what_no_coordinator_could_accept_is_not_sent() -> None:
+    async with FakeCoordinator() as fake, client_of(fake) as client:
+        for wrong in (KEY._replace(group_id=""), KEY._replace(topic_id=b"short"), KEY._replace(partition=-1)):
+            with pytest.raises(ValueError, match=r"share-partition|partition is -1"):
+                await client.delete(wrong)
+        with pytest.raises(ValueError, match="state_epoch is -1"):
+            await client.initialize(KEY, -1, 0)
+        with pytest.raises(ValueError, match="leader_epoch is -2"):
+            await client.read(KEY, -2)
+        for batch, why in (
+            (StateBatch(2, 1, ACKNOWLEDGED, 1), "ends before it begins"),
+            (StateBatch(0, 2**63, ACKNOWLEDGED, 1), "does not fit"),
+        ):
+            with pytest.raises(ValueError, match=why):
+                await client.write(KEY, state_epoch=0, leader_epoch=0, start_offset=0, batches=[batch])
+        assert fake.requests == []
+        with pytest.raises(EncodeError):
+            await client.initialize(KEY, 2**31, 0)
+        assert fake.count(83) == 0
+        # The connection is as good as before.
+        await client.summary(KEY)
+        assert fake.connections == 1
+
+
+@pytest.mark.parametrize(
+    "bootstrap", ["", "host", "host:", ":9095", "host:0", "host:65536", "::1:9095", "a:1,,"]
+)
+def test_an_address_that_is_none_is_refused(bootstrap: str) -> None:
+    with pytest.raises(ValueError, match="not an address"):
+        ShareCoordinatorClient(bootstrap)
+
+
+def test_a_direct_coordinator_has_one_address() -> None:
+    with pytest.raises(ValueError, match="one address"):
+        ShareCoordinatorClient("a:1,b:2", direct=True)
+
+
+def test_retries_can_be_switched_off() -> None:
+    assert RetryPolicy(attempts_max=1) == ONCE

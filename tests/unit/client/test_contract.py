@@ -1,0 +1,172 @@
+"""What the client promises of a share coordinator: true of the fake that the other tests use, and of ours."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+
+from coordinator.client import (
+    ONCE,
+    Connection,
+    FencedLeaderEpoch,
+    FencedStateEpoch,
+    ReadState,
+    ShareCoordinatorClient,
+    SharePartitionKey,
+    StateBatch,
+    StateSummary,
+    Uninitialised,
+)
+from protocol.errors import ErrorCode
+from protocol.messages import find_coordinator
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import pack
+from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, OTHER_TOPIC_ID, TOPIC_ID
+from tests.unit.client.fake import FakeCoordinator
+from tests.unit.client.looped import looped
+from tests.unit.client.ours import our_coordinator
+
+Serving = Callable[[], AbstractAsyncContextManager[str]]
+
+
+@asynccontextmanager
+async def fake_coordinator() -> AsyncIterator[str]:
+    async with FakeCoordinator() as fake:
+        yield fake.address
+
+
+@pytest.fixture(params=[fake_coordinator, our_coordinator], ids=["fake", "ours"])
+def serving(request: pytest.FixtureRequest) -> Serving:
+    serving: Serving = request.param
+    return serving
+
+
+@asynccontextmanager
+async def a_client(serving: Serving, *, direct: bool = False) -> AsyncIterator[ShareCoordinatorClient]:
+    async with serving() as address, ShareCoordinatorClient(address, retry=ONCE, direct=direct) as client:
+        yield client
+
+
+@pytest.mark.parametrize("direct", [False, True], ids=["found", "direct"])
+@looped
+async def test_a_state_lives_from_initialise_to_delete(serving: Serving, direct: bool) -> None:
+    async with a_client(serving, direct=direct) as client:
+        await client.initialize(KEY, state_epoch=3, start_offset=10)
+        assert await client.read(KEY, leader_epoch=5) == ReadState(3, 10, [])
+        await client.write(
+            KEY,
+            state_epoch=3,
+            leader_epoch=5,
+            start_offset=12,
+            delivery_complete_count=2,
+            batches=[
+                StateBatch(10, 13, ACKNOWLEDGED, 1),
+                StateBatch(14, 14, AVAILABLE, 2),
+                StateBatch(16, 16, ARCHIVED, 1),
+            ],
+        )
+        state = await client.read(KEY, leader_epoch=5)
+        assert state == ReadState(
+            3, 12, [StateBatch(12, 13, 2, 1), StateBatch(14, 14, 0, 2), StateBatch(16, 16, 4, 1)]
+        )
+        assert await client.summary(KEY) == StateSummary(3, 5, 12, 2)
+        await client.delete(KEY)
+        assert await client.summary(KEY) == StateSummary(0, 0, -1, -1)
+
+
+@looped
+async def test_without_state_reads_and_writes_are_told_so(serving: Serving) -> None:
+    async with a_client(serving) as client:
+        with pytest.raises(Uninitialised) as caught:
+            await client.read(KEY, leader_epoch=0)
+        assert caught.value.key == KEY
+        assert caught.value.error_code is ErrorCode.INVALID_REQUEST
+        assert caught.value.message
+        with pytest.raises(Uninitialised):
+            await client.write(KEY, state_epoch=0, leader_epoch=0, start_offset=0)
+        await client.delete(KEY)
+
+
+@looped
+async def test_an_old_leader_is_fenced(serving: Serving) -> None:
+    async with a_client(serving) as client:
+        await client.initialize(KEY, state_epoch=1, start_offset=0)
+        await client.read(KEY, leader_epoch=2)
+        with pytest.raises(FencedLeaderEpoch) as caught:
+            await client.write(KEY, state_epoch=1, leader_epoch=1, start_offset=0)
+        assert caught.value.key == KEY
+        with pytest.raises(FencedLeaderEpoch):
+            await client.read(KEY, leader_epoch=1)
+
+
+@looped
+async def test_an_old_state_epoch_is_fenced(serving: Serving) -> None:
+    async with a_client(serving) as client:
+        await client.initialize(KEY, state_epoch=2, start_offset=0)
+        with pytest.raises(FencedStateEpoch):
+            await client.initialize(KEY, state_epoch=1, start_offset=0)
+        with pytest.raises(FencedStateEpoch):
+            await client.write(KEY, state_epoch=1, leader_epoch=0, start_offset=0)
+
+
+@looped
+async def test_many_calls_at_a_time_get_their_own_answers(serving: Serving) -> None:
+    keys = [SharePartitionKey(f"group-{n % 7}", TOPIC_ID, n) for n in range(200)]
+    async with a_client(serving) as client:
+        await asyncio.gather(*(client.initialize(key, 1, key.partition) for key in keys))
+        states = await asyncio.gather(*(client.read(key, 1) for key in keys))
+    assert [state.start_offset for state in states] == [key.partition for key in keys]
+
+
+@looped
+async def test_a_group_id_with_colons_and_letters_beyond_ascii(serving: Serving) -> None:
+    key = SharePartitionKey("gruppe:ä:1", TOPIC_ID, 3)
+    async with a_client(serving) as client:
+        await client.initialize(key, 1, 7)
+        assert (await client.summary(key)).start_offset == 7
+
+
+@looped
+async def test_a_request_for_many_has_one_result_for_each_in_request_order(serving: Serving) -> None:
+    first, again = (
+        write_api.PartitionData(4, 1, 1, 0, -1, pack([StateBatch(offset, offset, ACKNOWLEDGED, 1)]))
+        for offset in (0, 1)
+    )
+    unknown = write_api.PartitionData(9, 1, 1, 0)
+    request = write_api.WriteShareGroupStateRequest(
+        "group",
+        [
+            write_api.WriteStateData(OTHER_TOPIC_ID, [unknown, first]),
+            write_api.WriteStateData(TOPIC_ID, [unknown]),
+            write_api.WriteStateData(OTHER_TOPIC_ID, [again]),
+        ],
+    )
+    key = SharePartitionKey("group", OTHER_TOPIC_ID, 4)
+    async with a_client(serving) as client:
+        await client.initialize(key, 1, 0)
+        response = await client.send(request)
+        outcomes = [
+            (topic.topic_id, [(result.partition, result.error_code) for result in topic.partitions])
+            for topic in response.results
+        ]
+        assert outcomes == [(OTHER_TOPIC_ID, [(9, 42), (4, 0)]), (TOPIC_ID, [(9, 42)])]
+        assert (await client.read(key, 1)).batches == [StateBatch(0, 1, ACKNOWLEDGED, 1)]
+
+
+@looped
+async def test_a_bare_connection_gives_the_exact_response(serving: Serving) -> None:
+    async with serving() as address:
+        host, _, port = address.rpartition(":")
+        connection = await Connection.open(host, int(port), client_id="test")
+        try:
+            assert await connection.request(read_api.ReadShareGroupStateRequest("group", [])) == (
+                read_api.ReadShareGroupStateResponse([])
+            )
+            found = await connection.request(
+                find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(KEY)]), version=6
+            )
+            assert [coordinator.key for coordinator in found.coordinators] == [str(KEY)]
+        finally:
+            await connection.close()

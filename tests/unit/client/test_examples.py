@@ -1,0 +1,44 @@
+"""The examples that a reader copies run as they stand."""
+
+import asyncio
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import coordinator.client
+from tests.unit.client.looped import looped
+from tests.unit.client.ours import our_coordinator
+
+GUIDE = Path(__file__).parents[3] / "docs" / "client.md"
+ADDRESS = "127.0.0.1:9095"
+
+
+def of_the_docstring() -> str:
+    """Return the indented part of the package's docstring."""
+    lines = (coordinator.client.__doc__ or "").splitlines()
+    return textwrap.dedent("\n".join(line for line in lines if not line or line.startswith("    ")))
+
+
+def of_the_guide() -> str:
+    """Return the first example of the guide."""
+    found = re.search(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    ("example", "printed"),
+    [
+        (of_the_docstring(), r"StateSummary\(.*start_offset=0.*\)\nmy-share-group:.* \(INVALID_REQUEST\)\n"),
+        (of_the_guide(), r"StateSummary\(.*start_offset=0.*\)\n"),
+    ],
+    ids=["docstring", "guide"],
+)
+@looped
+async def test_an_example_runs(capsys: pytest.CaptureFixture[str], example: str, printed: str) -> None:
+    assert ADDRESS in example
+    async with our_coordinator() as address:
+        await asyncio.to_thread(exec, example.replace(ADDRESS, address), {})
+    assert re.fullmatch(printed, capsys.readouterr().out)

@@ -1,0 +1,130 @@
+"""Requests for many share-partitions: cut by coordinator, gathered in request order, errors as codes."""
+
+import pytest
+
+from coordinator.client import ConnectionLimits, RetryPolicy, ShareCoordinatorClient, SharePartitionKey
+from protocol.errors import ErrorCode
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
+from tests.kafka.ports import free_ports
+from tests.unit.client.fake import DELETE, FIND, INITIALIZE, FakeCoordinator, hangup, refusing, silence
+from tests.unit.client.looped import Waits, looped
+
+
+def delete_request(*partitions: int) -> delete_api.DeleteShareGroupStateRequest:
+    """Name partitions of one topic, and the first of them in another topic as well."""
+    return delete_api.DeleteShareGroupStateRequest(
+        "group",
+        [
+            delete_api.DeleteStateData(TOPIC_ID, [delete_api.PartitionData(p) for p in partitions]),
+            delete_api.DeleteStateData(OTHER_TOPIC_ID, [delete_api.PartitionData(partitions[0])]),
+        ],
+    )
+
+
+def outcomes(response: delete_api.DeleteShareGroupStateResponse) -> list[tuple[bytes, int, int]]:
+    return [
+        (topic.topic_id, result.partition, result.error_code)
+        for topic in response.results
+        for result in topic.partitions
+    ]
+
+
+def split_between(asked: FakeCoordinator, other_port: int) -> None:
+    """Let even partitions be coordinated by the node that is asked, odd ones by the node at a port."""
+
+    def coordinator_of(text: str) -> tuple[int, str, int, int, str]:
+        odd = SharePartitionKey.parse(text).partition % 2
+        return (1_000_000 + odd, "127.0.0.1", other_port if odd else asked.port, 0, "")
+
+    asked.coordinator_of = coordinator_of
+
+
+@looped
+async def test_each_coordinator_gets_its_part() -> None:
+    async with (
+        FakeCoordinator() as even,
+        FakeCoordinator() as odd,
+        ShareCoordinatorClient(even.address, sleep=Waits()) as client,
+    ):
+        split_between(even, odd.port)
+        odd.plan(DELETE, refusing(int(ErrorCode.FENCED_STATE_EPOCH)))
+        response = await client.send(delete_request(1, 2, 3, 4))
+        assert outcomes(response) == [
+            (TOPIC_ID, 1, 124),
+            (TOPIC_ID, 2, 0),
+            (TOPIC_ID, 3, 124),
+            (TOPIC_ID, 4, 0),
+            (OTHER_TOPIC_ID, 1, 124),
+        ]
+        assert even.count(FIND) == 1
+        assert (even.count(DELETE), odd.count(DELETE)) == (1, 1)
+
+
+@looped
+async def test_a_coordinator_that_is_gone_costs_only_its_own_part() -> None:
+    (dead_port,) = free_ports(1)
+    waits = Waits()
+    async with FakeCoordinator() as even, ShareCoordinatorClient(even.address, sleep=waits) as client:
+        split_between(even, dead_port)
+        response = await client.send(delete_request(2, 3))
+        assert outcomes(response) == [(TOPIC_ID, 2, 0), (TOPIC_ID, 3, 13), (OTHER_TOPIC_ID, 2, 0)]
+        assert "Cannot connect" in (response.results[0].partitions[1].error_message or "")
+        assert len(waits) == 4
+        assert even.count(DELETE) == 1
+
+
+@looped
+async def test_only_what_may_pass_is_tried_again() -> None:
+    async with (
+        FakeCoordinator() as even,
+        FakeCoordinator() as odd,
+        ShareCoordinatorClient(even.address, sleep=Waits()) as client,
+    ):
+        split_between(even, odd.port)
+        odd.plan(DELETE, refusing(15), hangup)
+        response = await client.send(delete_request(1, 2))
+        assert [code for _, _, code in outcomes(response)] == [0, 0, 0]
+        assert (even.count(DELETE), odd.count(DELETE)) == (1, 3)
+
+
+@looped
+async def test_a_time_out_is_a_code_too() -> None:
+    async with (
+        FakeCoordinator() as fake,
+        ShareCoordinatorClient(
+            fake.address, retry=RetryPolicy(attempts_max=1), limits=ConnectionLimits(request_s=0.3)
+        ) as client,
+    ):
+        fake.plan(DELETE, silence)
+        response = await client.send(delete_request(1))
+        assert [code for _, _, code in outcomes(response)] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+
+
+@looped
+async def test_a_share_partition_named_twice_stays_in_one_request_and_in_order() -> None:
+    parts = [initialize_api.PartitionData(0, state_epoch, 0) for state_epoch in (1, 2)]
+    request = initialize_api.InitializeShareGroupStateRequest(
+        "group", [initialize_api.InitializeStateData(TOPIC_ID, [part]) for part in parts]
+    )
+    async with FakeCoordinator() as fake, ShareCoordinatorClient(fake.address) as client:
+        response = await client.send(request)
+        assert [[result.partition for result in topic.partitions] for topic in response.results] == [[0]]
+        assert fake.count(INITIALIZE) == 1
+        assert (await client.summary(SharePartitionKey("group", TOPIC_ID, 0))).state_epoch == 2
+
+
+@looped
+async def test_a_request_for_nothing_is_answered_with_nothing() -> None:
+    async with FakeCoordinator() as fake, ShareCoordinatorClient(fake.address) as client:
+        response = await client.send(delete_api.DeleteShareGroupStateRequest("group", []))
+        assert response == delete_api.DeleteShareGroupStateResponse([])
+        assert fake.requests == []
+
+
+@looped
+async def test_other_classes_are_no_requests() -> None:
+    async with ShareCoordinatorClient("127.0.0.1:9095") as client:
+        with pytest.raises(KeyError):
+            await client.send("delete")  # type: ignore[call-overload]

@@ -1,0 +1,178 @@
+"""Where values come from, and the one line that an operator reads when one of them is bad."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from coordinator.config import SETTINGS, HostPort, load_config
+from coordinator.errors import ConfigError
+
+
+def refusal(**sources: object) -> ConfigError:
+    """Return the error of loading; fails if there is none or if it is more than a line."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(**sources)  # type: ignore[arg-type]
+    assert len(str(caught.value).splitlines()) == 1
+    return caught.value
+
+
+def test_without_any_source_all_values_are_defaults() -> None:
+    loaded = load_config()
+    assert set(loaded.origins.values()) == {"default"}
+    assert loaded.config.listen == HostPort("127.0.0.1", 9095)
+    assert loaded.config.http == HostPort("127.0.0.1", 9096)
+    assert loaded.config.state_partitions == 50
+    assert loaded.notes == ()
+
+
+def test_flags_win_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    file = tmp_path / "coordinator.properties"
+    file.write_text("max.connections=1\nload.wait.ms=1\nnode.ids=1\n")
+    environ = {"SHARE_COORDINATOR_MAX_CONNECTIONS": "2", "SHARE_COORDINATOR_LOAD_WAIT_MS": "2"}
+    loaded = load_config({"--max-connections": "3"}, environ, file)
+    config = loaded.config
+    assert (config.connections_max, config.load_wait_ms, config.node_ids, config.stop_timeout_ms) == (
+        3,
+        2,
+        1,
+        25_000,
+    )
+    assert loaded.origins["max.connections"] == "flag --max-connections"
+    assert loaded.origins["load.wait.ms"] == "environment SHARE_COORDINATOR_LOAD_WAIT_MS"
+    assert loaded.origins["node.ids"] == f"{file}:3"
+    assert loaded.origins["stop.timeout.ms"] == "default"
+
+
+def test_every_setting_is_reached_by_each_spelling(tmp_path: Path) -> None:
+    texts = {"address": "h:1", "path": "d", "int": "499", "text": "h:1"}
+    one_copy = ("state.topic.replication.factor", "state.topic.min.isr")
+    for setting in SETTINGS:
+        text = texts.get(setting.kind) or setting.default
+        if setting.name in ("journal.segment.bytes", "socket.request.max.bytes", "queued.max.request.bytes"):
+            text = str(32 << 20)
+        if setting.name.endswith(one_copy):
+            text = "1"
+        if setting.name.endswith("topic.name"):
+            text = "other"
+        file = tmp_path / "one.properties"
+        file.write_text(f"{setting.name}: {text}\n")
+        expected = load_config({setting.name: text}).config
+        assert load_config({setting.flag: text}).config == expected
+        assert load_config(environ={setting.env: text}).config == expected
+        assert load_config(file=file).config == expected
+        assert setting.kind == "choice" or expected != load_config().config
+
+
+def test_the_environment_can_name_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "x.properties"
+    file.write_text("node.ids=7")
+    assert load_config(environ={"SHARE_COORDINATOR_CONFIG": str(file)}).config.node_ids == 7
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "allowed"),
+    [
+        ("share.coordinator.snapshot.update.records.per.snapshot", "501", "a whole number from 0 to 500"),
+        ("share.coordinator.state.topic.num.partitions", "0", "a whole number from 1 to 2147483647"),
+        ("max.connections", "many", "a whole number from 1"),
+        ("listen", "localhost", "HOST:PORT"),
+        ("log", "disk", "memory, journal or kafka"),
+        ("logging.level", "loud", "DEBUG, INFO, WARNING or ERROR"),
+        ("data.dir", "", "a folder"),
+        ("bootstrap.servers", "kafka-1:9092,kafka-2", "HOST:PORT,HOST:PORT"),
+        ("share.coordinator.state.topic.name", "a topic", "the name of a topic"),
+        ("share.coordinator.state.topic.replication.factor", "3", "1: the journal is one copy"),
+        ("share.coordinator.state.topic.min.isr", "2", "1: the journal is one copy"),
+        ("share.coordinator.state.topic.compression.codec", "gzip", "a whole number from 0 to 4"),
+    ],
+)
+def test_a_bad_value_names_the_setting_the_value_and_what_is_allowed(
+    flag: str, text: str, allowed: str
+) -> None:
+    error = refusal(flags={flag: text})
+    assert (error.setting, error.value) == (flag, text)
+    assert allowed in str(error)
+    assert f"(flag --set {flag})" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("--max-connection", "--max-connections"),
+        ("max.conections", "max.connections"),
+        (
+            "share.coordinator.snapshot.update.records.per.snapshots",
+            "share.coordinator.snapshot.update.records.per.snapshot",
+        ),
+        ("advertised.listeners", "advertise"),
+        ("listeners", "listen"),
+        ("log.dirs", "data.dir"),
+        ("ssl.truststore.location", "ssl.ca.location"),
+    ],
+)
+def test_an_unknown_setting_comes_with_the_nearest_known_one(given: str, nearest: str) -> None:
+    error = refusal(flags={given: "1"})
+    assert error.setting == given
+    assert f"did you mean {nearest}?" in str(error)
+
+
+def test_an_unknown_setting_near_nothing_comes_with_the_way_to_all() -> None:
+    assert "config show" in str(refusal(flags={"zookeeper.connect": "h:1"}))
+
+
+def test_an_unknown_variable_of_ours_is_refused_and_others_are_not_looked_at() -> None:
+    error = refusal(environ={"PATH": "/bin", "SHARE_COORDINATOR_MAX_CONNECTION": "5"})
+    assert error.setting == "SHARE_COORDINATOR_MAX_CONNECTION"
+    assert "did you mean SHARE_COORDINATOR_MAX_CONNECTIONS?" in str(error)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "SHARE_COORDINATOR_SERVICE_HOST",
+        "SHARE_COORDINATOR_SERVICE_PORT",
+        "SHARE_COORDINATOR_SERVICE_PORT_KAFKA",
+        "SHARE_COORDINATOR_PORT",
+        "SHARE_COORDINATOR_PORT_9095_TCP",
+        "SHARE_COORDINATOR_PORT_9095_TCP_ADDR",
+        "SHARE_COORDINATOR_HTTP_PORT_9096_TCP_PROTO",
+        "SHARE_COORDINATOR_REQUIRE_ALL",
+    ],
+)
+def test_what_kubernetes_and_the_tests_put_there_is_no_setting(variable: str) -> None:
+    assert load_config(environ={variable: "tcp://10.0.0.1:9095"}).config == load_config().config
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert load_config(environ={"SHARE_COORDINATOR_NODE_IDS": ""}).origins["node.ids"] == "default"
+
+
+def test_a_setting_given_by_two_flags_is_refused() -> None:
+    error = refusal(flags={"--node-ids": "1", "node.ids": "2"})
+    assert "flag --node-ids and flag --set node.ids" in str(error)
+
+
+def test_a_bad_line_of_the_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "x.properties"
+    file.write_text("node.ids=4\nmax.connections=0\n")
+    assert f"({file}:2)" in str(refusal(file=file))
+    file.write_text("node.ids=4\nnode.ids=5\n")
+    assert "line 2: node.ids was already given on line 1" in str(refusal(file=file))
+
+
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    assert "No such file" in str(refusal(file=tmp_path / "missing"))
+    (tmp_path / "latin").write_bytes(b"data.dir=\xe9")
+    assert "UTF-8" in str(refusal(file=tmp_path / "latin"))
+
+
+def test_kafkas_settings_without_effect_are_accepted_and_noted() -> None:
+    flags = {
+        "share.coordinator.threads": "8",
+        "share.coordinator.append.linger.ms": "-1",
+        "share.coordinator.state.topic.segment.bytes": "1000",
+    }
+    loaded = load_config(flags)
+    assert loaded.config == load_config().config
+    assert [re.split(" has no effect: ", note)[0] for note in loaded.notes] == list(flags)

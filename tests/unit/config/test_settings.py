@@ -1,0 +1,140 @@
+"""The table of settings: Kafka's names and defaults, the three spellings, the checks across settings."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from coordinator.config import SETTINGS, Config, HostPort, render_reference
+from coordinator.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [
+        ("share.coordinator.state.topic.num.partitions", "50"),
+        ("share.coordinator.snapshot.update.records.per.snapshot", "500"),
+        ("share.coordinator.write.timeout.ms", "5000"),
+        ("share.coordinator.state.topic.prune.interval.ms", "300000"),
+        ("share.coordinator.cold.partition.snapshot.interval.ms", "300000"),
+        ("connections.max.idle.ms", "600000"),
+        ("share.coordinator.state.topic.replication.factor", "3"),
+        ("share.coordinator.state.topic.min.isr", "2"),
+        ("security.protocol", "PLAINTEXT"),
+    ],
+)
+def test_kafkas_settings_keep_kafkas_name_and_default(name: str, default: str) -> None:
+    assert {setting.name: setting.default for setting in SETTINGS}[name] == default
+
+
+def test_one_name_in_three_spellings() -> None:
+    spellings = {setting.name: (setting.env, setting.flag) for setting in SETTINGS}
+    assert spellings["max.connections"] == ("SHARE_COORDINATOR_MAX_CONNECTIONS", "--max-connections")
+    assert spellings["share.coordinator.write.timeout.ms"] == (
+        "SHARE_COORDINATOR_WRITE_TIMEOUT_MS",
+        "--write-timeout-ms",
+    )
+
+
+def test_no_two_settings_share_a_spelling() -> None:
+    for column in ("attribute", "name", "env", "flag"):
+        spellings = [getattr(setting, column) for setting in SETTINGS]
+        assert sorted(set(spellings)) == sorted(spellings)
+
+
+def test_every_setting_has_a_meaning_and_says_what_is_allowed() -> None:
+    assert [
+        setting.name for setting in SETTINGS if not (setting.meaning.endswith(".") and setting.allowed)
+    ] == []
+
+
+def test_the_reference_page_is_that_of_the_code() -> None:
+    assert (ROOT / "docs" / "configuration.md").read_text("utf-8") == render_reference()
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:9095", "127.0.0.1", 9095),
+        ("localhost:0", "localhost", 0),
+        ("[::1]:65535", "::1", 65535),
+        (" kafka-1.example:1 ", "kafka-1.example", 1),
+    ],
+)
+def test_an_address_is_parsed(text: str, host: str, port: int) -> None:
+    assert HostPort.parse(text) == HostPort(host, port)
+    assert str(HostPort.parse(text)) == text.strip()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "localhost",
+        ":9095",
+        "localhost:",
+        "localhost:65536",
+        "localhost:-1",
+        "::1:9095",
+        "PLAINTEXT://h:1",
+        "h:٣",
+    ],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        HostPort.parse(text)
+
+
+def test_the_advertised_address_is_that_of_listen_unless_given() -> None:
+    assert Config(listen=HostPort("kafka-1", 7)).advertise == HostPort("kafka-1", 7)
+    assert Config(listen=HostPort("kafka-1", 7), advertise=HostPort("proxy", 9)).advertise == HostPort(
+        "proxy", 9
+    )
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_wildcard_address_cannot_be_advertised(host: str) -> None:
+    with pytest.raises(ConfigError, match="advertise="):
+        Config(listen=HostPort(host, 9095))
+
+
+def test_the_queue_must_hold_one_frame() -> None:
+    with pytest.raises(
+        ConfigError, match=r"queued.max.request.bytes=2048 .* at least socket.request.max.bytes"
+    ):
+        Config(frame_bytes_max=4096, queued_bytes_max=2048)
+
+
+def test_the_last_node_id_must_be_one() -> None:
+    assert Config(node_id_first=2**31 - 4, node_ids=4).node_ids == 4
+    with pytest.raises(ConfigError, match=r"node.id.first="):
+        Config(node_id_first=2**31 - 3, node_ids=4)
+
+
+def test_a_config_does_not_change() -> None:
+    with pytest.raises(ValidationError):
+        Config().state_partitions = 7
+
+
+def test_a_log_in_kafka_needs_brokers_and_what_logging_in_takes() -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers= .* with log=kafka"):
+        Config(log="kafka")
+    with pytest.raises(ConfigError, match=r"sasl\.password= .* security\.protocol=SASL_SSL"):
+        Config(log="kafka", bootstrap_servers="b:1", security_protocol="SASL_SSL", sasl_username="me")
+    config = Config(log="kafka", bootstrap_servers="b:1, [::1]:2", state_topic_replication_factor=5)
+    assert config.bootstrap_servers == "b:1,[::1]:2"
+
+
+def test_copies_are_promised_only_where_there_are_some() -> None:
+    with pytest.raises(ConfigError, match="one copy on one disk"):
+        Config(state_topic_replication_factor=3)
+    assert Config(state_topic_replication_factor=1).log == "journal"
+
+
+def test_a_secret_is_not_shown() -> None:
+    shown = {setting.name: setting.shown(Config(sasl_password="s3cret")) for setting in SETTINGS}
+    assert shown["sasl.password"] == "********"
+    assert shown["ssl.key.password"] == ""
+    assert shown["sasl.mechanism"] == "PLAIN"

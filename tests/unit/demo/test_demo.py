@@ -1,0 +1,218 @@
+"""The demo shows what the coordinator answers, and says in one line what went wrong."""
+
+import asyncio
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+
+from coordinator.client import ONCE, ShareCoordinatorClient, SharePartitionKey, StateSummary
+from coordinator.demo import run
+from coordinator.errors import ConfigError
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import StateBatch, pack
+from tests.kafka.ports import free_ports
+from tests.unit.client.fake import (
+    INITIALIZE,
+    READ,
+    VERSIONS,
+    WRITE,
+    FakeCoordinator,
+    Request,
+    encode,
+    hangup,
+    honest,
+    refusing,
+)
+from tests.unit.client.looped import looped
+from tests.unit.client.ours import our_coordinator
+
+
+class Ascii(io.StringIO):
+    """A stream of a terminal that knows no characters but ASCII."""
+
+    encoding = "ascii"
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+async def played(bootstrap: str, out: io.StringIO, *, json_lines: bool = False) -> tuple[int, str]:
+    """Run the demo beside the coordinator that serves in this event loop; return exit code and stderr."""
+    err = io.StringIO()
+    code = await asyncio.to_thread(run, bootstrap, json_lines=json_lines, out=out, err=err, retry=ONCE)
+    return code, err.getvalue()
+
+
+async def played_on_ours(out: io.StringIO, *, json_lines: bool = False) -> None:
+    async with our_coordinator() as address:
+        assert await played(address, out, json_lines=json_lines) == (0, "")
+
+
+def rows(told: str, label: str) -> list[str]:
+    """Return the rows of the strips with a label, cells joined."""
+    return ["".join(line.split()[1:]) for line in told.splitlines() if line.split()[:1] == [label]]
+
+
+@looped
+async def test_the_strips_show_what_happens_to_the_records() -> None:
+    out = io.StringIO()
+    await played_on_ours(out)
+    assert rows(out.getvalue(), "noted") == [
+        "··········",
+        "··········",
+        "··········",
+        "··✓✓✓✓····",
+        "··✓✓✓✓↺···",
+        "··✓✓✓✓↺✗··",
+        "──────↺✗··",
+        "──────↺✗··",
+        "──────↺✗··",
+        "──────────",
+        "──────────",
+    ]
+    assert rows(out.getvalue(), "deliveries")[4:7] == ["11112", "111121", "21"]
+    assert "refused, FENCED_LEADER_EPOCH" in out.getvalue()
+    assert "\x1b" not in out.getvalue()
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
+@looped
+async def test_without_unicode_the_marks_are_letters() -> None:
+    out = Ascii()
+    await played_on_ours(out)
+    assert out.getvalue().isascii()
+    assert rows(out.getvalue(), "noted")[6] == "------rx.."
+
+
+@looped
+async def test_a_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = Terminal()
+    await played_on_ours(out)
+    assert re.search("\x1b\\[1;32m *✓", out.getvalue())
+
+
+@looped
+async def test_as_json_each_step_is_a_line_with_the_answers_in_it() -> None:
+    out = io.StringIO()
+    async with our_coordinator() as address:
+        assert await played(address, out, json_lines=True) == (0, "")
+        first, *steps = [json.loads(line) for line in out.getvalue().splitlines()]
+        assert first["bootstrap"] == address
+        # The demo cleans up after itself.
+        async with ShareCoordinatorClient(address) as client:
+            key = SharePartitionKey.parse(first["share_partition"])
+            assert await client.summary(key) == StateSummary(0, 0, -1, -1)
+    assert [step["step"] for step in steps] == list(range(1, 13))
+    assert steps[6]["state"] == {
+        "state_epoch": 1,
+        "start_offset": 6,
+        "batches": [
+            {"first_offset": 6, "last_offset": 6, "delivery_state": "AVAILABLE", "delivery_count": 2},
+            {"first_offset": 7, "last_offset": 7, "delivery_state": "ARCHIVED", "delivery_count": 1},
+        ],
+    }
+    # The new leader gets from its read what the old one wrote.
+    assert steps[7]["calls"][0]["answer"] == steps[6]["state"]
+    assert steps[8]["calls"][0]["error"]["name"] == "FENCED_LEADER_EPOCH"
+    assert steps[8]["state"] == steps[7]["state"]
+    assert steps[10]["calls"][0]["answer"] == {
+        "state_epoch": 1,
+        "leader_epoch": 2,
+        "start_offset": 10,
+        "delivery_complete_count": 0,
+    }
+    assert [call["name"] for call in steps[11]["calls"]] == ["delete", "read"]
+    assert steps[11]["state"] is None
+
+
+@looped
+async def test_what_is_shown_comes_from_the_answers() -> None:
+    async def another_state(fake: FakeCoordinator, request: Request) -> bytes:
+        topic = request.message.topics[0]
+        batches = pack([StateBatch(5, 6, 0, 7)])
+        result = read_api.PartitionResult(topic.partitions[0].partition, 0, None, 1, 3, batches)
+        return encode(
+            request,
+            read_api.ReadShareGroupStateResponse([read_api.ReadStateResult(topic.topic_id, [result])]),
+        )
+
+    out = io.StringIO()
+    async with FakeCoordinator() as fake:
+        fake.plan(READ, another_state)
+        assert await played(fake.address, out) == (0, "")
+    assert rows(out.getvalue(), "noted")[0] == "───··↺↺···"
+    assert rows(out.getvalue(), "deliveries")[0] == "77"
+
+
+async def last_words(fake: FakeCoordinator, **options: Any) -> str:
+    """Play, expect failure, and return the one line that says why."""
+    code, said = await played(fake.address, options.get("out") or io.StringIO())
+    assert code == 1
+    assert said.startswith("share-coordinator demo: ")
+    assert len(said.splitlines()) == 1
+    return said
+
+
+def test_nobody_answers() -> None:
+    (port,) = free_ports(1)
+    out, err = io.StringIO(), io.StringIO()
+    assert run(f"127.0.0.1:{port}", out=out, err=err, retry=ONCE) == 1
+    assert err.getvalue() == (
+        f"share-coordinator demo: no share coordinator answers at 127.0.0.1:{port}. "
+        f"Cannot connect to 127.0.0.1:{port}: Connection refused. "
+        "To start one: share-coordinator serve. To name another: --bootstrap HOST:PORT.\n"
+    )
+    assert out.getvalue() == ""
+
+
+@looped
+async def test_somebody_else_answers() -> None:
+    async with FakeCoordinator(served={VERSIONS: (0, 4)}) as fake:
+        assert "is not a share coordinator" in await last_words(fake)
+
+
+@looped
+async def test_the_coordinator_refuses_to_begin() -> None:
+    async with FakeCoordinator() as fake:
+        fake.plan(INITIALIZE, refusing(31, "Not you."))
+        assert "refuses to begin: Not you. (CLUSTER_AUTHORIZATION_FAILED)" in await last_words(fake)
+
+
+@looped
+async def test_the_coordinator_fails_in_the_middle() -> None:
+    out = io.StringIO()
+    async with FakeCoordinator() as fake:
+        fake.plan(WRITE, honest, hangup)
+        assert "failed in the middle of the story" in await last_words(fake, out=out)
+    assert len(rows(out.getvalue(), "noted")) == 4
+
+
+@looped
+async def test_a_coordinator_that_does_not_fence_spoils_the_story() -> None:
+    async def accepted(fake: FakeCoordinator, request: Request) -> bytes:
+        topic = request.message.topics[0]
+        result = write_api.PartitionResult(topic.partitions[0].partition)
+        return encode(
+            request,
+            write_api.WriteShareGroupStateResponse([write_api.WriteStateResult(topic.topic_id, [result])]),
+        )
+
+    async with FakeCoordinator() as fake:
+        # The sixth write is that of the old leader.
+        fake.plan(WRITE, *[honest] * 5, accepted)
+        assert "accepted a write that it must refuse (FencedLeaderEpoch)" in await last_words(fake)
+
+
+def test_a_bootstrap_that_is_no_address() -> None:
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        run("somewhere")

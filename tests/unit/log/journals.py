@@ -1,0 +1,101 @@
+"""Journals with known contents, and what is made of them later."""
+
+import pytest
+
+from coordinator.errors import LogDamaged
+from coordinator.log.journal import Journal, layout
+from protocol.record_batch import encode_batch
+from tests.simulation.disk import SimFile
+from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld, World, append_durably, read_all
+
+FIRST_POSITION = layout.first_position(STATE_PARTITIONS)
+
+
+def value(number: int, size: int = 200) -> bytes:
+    return b"%06d" % number + bytes([1 + number % 255]) * size
+
+
+async def fill(journal: Journal, count: int, first: int = 0) -> None:
+    """Append so many records to state partition 0, one commit each."""
+    for number in range(first, first + count):
+        assert await append_durably(journal, 0, [(b"key", value(number))]) == number
+
+
+async def values(journal: Journal) -> list[bytes | None]:
+    return [found for _, _, found in (await read_all(journal)).get(0, [])]
+
+
+def filled(world: SimWorld, count: int, end: str) -> None:
+    """Leave a journal with so many commits; its process was closed or killed."""
+
+    async def main() -> None:
+        journal = world.journal()
+        await journal.open()
+        await fill(journal, count)
+        if end == "closed":
+            await journal.close()
+        else:
+            world.storage.kill()
+
+    world.run(main())
+
+
+def reopened(world: World) -> list[bytes | None]:
+    """Open, read, append one more, and close."""
+
+    async def main() -> list[bytes | None]:
+        journal = world.journal()
+        await journal.open()
+        found = await values(journal)
+        await append_durably(journal, 0, [(b"key", b"one more")])
+        assert await values(journal) == [*found, b"one more"]
+        await journal.close()
+        return found
+
+    found: list[bytes | None] = world.run(main())
+    return found
+
+
+def damage(world: SimWorld) -> LogDamaged:
+    """Open a journal that must be refused."""
+
+    async def main() -> None:
+        journal = world.journal()
+        with pytest.raises(LogDamaged) as caught:
+            await journal.open()
+        raise caught.value
+
+    before = {name: bytes(file.shown) for name, file in world.storage.files.items()}
+    with pytest.raises(LogDamaged) as caught:
+        world.run(main())
+    assert {name: bytes(file.shown) for name, file in world.storage.files.items()} == before
+    return caught.value
+
+
+def last_used(world: SimWorld) -> tuple[str, bytes]:
+    """Return the last segment that is in use, and its bytes without the zeros behind."""
+    used = [
+        (name, bytes(file.shown)) for name, file in sorted(world.storage.files.items()) if any(file.shown)
+    ]
+    name, data = used[-1]
+    return name, data.rstrip(b"\0")
+
+
+def expected(count: int) -> list[bytes]:
+    return [value(number) for number in range(count)]
+
+
+def entry(number: int, size: int = 200) -> bytes:
+    """Return an entry of a frame as the journal would write it."""
+    batch = encode_batch(number, 1, [(b"key", value(number, size))])
+    return layout.encode_entry_head(0, len(batch)) + batch
+
+
+def copied(world: SimWorld) -> dict[str, SimFile]:
+    """Return copies of the files."""
+    copies: dict[str, SimFile] = {}
+    for name, file in world.storage.files.items():
+        copies[name] = SimFile(len(file.shown))
+        copies[name].shown[:] = file.shown
+        copies[name].durable[:] = file.shown
+    return copies

@@ -1,0 +1,366 @@
+"""What every log promises: one suite for memory, the journal on both disks, and a topic of both Kafkas.
+
+In a topic each opening is an ownership, whose claim takes an offset: `Place.claims` says how many there are
+in each state partition, so how far offsets are from those of a log of one process.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.clock import SystemClock
+from coordinator.errors import LogError, LogUnavailable
+from coordinator.log.base import SharedLog, StateLog
+from coordinator.log.kafka import KafkaLog, TopicWish
+from coordinator.log.kafka.brokers import Brokers
+from coordinator.log.kafka.cluster import Cluster
+from coordinator.log.memory import MemoryLog
+from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.log.worlds import (
+    STATE_PARTITIONS,
+    RealWorld,
+    Records,
+    SimWorld,
+    World,
+    append,
+    append_durably,
+    read_all,
+)
+
+MakeLog = Callable[[], StateLog]
+
+
+_topics = count()
+
+
+class Place:
+    """A log of one kind: `log` is what the next process gets."""
+
+    def __init__(self, kind: str, folder: Path, bootstrap: str | None) -> None:
+        self._memory = MemoryLog(STATE_PARTITIONS) if kind == "memory" else None
+        self.world: World = RealWorld(folder) if "real" in kind else SimWorld()
+        self._sync = "os" if "os" in kind else "always"
+        self._shared = kind.startswith("topic")
+        self._topic = f"contract-{next(_topics)}"
+        self._bootstrap = bootstrap
+        self._fake = FakeKafka()
+        self._openings = 0
+
+    def log(self) -> StateLog:
+        if self._shared:
+            wish = TopicWish(self._topic, STATE_PARTITIONS, replication_factor=1, min_isr=1)
+            return KafkaLog(self._cluster(), wish, owner="contract", clock=SystemClock())
+        return self._memory if self._memory is not None else self.world.journal(self._sync)
+
+    def _cluster(self) -> Cluster:
+        if self._bootstrap is None:
+            return self._fake.cluster(self._topic)
+        return Brokers(self._bootstrap, self._topic)
+
+    async def opened(self) -> StateLog:
+        """Open the log as a coordinator does: own everything, where that is needed, and read it."""
+        log = self.log()
+        await log.open()
+        self._openings += 1
+        if isinstance(log, SharedLog):
+            await asyncio.gather(*(log.own(partition) for partition in range(STATE_PARTITIONS)))
+            await read_all(log)
+        return log
+
+    @property
+    def claims(self) -> int:
+        """How many records of each state partition are not the caller's."""
+        return self._openings if self._shared else 0
+
+    def run(self, main: Any) -> None:
+        self.world.run(main)
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "journal, real",
+        "journal, real, os",
+        "journal, simulated",
+        "journal, simulated, os",
+        "topic, fake",
+        pytest.param("topic, real", marks=pytest.mark.broker),
+    ]
+)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    bootstrap = None
+    if request.param == "topic, real":
+        bootstrap = request.getfixturevalue("built_in").broker.bootstrap
+    return Place(request.param, tmp_path, bootstrap)
+
+
+def one(value: bytes = b"value") -> Records:
+    return [(b"key", value)]
+
+
+async def opened(place: Place) -> StateLog:
+    return await place.opened()
+
+
+def test_a_new_log_is_empty_and_well(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        assert await read_all(log) == {}
+        ends = [log.end_offset(partition) for partition in range(STATE_PARTITIONS)]
+        assert ends == [place.claims] * STATE_PARTITIONS
+        assert [log.start_offset(partition) for partition in range(STATE_PARTITIONS)] == [
+            0
+        ] * STATE_PARTITIONS
+        assert log.health() is None
+        assert log.pinned(0) == {}
+        assert log.reads_need_proof is isinstance(log, SharedLog)
+        await log.close()
+
+    place.run(main())
+
+
+def test_offsets_are_dense_and_belong_to_a_state_partition(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        at = place.claims
+        assert await append_durably(log, 0, one(b"a")) == at
+        assert await append_durably(log, 0, [(b"k1", b"b"), (b"k2", None), (b"k3", b"")]) == at + 1
+        assert await append_durably(log, 3, one(b"other")) == at
+        assert await append_durably(log, 0, one(b"c")) == at + 4
+        ends = [log.end_offset(partition) - at for partition in range(STATE_PARTITIONS)]
+        assert ends == [5, 0, 0, 1, 0]
+        found = await read_all(log)
+        assert {
+            partition: [(offset - at, key, value) for offset, key, value in records]
+            for partition, records in found.items()
+        } == {
+            0: [(0, b"key", b"a"), (1, b"k1", b"b"), (2, b"k2", None), (3, b"k3", b""), (4, b"key", b"c")],
+            3: [(0, b"key", b"other")],
+        }
+        await log.close()
+
+    place.run(main())
+
+
+def test_appends_to_several_state_partitions_are_under_way_at_once(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        for turn in range(20):
+            results = await asyncio.gather(
+                *(append(log, partition, one(b"%d" % turn)) for partition in range(STATE_PARTITIONS))
+            )
+            assert results == [(place.claims + turn, None)] * STATE_PARTITIONS
+        found = await read_all(log)
+        assert found == {
+            partition: [(place.claims + turn, b"key", b"%d" % turn) for turn in range(20)]
+            for partition in range(STATE_PARTITIONS)
+        }
+        await log.close()
+
+    place.run(main())
+
+
+def test_done_may_append_at_once(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        finished = asyncio.get_running_loop().create_future()
+        offsets: list[int] = []
+
+        def again(base_offset: int, error: LogError | None) -> None:
+            assert error is None
+            offsets.append(base_offset)
+            if len(offsets) < 50:
+                log.append(2, one(), 1, again)
+            else:
+                finished.set_result(None)
+
+        log.append(2, one(), 1, again)
+        await finished
+        assert offsets == list(range(place.claims, place.claims + 50))
+        await log.close()
+
+    place.run(main())
+
+
+def test_an_append_without_records_writes_nothing(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        end = await append_durably(log, 1, one()) + 1
+        assert await append(log, 1, []) == (end, None)
+        assert log.end_offset(1) == end
+        assert await append_durably(log, 1, one()) == end
+        await log.close()
+
+    place.run(main())
+
+
+def test_a_done_that_raises_harms_nobody_else(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        loop = asyncio.get_running_loop()
+        failures: list[Any] = []
+        loop.set_exception_handler(lambda loop, context: failures.append(context["exception"]))
+
+        def fail(base_offset: int, error: LogError | None) -> None:
+            raise RuntimeError("a caller's mistake")
+
+        log.append(0, one(), 1, fail)
+        assert await append(log, 1, one()) == (place.claims, None)
+        assert await append(log, 0, one()) == (place.claims + 1, None)
+        assert [str(failure) for failure in failures] == ["a caller's mistake"]
+        await log.close()
+
+    place.run(main())
+
+
+def test_reading_gives_only_what_was_asked_for(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        for partition in range(STATE_PARTITIONS):
+            await append_durably(log, partition, one())
+        assert sorted(await read_all(log, range(1, 3))) == [1, 2]
+        assert await read_all(log, range(0)) == {}
+        await log.close()
+
+    place.run(main())
+
+
+def test_reading_ends_where_the_log_ended_when_it_began(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        for turn in range(100):
+            await append_durably(log, turn % 3, one(bytes(500)))
+        seen = 0
+        async for chunk in log.read(range(3)):
+            seen += len(chunk)
+            await append_durably(log, 0, one(bytes(500)))
+        assert seen == 100
+        assert log.end_offset(0) > 34
+        await log.close()
+
+    place.run(main())
+
+
+def test_a_large_log_comes_in_chunks_and_in_order(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        for turn in range(60):
+            await append_durably(log, turn % 2, [(b"k", bytes([turn]) * 50_000)])
+        offsets: dict[int, list[int]] = {0: [], 1: []}
+        chunks = 0
+        async for chunk in log.read({0, 1}):
+            chunks += 1
+            for state_partition, batch in chunk:
+                offsets[state_partition].append(int.from_bytes(batch[:8]))
+        assert chunks > 1
+        expected = list(range(place.claims, place.claims + 30))
+        assert offsets == {0: expected, 1: expected}
+        await log.close()
+
+    place.run(main())
+
+
+def test_an_append_may_be_larger_than_any_unit_of_storage(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        records: Records = [(b"k%d" % index, bytes(1000)) for index in range(300)]
+        at = await append_durably(log, 0, one())
+        assert await append_durably(log, 0, records) == at + 1
+        assert await append_durably(log, 0, one()) == at + 301
+        await log.close()
+        log = await opened(place)
+        assert [offset - at for offset, _, _ in (await read_all(log))[0]] == list(range(302))
+        await log.close()
+
+    place.run(main())
+
+
+def test_what_was_appended_is_there_after_opening_again(place: Place) -> None:
+    async def main() -> None:
+        expected: dict[int, list[tuple[int, bytes | None, bytes | None]]] = {0: [], 4: []}
+        for turn in range(4):
+            log = await opened(place)
+            assert await read_all(log) == {partition: found for partition, found in expected.items() if found}
+            for partition in (0, 4):
+                for _ in range(30):
+                    value = b"%d" % turn * 40
+                    base_offset = await append_durably(log, partition, one(value))
+                    expected[partition].append((base_offset, b"key", value))
+            await log.close()
+        gap = 1 if place.claims else 0
+        assert [offset for offset, _, _ in expected[4]] == [n + gap * (n // 30 + 1) for n in range(120)]
+
+    place.run(main())
+
+
+def test_close_finishes_what_is_under_way_and_refuses_what_comes_after(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        told: list[tuple[int, LogError | None]] = []
+        for partition in range(STATE_PARTITIONS):
+            log.append(partition, one(), 1, lambda base_offset, error: told.append((base_offset, error)))
+        at = place.claims
+        await log.close()
+        assert told == [(at, None)] * STATE_PARTITIONS
+        _, error = await append(log, 0, one())
+        assert isinstance(error, LogUnavailable)
+        assert log.health() is not None
+        await log.close()
+        log = await opened(place)
+        assert log.end_offset(0) == place.claims + 1
+        await log.close()
+
+    place.run(main())
+
+
+def test_pruning_moves_the_start_and_keeps_what_is_above(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        for turn in range(40):
+            await append_durably(log, 0, [(b"%d" % turn, bytes(400)), (b"more", None)])
+        at = place.claims
+        log.prune(0, at + 61)
+        assert log.start_offset(0) == at + 61
+        log.prune(0, 3)
+        assert log.start_offset(0) == at + 61
+        kept = [offset - at for offset, _, _ in (await read_all(log))[0] if offset >= at + 61]
+        assert kept == list(range(61, 80))
+        log.prune(0, 1000)
+        assert log.start_offset(0) == log.end_offset(0) == at + 80
+        assert await append_durably(log, 0, one()) == at + 80
+        assert (at + 80, b"key", b"value") in (await read_all(log))[0]
+        await log.close()
+
+    place.run(main())
+
+
+def test_pruned_storage_is_freed_and_offsets_go_on(place: Place) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        for partition in (0, 1):
+            for _ in range(60):
+                await append_durably(log, partition, one(bytes(500)))
+        full_bytes = log.size_bytes()
+        at = place.claims
+        log.prune(0, at + 60)
+        log.prune(1, at + 55)
+        # What is freed is freed at leisure: at the latest when the log goes on.
+        for _ in range(3):
+            await append_durably(log, 2, one())
+        await log.close()
+        log = await opened(place)
+        assert log.size_bytes() < full_bytes / 2
+        end = 60 + place.claims
+        assert [log.end_offset(0), log.end_offset(1)] == [end, end]
+        assert log.start_offset(0) <= at + 60
+        assert log.start_offset(1) <= at + 55
+        found = await read_all(log)
+        assert [offset - at for offset, _, _ in found[1] if offset >= at + 55] == list(range(55, 60))
+        assert await append_durably(log, 0, one()) == end
+        await log.close()
+
+    place.run(main())

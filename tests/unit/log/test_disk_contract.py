@@ -1,0 +1,152 @@
+"""What a disk promises, of the real one and of the simulated one."""
+
+import asyncio
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.errors import LogLocked
+from coordinator.log.journal.disk import Disk, write_durably
+from tests.unit.log.worlds import RealWorld, SimWorld, World
+
+
+@pytest.fixture(params=["real", "simulated"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    if request.param == "simulated":
+        yield SimWorld()
+    else:
+        yield RealWorld(tmp_path / "made" / "by lock")
+
+
+def test_a_prepared_file_holds_zeros(world: World) -> None:
+    async def main() -> None:
+        disk = locked(world)
+        await disk.prepare("b", 5000)
+        await disk.prepare("a", 1 << 21)
+        assert disk.names() == ["a", "b"]
+        assert [disk.size("a"), disk.size("b")] == [1 << 21, 5000]
+        assert await disk.read("b", 0, 9999) == bytes(5000)
+        disk.unlock()
+
+    world.run(main())
+
+
+def test_preparing_a_file_again_empties_it(world: World) -> None:
+    async def main() -> None:
+        disk = locked(world)
+        await disk.prepare("a", 4096)
+        await write_durably(disk, "a", 10, b"old")
+        await disk.prepare("a", 2048)
+        assert await disk.read("a", 0, 9999) == bytes(2048)
+        await write_durably(disk, "a", 10, b"new")
+        assert await disk.read("a", 9, 5) == b"\0new\0"
+        disk.unlock()
+
+    world.run(main())
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_what_is_written_is_read(world: World, sync: bool) -> None:
+    async def main() -> None:
+        disk = locked(world)
+        await disk.prepare("a", 4096)
+        told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+        disk.write("a", 1000, b"twelve bytes", sync, told.set_result)
+        assert not told.done(), "done was called from within write"
+        assert await told is None
+        assert await disk.read("a", 999, 14) == b"\0twelve bytes\0"
+        assert disk.size("a") == 4096
+        disk.unlock()
+
+    world.run(main())
+
+
+def test_reads_end_with_the_file(world: World) -> None:
+    async def main() -> None:
+        disk = locked(world)
+        await disk.prepare("a", 100)
+        assert await disk.read("a", 90, 50) == bytes(10)
+        assert await disk.read("a", 100, 50) == b""
+        disk.unlock()
+
+    world.run(main())
+
+
+def test_another_process_sees_what_was_written(world: World) -> None:
+    async def main() -> None:
+        disk = locked(world)
+        await disk.prepare("a", 4096)
+        await write_durably(disk, "a", 0, b"kept")
+        disk.unlock()
+        other = locked(world)
+        assert other.names() == ["a"]
+        assert await other.read("a", 0, 4) == b"kept"
+        other.unlock()
+
+    world.run(main())
+
+
+def test_a_second_process_is_kept_out(world: World) -> None:
+    async def main() -> None:
+        disk = locked(world)
+        other = world.disk()
+        with pytest.raises(LogLocked) as caught:
+            other.lock()
+        assert caught.value.owner_pid is not None
+        other.unlock()
+        disk.unlock()
+        disk.unlock()
+        locked(world).unlock()
+
+    world.run(main())
+
+
+def test_removing(world: World) -> None:
+    async def main() -> None:
+        disk = locked(world)
+        await disk.prepare("a", 4096)
+        await write_durably(disk, "a", 0, b"x")
+        await disk.remove("a")
+        await disk.remove("a")
+        assert disk.names() == []
+        with pytest.raises(FileNotFoundError):
+            await disk.read("a", 0, 1)
+        disk.unlock()
+
+    world.run(main())
+
+
+def test_errors_are_told_and_raised(world: World) -> None:
+    async def main() -> None:
+        disk = locked(world)
+        for sync in (True, False):
+            told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+            disk.write("missing", 0, b"x", sync, told.set_result)
+            error = await told
+            assert error is not None
+            assert error.errno == errno.ENOENT
+        with pytest.raises(FileNotFoundError):
+            await disk.sync("missing")
+        with pytest.raises(FileNotFoundError):
+            disk.size("missing")
+        disk.unlock()
+
+    world.run(main())
+
+
+def test_sync_succeeds(world: World) -> None:
+    async def main() -> None:
+        disk = locked(world)
+        await disk.prepare("a", 4096)
+        await disk.sync("a")
+        disk.unlock()
+
+    world.run(main())
+
+
+def locked(world: World) -> Disk:
+    disk = world.disk()
+    disk.lock()
+    return disk

@@ -1,0 +1,111 @@
+"""A file system that is really full: a small one of its own, where we may mount one."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.errors import LogUnavailable
+from coordinator.log.journal import Journal, RealDisk
+from tests.unit.log.worlds import STATE_PARTITIONS, append, append_durably, read_all
+
+SEGMENT_BYTES = 256 << 10
+RECORD = [(b"key", bytes(10_000))]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB, gone at the end."""
+    mounted = sys.platform == "linux" and os.geteuid() == 0
+    if mounted:
+        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
+        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    if not mounted:
+        pytest.skip("only root may mount a file system")
+    try:
+        yield tmp_path
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+def journal(folder: Path, sync: str) -> Journal:
+    assert sync in ("always", "os")
+    return Journal(
+        folder,
+        state_partitions=STATE_PARTITIONS,
+        segment_bytes=SEGMENT_BYTES,
+        sync=sync,
+        disk=RealDisk(folder),
+    )
+
+
+async def write_until_full(log: Journal) -> int:
+    """Append until it is refused; return the end offset."""
+    while True:
+        base_offset, error = await append(log, 0, RECORD)
+        if error is not None:
+            assert (base_offset, type(error)) == (log.end_offset(0), LogUnavailable)
+            return base_offset
+
+
+def fill_to_the_last_byte(file: Path) -> None:
+    with file.open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(4096))
+
+
+async def healthy(log: Journal) -> None:
+    async with asyncio.timeout(10):
+        while log.health() is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("sync", ["always", "os"])
+def test_a_full_disk_is_said_and_survived(small: Path, sync: str) -> None:
+    async def main() -> None:
+        log = journal(small / "journal", sync)
+        await log.open()
+        ballast = small / "ballast"
+        ballast.write_bytes(bytes(300 << 10))
+        count = await write_until_full(log)
+        assert "No space left on device" in str(log.health())
+        assert len((await read_all(log))[0]) == count
+        ballast.unlink()
+        await healthy(log)
+        assert await append_durably(log, 0, RECORD) == count
+        # Full again, with nobody but the journal to make room.
+        count = await write_until_full(log)
+        log.prune(0, count - 1)
+        await healthy(log)
+        assert await append_durably(log, 0, RECORD) == count
+        await log.close()
+
+    asyncio.run(main())
+
+
+def test_a_start_on_a_full_disk_shows_what_is_there(small: Path) -> None:
+    async def main() -> None:
+        folder = small / "journal"
+        log = journal(folder, "always")
+        await log.open()
+        count = await write_until_full(log)
+        await log.close()
+        # Not even the process id can be left behind.
+        with pytest.raises(OSError, match="No space"):
+            fill_to_the_last_byte(small / "ballast")
+        (folder / "lock").unlink()
+        log = journal(folder, "always")
+        await log.open()
+        assert len((await read_all(log))[0]) == count
+        count = await write_until_full(log)
+        (small / "ballast").unlink()
+        log.prune(0, count - 1)
+        await healthy(log)
+        assert await append_durably(log, 0, RECORD) == count
+        await log.close()
+
+    asyncio.run(main())

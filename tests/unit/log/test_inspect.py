@@ -1,0 +1,268 @@
+"""A journal seen from outside: whole, torn, damaged, or written to that very moment."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from coordinator.errors import LogDamaged
+from coordinator.log.journal import Journal
+from coordinator.log.journal.dump_format import kafka_lines, record_objects
+from coordinator.log.journal.inspect import JournalReport, TornTail, dump, look, verify
+from coordinator.log.journal.scan import segment_name
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.unit.log.journals import FIRST_POSITION, damage, filled, last_used
+from tests.unit.log.worlds import (
+    STATE_PARTITIONS,
+    RealWorld,
+    Records,
+    SimWorld,
+    append_durably,
+)
+
+KEY = SharePartitionKey("grüppe", bytes(range(16)), 3)
+SNAPSHOT = ShareSnapshotValue(
+    snapshot_epoch=6,
+    state_epoch=1,
+    leader_epoch=2,
+    start_offset=100,
+    create_timestamp=1_000,
+    write_timestamp=1_001,
+    state_batches=pack([StateBatch(100, 109, 0, 1), StateBatch(110, 119, 2, 2)]),
+    delivery_complete_count=10,
+    leader_epoch_max=9,
+)
+UPDATE = ShareUpdateValue(snapshot_epoch=6, leader_epoch=2, start_offset=105, state_batches=b"")
+KEY_JSON = '{"groupId":"grüppe","topicId":"AAECAwQFBgcICQoLDA0ODw","partition":3}'
+
+
+def records(*values: ShareSnapshotValue | ShareUpdateValue | None) -> Records:
+    return [encode_record(StateRecord(KEY, value)) for value in values]
+
+
+def journal_on(folder: Path, *appends: tuple[int, Records]) -> RealWorld:
+    """Leave a journal with these appends, each a commit."""
+    world = RealWorld(folder)
+
+    async def main() -> None:
+        journal = world.journal()
+        await journal.open()
+        for state_partition, appended in appends:
+            await append_durably(journal, state_partition, appended)
+        await journal.close()
+
+    world.run(main())
+    return world
+
+
+def seen(world: SimWorld) -> JournalReport:
+    """Look at a simulated journal."""
+    report: JournalReport = world.run(look(world.disk()))
+    return report
+
+
+def test_a_whole_journal(tmp_path: Path) -> None:
+    journal_on(tmp_path, (0, records(SNAPSHOT, UPDATE)), (4, records(None)), (0, [(b"key", bytes(9_000))]))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    report = verify(tmp_path)
+    assert (report.folder, report.state_partitions, report.damage, report.torn_tail, report.in_motion) == (
+        str(tmp_path),
+        STATE_PARTITIONS,
+        None,
+        None,
+        False,
+    )
+    assert (report.start_offsets, report.end_offsets) == ([0, 0, 0, 0, 0], [3, 0, 0, 0, 1])
+    assert [(segment.file, segment.first_commit, segment.records) for segment in report.segments] == [
+        (segment_name(1), 1, 3),
+        (segment_name(2), 3, 1),
+    ]
+    # The last one is the mark that close leaves.
+    assert [segment.commits for segment in report.segments] == [2, 2]
+    assert [segment.used_bytes <= segment.size_bytes for segment in report.segments] == [True, True]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_folder_without_a_journal(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not ours")
+    report = verify(tmp_path)
+    assert (report.segments, report.unused_files, report.damage) == ([], [], None)
+    assert list(dump(tmp_path)) == []
+
+
+def test_a_torn_tail_is_no_damage() -> None:
+    world = SimWorld()
+    filled(world, 5, "killed")
+    name, data = last_used(world)
+    world.storage.wipe(name, len(data) - 100, 100)
+    report = seen(world)
+    last_frame = data.rfind(b"\xf5shc")
+    assert report.torn_tail == TornTail(name, last_frame, 0)
+    assert (report.damage, report.end_offsets[0]) == (None, 4)
+    assert report.segments[-1].used_bytes == last_frame
+
+
+@pytest.mark.parametrize("position", [FIRST_POSITION + 700, 0])
+def test_damage_is_reported_as_the_next_start_would_find_it(position: int) -> None:
+    """In a commit, and in the header of a segment: what stands before it is looked at all the same."""
+    world = SimWorld()
+    filled(world, 70, "closed")
+    assert len(world.storage.files) > 3
+    world.storage.flip(segment_name(2), position)
+    found = damage(world)
+    report = seen(world)
+    assert report.damage is not None
+    assert str(report.damage) == str(found)
+    assert report.damage.position <= position
+    assert report.segments[0].records > 10
+    in_second = report.segments[1].records if position else 0
+    assert report.end_offsets[0] == report.segments[0].records + in_second
+
+
+def test_a_dump_gives_what_is_before_the_damage_and_then_says_where_it_is(tmp_path: Path) -> None:
+    journal_on(tmp_path, *((0, records(SNAPSHOT)) for _ in range(10)))
+    whole = list(dump(tmp_path))
+    path = tmp_path / segment_name(1)
+    data = bytearray(path.read_bytes())
+    data[whole[6].position] ^= 1
+    path.write_bytes(data)
+    dumped = dump(tmp_path)
+    assert [next(dumped) for _ in range(6)] == whole[:6]
+    with pytest.raises(LogDamaged) as caught:
+        next(dumped)
+    assert caught.value.file == str(path)
+    assert whole[5].position < caught.value.position < whole[6].position
+
+
+def test_what_was_given_up_is_not_dumped(tmp_path: Path) -> None:
+    world = SimWorld()
+
+    async def main() -> JournalReport:
+        journal = world.journal()
+        await journal.open()
+        await append_durably(journal, 0, records(SNAPSHOT))
+        # The write succeeds, the sync does not: the bytes are there, and again in the next segment.
+        world.storage.next_faults = ["sync"]
+        await append_durably(journal, 0, records(UPDATE))
+        world.storage.kill()
+        return await look(world.disk())
+
+    report = world.run(main())
+    assert [(segment.commits, segment.records) for segment in report.segments] == [(1, 1), (1, 1)]
+
+
+def test_a_dump_can_be_of_some_state_partitions(tmp_path: Path) -> None:
+    journal_on(tmp_path, *((turn % 3, records(UPDATE)) for turn in range(9)))
+    dumped = list(dump(tmp_path, state_partitions={1, 2}))
+    assert [(each.commit, each.state_partition) for each in dumped] == [
+        (2, 1),
+        (3, 2),
+        (5, 1),
+        (6, 2),
+        (8, 1),
+        (9, 2),
+    ]
+    data = (tmp_path / segment_name(1)).read_bytes()
+    assert [data[each.position :][: each.batch.size_bytes][:8] for each in dumped] == [
+        each.batch.base_offset.to_bytes(8) for each in dumped
+    ]
+
+
+def test_a_journal_may_be_looked_at_while_it_is_written_to(tmp_path: Path) -> None:
+    world = RealWorld(tmp_path)
+
+    async def main() -> None:
+        journal = world.journal()
+        await journal.open()
+        writing = asyncio.ensure_future(keep_writing(journal))
+        for _ in range(15):
+            acknowledged = journal.end_offset(0)
+            report = await asyncio.to_thread(verify, tmp_path)
+            assert report.damage is None
+            assert report.torn_tail is None
+            assert report.end_offsets[0] >= acknowledged
+        writing.cancel()
+        await asyncio.wait({writing})
+        await journal.close()
+
+    async def keep_writing(journal: Journal) -> None:
+        while True:
+            end_offset = await append_durably(journal, 0, [(b"key", bytes(700))]) + 1
+            journal.prune(0, end_offset - 20)
+
+    world.run(main())
+
+
+def test_a_dump_reads_as_that_of_kafka(tmp_path: Path) -> None:
+    journal_on(tmp_path, (1, records(SNAPSHOT, UPDATE)), (1, records(None)))
+    first, second = dump(tmp_path)
+    crc = first.batch.crc
+    assert list(kafka_lines(first)) == [
+        "baseOffset: 0 lastOffset: 1 count: 2 baseSequence: 0 lastSequence: 1 producerId: -1 "
+        "producerEpoch: -1 partitionLeaderEpoch: 0 isTransactional: false isControl: false "
+        f"deleteHorizonMs: OptionalLong.empty position: {first.position} CreateTime: 1 "
+        f"size: {first.batch.size_bytes} magic: 2 compresscodec: none crc: {crc} isvalid: true "
+        f"statePartition: 1 commit: 1 file: {segment_name(1)}",
+        "| offset: 0 CreateTime: 1 keySize: 31 valueSize: 93 sequence: 0 headerKeys: [] "
+        'key: {"type":"0","data":' + KEY_JSON + '} payload: {"version":"0","data":{"snapshotEpoch":6,'
+        '"stateEpoch":1,"leaderEpoch":2,"startOffset":100,"deliveryCompleteCount":10,"createTimestamp":1000,'
+        '"writeTimestamp":1001,"leaderEpochMax":9,"stateBatches":[{"firstOffset":100,"lastOffset":109,'
+        '"deliveryState":0,"deliveryCount":1},{"firstOffset":110,"lastOffset":119,"deliveryState":2,'
+        '"deliveryCount":2}]}}',
+        "| offset: 1 CreateTime: 1 keySize: 31 valueSize: 20 sequence: 1 headerKeys: [] "
+        'key: {"type":"1","data":' + KEY_JSON + '} payload: {"version":"0","data":{"snapshotEpoch":6,'
+        '"leaderEpoch":2,"startOffset":105,"stateBatches":[]}}',
+    ]
+    assert next(iter(list(kafka_lines(second))[1:])).endswith(
+        'key: {"type":"0","data":' + KEY_JSON + "} payload: <DELETE>"
+    )
+
+
+def test_a_dump_as_objects(tmp_path: Path) -> None:
+    journal_on(tmp_path, (1, records(UPDATE, None)))
+    (dumped,) = dump(tmp_path)
+    update, tombstone = record_objects(dumped)
+    assert update == {
+        "file": segment_name(1),
+        "position": dumped.position,
+        "commit": 1,
+        "state_partition": 1,
+        "log_offset": 0,
+        "timestamp_ms": 1,
+        "headers": [],
+        "key": {"type": 1, "data": json.loads(KEY_JSON)},
+        "value": {
+            "version": 0,
+            "data": {"snapshotEpoch": 6, "leaderEpoch": 2, "startOffset": 105, "stateBatches": []},
+        },
+    }
+    assert (tombstone["log_offset"], tombstone["key"]["type"], tombstone["value"]) == (1, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text", "error"),
+    [
+        (b"\0\x09abc", b"x", "Unknown record type 9 at offset 0, skipping.", "unknown record type 9"),
+        (b"\0", b"x", "Error at offset 0, skipping. ", "no key or one without a record type"),
+        (
+            encode_record(StateRecord(KEY, None))[0],
+            b"\0\x07abc",
+            "Error at offset 0, skipping. value version 7",
+            "value version 7",
+        ),
+    ],
+)
+def test_records_that_cannot_be_told_are_said_to_be_so(
+    tmp_path: Path, key: bytes, value: bytes, text: str, error: str
+) -> None:
+    journal_on(tmp_path, (0, [(key, value)]))
+    assert verify(tmp_path).damage is None
+    (dumped,) = dump(tmp_path)
+    assert f"headerKeys: [] key: {text}" in list(kafka_lines(dumped))[1]
+    (shown,) = record_objects(dumped)
+    assert error in shown["error"]
+    assert shown["value"] is None

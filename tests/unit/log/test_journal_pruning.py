@@ -1,0 +1,276 @@
+"""The journal gets rid of what is not needed, and of nothing else: pruning, whole segments, compaction."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from coordinator.log.journal import Journal
+from coordinator.log.journal.scan import segment_name
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.service import INITIALIZE, READ, WRITE, Rpc, Service
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import EveryTopic
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import write_share_group_state as write_api
+from tests.builders import ACKNOWLEDGED, AVAILABLE, TOPIC_ID, initialize, read, unpacked, write
+from tests.simulation.disk import DiskFaults
+from tests.unit.log.worlds import (
+    SEGMENT_BYTES,
+    STATE_PARTITIONS,
+    Records,
+    SimWorld,
+    append_durably,
+    read_all,
+)
+
+
+def some(size: int = 900) -> Records:
+    return [(b"key", bytes([7]) * size)]
+
+
+async def opened(world: SimWorld, sync: str = "always") -> Journal:
+    journal = world.journal(sync)
+    await journal.open()
+    return journal
+
+
+def segments_of(world: SimWorld) -> list[str]:
+    """Return the files with something in them."""
+    return [name for name, file in sorted(world.storage.files.items()) if any(file.shown)]
+
+
+async def fill_segments(world: SimWorld, journal: Journal, count: int, state_partition: int = 0) -> int:
+    """Append until so many segments are in use; return the end offset."""
+    while len(segments_of(world)) < count:
+        await append_durably(journal, state_partition, some())
+    return journal.end_offset(state_partition)
+
+
+async def settled(journal: Journal) -> None:
+    """Let a commit go by, and what runs in the background."""
+    await append_durably(journal, STATE_PARTITIONS - 1, some(1))
+    await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("sync", ["always", "os"])
+def test_a_segment_goes_when_nothing_in_it_is_needed_and_not_before(sync: str) -> None:
+    world = SimWorld()
+
+    async def main() -> None:
+        journal = await opened(world, sync)
+        await append_durably(journal, 1, some())
+        await fill_segments(world, journal, 2)
+        first_of_second = journal.end_offset(0) - 1
+        await fill_segments(world, journal, 4)
+        await settled(journal)
+        journal.prune(0, first_of_second)
+        await settled(journal)
+        assert segments_of(world)[0] == segment_name(1)
+        journal.prune(1, 1)
+        await settled(journal)
+        assert segments_of(world)[0] == segment_name(2)
+        journal.prune(0, first_of_second + 1)
+        await settled(journal)
+        assert segments_of(world)[0] == segment_name(2)
+        await journal.close()
+
+    world.run(main())
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_offsets_go_on_when_all_records_were_pruned(end: str) -> None:
+    world = SimWorld()
+
+    async def main() -> dict[int, int]:
+        journal = await opened(world)
+        for state_partition in (0, 3):
+            await append_durably(journal, state_partition, some())
+            await fill_segments(world, journal, 3 + state_partition, state_partition)
+        ends = {partition: journal.end_offset(partition) for partition in (0, 3)}
+        for partition in (0, 3):
+            journal.prune(partition, ends[partition])
+        await settled(journal)
+        if end == "close":
+            await journal.close()
+        else:
+            world.storage.kill()
+        return ends
+
+    async def look(ends: dict[int, int]) -> None:
+        journal = await opened(world)
+        assert len(segments_of(world)) == 1
+        assert 0 not in await read_all(journal)
+        assert {partition: journal.end_offset(partition) for partition in ends} == ends
+        assert journal.start_offset(0) == ends[0]
+        assert await append_durably(journal, 0, some()) == ends[0]
+        await journal.close()
+
+    world.run(look(world.run(main())))
+
+
+def test_a_segment_may_end_at_any_place() -> None:
+    """Records of every size around the room that is left, and of more than a segment."""
+
+    async def main(world: SimWorld, size: int) -> None:
+        journal = await opened(world)
+        sizes = [1] * 3 + [size] * 5 + [1, SEGMENT_BYTES * 2, 1]
+        for offset, value_bytes in enumerate(sizes):
+            assert await append_durably(journal, 0, some(value_bytes)) == offset
+        world.storage.kill()
+        journal = await opened(world)
+        assert [len(value or b"") for _, _, value in (await read_all(journal))[0]] == sizes
+        await journal.close()
+
+    for size in (*range(1, 120), *range(1200, 1400), *range(7000, 7350), SEGMENT_BYTES - 1, SEGMENT_BYTES):
+        world = SimWorld()
+        world.run(main(world, size))
+
+
+def test_in_mode_os_nothing_goes_before_what_replaced_it_is_durable() -> None:
+    """A record is written anew and the old one pruned; a new segment begins; the power goes."""
+    lost_the_new_one = 0
+    for seed in range(60):
+        world = SimWorld(seed, DiskFaults(write_s=0.0001, sync_s=0.01))
+
+        async def main(world: SimWorld = world) -> int:
+            journal = await opened(world, "os")
+            await append_durably(journal, 0, [(b"key", b"old")])
+            await fill_segments(world, journal, 2, state_partition=1)
+            await asyncio.sleep(1)
+            written_anew = await append_durably(journal, 0, [(b"key", b"new")])
+            journal.prune(1, journal.end_offset(1))
+            # Needs a new segment, in the same commit that would tell what may go.
+            journal.append(2, some(SEGMENT_BYTES - 1500), 1, lambda base_offset, error: None)
+            journal.prune(0, written_anew)
+            await asyncio.sleep(world.storage.rng.uniform(0, 0.05))
+            world.storage.cut_power()
+            return written_anew
+
+        written_anew = world.run(main())
+
+        async def look(world: SimWorld = world) -> list[bytes | None]:
+            journal = await opened(world, "os")
+            found = [value for _, _, value in (await read_all(journal)).get(0, [])]
+            await journal.close()
+            return found
+
+        found = world.run(look())
+        assert found in ([b"old"], [b"old", b"new"], [b"new"]), f"seed {seed}, pruned to {written_anew}"
+        lost_the_new_one += found == [b"old"]
+    assert lost_the_new_one > 10
+
+
+class Driven:
+    """A runtime over a journal, with a few share-partitions that are written to again and again."""
+
+    GROUPS = 4
+    PARTITIONS = 5
+    STEP_OFFSETS = 3
+
+    def __init__(self, journal: Journal) -> None:
+        self.runtime = Runtime(
+            log=journal,
+            clock=self,
+            topics=EveryTopic(),
+            metrics=Metrics(),
+            policy=SnapshotPolicy(),
+            limits=RuntimeLimits(compaction_interval_s=0.25),
+            state_partitions=STATE_PARTITIONS,
+            cold_interval_ms=3_600_000,
+            prune_interval_ms=3_600_000,
+        )
+        self.service = Service(self.runtime)
+
+    def now_ms(self) -> int:
+        """Be the clock, too."""
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    async def ask(self, rpc: Rpc, request: Any) -> list[Any]:
+        """Carry out a request for one topic, and return the results of its partitions."""
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.service.handle(rpc, request, None, done.set_result)
+        results: list[Any] = (await done).results[0].partitions
+        assert [result.error_code for result in results] == [0] * len(results)
+        return results
+
+    async def initialize(self) -> None:
+        for group in range(self.GROUPS):
+            parts = [initialize(partition=partition) for partition in range(self.PARTITIONS)]
+            topics = [initialize_api.InitializeStateData(TOPIC_ID, parts)]
+            await self.ask(
+                INITIALIZE, initialize_api.InitializeShareGroupStateRequest(f"group {group}", topics)
+            )
+
+    async def write(self, group: int, turns: int) -> None:
+        for turn in range(turns):
+            offset = turn * self.STEP_OFFSETS
+            parts = [
+                write(
+                    (offset, offset, ACKNOWLEDGED, 1),
+                    (offset + 1, offset + 2, AVAILABLE, 1),
+                    start_offset=max(0, offset - 10),
+                    partition=partition,
+                )
+                for partition in range(self.PARTITIONS)
+            ]
+            topics = [write_api.WriteStateData(TOPIC_ID, parts)]
+            await self.ask(WRITE, write_api.WriteShareGroupStateRequest(f"group {group}", topics))
+
+    async def states(self) -> list[tuple[int, list[tuple[int, int, int, int]]]]:
+        found = []
+        for group in range(self.GROUPS):
+            parts = [read(partition=partition) for partition in range(self.PARTITIONS)]
+            topics = [read_api.ReadStateData(TOPIC_ID, parts)]
+            request = read_api.ReadShareGroupStateRequest(f"group {group}", topics)
+            found += [
+                (result.start_offset, unpacked(result.state_batches))
+                for result in await self.ask(READ, request)
+            ]
+        return found
+
+
+def test_a_hundred_thousand_updates_leave_a_small_journal_that_is_soon_loaded() -> None:
+    turns = 100_000 // ((Driven.GROUPS - 1) * Driven.PARTITIONS)
+    world = SimWorld(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))
+    segment_bytes = 64 << 10
+
+    async def main() -> list[tuple[int, list[tuple[int, int, int, int]]]]:
+        journal = world.journal(segment_bytes=segment_bytes)
+        driven = Driven(journal)
+        await driven.runtime.start()
+        await driven.initialize()
+        # Written once and never again: it must not be lost, nor keep the journal from getting smaller.
+        await driven.write(0, 3)
+        writers = [asyncio.ensure_future(driven.write(group, turns)) for group in range(1, driven.GROUPS)]
+        largest_bytes = written_bytes = 0
+        while not all(writer.done() for writer in writers):
+            await asyncio.sleep(0.1)
+            largest_bytes = max(largest_bytes, journal.size_bytes())
+        written_bytes = sum(journal.end_offset(partition) for partition in range(STATE_PARTITIONS)) * 100
+        assert written_bytes > 50 * segment_bytes
+        assert largest_bytes < 20 * segment_bytes
+        await asyncio.sleep(1)
+        # Four that are wanted, the one that is written to, and the spare one.
+        assert journal.size_bytes() <= 6 * segment_bytes
+        states = await driven.states()
+        await driven.runtime.stop()
+        return states
+
+    async def look() -> list[tuple[int, list[tuple[int, int, int, int]]]]:
+        driven = Driven(world.journal(segment_bytes=segment_bytes))
+        await driven.runtime.start()
+        states = await driven.states()
+        loaded = sum(view.loaded_records for view in driven.runtime.shard_views())
+        assert loaded < 5_000
+        await driven.runtime.stop()
+        return states
+
+    states = world.run(main())
+    assert states[0] == (
+        0,
+        [(0, 0, 2, 1), (1, 2, 0, 1), (3, 3, 2, 1), (4, 5, 0, 1), (6, 6, 2, 1), (7, 8, 0, 1)],
+    )
+    assert world.run(look()) == states

@@ -1,0 +1,268 @@
+"""What the journal makes of what an earlier process left: torn tails, files missing or too many."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from coordinator.errors import ConfigError, LogLocked, LogOutcomeUnknown
+from coordinator.log.journal import Journal, layout
+from coordinator.log.journal.scan import segment_name
+from tests.simulation.disk import DiskFaults
+from tests.unit.log.journals import damage, entry, expected, fill, filled, last_used, reopened, value, values
+from tests.unit.log.worlds import RealWorld, SimWorld, append, append_durably
+
+# Tails.
+
+
+def test_a_write_that_broke_off_is_cut_wherever_it_did() -> None:
+    for cut_at in range(1, 400, 13):
+        world = SimWorld()
+        filled(world, 10, "killed")
+        name, data = last_used(world)
+        file = world.storage.files[name]
+        frame = layout.encode_frame(1, layout.aligned(len(data)), 11, 10, 1, [entry(10)])
+        begin = layout.aligned(len(data))
+        assert len(frame) > 300
+        torn = frame[: min(cut_at, len(frame.rstrip(b"\0")) - 1)]
+        file.shown[begin : begin + len(torn)] = torn
+        assert reopened(world) == expected(10)
+        assert reopened(world) == [*expected(10), b"one more"]
+
+
+def test_a_write_that_lacks_sectors_is_cut_whichever_they_are() -> None:
+    for seed in range(20):
+        world = SimWorld(seed)
+        filled(world, 10, "killed")
+        name, data = last_used(world)
+        begin = layout.aligned(len(data))
+        frame = layout.encode_frame(1, begin, 11, 10, 1, [entry(10, 3000)])
+        file = world.storage.files[name]
+        file.shown[begin : begin + len(frame)] = frame
+        rng = Random(seed)
+        sectors = range(begin // 512 + 1, (begin + len(frame)) // 512)
+        for sector in rng.sample(sectors, rng.randrange(1, len(sectors))):
+            file.shown[sector * 512 : sector * 512 + 512] = bytes(512)
+        file.durable[:] = file.shown
+        assert reopened(world) == expected(10)
+        assert reopened(world) == [*expected(10), b"one more"]
+
+
+def test_a_header_that_broke_off_is_no_segment() -> None:
+    world = SimWorld()
+    filled(world, 10, "killed")
+    header = layout.encode_header(layout.SegmentHeader(2, "always", 9999, 11, 10, 1, (10, 0, 0, 0, 0)))
+    for cut_at in range(1, len(header)):
+        world.storage.files[segment_name(2)].shown[: len(header)] = header[:cut_at].ljust(len(header), b"\0")
+        assert reopened(world)[:10] == expected(10)
+        world = SimWorld()
+        filled(world, 10, "killed")
+
+
+def test_what_is_found_is_durable_before_it_is_served() -> None:
+    """A process that was killed before its sync leaves a commit that only the system's memory has."""
+    world = SimWorld()
+
+    async def leave_unsynced() -> None:
+        journal = world.journal()
+        await journal.open()
+        await fill(journal, 3)
+        world.storage.faults.sync_s = 5.0
+        journal.append(0, [(b"key", value(3))], 1, lambda base_offset, error: None)
+        await asyncio.sleep(0.01)
+        world.storage.kill()
+        world.storage.faults.sync_s = 0.0
+
+    async def serve_then_lose_power() -> None:
+        journal = world.journal()
+        await journal.open()
+        assert await values(journal) == expected(4)
+        world.storage.cut_power()
+
+    world.run(leave_unsynced())
+    world.run(serve_then_lose_power())
+    assert reopened(world) == expected(4)
+
+
+def test_what_a_failed_sync_left_in_memory_is_written_again() -> None:
+    """After a failed sync the system shows bytes that it never writes again by itself."""
+    for seed in range(10):
+        world = SimWorld(seed)
+
+        async def fail_and_die(world: SimWorld = world) -> None:
+            journal = world.journal()
+            await journal.open()
+            await fill(journal, 3)
+            world.storage.next_faults = ["sync", "prepare"]
+            world.storage.files.pop(segment_name(2), None)
+            _, error = await append(journal, 0, [(b"key", value(3))])
+            assert isinstance(error, LogOutcomeUnknown) or error is None
+            world.storage.kill()
+
+        async def serve_then_lose_power(world: SimWorld = world) -> list[bytes | None]:
+            journal = world.journal()
+            await journal.open()
+            found = await values(journal)
+            world.storage.cut_power()
+            return found
+
+        world.run(fail_and_die())
+        served = world.run(serve_then_lose_power())
+        assert served in (expected(3), expected(4))
+        assert reopened(world) == served
+
+
+# Files.
+
+
+@pytest.mark.parametrize(("place", "missing"), [(0, 1), (1, 2)])
+def test_a_missing_file_is_noticed(place: int, missing: int) -> None:
+    world = SimWorld()
+    filled(world, 60, "closed")
+    del world.storage.files[sorted(world.storage.files)[place]]
+    error = damage(world)
+    assert error.file.endswith(segment_name(missing))
+    assert error.found.startswith("the file is missing")
+
+
+def test_a_file_under_another_name_is_noticed() -> None:
+    world = SimWorld()
+    filled(world, 60, "closed")
+    files = world.storage.files
+    files[segment_name(2)], files[segment_name(3)] = files[segment_name(3)], files[segment_name(2)]
+    assert "it says that it is segment" in damage(world).found
+
+
+def test_a_segment_that_lost_its_header_is_noticed() -> None:
+    for number in (1, 2, 3):
+        world = SimWorld()
+        filled(world, 60, "killed")
+        world.storage.wipe(segment_name(number), 0, 512)
+        assert "its header is not valid, but commits follow it" in damage(world).found
+
+
+def test_a_format_to_come_is_not_touched() -> None:
+    world = SimWorld()
+    filled(world, 3, "closed")
+    world.storage.files[segment_name(1)].shown[9] = 7
+    error = damage(world)
+    assert "journal format 7" in error.found
+    assert "release" in error.advice
+
+
+def test_files_that_were_only_prepared_are_of_no_account() -> None:
+    world = SimWorld()
+    filled(world, 3, "killed")
+
+    async def prepare() -> None:
+        disk = world.disk()
+        disk.lock()
+        await disk.prepare(segment_name(2), 100)
+        disk.unlock()
+
+    world.run(prepare())
+    assert reopened(world) == expected(3)
+
+
+def test_strange_files_are_left_alone(tmp_path: Path) -> None:
+    world = RealWorld(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    assert reopened(world) == []
+    assert reopened(world) == [b"one more"]
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_dropping_that_was_interrupted_goes_on() -> None:
+    world = SimWorld()
+
+    async def drop_with_faults() -> None:
+        journal = world.journal()
+        await journal.open()
+        await fill(journal, 60)
+        world.storage.next_faults = ["remove"]
+        journal.prune(0, 59)
+        await asyncio.sleep(1)
+        world.storage.kill()
+
+    world.run(drop_with_faults())
+    assert segment_name(1) in world.storage.files
+
+    async def look() -> None:
+        journal = world.journal()
+        await journal.open()
+        assert journal.end_offset(0) == 60
+        assert (await values(journal))[-1] == value(59)
+        assert len(await values(journal)) < 30
+        await journal.close()
+
+    world.run(look())
+    assert segment_name(1) not in world.storage.files
+
+
+# The rest.
+
+
+def test_another_number_of_state_partitions_is_refused() -> None:
+    world = SimWorld()
+    filled(world, 3, "closed")
+
+    async def main() -> None:
+        journal = Journal(
+            Path("unused"), state_partitions=6, segment_bytes=8192, sync="always", disk=world.disk()
+        )
+        with pytest.raises(ConfigError, match="must be 5, with which the journal") as caught:
+            await journal.open()
+        assert caught.value.setting == "share.coordinator.state.topic.num.partitions"
+
+    world.run(main())
+    assert reopened(world) == expected(3)
+
+
+def test_a_second_process_is_refused_and_told_who_is_there(tmp_path: Path) -> None:
+    world = RealWorld(tmp_path)
+
+    async def main() -> None:
+        journal = world.journal()
+        await journal.open()
+        with pytest.raises(LogLocked, match="two coordinators cannot share"):
+            await world.journal().open()
+        await append_durably(journal, 0, [(b"key", b"still mine")])
+        await journal.close()
+        await world.journal().open()
+
+    world.run(main())
+
+
+def test_closing_properly_adds_nothing_when_nothing_was_appended() -> None:
+    world = SimWorld()
+    filled(world, 3, "closed")
+    before = last_used(world)
+
+    async def main() -> None:
+        journal = world.journal()
+        await journal.open()
+        await journal.close()
+
+    for _ in range(3):
+        world.run(main())
+    assert last_used(world) == before
+
+
+def test_sync_mode_os_may_lose_the_last_commits_and_goes_on() -> None:
+    lost = 0
+    for seed in range(30):
+        world = SimWorld(seed, DiskFaults())
+
+        async def lose(world: SimWorld = world) -> None:
+            journal = world.journal("os")
+            await journal.open()
+            await fill(journal, 20)
+            world.storage.cut_power()
+
+        world.run(lose())
+        found = reopened(world)
+        assert found == expected(20)[: len(found)]
+        assert reopened(world) == [*found, b"one more"]
+        lost += len(found) < 20
+    assert lost > 10

@@ -1,0 +1,335 @@
+"""The log in a topic where brokers, networks and other owners misbehave; on a Kafka in memory."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from coordinator.clock import SystemClock
+from coordinator.errors import LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.log.claims import encode_claim, owner_epoch_headers
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.log.kafka import cluster as kafka
+from protocol.record_batch import encode_batch
+from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld, append, append_durably, read_all
+
+TOPIC = "state"
+ONE = [(b"key", b"value")]
+
+
+class Coordinators:
+    """A Kafka and the logs of several processes in one topic of it."""
+
+    def __init__(self) -> None:
+        self.kafka = FakeKafka()
+        self.pruning_failed: list[str] = []
+
+    def log(self) -> KafkaLog:
+        return KafkaLog(
+            self.kafka.cluster(TOPIC),
+            TopicWish(TOPIC, STATE_PARTITIONS),
+            owner="test",
+            clock=SystemClock(),
+            limits=KafkaLogLimits(request_timeout_s=1, append_timeout_s=5, start_timeout_s=5),
+            prune_failed=self.pruning_failed.append,
+        )
+
+    async def owner(self, *state_partitions: int) -> KafkaLog:
+        log = self.log()
+        await log.open()
+        for state_partition in state_partitions:
+            await log.own(state_partition)
+        await read_all(log)
+        return log
+
+    def partition(self, number: int) -> Any:
+        return self.kafka.topics[TOPIC][number]
+
+    def write(self, number: int, records: list[tuple[bytes, bytes | None]], owner_epoch: int | None) -> None:
+        """Append as somebody whom the brokers do not stop: without a producer id."""
+        headers = () if owner_epoch is None else owner_epoch_headers(owner_epoch)
+        self.partition(number).append(encode_batch(0, 1, records, headers))
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    SimWorld().run(main)
+
+
+async def values(log: KafkaLog, state_partition: int = 0) -> list[bytes | None]:
+    found = await read_all(log, range(state_partition, state_partition + 1))
+    return [value for _, _, value in found.get(state_partition, [])]
+
+
+def test_the_next_owner_deposes_the_last_whose_appends_and_proofs_fail_from_then_on() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        first = await all_of_them.owner(0)
+        await append_durably(first, 0, [(b"k", b"first")])
+        second = await all_of_them.owner(0)
+        _, error = await append(first, 0, [])
+        assert isinstance(error, LogFenced)
+        _, error = await append(first, 0, [(b"k", b"zombie")])
+        assert isinstance(error, LogFenced)
+        await append_durably(second, 0, [(b"k", b"second")])
+        assert await values(second) == [b"first", b"second"]
+
+    run(main())
+
+
+def test_a_deposed_owner_whom_no_broker_stops_is_not_believed() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        all_of_them.kafka.transactional = False
+        first = await all_of_them.owner(0)
+        await append_durably(first, 0, [(b"k", b"first")])
+        second = await all_of_them.owner(0)
+        _, error = await append(first, 0, [(b"k", b"zombie")])
+        assert isinstance(error, LogFenced)
+        assert all_of_them.partition(0).end == 4
+        assert await values(second) == [b"first"]
+        # Its record stands where the next one of the new owner belongs, who has to look and begin anew.
+        _, error = await append(second, 0, [(b"k", b"second")])
+        assert isinstance(error, LogOutcomeUnknown)
+        assert await second.own(0) == 3
+        assert await values(second) == [b"first", b"second"]
+        await append_durably(second, 0, [(b"k", b"third")])
+        assert await values(second) == [b"first", b"second", b"third"]
+
+    run(main())
+
+
+def test_an_append_before_the_claim_was_seen_accepted_is_refused() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner()
+        _, error = await append(log, 0, ONE)
+        assert isinstance(error, LogFenced)
+        await log.own(0)
+        _, error = await append(log, 0, ONE)
+        assert isinstance(error, LogOutcomeUnknown)
+
+    run(main())
+
+
+def test_a_claim_misled_by_a_zombies_last_record_is_made_again() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        for _ in range(4):
+            await log.own(0)
+        # The log ends in a record of owner epoch 2, so the next owner claims 3, which 5 outranks.
+        all_of_them.write(0, [(b"k", b"zombie")], owner_epoch=2)
+        late = all_of_them.log()
+        await late.open()
+        assert await late.own(0) == 3
+        with pytest.raises(LogUnavailable, match="owner epoch 5"):
+            await read_all(late)
+        assert await late.own(0) == 6
+        assert await values(late) == []
+        await append_durably(late, 0, ONE)
+
+    run(main())
+
+
+def test_who_is_deposed_while_it_loads_may_not_append() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        first = all_of_them.log()
+        await first.open()
+        await first.own(0)
+        await all_of_them.owner(0)
+        assert await values(first) == []
+        _, error = await append(first, 0, ONE)
+        assert isinstance(error, LogFenced)
+        assert "owner epoch 2" in str(error)
+
+    run(main())
+
+
+@pytest.mark.parametrize("lost", ["requests", "answers"])
+def test_a_batch_goes_again_until_it_is_there_once(lost: str) -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        setattr(all_of_them.kafka, f"{lost}_lost", 3)
+        assert await append_durably(log, 0, ONE) == 1
+        assert await append_durably(log, 0, ONE) == 2
+        assert await values(log) == [b"value", b"value"]
+
+    run(main())
+
+
+def test_when_time_is_over_the_log_says_that_the_batch_is_there() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        all_of_them.kafka.answers_lost = 1000
+        assert await append_durably(log, 0, ONE) == 1
+        all_of_them.kafka.answers_lost = 0
+        assert await append_durably(log, 0, ONE) == 2
+
+    run(main())
+
+
+def test_a_batch_that_is_not_there_when_time_is_over_may_still_come_and_never_counts_behind_a_claim() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        all_of_them.kafka.requests_lost = 1000
+        _, error = await append(log, 0, [(b"k", b"late")])
+        assert isinstance(error, LogOutcomeUnknown)
+        all_of_them.kafka.requests_lost = 0
+        _, error = await append(log, 0, ONE)
+        assert isinstance(error, LogOutcomeUnknown), "nothing may follow what is unknown"
+        owner_epoch = await log.own(0)
+        all_of_them.write(0, [(b"k", b"late")], owner_epoch - 1)
+        assert await values(log) == []
+        await append_durably(log, 0, ONE)
+        assert await values(log) == [b"value"]
+
+    run(main())
+
+
+def test_what_brokers_refuse_for_good_was_not_written() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        all_of_them.kafka.produce_errors = [kafka.MESSAGE_TOO_LARGE]
+        _, error = await append(log, 0, ONE)
+        assert isinstance(error, LogUnavailable)
+        assert await append_durably(log, 0, ONE) == 1
+
+    run(main())
+
+
+def test_too_few_replicas_for_too_long_means_that_nothing_was_written() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        all_of_them.kafka.produce_errors = [kafka.NOT_ENOUGH_REPLICAS] * 1000
+        _, error = await append(log, 0, ONE)
+        assert isinstance(error, LogUnavailable)
+        all_of_them.kafka.produce_errors = []
+        assert await append_durably(log, 0, ONE) == 1
+
+    run(main())
+
+
+def test_appends_and_reads_follow_a_leader_that_moves() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        for node in (2, 3, 1):
+            all_of_them.kafka.leaders[0] = node
+            await append_durably(log, 0, ONE)
+            assert (await append(log, 0, []))[1] is None
+        assert len(await values(log)) == 3
+
+    run(main())
+
+
+def test_a_log_that_lost_acknowledged_records_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        for _ in range(3):
+            await append_durably(log, 0, ONE)
+        all_of_them.partition(0).truncate(2)
+        _, error = await append(log, 0, [])
+        assert isinstance(error, LogOutcomeUnknown)
+        assert "went back from 4 to 2" in caplog.text
+
+    run(main())
+
+
+def test_dirty_state_partitions_of_one_broker_travel_together() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(*range(STATE_PARTITIONS))
+        for partition in range(STATE_PARTITIONS):
+            all_of_them.kafka.leaders[partition] = 1
+        await append_durably(log, 0, ONE)
+        await asyncio.gather(*(append(log, partition, ONE) for partition in range(STATE_PARTITIONS)))
+        all_of_them.kafka.requests.clear()
+        results = await asyncio.gather(
+            *(append(log, partition, ONE) for partition in range(STATE_PARTITIONS))
+        )
+        assert [error for _, error in results] == [None] * STATE_PARTITIONS
+        assert all_of_them.kafka.requests == [("produce", 1)]
+        all_of_them.kafka.requests.clear()
+        await asyncio.gather(*(append(log, partition, []) for partition in range(STATE_PARTITIONS)))
+        assert all_of_them.kafka.requests == [("list", 1)]
+
+    run(main())
+
+
+def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        for _ in range(5):
+            await append_durably(log, 0, ONE)
+        log.prune(0, 6)
+        await log.close()
+        assert all_of_them.partition(0).start == 5
+        late = all_of_them.log()
+        await late.open()
+        assert await late.own(0) == 2
+
+    run(main())
+
+
+def test_a_broker_that_cannot_delete_records_switches_pruning_off(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        all_of_them.kafka.deletes_records = False
+        log = await all_of_them.owner(0)
+        for turn in range(5):
+            await append_durably(log, 0, ONE)
+            log.prune(0, turn + 1)
+            await append_durably(log, 0, ONE)
+        assert all_of_them.pruning_failed == ["unsupported"]
+        assert caplog.text.count("pruning is off") == 1
+        assert all_of_them.kafka.requests.count(("delete", 1)) == 1
+
+    run(main())
+
+
+def test_kafkas_own_records_are_read_as_they_are_and_taken_over() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner()
+        all_of_them.write(0, [(b"a", b"1"), (b"b", None)], owner_epoch=None)
+        assert await values(log) == [b"1", None]
+        await log.own(0)
+        all_of_them.write(0, [(b"a", b"foreign")], owner_epoch=None)
+        assert await values(log) == [b"1", None]
+
+    run(main())
+
+
+def test_of_a_mixed_batch_only_what_counts_is_read() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner()
+        all_of_them.write(0, [encode_claim(0, "x"), (b"a", b"1"), (b"b", None)], owner_epoch=4)
+        found = await read_all(log)
+        assert found == {0: [(1, b"a", b"1"), (2, b"b", None)]}
+
+    run(main())
+
+
+def test_a_partition_without_leader_is_given_up_in_time_and_does_not_hold_others_back() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0, 1)
+        all_of_them.kafka.down = {1}
+        broken, fine = await asyncio.gather(append(log, 0, ONE), append(log, 1, ONE))
+        assert isinstance(broken[1], LogUnavailable)
+        assert fine[1] is None
+        all_of_them.kafka.down = set()
+        assert await append_durably(log, 0, ONE) == 1
+
+    run(main())

@@ -1,0 +1,86 @@
+"""The state topic: what it is made with, and what is said about one that is not as it should be."""
+
+import asyncio
+
+import pytest
+
+from coordinator.errors import ConfigError, LogUnavailable
+from coordinator.log.kafka.cluster import TopicShape
+from coordinator.log.kafka.topic import (
+    INTERNAL_TOPICS,
+    TopicWish,
+    check_name,
+    ensure_topic,
+    find_topic,
+    findings,
+    wanted_configs,
+)
+from tests.unit.log.fake_kafka import FakeKafka, FakePartition
+
+WISH = TopicWish("state", partitions=50)
+SHAPE = TopicShape(partitions=50, replicas=3, ready=True)
+
+
+def test_a_topic_as_we_make_it_has_nothing_wrong() -> None:
+    assert findings(WISH, SHAPE, wanted_configs(2)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("retention.ms", "604800000", "retention.ms=604800000, not -1: records are dropped"),
+        ("retention.bytes", "1000", "retention.bytes=1000, not -1"),
+        ("unclean.leader.election.enable", "true", "acknowledged records can be lost"),
+        ("message.timestamp.type", "LogAppendTime", "message.timestamp.type=LogAppendTime"),
+        ("max.message.bytes", "1048588", "max.message.bytes=1048588, not 16777216"),
+        ("min.insync.replicas", "1", "min.insync.replicas=1, not 2"),
+        ("min.insync.replicas", "4", "min.insync.replicas=4 with 3 replicas: nothing can be written"),
+    ],
+)
+def test_each_wrong_config_is_one_sentence(name: str, value: str, said: str) -> None:
+    (found,) = findings(WISH, SHAPE, {**wanted_configs(2), name: value})
+    assert said in found
+
+
+def test_too_few_replicas_and_hidden_configs_are_said() -> None:
+    few, hidden = findings(WISH, SHAPE._replace(replicas=1), None)
+    assert "1 replicas, not 3" in few
+    assert "cannot be checked" in hidden
+    # Where there is one copy, one copy is all that can be waited for.
+    assert len(findings(WISH, SHAPE._replace(replicas=1), wanted_configs(1))) == 1
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_compacted_topic_is_refused(policy: str) -> None:
+    with pytest.raises(ConfigError, match="compaction keeps one update of many"):
+        findings(WISH, SHAPE, {**wanted_configs(2), "cleanup.policy": policy})
+
+
+def test_kafkas_internal_topics_are_refused() -> None:
+    for name in INTERNAL_TOPICS:
+        with pytest.raises(ConfigError, match="an ordinary topic"):
+            check_name(name)
+
+
+def test_a_topic_is_made_with_as_many_replicas_as_there_are_brokers(caplog: pytest.LogCaptureFixture) -> None:
+    kafka = FakeKafka(nodes=2)
+    asyncio.run(ensure_topic(kafka.cluster("state"), WISH, timeout_s=1))
+    assert len(kafka.topics["state"]) == 50
+    assert kafka.configs["state"] == wanted_configs(2)
+    assert "there are 2 brokers" in caplog.text
+
+
+def test_a_topic_with_another_number_of_partitions_is_refused() -> None:
+    kafka = FakeKafka()
+    kafka.topics["state"] = [FakePartition()]
+    with pytest.raises(
+        ConfigError, match=r"num\.partitions=50 .* it must be 1, which is what topic state has"
+    ):
+        asyncio.run(ensure_topic(kafka.cluster("state"), WISH, timeout_s=1))
+
+
+def test_a_topic_that_is_only_read_is_not_made() -> None:
+    kafka = FakeKafka()
+    with pytest.raises(LogUnavailable, match="there is no topic state"):
+        asyncio.run(find_topic(kafka.cluster("state"), WISH))
+    assert kafka.topics == {}

@@ -1,0 +1,110 @@
+"""Packed state batches, with and without tagged fields."""
+
+import copy
+import pickle
+
+import pytest
+
+from protocol.errors import DecodeError
+from protocol.state_batches import (
+    BATCH_BYTES,
+    NO_TAGS,
+    StateBatch,
+    TaggedBatches,
+    pack,
+    read_tagged,
+    read_untagged,
+    unpack,
+    write_tagged,
+)
+
+BATCHES = [StateBatch(10, 19, 0, 1), StateBatch(-(2**63), 2**63 - 1, -128, 32767), StateBatch(20, 29, 4, -1)]
+PACKED = bytes.fromhex(
+    "000000000000000a 0000000000000013 00 0001 00"
+    "8000000000000000 7fffffffffffffff 80 7fff 00"
+    "0000000000000014 000000000000001d 04 ffff 00"
+)
+# The second batch has one tagged field: tag 5, two bytes.
+SECTION = bytes.fromhex("01 05 02 aabb")
+TAGGED_WIRE = PACKED[:39] + SECTION + PACKED[40:]
+
+
+def test_pack_and_unpack() -> None:
+    assert pack(BATCHES) == PACKED
+    assert unpack(PACKED) == BATCHES
+    assert len(PACKED) == 3 * BATCH_BYTES
+    assert pack([]) == b""
+    assert unpack(b"") == []
+
+
+def test_unpack_refuses_a_part_of_a_batch() -> None:
+    with pytest.raises(DecodeError):
+        unpack(PACKED[:-1])
+
+
+def test_an_array_without_tags_is_plain_bytes() -> None:
+    packed, at = read_tagged(b"\xff\x04" + PACKED + b"\xff", 1)
+    assert (packed, at) == (PACKED, 62)
+    assert type(packed) is bytes
+
+
+def test_an_array_with_tags_keeps_them() -> None:
+    packed, at = read_tagged(b"\x04" + TAGGED_WIRE + b"\xff", 0)
+    assert packed == TaggedBatches(PACKED, {1: SECTION})
+    assert at == 65
+    assert write_tagged(packed) == TAGGED_WIRE
+
+
+def test_an_empty_section_that_is_longer_than_it_needs_is_kept_too() -> None:
+    wire = PACKED[:19] + b"\x80\x00"
+    packed, at = read_tagged(b"\x02" + wire, 0)
+    assert (write_tagged(packed), at) == (wire, 22)
+
+
+def test_tags_can_be_dropped() -> None:
+    packed, at = read_untagged(b"\x04" + TAGGED_WIRE, 0)
+    assert (packed, at) == (PACKED, 65)
+    assert type(packed) is bytes
+
+
+def test_plain_batches_are_written_as_they_are() -> None:
+    assert write_tagged(PACKED) is PACKED
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        pytest.param(b"\x00", id="null"),
+        pytest.param(b"\x04" + PACKED[:-1], id="cut"),
+        pytest.param(b"\xff\xff\xff\xff\x0f" + PACKED, id="more than there can be"),
+        pytest.param(b"\x02" + PACKED[:19] + b"\x01\x05\x02\xaa", id="cut in the tags"),
+    ],
+)
+def test_arrays_that_cannot_be(wire: bytes) -> None:
+    with pytest.raises(DecodeError):
+        read_tagged(wire, 0)
+
+
+def test_tagged_batches_differ_from_plain_ones() -> None:
+    tagged = TaggedBatches(PACKED, {1: SECTION})
+    assert tagged == TaggedBatches(PACKED, {1: SECTION})
+    assert tagged != TaggedBatches(PACKED, {0: SECTION})
+    assert tagged != TaggedBatches(PACKED[20:], {1: SECTION})
+    assert tagged != PACKED
+    assert bytes.__eq__(tagged, PACKED)
+    assert hash(tagged) == hash(TaggedBatches(PACKED, {1: SECTION}))
+
+
+def test_a_slice_of_tagged_batches_is_plain() -> None:
+    assert type(TaggedBatches(PACKED, {1: SECTION})[20:40]) is bytes
+
+
+def test_tagged_batches_are_copied_and_pickled_whole() -> None:
+    tagged = TaggedBatches(PACKED, {1: SECTION})
+    for twin in (copy.copy(tagged), copy.deepcopy(tagged), pickle.loads(pickle.dumps(tagged))):
+        assert twin == tagged
+
+
+def test_no_tags_is_as_many_zeros_as_batches() -> None:
+    assert NO_TAGS[0] is None
+    assert list(NO_TAGS[1:]) == [b"\0" * count for count in range(127)]

@@ -1,0 +1,52 @@
+"""A log whose appends a test lets through, or fails, one at a time. Otherwise the memory log."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Any
+
+from coordinator.errors import LogError
+from coordinator.log.base import AppendDone, LoggedBatch
+from coordinator.log.memory import MemoryLog
+
+
+class HeldLog:
+    """Holds appends and reads back until told; `reads_need_proof` as a Kafka topic would have it if set."""
+
+    def __init__(self, partitions: int) -> None:
+        self.inner = MemoryLog(partitions)
+        self.reads_need_proof = False
+        self.unhealthy: str | None = None
+        self.read_error: LogError | None = None
+        self.held: list[tuple[int, Sequence[Any], int, AppendDone]] = []
+        self.holding = True
+
+    def append(
+        self, state_partition: int, records: Sequence[Any], timestamp_ms: int, done: AppendDone
+    ) -> None:
+        if self.holding:
+            self.held.append((state_partition, records, timestamp_ms, done))
+        else:
+            self.inner.append(state_partition, records, timestamp_ms, done)
+
+    def let_through(self) -> None:
+        """Let every append that is held reach the memory log."""
+        held, self.held = self.held, []
+        for one in held:
+            self.inner.append(*one)
+
+    def fail(self, error: LogError) -> None:
+        """Fail every append that is held; nothing of it is stored."""
+        held, self.held = self.held, []
+        for state_partition, _, _, done in held:
+            done(self.inner.end_offset(state_partition), error)
+
+    async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+        if self.read_error is not None:
+            raise self.read_error
+        async for chunk in self.inner.read(state_partitions):
+            yield chunk
+
+    def health(self) -> str | None:
+        return self.unhealthy
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)

@@ -1,0 +1,99 @@
+"""The runtime over a log that coordinators share: it claims first, and closes what it was deposed of."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from coordinator.clock import SystemClock
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.runtime import RuntimeLimits
+from coordinator.service import INITIALIZE, READ, WRITE
+from protocol.errors import ErrorCode
+from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
+from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.runtime.test_runtime import STATE_PARTITIONS, Driven
+
+TOPIC = "state"
+LIMITS = RuntimeLimits(reload_backoff_first_s=0.01)
+
+
+@asynccontextmanager
+async def coordinator(fake: FakeKafka) -> AsyncIterator[Driven]:
+    """Run a coordinator over a topic until its shard serves."""
+    log = KafkaLog(
+        fake.cluster(TOPIC),
+        TopicWish(TOPIC, STATE_PARTITIONS),
+        owner="test",
+        clock=SystemClock(),
+        limits=KafkaLogLimits(append_timeout_s=0.2),
+    )
+    one = Driven(log, LIMITS)  # type: ignore[arg-type]
+    await one.runtime.start()
+    try:
+        await one.until(lambda: one.runtime.health() == [])
+        yield one
+    finally:
+        await one.runtime.stop()
+
+
+def test_state_goes_from_one_coordinator_to_the_next() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        async with coordinator(fake) as first:
+            assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            assert await first.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            assert first.runtime.shard_views()[0].owner_epoch == 1
+        async with coordinator(fake) as second:
+            assert second.runtime.shard_views()[0].owner_epoch == 2
+            assert unpacked((await second.ask(READ, read()))[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
+
+    asyncio.run(scenario())
+
+
+def test_a_deposed_coordinator_closes_the_shard_at_its_next_write_or_read() -> None:
+    async def scenario() -> None:
+        for rpc, part in ((WRITE, write((5, 9, ACKNOWLEDGED, 1))), (READ, read())):
+            fake = FakeKafka()
+            async with coordinator(fake) as first:
+                assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
+                async with coordinator(fake) as second:
+                    assert await first.code(rpc, part) == ErrorCode.NOT_COORDINATOR
+                    (view,) = first.runtime.shard_views()
+                    assert (view.status, view.share_partitions) == ("CLOSED", 0)
+                    assert "taken over" in " ".join(first.runtime.health())
+                    assert await first.code(READ, read()) == ErrorCode.NOT_COORDINATOR
+                    assert await second.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+                    state = (await second.ask(READ, read()))[0].state_batches
+                    assert unpacked(state) == [(0, 4, ACKNOWLEDGED, 1)]
+
+    asyncio.run(scenario())
+
+
+def test_after_an_unknown_outcome_the_shard_is_owned_anew() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        async with coordinator(fake) as one:
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            fake.requests_lost = 1_000_000
+            assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
+            fake.requests_lost = 0
+            await one.until(lambda: one.runtime.health() == [])
+            assert one.runtime.shard_views()[0].owner_epoch > 1
+            assert await one.code(WRITE, write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(5, 9, ACKNOWLEDGED, 1)]
+
+    asyncio.run(scenario())
+
+
+def test_a_shard_that_cannot_be_owned_says_so_and_goes_on_when_it_can() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        async with coordinator(fake) as one:
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            fake.requests_lost = 1_000_000
+            await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
+            await one.until(lambda: "failed to load" in " ".join(one.runtime.health()))
+            fake.requests_lost = 0
+            assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+
+    asyncio.run(scenario())

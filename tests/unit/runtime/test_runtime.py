@@ -1,0 +1,385 @@
+"""The runtime: answers only when durable, reads that do not wait, recovery from a failed append."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from coordinator.errors import LogDamaged, LogOutcomeUnknown, LogUnavailable
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.service import DELETE, INITIALIZE, READ, WRITE, Rpc, Service
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import EveryTopic
+from protocol.errors import ErrorCode
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import write_share_group_state as write_api
+from tests.builders import ACKNOWLEDGED, KEY, OTHER_TOPIC_ID, TOPIC_ID, initialize, read, unpacked, write
+from tests.unit.runtime.held_log import HeldLog
+
+# One shard, so that everything meets in it.
+STATE_PARTITIONS = 1
+
+
+class StandingClock:
+    """A wall clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+class Origin:
+    """A client that is there until it has gone."""
+
+    gone = False
+
+
+class Driven:
+    """A runtime over a held log, with the service in front of it."""
+
+    def __init__(self, log: HeldLog, limits: RuntimeLimits) -> None:
+        self.log = log
+        self.clock = StandingClock()
+        self.runtime = Runtime(
+            log=log,
+            clock=self.clock,
+            topics=EveryTopic(),
+            metrics=Metrics(),
+            policy=SnapshotPolicy(),
+            limits=limits,
+            state_partitions=STATE_PARTITIONS,
+            cold_interval_ms=3_600_000,
+            prune_interval_ms=3_600_000,
+        )
+        self.service = Service(self.runtime)
+
+    def ask(self, rpc: Rpc, *parts: Any, origin: Origin | None = None, topic_id: bytes = TOPIC_ID) -> Any:
+        """Send a request for one topic; return a future of the results of its partitions."""
+        request, topic = {
+            INITIALIZE.name: (
+                initialize_api.InitializeShareGroupStateRequest,
+                initialize_api.InitializeStateData,
+            ),
+            READ.name: (read_api.ReadShareGroupStateRequest, read_api.ReadStateData),
+            WRITE.name: (write_api.WriteShareGroupStateRequest, write_api.WriteStateData),
+            DELETE.name: (delete_api.DeleteShareGroupStateRequest, delete_api.DeleteStateData),
+        }[rpc.name]
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.service.handle(
+            rpc,
+            request("group", [topic(topic_id, list(parts))]),
+            origin,
+            lambda response: done.set_result(response.results[0].partitions),
+        )
+        return done
+
+    async def code(self, rpc: Rpc, *parts: Any, **more: Any) -> int:
+        """Send a request for one share-partition and return its error code."""
+        return (await self.ask(rpc, *parts, **more))[0].error_code
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Let the loop run until a condition holds."""
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def driven(limits: RuntimeLimits | None = None, *, initialised: bool = True) -> AsyncIterator[Driven]:
+    """Run a coordinator whose shard is loaded, with share-partitions 0 and 1 initialised."""
+    one = Driven(HeldLog(STATE_PARTITIONS), limits or RuntimeLimits())
+    await one.runtime.start()
+    try:
+        await one.until(lambda: one.runtime.health() == [])
+        if initialised:
+            one.log.holding = False
+            await one.ask(INITIALIZE, initialize(), initialize(partition=1))
+            one.log.holding = True
+        yield one
+    finally:
+        one.log.holding = False
+        one.log.let_through()
+        await one.runtime.stop()
+
+
+@pytest.mark.parametrize("error", [None, LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
+def test_a_write_is_answered_after_its_append_and_never_with_success_if_that_failed(error: Any) -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            answer = one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
+            await one.until(lambda: one.log.held)
+            assert not answer.done()
+            if error is None:
+                one.log.let_through()
+            else:
+                one.log.fail(error)
+            expected = ErrorCode.NONE if error is None else error.error_code
+            assert (await answer)[0].error_code == expected
+
+    asyncio.run(scenario())
+
+
+def test_after_a_failed_append_memory_is_what_the_log_says() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            refused = one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
+            await one.until(lambda: one.log.held)
+            one.log.fail(LogOutcomeUnknown("lost"))
+            await refused
+            results = await one.ask(READ, read())
+            assert results[0].error_code == ErrorCode.NONE
+            assert results[0].state_batches == b""
+
+    asyncio.run(scenario())
+
+
+def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            writing = one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
+            await one.until(lambda: one.log.held)
+            assert await one.code(READ, read(partition=1)) == ErrorCode.NONE
+            same = one.ask(READ, read(partition=0))
+            await asyncio.sleep(0)
+            assert not same.done(), "a read of what is being written shows it only when it is durable"
+            one.log.let_through()
+            await writing
+            assert unpacked((await same)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
+
+    asyncio.run(scenario())
+
+
+def test_a_read_queues_behind_a_write_of_its_share_partition_that_waits() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.ask(WRITE, write(partition=1))
+            await one.until(lambda: one.log.held)
+            one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
+            reading = one.ask(READ, read())
+            one.log.let_through()
+            await one.until(lambda: one.log.held)
+            assert not reading.done()
+            one.log.let_through()
+            assert unpacked((await reading)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
+
+    asyncio.run(scenario())
+
+
+def test_where_the_log_demands_it_a_read_proves_ownership_first() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.log.reads_need_proof = True
+            reading = one.ask(READ, read())
+            await one.until(lambda: one.log.held)
+            assert not reading.done()
+            assert one.log.held[0][1] == []
+            one.log.let_through()
+            assert (await reading)[0].error_code == ErrorCode.NONE
+
+    asyncio.run(scenario())
+
+
+def test_reads_go_on_and_writes_are_refused_while_the_log_takes_no_writes() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.log.unhealthy = "The disk is full."
+            assert await one.code(READ, read()) == ErrorCode.NONE
+            assert await one.code(WRITE, write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            # A read that would have to note a newer leader cannot.
+            assert await one.code(READ, read(leader_epoch=3)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert one.log.held == []
+            assert one.runtime.health() == ["The disk is full."]
+            one.log.unhealthy = None
+            one.log.holding = False
+            assert await one.code(WRITE, write()) == ErrorCode.NONE
+
+    asyncio.run(scenario())
+
+
+def test_what_waits_while_one_append_is_under_way_goes_out_in_the_next_one() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            first = one.ask(WRITE, write())
+            await one.until(lambda: one.log.held)
+            rest = [one.ask(WRITE, write((n, n, ACKNOWLEDGED, 1))) for n in range(5)]
+            one.log.let_through()
+            await first
+            await one.until(lambda: one.log.held)
+            assert [len(records) for _, records, _, _ in one.log.held] == [5]
+            one.log.let_through()
+            assert {results[0].error_code for results in await asyncio.gather(*rest)} == {ErrorCode.NONE}
+
+    asyncio.run(scenario())
+
+
+def test_a_write_that_the_log_does_not_confirm_in_time_is_not_available() -> None:
+    async def scenario() -> None:
+        async with driven(RuntimeLimits(write_timeout_s=0.02, tick_s=0.005)) as one:
+            assert (
+                await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            )
+            one.log.holding = False
+            one.log.let_through()
+            # It is stored all the same, as Kafka's would be.
+            assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
+
+    asyncio.run(scenario())
+
+
+def test_requests_park_while_loading_and_are_told_so_when_it_takes_too_long() -> None:
+    async def scenario() -> None:
+        log = HeldLog(STATE_PARTITIONS)
+        log.holding = False
+        log.read_error = LogDamaged("segment", 7, "noise", "restore it")
+        one = Driven(log, RuntimeLimits(load_wait_s=0.05, tick_s=0.005, reload_backoff_first_s=0.01))
+        await one.runtime.start()
+        try:
+            assert await one.code(READ, read()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert "restore it" in " ".join(one.runtime.health())
+            log.read_error = None
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+        finally:
+            await one.runtime.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_waited_longer_than_its_sender_does_is_not_begun() -> None:
+    async def scenario() -> None:
+        async with driven(RuntimeLimits(request_age_max_s=-1.0), initialised=False) as one:
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert one.log.held == []
+
+    asyncio.run(scenario())
+
+
+def test_work_of_a_client_that_has_gone_is_dropped() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            origin = Origin()
+            one.ask(WRITE, write(), origin=origin)
+            origin.gone = True
+            await one.ask(READ, read())
+            assert one.log.held == []
+
+    asyncio.run(scenario())
+
+
+def test_a_full_mailbox_refuses_with_a_code_that_brokers_retry() -> None:
+    async def scenario() -> None:
+        async with driven(RuntimeLimits(mailbox_operations_max=2)) as one:
+            waiting = [one.ask(WRITE, write()) for _ in range(2)]
+            assert await one.code(WRITE, write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            one.log.holding = False
+            one.log.let_through()
+            await one.until(lambda: one.log.held or all(answer.done() for answer in waiting))
+            one.log.let_through()
+            await asyncio.gather(*waiting)
+
+    asyncio.run(scenario())
+
+
+def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_success() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            writing = one.ask(WRITE, write())
+            await one.until(lambda: one.log.held)
+            stopping = asyncio.create_task(one.runtime.stop())
+            await asyncio.sleep(0)
+            await one.until(lambda: one.runtime.shard_views()[0].status == "CLOSED")
+            one.log.let_through()
+            assert (await writing)[0].error_code == ErrorCode.NOT_COORDINATOR
+            await stopping
+            assert await one.code(READ, read()) == ErrorCode.NOT_COORDINATOR
+
+    asyncio.run(scenario())
+
+
+def test_an_append_that_lands_elsewhere_than_expected_makes_the_shard_load_again() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            writing = one.ask(WRITE, write())
+            await one.until(lambda: one.log.held)
+            ((_, _, _, done),) = one.log.held
+            one.log.held.clear()
+            done(40, None)
+            assert (await writing)[0].error_code != ErrorCode.NONE
+            await one.until(lambda: one.runtime.health() == [])
+            assert await one.code(READ, read()) == ErrorCode.NONE
+
+    asyncio.run(scenario())
+
+
+def test_hazard_a_topic_deletion_reaches_a_shard_that_is_still_loading() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.log.holding = False
+            await one.ask(INITIALIZE, initialize(), topic_id=OTHER_TOPIC_ID)
+            refused = one.ask(WRITE, write())
+            one.log.holding = True
+            await one.until(lambda: one.log.held)
+            one.log.fail(LogOutcomeUnknown("lost"))
+            await refused
+            one.log.holding = False
+            assert one.runtime.shard_views()[0].status == "LOADING"
+            await one.runtime.forget_topics({TOPIC_ID})
+            keys = [key async for key, _ in one.runtime.share_partitions()]
+            assert {key.topic_id for key in keys} == {OTHER_TOPIC_ID}
+
+    asyncio.run(scenario())
+
+
+def test_a_share_partition_named_twice_gets_one_result_and_success_only_if_all_of_it_is_stored() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.log.holding = False
+            results = await one.ask(WRITE, write((0, 0, 0, 1)), write(partition=1), write((1, 1, 0, 1)))
+            assert [(r.partition, r.error_code) for r in results] == [(0, 0), (1, 0)]
+            results = await one.ask(WRITE, write((5, 5, 0, 1), state_epoch=-1), write((6, 6, 0, 1)))
+            assert [r.error_code for r in results] == [ErrorCode.INVALID_REQUEST]
+            assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(0, 1, 0, 1)]
+
+    asyncio.run(scenario())
+
+
+def test_a_defect_in_deciding_harms_one_request_only() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.log.holding = False
+            broken = write_api.PartitionData(0, 0, 0, 0, 0, "not bytes")  # type: ignore[arg-type]
+            assert await one.code(WRITE, broken) == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert await one.code(WRITE, write((0, 0, 0, 1))) == ErrorCode.NONE
+
+    asyncio.run(scenario())
+
+
+def test_pruning_and_compaction_leave_the_state_as_it_was() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.log.holding = False
+            for n in range(600):
+                await one.ask(WRITE, write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
+            before = one.runtime.share_partition(KEY)
+            one.clock.ms += 4_000_000
+            await one.runtime.jobs.snapshot_cold()
+            await one.runtime.jobs.prune()
+            assert one.log.start_offset(0) > 500
+            lost = one.ask(WRITE, write())
+            one.log.holding = True
+            await one.until(lambda: one.log.held)
+            one.log.fail(LogOutcomeUnknown("lost"))
+            await lost
+            await one.until(lambda: one.runtime.health() == [])
+            after = one.runtime.share_partition(KEY)
+            assert before is not None
+            assert after is not None
+            assert after.batches == before.batches
+
+    asyncio.run(scenario())

@@ -1,0 +1,327 @@
+"""The wire server on a real socket: what it answers, in which order, and what it closes."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from struct import pack
+from typing import Any
+
+import pytest
+
+from coordinator.server import ServerLimits
+from protocol.errors import ErrorCode
+from protocol.messages import api_versions, find_coordinator
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import write_share_group_state as write_api
+from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, write
+from tests.unit.server.wire import Client, Served, request_frame, served
+
+INITIALIZE_FRAME_BODY = initialize_api.encode_request(
+    initialize_api.InitializeShareGroupStateRequest(
+        "group", [initialize_api.InitializeStateData(TOPIC_ID, [initialize(), initialize(partition=1)])]
+    ),
+    0,
+)
+
+
+def write_body(partition: int = 0) -> bytes:
+    part = write((0, 4, ACKNOWLEDGED, 1), partition=partition)
+    return write_api.encode_request(
+        write_api.WriteShareGroupStateRequest("group", [write_api.WriteStateData(TOPIC_ID, [part])]), 1
+    )
+
+
+def read_body(partition: int = 0) -> bytes:
+    return read_api.encode_request(
+        read_api.ReadShareGroupStateRequest(
+            "group", [read_api.ReadStateData(TOPIC_ID, [read(partition=partition)])]
+        ),
+        0,
+    )
+
+
+def run(scenario: Callable[[Served], Awaitable[Any]], limits: ServerLimits | None = None) -> None:
+    async def whole() -> None:
+        async with served(limits) as one:
+            await scenario(one)
+
+    asyncio.run(whole())
+
+
+async def initialised(one: Served) -> Client:
+    client = await one.connect()
+    client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
+    correlation_id, rest = await client.frame()
+    response = initialize_api.decode_response(rest, 1, 0)
+    assert [result.error_code for result in response.results[0].partitions] == [0, 0]
+    assert (correlation_id, rest[0]) == (1, 0)
+    return client
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_exactly_what_is_served(version: int) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        body = api_versions.encode_request(api_versions.ApiVersionsRequest(), version)
+        client.send(request_frame(18, version, 5, body, flexible=version >= 3))
+        correlation_id, rest = await client.frame()
+        response = api_versions.decode_response(rest, 0, version)
+        ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        assert correlation_id == 5
+        assert response.throttle_time_ms == 0
+        assert ranges == {
+            18: (0, 4),
+            10: (0, 6),
+            83: (0, 0),
+            84: (0, 0),
+            85: (0, 1),
+            86: (0, 0),
+            87: (0, 1),
+        }
+
+    run(scenario)
+
+
+def test_a_newer_api_versions_is_answered_in_the_oldest_layout() -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        client.send(request_frame(18, 5, 6, b"whatever a later release puts here"))
+        _, rest = await client.frame()
+        response = api_versions.decode_response(rest, 0, 0)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert any(api.api_key == 18 and api.max_version == 4 for api in response.api_keys)
+
+    run(scenario)
+
+
+def test_find_coordinator_names_node_ids_of_ours_and_the_advertised_address() -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        keys = [str(KEY._replace(partition=partition)) for partition in range(40)]
+        request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
+        for _ in range(2):  # the second answer comes from memory
+            client.send(request_frame(10, 6, 9, find_coordinator.encode_request(request, 6)))
+            correlation_id, rest = await client.frame()
+            response = find_coordinator.decode_response(rest, 1, 6)
+            assert correlation_id == 9
+            assert [found.key for found in response.coordinators] == keys
+            assert {(found.host, found.port) for found in response.coordinators} == {("localhost", 9095)}
+            assert {found.node_id for found in response.coordinators} == set(range(1_000_000, 1_000_004))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_find_coordinator_for_anything_but_share_groups_is_an_error_and_names_nobody(version: int) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        request = find_coordinator.FindCoordinatorRequest(
+            key="group" if version < 4 else "",
+            key_type=1 if version >= 1 else 0,
+            coordinator_keys=["group"] if version >= 4 else [],
+        )
+        body = find_coordinator.encode_request(request, version)
+        client.send(request_frame(10, version, 2, body, flexible=version >= 3))
+        _, rest = await client.frame()
+        response = find_coordinator.decode_response(rest, 1 if version >= 3 else 0, version)
+        error = response.coordinators[0].error_code if version >= 4 else response.error_code
+        assert error == ErrorCode.INVALID_REQUEST
+
+    run(scenario)
+
+
+def test_answers_leave_in_the_order_of_their_requests() -> None:
+    async def scenario(one: Served) -> None:
+        client = await initialised(one)
+        one.log.holding = True
+        client.send(request_frame(85, 1, 10, write_body(0)))
+        client.send(request_frame(84, 0, 11, read_body(1)))
+        client.send(request_frame(18, 0, 12, b"", flexible=False))
+        await one.until(lambda: one.log.held)
+        one.log.holding = False
+        one.log.let_through()
+        assert [(await client.frame())[0] for _ in range(3)] == [10, 11, 12]
+
+    run(scenario)
+
+
+def test_frames_may_come_in_pieces_of_any_size() -> None:
+    async def scenario(one: Served) -> None:
+        client = await initialised(one)
+        stream = b"".join(request_frame(84, 0, n, read_body()) for n in range(20))
+        at = 0
+        dice = random.Random(7)
+        while at < len(stream):
+            size = dice.randint(1, 30)
+            client.send(stream[at : at + size])
+            await client.writer.drain()
+            await asyncio.sleep(0)
+            at += size
+        assert [(await client.frame())[0] for _ in range(20)] == list(range(20))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(pack(">i", -1), id="negative size"),
+        pytest.param(pack(">i", 2**31 - 1) + b"x" * 100, id="oversized"),
+        pytest.param(pack(">i", 3) + b"abc", id="shorter than a header"),
+        pytest.param(request_frame(0, 9, 1, b"\0"), id="an API of a broker"),
+        pytest.param(request_frame(85, 2, 1, b"\0"), id="a version to come"),
+        pytest.param(request_frame(85, -1, 1, b"\0"), id="a negative version"),
+        pytest.param(request_frame(85, 1, 1, write_body()[:-3]), id="truncated body"),
+        pytest.param(request_frame(85, 1, 1, write_body() + b"\0"), id="trailing bytes"),
+        pytest.param(request_frame(10, 6, 1, b"\xff" * 40), id="noise for a body"),
+        pytest.param(request_frame(10, 7, 1, b"\0"), id="FindCoordinator to come"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: coordinator\r\n\r\n", id="HTTP"),
+        pytest.param(bytes.fromhex("1603010200010001fc0303") + bytes(600), id="TLS"),
+    ],
+)
+def test_a_frame_that_cannot_be_trusted_closes_its_connection_and_no_other(frame: bytes) -> None:
+    async def scenario(one: Served) -> None:
+        other = await initialised(one)
+        client = await one.connect()
+        client.send(frame)
+        assert await client.closed()
+        other.send(request_frame(84, 0, 3, read_body()))
+        assert (await other.frame())[0] == 3
+
+    run(scenario)
+
+
+def test_a_client_with_too_much_under_way_is_not_read_on() -> None:
+    async def scenario(one: Served) -> None:
+        client = await initialised(one)
+        one.log.holding = True
+        for n in range(50):
+            client.send(request_frame(85, 1, n, write_body()))
+        await one.until(lambda: one.log.held)
+        await client.writer.drain()
+        # Three operations are under way or waiting; the rest is not even looked at.
+        assert len(one.log.held[0][1]) <= 3
+        one.log.holding = False
+        one.log.let_through()
+        assert [(await client.frame())[0] for _ in range(50)] == list(range(50))
+
+    run(scenario, ServerLimits(requests_in_flight_max=3))
+
+
+def test_many_requests_that_are_answered_at_once_are_all_answered() -> None:
+    async def scenario(one: Served) -> None:
+        client = await initialised(one)
+        client.send(b"".join(request_frame(84, 0, n, read_body()) for n in range(3)))
+        request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(KEY)])
+        body = find_coordinator.encode_request(request, 6)
+        client.send(b"".join(request_frame(10, 6, n, body) for n in range(3, 200)))
+        assert [(await client.frame())[0] for _ in range(200)] == list(range(200))
+
+    run(scenario, ServerLimits(requests_in_flight_max=7))
+
+
+def test_draining_does_not_read_on_when_an_answer_leaves() -> None:
+    async def scenario(one: Served) -> None:
+        client = await initialised(one)
+        one.log.holding = True
+        client.send(request_frame(85, 1, 1, write_body()))
+        await one.until(lambda: one.log.held)
+        draining = asyncio.create_task(one.listener.drain(10))
+        await asyncio.sleep(0)
+        one.log.holding = False
+        one.log.let_through()
+        assert (await client.frame())[0] == 1
+        await draining
+        client.send(request_frame(84, 0, 2, read_body()))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.reader.read(1), 0.05)
+
+    run(scenario)
+
+
+def test_what_all_clients_hold_together_is_bounded_and_let_go_of() -> None:
+    async def scenario(one: Served) -> None:
+        await initialised(one)
+        clients = [await one.connect() for _ in range(20)]
+        for client in clients:
+            client.send(pack(">i", 60_000) + b"x" * 30_000)
+        await one.until(lambda: one.listener.held_bytes >= 100_000)
+        for client in clients:
+            client.send(b"x" * 20_000)
+        # What a transport hands over in one go may come on top of the bound, once for each client.
+        assert one.listener.held_bytes <= 100_000 + 20 * 50_000
+        # Frames that nobody is read on for do not end, and are let go of for that.
+        await one.until(lambda: one.listener.held_bytes == 0)
+
+    run(scenario, ServerLimits(queued_bytes_max=100_000, frame_s=0.2, sweep_s=0.02))
+
+
+def test_a_frame_that_does_not_end_closes_its_connection() -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        client.send(request_frame(84, 0, 3, read_body())[:-1])
+        assert await client.closed()
+
+    run(scenario, ServerLimits(frame_s=0.02, sweep_s=0.005))
+
+
+def test_an_idle_connection_is_closed_but_not_one_that_waits_for_its_answer() -> None:
+    async def scenario(one: Served) -> None:
+        idle = await one.connect()
+        busy = await initialised(one)
+        one.log.holding = True
+        busy.send(request_frame(85, 1, 4, write_body()))
+        assert await idle.closed()
+        one.log.holding = False
+        one.log.let_through()
+        assert (await busy.frame())[0] == 4
+
+    run(scenario, ServerLimits(connection_idle_s=0.05, sweep_s=0.005))
+
+
+def test_a_connection_too_many_is_closed_at_once() -> None:
+    async def scenario(one: Served) -> None:
+        first, second = await initialised(one), await one.connect()
+        third = await one.connect()
+        assert await third.closed()
+        second.writer.close()
+        await one.until(lambda: one.listener.connection_count == 1)
+        fourth = await one.connect()
+        fourth.send(request_frame(84, 0, 5, read_body()))
+        assert (await fourth.frame())[0] == 5
+        first.send(request_frame(84, 0, 6, read_body()))
+        assert (await first.frame())[0] == 6
+
+    run(scenario, ServerLimits(connections_max=2))
+
+
+def test_draining_answers_what_was_accepted_and_takes_nothing_more() -> None:
+    async def scenario(one: Served) -> None:
+        client = await initialised(one)
+        one.log.holding = True
+        client.send(request_frame(85, 1, 7, write_body()))
+        await one.until(lambda: one.log.held)
+        draining = asyncio.create_task(one.listener.drain(10))
+        await asyncio.sleep(0.01)
+        assert not draining.done()
+        with pytest.raises(ConnectionError):
+            await one.connect()
+        one.log.holding = False
+        one.log.let_through()
+        assert (await client.frame())[0] == 7
+        await draining
+
+    run(scenario)
+
+
+def test_draining_gives_up_in_time() -> None:
+    async def scenario(one: Served) -> None:
+        client = await initialised(one)
+        one.log.holding = True
+        client.send(request_frame(85, 1, 7, write_body()))
+        await one.until(lambda: one.log.held)
+        async with asyncio.timeout(5):
+            await one.listener.drain(0.02)
+
+    run(scenario)

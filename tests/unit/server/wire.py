@@ -1,0 +1,120 @@
+"""A coordinator on a real socket, and a client that sends what it likes and reads frames."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from struct import Struct
+from typing import Any
+
+from coordinator.config import HostPort
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.service import Service
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import EveryTopic
+from tests.unit.runtime.held_log import HeldLog
+from tests.unit.runtime.test_runtime import StandingClock
+
+STATE_PARTITIONS = 4
+_SIZE = Struct(">i")
+_CORRELATION_ID = Struct(">i")
+_HEADER = Struct(">hhih")
+
+
+def request_frame(
+    api_key: int, version: int, correlation_id: int, body: bytes, *, flexible: bool = True
+) -> bytes:
+    """Return a request frame with its size, from client id "test"."""
+    header = _HEADER.pack(api_key, version, correlation_id, 4) + b"test" + (b"\0" if flexible else b"")
+    return _SIZE.pack(len(header) + len(body)) + header + body
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.writer.write(data)
+
+    async def frame(self) -> tuple[int, bytes]:
+        """Read a response frame: its correlation id, and what follows."""
+        async with asyncio.timeout(10):
+            (size,) = _SIZE.unpack(await self.reader.readexactly(_SIZE.size))
+            frame = await self.reader.readexactly(size)
+        return _CORRELATION_ID.unpack_from(frame)[0], frame[_CORRELATION_ID.size :]
+
+    async def closed(self) -> bool:
+        """Wait until the server has closed the connection without another byte."""
+        async with asyncio.timeout(10):
+            try:
+                return await self.reader.read(1) == b""
+            except ConnectionError:
+                return True
+
+
+class Served:
+    """A listener over one runtime."""
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self.log = HeldLog(STATE_PARTITIONS)
+        self.log.holding = False
+        self.metrics = Metrics()
+        self.runtime = Runtime(
+            log=self.log,
+            clock=StandingClock(),
+            topics=EveryTopic(),
+            metrics=self.metrics,
+            policy=SnapshotPolicy(),
+            limits=RuntimeLimits(),
+            state_partitions=STATE_PARTITIONS,
+            cold_interval_ms=3_600_000,
+            prune_interval_ms=3_600_000,
+        )
+        directory = CoordinatorDirectory(
+            HostPort("localhost", 9095),
+            node_id_first=1_000_000,
+            node_ids=4,
+            state_partitions=STATE_PARTITIONS,
+        )
+        self.listener = Listener(Api(Service(self.runtime), directory, self.metrics), self.metrics, limits)
+        self.port = 0
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self) -> Client:
+        """Open a connection."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self._writers.append(writer)
+        return Client(reader, writer)
+
+    async def until(self, condition: Any) -> None:
+        """Let the loop run until a condition holds."""
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    async def close(self) -> None:
+        """Stop everything."""
+        self.log.holding = False
+        self.log.let_through()
+        for writer in self._writers:
+            writer.close()
+        await self.listener.stop()
+        await self.runtime.stop()
+
+
+@asynccontextmanager
+async def served(limits: ServerLimits | None = None) -> AsyncIterator[Served]:
+    """Serve on a free port of this machine until the end of the block."""
+    one = Served(limits or ServerLimits())
+    await one.runtime.start()
+    await one.listener.start(HostPort("127.0.0.1", 0))
+    one.port = one.listener.port
+    try:
+        yield one
+    finally:
+        await one.close()

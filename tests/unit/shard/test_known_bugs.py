@@ -1,0 +1,315 @@
+"""Defects that Kafka's coordinator had or has; ours must not have them.
+
+Names carry Kafka's ticket number where there is one; the hazards are defects without a ticket.
+Those that concern the runtime, the journal or the client are tested there.
+"""
+
+import sys
+
+import pytest
+
+from coordinator.shard import SnapshotPolicy, combine
+from coordinator.shard.machine import Shard
+from protocol.errors import ErrorCode
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.state_records import (
+    SharePartitionKey,
+    StateRecord,
+    UnreadableValue,
+    decode_record,
+    encode_record,
+)
+from tests.builders import (
+    ACKNOWLEDGED,
+    AVAILABLE,
+    KEY,
+    OTHER_TOPIC_ID,
+    TOPIC_ID,
+    DrivenShard,
+    initialize,
+    packed,
+    read,
+    unpacked,
+    write,
+)
+
+
+@pytest.fixture
+def driven() -> DrivenShard:
+    shard = DrivenShard()
+    assert shard.initialize(initialize()).error_code == ErrorCode.NONE
+    return shard
+
+
+def test_kafka_17796_a_read_with_a_newer_leader_epoch_is_persisted(driven: DrivenShard) -> None:
+    driven.read(read(leader_epoch=5))
+    assert driven.reloaded().write(write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_kafka_18437_an_update_has_value_version_0(driven: DrivenShard) -> None:
+    driven.write(write((0, 4, ACKNOWLEDGED, 1)))
+    record, _ = driven.log[-1]
+    key, value = encode_record(record)
+    assert isinstance(record.value, ShareUpdateValue)
+    assert (key[:2], value and value[:2]) == (b"\0\1", b"\0\0")
+
+
+def test_kafka_18672_an_unknown_value_version_is_not_misparsed(driven: DrivenShard) -> None:
+    key, value = encode_record(driven.log[-1][0])
+    assert value is not None
+    record = decode_record(key, b"\0\1" + value[2:])
+    assert record is not None
+    assert isinstance(record.value, UnreadableValue)
+    assert "version 1" in record.value.reason
+
+
+def test_kafka_19218_a_summary_has_the_leader_epoch(driven: DrivenShard) -> None:
+    driven.read(read(leader_epoch=7))
+    assert driven.summary().leader_epoch == 7
+
+
+def test_kafka_19695_deleted_share_partitions_leave_the_pruning_minimum(driven: DrivenShard) -> None:
+    other = KEY._replace(partition=1)
+    driven.initialize(initialize(partition=1), key=other)
+    driven.delete()
+    assert driven.shard.redundant_offset == 1
+    driven.delete(key=other)
+    assert driven.shard.redundant_offset == len(driven.log)
+
+
+def test_kafka_19201_deleting_a_topic_leaves_tombstones(driven: DrivenShard) -> None:
+    other = SharePartitionKey("group", OTHER_TOPIC_ID, 0)
+    driven.initialize(initialize(), key=other)
+    for record in driven.shard.forget_topics({TOPIC_ID}, count_max=10):
+        driven.append(record)
+    assert driven.log[-1][0] == StateRecord(KEY, None)
+    assert driven.reloaded(0).shard.share_partitions() == [other]
+
+
+def test_kafka_19456_a_write_changes_neither_epoch(driven: DrivenShard) -> None:
+    assert driven.write(write(state_epoch=9, leader_epoch=9)).error_code == ErrorCode.NONE
+    summary = driven.summary()
+    assert (summary.state_epoch, summary.leader_epoch) == (0, 0)
+
+
+def test_kafka_19338_what_is_not_initialised_is_neither_read_nor_written() -> None:
+    shard = DrivenShard()
+    assert shard.read(read()).error_code == ErrorCode.INVALID_REQUEST
+    assert shard.write(write()).error_code == ErrorCode.INVALID_REQUEST
+    assert shard.log == []
+
+
+def test_kafka_20016_the_snapshot_epoch_outgrows_16_bits() -> None:
+    value = ShareSnapshotValue(70_000, 0, 0, 0, 0, 0, b"")
+    key_bytes, value_bytes = encode_record(StateRecord(KEY, value))
+    assert decode_record(key_bytes, value_bytes) == StateRecord(KEY, value)
+
+
+def test_kafka_19888_a_clock_that_goes_back_harms_nothing(driven: DrivenShard) -> None:
+    driven.now_ms -= 3_600_000
+    driven.write(write((0, 4, ACKNOWLEDGED, 1)))
+    assert driven.shard.snapshot_cold(now_ms=driven.now_ms, interval_ms=1, count_max=10) == []
+    assert driven.reloaded().shard.state(KEY) == driven.shard.state(KEY)
+
+
+def test_kafka_20034_an_altered_offset_begins_with_no_complete_deliveries(driven: DrivenShard) -> None:
+    driven.write(write((5, 9, ACKNOWLEDGED, 1), complete_count=5))
+    driven.initialize(initialize(start_offset=3))
+    assert driven.summary().delivery_complete_count == 0
+
+
+def test_21426_exactly_the_configured_number_of_updates_lies_between_two_snapshots() -> None:
+    shard = DrivenShard(SnapshotPolicy(updates_max=3))
+    shard.initialize(initialize())
+    for offset in range(8):
+        shard.write(write((offset, offset, AVAILABLE, 1)))
+    kinds = [isinstance(record.value, ShareSnapshotValue) for record, _ in shard.log]
+    assert kinds == [True, False, False, False, True, False, False, False, True]
+
+
+def test_kafka_20183_a_group_id_may_hold_colons() -> None:
+    key = SharePartitionKey("a:b:c", TOPIC_ID, 3)
+    assert SharePartitionKey.parse(str(key)) == key
+
+
+def test_kafka_20691_the_merge_takes_near_linear_time() -> None:
+    def calls_for(count: int) -> int:
+        current = packed(*((10 * n, 10 * n + 4, AVAILABLE, 1) for n in range(count)))
+        written = packed(*((10 * n + 2, 10 * n + 6, ACKNOWLEDGED, 2) for n in range(count)))
+        calls = 0
+
+        def count_call(_frame: object, event: str, _argument: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(count_call)
+        try:
+            combine(current, written, 0)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    assert 0 < calls_for(4_000) < 2.5 * calls_for(2_000)
+
+
+@pytest.mark.parametrize("epochs", [{"state_epoch": -1}, {"leader_epoch": -1}])
+def test_kafka_20694_a_negative_epoch_is_refused(driven: DrivenShard, epochs: dict[str, int]) -> None:
+    assert driven.write(write(**epochs)).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_kafka_20743_a_read_with_leader_epoch_minus_1_is_refused(driven: DrivenShard) -> None:
+    assert driven.read(read(leader_epoch=-1)).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_23074_a_late_write_does_not_move_the_start_offset_back(driven: DrivenShard) -> None:
+    driven.write(write(start_offset=10, complete_count=3))
+    driven.write(write((0, 12, ACKNOWLEDGED, 2), start_offset=5, complete_count=8))
+    summary = driven.summary()
+    assert (summary.start_offset, summary.delivery_complete_count) == (10, 3)
+    assert unpacked(driven.read(read()).state_batches) == [(10, 12, ACKNOWLEDGED, 2)]
+
+
+@pytest.mark.parametrize("start_offset", [-1, 0])
+def test_23190_a_repeated_initialise_changes_nothing(start_offset: int) -> None:
+    shard = DrivenShard()
+    shard.initialize(initialize(start_offset=start_offset))
+    length = len(shard.log)
+    assert shard.initialize(initialize(start_offset=start_offset)).error_code == ErrorCode.NONE
+    assert len(shard.log) == length
+
+
+def test_23190_a_late_repeated_initialise_does_not_wipe_what_was_acknowledged() -> None:
+    shard = DrivenShard()
+    shard.initialize(initialize(start_offset=-1))
+    shard.write(write((5, 9, ACKNOWLEDGED, 1), start_offset=5))
+    assert shard.initialize(initialize(start_offset=-1)).error_code == ErrorCode.NONE
+    assert unpacked(shard.read(read()).state_batches) == [(5, 9, ACKNOWLEDGED, 1)]
+
+
+def test_an_offset_reset_at_the_same_state_epoch_takes_effect(driven: DrivenShard) -> None:
+    """Brokers 4.1 to 4.4 send AlterShareGroupOffsets as an Initialize with an unchanged state epoch."""
+    driven.write(write((0, 9, ACKNOWLEDGED, 1), start_offset=0))
+    driven.initialize(initialize(start_offset=0))
+    answer = driven.read(read())
+    assert (answer.start_offset, answer.state_batches) == (0, b"")
+
+
+def test_hazard_b_cold_snapshots_and_topic_deletion_come_in_slices() -> None:
+    shard = DrivenShard()
+    for partition in range(25):
+        shard.initialize(initialize(partition=partition), key=KEY._replace(partition=partition))
+    sizes = []
+    while records := shard.shard.forget_topics({TOPIC_ID}, count_max=10):
+        sizes.append(len(records))
+        for record in records:
+            shard.append(record)
+    assert sizes == [10, 10, 5]
+    assert len(shard.shard) == 0
+
+
+def test_hazard_c_a_refused_duplicate_is_not_hidden_by_the_next_one(driven: DrivenShard) -> None:
+    driven.read(read(leader_epoch=3))
+    length = len(driven.log)
+    answer = driven.write(
+        write((0, 0, ACKNOWLEDGED, 1), leader_epoch=3),
+        write((1, 1, ACKNOWLEDGED, 1), leader_epoch=2),
+        write((2, 2, ACKNOWLEDGED, 1), leader_epoch=3),
+    )
+    assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert len(driven.log) == length, "a unit is written whole or not at all"
+
+
+def test_duplicates_of_a_share_partition_are_laid_over_in_request_order(driven: DrivenShard) -> None:
+    answer = driven.write(
+        write((0, 4, AVAILABLE, 1), complete_count=0),
+        write((0, 1, ACKNOWLEDGED, 2), start_offset=1, complete_count=1),
+    )
+    assert answer.error_code == ErrorCode.NONE
+    assert unpacked(driven.read(read()).state_batches) == [(1, 1, ACKNOWLEDGED, 2), (2, 4, AVAILABLE, 1)]
+    assert driven.summary().start_offset == 1
+
+
+def test_hazard_d_fencing_survives_reinitialise_prune_and_reload(driven: DrivenShard) -> None:
+    driven.read(read(leader_epoch=9))
+    driven.initialize(initialize(state_epoch=1, start_offset=50))
+    assert driven.summary().leader_epoch == 0, "Kafka answers 0 after a re-initialise"
+    reloaded = driven.reloaded()
+    assert reloaded.shard.redundant_offset == len(driven.log) - 1, "only the last snapshot is left"
+    assert reloaded.write(write(state_epoch=1, leader_epoch=8)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert reloaded.summary().leader_epoch == 0
+
+
+def test_hazard_e_the_update_count_is_the_same_after_a_reload() -> None:
+    policy = SnapshotPolicy(updates_max=4)
+    shard = DrivenShard(policy)
+    shard.initialize(initialize())
+    for offset in range(7):
+        shard.write(write((offset, offset, AVAILABLE, 1)))
+    before, after = shard.shard.state(KEY), shard.reloaded().shard.state(KEY)
+    assert before is not None
+    assert before.updates == 2
+    assert before == after
+
+
+def test_hazard_g_one_unreadable_value_stops_one_share_partition_only(driven: DrivenShard) -> None:
+    other = KEY._replace(partition=1)
+    driven.initialize(initialize(partition=1), key=other)
+    driven.append(StateRecord(KEY, UnreadableValue(b"\0\7", "value version 7")))
+    assert driven.read(read()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert driven.write(write()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert driven.read(read(partition=1), key=other).error_code == ErrorCode.NONE
+    assert driven.shard.redundant_offset == 0, "what could not be read is kept for a release that can"
+    driven.initialize(initialize(state_epoch=1))
+    assert driven.read(read()).error_code == ErrorCode.NONE
+
+
+def test_hazard_h_state_of_a_deleted_topic_can_be_deleted(driven: DrivenShard) -> None:
+    driven.topic_known = False
+    assert driven.delete().error_code == ErrorCode.NONE
+    assert driven.delete().error_code == ErrorCode.NONE
+    assert len(driven.shard) == 0
+
+
+def test_an_inverted_batch_is_refused_with_a_sentence(driven: DrivenShard) -> None:
+    answer = driven.write(write((0, 4, AVAILABLE, 1), (9, 5, AVAILABLE, 1)))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert "ends at offset 5, before it begins at 9" in str(answer.error_message)
+
+
+def test_updates_that_outweigh_the_state_bring_a_snapshot_before_their_number_does() -> None:
+    shard = DrivenShard(SnapshotPolicy(updates_max=500, update_bytes_min=1_000))
+    shard.initialize(initialize())
+    many = tuple((2 * n, 2 * n, AVAILABLE, 1) for n in range(20))
+    while not isinstance(shard.log[-1][0].value, ShareSnapshotValue) or len(shard.log) == 1:
+        shard.write(write(*many))
+    assert len(shard.log) < 10
+
+
+def test_cold_share_partitions_are_snapshotted_only_when_they_hold_back_more_than_they_cost() -> None:
+    shard = DrivenShard()
+    cold = KEY._replace(partition=1)
+    shard.initialize(initialize(partition=1), key=cold)
+    shard.initialize(initialize())
+    shard.now_ms += 400_000
+    assert shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, count_max=10) == []
+    for offset in range(10):
+        shard.write(write((offset, offset, AVAILABLE, 1)))
+    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, count_max=10)
+    assert [record.key for record in records] == [cold, KEY]
+    before = shard.shard.state(cold)
+    for record in records:
+        shard.append(record)
+    assert shard.shard.redundant_offset == len(shard.log) - 2
+    after = shard.shard.state(cold)
+    assert before is not None
+    assert after is not None
+    assert (after.create_timestamp, after.write_timestamp) == (before.create_timestamp, shard.now_ms)
+
+
+def test_a_share_partition_first_seen_by_an_update_keeps_that_update_from_being_pruned() -> None:
+    shard = Shard(0, SnapshotPolicy())
+    update = ShareUpdateValue(0, 0, 0, packed((0, 4, AVAILABLE, 1)))
+    shard.replay(StateRecord(KEY, update), 7, 0)
+    shard.replay(StateRecord(KEY, update), 8, 0)
+    assert shard.redundant_offset == 7

@@ -1,0 +1,98 @@
+"""The life of the process: what a first signal finishes, and what a second one does not wait for."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from coordinator import app
+from coordinator.config import Config, HostPort
+from protocol.messages import write_share_group_state as write_api
+from tests.unit.runtime.held_log import HeldLog
+from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, write_body
+from tests.unit.server.wire import Client, request_frame
+
+# Longer than the test may take: only a signal ends the wait for answers.
+STOP_TIMEOUT_MS = 60_000
+
+
+class Running:
+    """A coordinator of this process, with a log that a test lets appends through."""
+
+    def __init__(self, log: HeldLog, client: Client, ended: "asyncio.Task[int]") -> None:
+        self.log = log
+        self.client = client
+        self.ended = ended
+
+    async def until_held(self) -> None:
+        """Wait until an append is held."""
+        async with asyncio.timeout(10):
+            while not self.log.held:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Running]:
+    """Run a coordinator with one client that has initialised a share-partition."""
+    config = Config(
+        listen=HostPort("127.0.0.1", 0),
+        http=HostPort("127.0.0.1", 0),
+        data_dir=tmp_path,
+        state_partitions=4,
+        stop_timeout_ms=STOP_TIMEOUT_MS,
+    )
+    log = HeldLog(config.state_partitions)
+    log.holding = False
+    monkeypatch.setattr(app, "make_log", lambda *_: log)
+    said: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    ended = asyncio.create_task(app._Coordinator(config).run(said.set_result))
+    async with asyncio.timeout(10):
+        port = int((await said).split()[3].rstrip(",").rsplit(":", 1)[1])
+    client = Client(*await asyncio.open_connection("127.0.0.1", port))
+    client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
+    await client.frame()
+    try:
+        yield Running(log, client, ended)
+    finally:
+        log.holding = False
+        log.let_through()
+        client.writer.close()
+        signal.raise_signal(signal.SIGTERM)
+        await ended
+
+
+def test_a_signal_lets_what_was_accepted_be_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(monkeypatch, tmp_path) as one:
+            one.log.holding = True
+            one.client.send(request_frame(85, 1, 2, write_body()))
+            await one.until_held()
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(0.05)
+            assert not one.ended.done()
+            one.log.holding = False
+            one.log.let_through()
+            correlation_id, rest = await one.client.frame()
+            response = write_api.decode_response(rest, 1, 1)
+            assert (correlation_id, response.results[0].partitions[0].error_code) == (2, 0)
+            async with asyncio.timeout(10):
+                assert await one.ended == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_second_signal_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(monkeypatch, tmp_path) as one:
+            one.log.holding = True
+            one.client.send(request_frame(85, 1, 2, write_body()))
+            await one.until_held()
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+            async with asyncio.timeout(10):
+                assert await one.ended == 0
+
+    asyncio.run(scenario())

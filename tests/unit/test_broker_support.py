@@ -1,0 +1,93 @@
+"""What surrounds the tests with a real broker: leaving them out, and leaving nothing behind."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kafka import DidNotHappen, wait_until
+from tests.kafka.jars import REPOSITORY
+from tests.kafka.ports import free_ports
+from tests.kafka.toolchain import REQUIRE_ALL, how_to_get, missing_programs, program_path
+
+A_BROKER_TEST = "tests/conformance/test_log_dump.py::test_a_tombstone_is_understood"
+PARENT_THAT_IS_KILLED = """
+import os, signal
+from pathlib import Path
+from tests.kafka import ChildProcess
+child = ChildProcess("child", ["sleep", "600"], Path({log!r}))
+child.start()
+print(child.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def run_without_programs(tmp_path: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run tests that need a broker where neither Java nor Maven is installed."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", A_BROKER_TEST],
+        cwd=REPOSITORY,
+        env={"PATH": str(tmp_path), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_one_line_says_what_was_left_out_and_how_to_get_it(tmp_path: Path) -> None:
+    done = run_without_programs(tmp_path)
+    said = [line for line in done.stdout.splitlines() if "left out" in line]
+    assert len(said) == 1, done.stdout
+    assert said[0].startswith("left out, for want of a real broker, tests: 1; no java, javac, mvn")
+    assert "apt-get install openjdk-17-jdk-headless maven" in said[0]
+    assert "1 deselected" in done.stdout
+
+
+def test_where_everything_is_required_missing_programs_fail(tmp_path: Path) -> None:
+    done = run_without_programs(tmp_path, **{REQUIRE_ALL: "1"})
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "1 error" in done.stdout
+    assert "apt-get install openjdk-17-jdk-headless maven" in done.stdout
+
+
+def test_a_program_is_missing_when_it_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert {"java", "javac", "mvn"} <= set(missing_programs())
+    for name in ("java", "javac", "mvn"):
+        (tmp_path / name).touch(mode=0o755)
+    assert {"java", "javac", "mvn"} & set(missing_programs()) == set()
+    assert program_path("java") == str(tmp_path / "java")
+
+
+def test_each_package_is_named_once() -> None:
+    assert how_to_get(["java", "javac", "haproxy"]) == (
+        "no java, javac, haproxy here; to get them: apt-get install openjdk-17-jdk-headless haproxy"
+    )
+
+
+def test_no_child_outlives_a_test_run_that_is_killed(tmp_path: Path) -> None:
+    script = PARENT_THAT_IS_KILLED.format(log=str(tmp_path / "child.log"))
+    parent = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    child = int(parent.stdout)
+    wait_until(lambda: not is_running(child), seconds=10, what="the child is killed")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        # A process that is dead and not yet fetched by its parent does not count.
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_waiting_ends_with_what_did_not_happen() -> None:
+    with pytest.raises(DidNotHappen, match="the moon is made of cheese"):
+        wait_until(lambda: False, seconds=0, what="the moon is made of cheese")
+
+
+def test_no_port_is_handed_out_twice() -> None:
+    ports = free_ports(50) + free_ports(50)
+    assert len(set(ports)) == 100

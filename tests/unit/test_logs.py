@@ -1,0 +1,75 @@
+"""Logging: one line a record for machines, one readable line for people."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from coordinator.logs import set_up_logging
+
+
+@pytest.fixture(autouse=True)
+def _root_logger_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_json_has_the_facts_as_fields() -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "json", stream)
+    logging.getLogger("coordinator.runtime").info("shard %s loaded", 7, extra={"shard": 7, "group": "é\n"})
+    (line,) = stream.getvalue().splitlines()
+    entry = json.loads(line)
+    assert entry.pop("ts").endswith("Z")
+    assert entry == {
+        "level": "INFO",
+        "logger": "coordinator.runtime",
+        "event": "shard 7 loaded",
+        "shard": 7,
+        "group": "é\n",
+    }
+
+
+def test_json_keeps_an_error_on_its_line() -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "json", stream)
+    try:
+        raise OSError("disk is full")
+    except OSError:
+        logging.getLogger("x").exception("append failed")
+    (line,) = stream.getvalue().splitlines()
+    entry = json.loads(line)
+    assert entry["error"] == "OSError: disk is full"
+    assert "Traceback" in entry["traceback"]
+
+
+def test_text_is_for_people() -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "text", stream)
+    logging.getLogger("x").warning("slow append", extra={"shard": 7})
+    assert stream.getvalue()[13:] == "WARNING slow append shard=7\n"
+
+
+def test_auto_is_text_on_a_terminal_only() -> None:
+    terminal, pipe = Terminal(), io.StringIO()
+    for stream in (terminal, pipe):
+        set_up_logging("INFO", "auto", stream)
+        logging.getLogger("x").info("up")
+    assert "INFO    up" in terminal.getvalue()
+    assert json.loads(pipe.getvalue())["event"] == "up"
+
+
+def test_the_level_holds() -> None:
+    stream = io.StringIO()
+    set_up_logging("WARNING", "text", stream)
+    logging.getLogger("x").info("chatter")
+    assert stream.getvalue() == ""
