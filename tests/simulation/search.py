@@ -243,18 +243,21 @@ class Search:
         assert told.progress is not None
         shown = {entry[0]: entry[1:] for entry in told.progress}
         done, pool = [], []
+        count_known = True
         for number in self._possible_writes(now):
             op = self._writes[number]
             if not _fits_under(op, told.start_offset, shown):
                 continue
             moved = self._lay(state, op)
+            count_known = count_known and moved.complete_count == state.complete_count
             shows = (moved.start_offset, moved.progress) != (state.start_offset, state.progress)
             if op.known:
                 (done if shows else pool).append(number)
             if shows:
                 state = moved
-        if state.complete_count != now.state.complete_count:  # type: ignore[union-attr]
-            # Which of these writes came, a read does not tell: it does not show the count.
+        if not count_known:
+            # A read does not show the count, so it does not tell which of these writes came: not even of
+            # those whose batches were there before, and which end with this read.
             state = state._replace(complete_count=None)
         return now._replace(state=state, placed=now.placed.union(done), pool=frozenset(pool))
 
