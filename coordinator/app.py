@@ -17,9 +17,10 @@ from coordinator.admin import HttpServer, create_app
 from coordinator.clock import SystemClock
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
+from coordinator.kafka.security import Security
 from coordinator.log.base import StateLog
 from coordinator.log.journal import Journal
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, Security, TopicWish
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
@@ -136,7 +137,7 @@ def make_log(config: Config, metrics: Metrics) -> StateLog:
 def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
     try:
         # Only this log needs the client library.
-        from coordinator.log.kafka.brokers import Brokers
+        from coordinator.kafka.brokers import Brokers
     except ModuleNotFoundError:
         raise ConfigError(
             "log", "kafka", "memory or journal without aiokafka: pip install share-coordinator[kafka]"

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from coordinator.clock import SystemClock
+from coordinator.kafka.brokers import Brokers
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
-from coordinator.log.kafka.brokers import Brokers
 from tests.unit.log.worlds import read_all
 
 LIMITS = KafkaLogLimits(request_timeout_s=2, append_timeout_s=20, start_timeout_s=20)

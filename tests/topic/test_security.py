@@ -8,8 +8,9 @@ import pytest
 
 from coordinator.clock import SystemClock
 from coordinator.errors import LogUnavailable
-from coordinator.log.kafka import KafkaLog, Security, TopicWish
-from coordinator.log.kafka.brokers import Brokers
+from coordinator.kafka.brokers import Brokers
+from coordinator.kafka.security import Security
+from coordinator.log.kafka import KafkaLog, TopicWish
 from tests.kafka.broker import Broker
 from tests.kafka.jars import KafkaJars
 from tests.kafka.toolchain import program_path

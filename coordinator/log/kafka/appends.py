@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.cluster import Cluster, Produced
 from coordinator.log.claims import Validity
-from coordinator.log.kafka import cluster as kafka
-from coordinator.log.kafka.cluster import Cluster, Produced
 from coordinator.log.kafka.courier import Courier
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.ownership import Ownership

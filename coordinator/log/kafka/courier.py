@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from coordinator.errors import LogError
-from coordinator.log.kafka.cluster import NO_NODE, Cluster, NoAnswer
+from coordinator.kafka.cluster import NO_NODE, Cluster, NoAnswer
 
 _logger = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from coordinator.clock import Clock
 from coordinator.errors import LogDamaged, LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.kafka.cluster import Cluster
 from coordinator.log.base import AppendDone, LoggedBatch
 from coordinator.log.claims import Validity, encode_claim, owner_epoch_of
 from coordinator.log.kafka.appends import Appender, deposed
-from coordinator.log.kafka.cluster import Cluster
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.ownership import Ownership, ProducerIds
 from coordinator.log.kafka.pruning import Pruner

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from coordinator.errors import LogUnavailable
-from coordinator.log.kafka.cluster import NONE, Cluster, Listed
+from coordinator.kafka.cluster import NONE, Cluster, Listed
 from coordinator.log.kafka.courier import Courier
 
 _Ask = Callable[[int, str, Sequence[int]], Awaitable[Mapping[int, Listed]]]

@@ -10,8 +10,7 @@ import asyncio
 import logging
 
 from coordinator.errors import LogError, LogUnavailable
-from coordinator.log.claims import owner_epoch_headers
-from coordinator.log.kafka.cluster import (
+from coordinator.kafka.cluster import (
     CLUSTER_AUTHORIZATION_FAILED,
     NONE,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -20,6 +19,7 @@ from coordinator.log.kafka.cluster import (
     ProducerId,
     Unsupported,
 )
+from coordinator.log.claims import owner_epoch_headers
 
 _logger = logging.getLogger(__name__)
 

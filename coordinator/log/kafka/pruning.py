@@ -9,7 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 
-from coordinator.log.kafka.cluster import NO_NODE, NONE, Cluster, NoAnswer, Unsupported
+from coordinator.kafka.cluster import NO_NODE, NONE, Cluster, NoAnswer, Unsupported
 
 _logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 
 from coordinator.errors import LogUnavailable
+from coordinator.kafka.cluster import NO_NODE, NONE, OFFSET_OUT_OF_RANGE, Cluster, Fetched, NoAnswer
 from coordinator.log.base import LoggedBatch
 from coordinator.log.claims import Validity, is_claim
-from coordinator.log.kafka.cluster import NO_NODE, NONE, OFFSET_OUT_OF_RANGE, Cluster, Fetched, NoAnswer
 from protocol.record_batch import LogRecord, batch_size_at, decode_batches, encode_batch, next_offset_at
 
 LANE = "fetch"

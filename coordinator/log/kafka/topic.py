@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.log.kafka.cluster import Cluster, TopicShape
+from coordinator.kafka.cluster import Cluster, TopicShape
 
 _logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 
 from coordinator.errors import LogUnavailable
-from coordinator.log.kafka import cluster as kafka
-from coordinator.log.kafka.cluster import (
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.cluster import (
     Fetched,
     Listed,
     NoAnswer,

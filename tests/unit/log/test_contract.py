@@ -14,10 +14,10 @@ import pytest
 
 from coordinator.clock import SystemClock
 from coordinator.errors import LogError, LogUnavailable
+from coordinator.kafka.brokers import Brokers
+from coordinator.kafka.cluster import Cluster
 from coordinator.log.base import SharedLog, StateLog
 from coordinator.log.kafka import KafkaLog, TopicWish
-from coordinator.log.kafka.brokers import Brokers
-from coordinator.log.kafka.cluster import Cluster
 from coordinator.log.memory import MemoryLog
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.worlds import (

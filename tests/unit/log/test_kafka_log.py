@@ -8,9 +8,9 @@ import pytest
 
 from coordinator.clock import SystemClock
 from coordinator.errors import LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.kafka import cluster as kafka
 from coordinator.log.claims import encode_claim, owner_epoch_headers
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
-from coordinator.log.kafka import cluster as kafka
 from protocol.record_batch import encode_batch
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld, append, append_durably, read_all

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.log.kafka.cluster import TopicShape
+from coordinator.kafka.cluster import TopicShape
 from coordinator.log.kafka.topic import (
     INTERNAL_TOPICS,
     TopicWish,

@@ -21,8 +21,8 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
 from coordinator.errors import LogUnavailable
-from coordinator.log.kafka import cluster as kafka
-from coordinator.log.kafka.cluster import (
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.cluster import (
     NO_NODE,
     Fetched,
     Listed,
@@ -32,7 +32,7 @@ from coordinator.log.kafka.cluster import (
     TopicShape,
     Unsupported,
 )
-from coordinator.log.kafka.security import Security
+from coordinator.kafka.security import Security
 
 _logger = logging.getLogger(__name__)
 
