@@ -1,0 +1,9 @@
+"""Who owns which shard.  Membership is a hint: only the log decides who may write (`coordinator.log.claims`).
+
+`static`: this process owns all.  `group`: the members of a Kafka group share the shards between them.
+"""
+
+from coordinator.ownership.base import NOBODY, OwnerMap, Ownership, OwnershipListener, Replica
+from coordinator.ownership.static import StaticOwnership
+
+__all__ = ["NOBODY", "OwnerMap", "Ownership", "OwnershipListener", "Replica", "StaticOwnership"]
