@@ -160,9 +160,9 @@ class Search:
         return now.placed.union((op.number,), dropped)
 
     def _do_unanswered(self, op: Op, now: Configuration) -> Iterator[Configuration]:
-        for moved, _ in self._apply(op, now):
+        for moved, _, anew in self._apply(op, now):
             # One that changes nothing might as well be dropped.
-            if moved == now.state:
+            if moved == now.state and not anew:
                 continue
             placed = self._placed_with(op, now)
             if op.kind == READ:
@@ -186,21 +186,23 @@ class Search:
             for state in self._shown_in_summary(now, told):
                 yield now._replace(state=state, placed=placed)
         else:
-            for moved, answer in self._apply(op, now):
+            for moved, answer, anew in self._apply(op, now):
                 if answer != told:
                     continue
-                if op.accepted and moved != now.state:
+                if anew:
                     yield self._wipe(now, moved, placed)
                 else:
                     yield now._replace(state=moved, placed=placed)
 
-    def _apply(self, op: Op, now: Configuration) -> Iterator[tuple[State | None, Told]]:
-        """Yield what an operation may do.
+    def _apply(self, op: Op, now: Configuration) -> Iterator[tuple[State | None, Told, bool]]:
+        """Yield what an operation may do, and whether it begins the state anew.
 
         An initialise asks whether anything has been written since the last one: if so it begins anew, else it
-        is a repetition and changes nothing. Writes under way decide that, too.
+        is a repetition and changes nothing. Writes under way decide that, too; one that came before is gone
+        then, even if the state is again what it was without it.
         """
-        yield apply(now.state, op.kind, op.parts, self._topic_known)
+        moved, told = apply(now.state, op.kind, op.parts, self._topic_known)
+        yield moved, told, moved != now.state and op.kind != READ
         if op.kind != INITIALIZE or now.state is None:
             return
         state = now.state
@@ -210,9 +212,9 @@ class Search:
         for before in befores:
             moved, told = apply(before, op.kind, op.parts, self._topic_known)
             if moved != before:
-                yield moved, told
+                yield moved, told, True
             elif before.progress == state.progress and before.start_offset == state.start_offset:
-                yield state, told
+                yield state, told, False
 
     # Writes under way.
 

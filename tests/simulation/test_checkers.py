@@ -323,6 +323,33 @@ def test_an_unanswered_write_may_make_a_repeated_initialise_begin_anew() -> None
     refuses(linearizable, script)
 
 
+def test_a_write_that_was_begun_anew_over_leaves_the_state_as_if_it_had_never_been() -> None:
+    # Seed 9001467: the second initialise is no repetition, because the write came before it.
+    for begins_anew in (True, False):
+        script = Script()
+        script.initialize()
+        write = script.begin_write((0, 0, 2, 1))
+        if begins_anew:
+            script.initialize()
+        script.read(leader_epoch=2)
+        script.end(write, WriteResult(0))
+        (accepts if begins_anew else refuses)(linearizable, script)
+
+
+def test_a_read_does_not_tell_the_complete_count_of_an_unanswered_write() -> None:
+    # Seed 379637292585: its batches were there before, so a read shows nothing of it, and ends it.
+    script = Script()
+    script.initialize()
+    script.write((0, 0, 2, 1), delivery_complete_count=1)
+    script.begin_write((0, 0, 2, 1), delivery_complete_count=5)
+    script.crash()
+    script.read((0, 0, 2, 1))
+    script.summary(delivery_complete_count=5)
+    accepts(linearizable, script)
+    script.summary(delivery_complete_count=1)
+    refuses(linearizable, script)
+
+
 def test_operations_of_one_connection_take_effect_in_their_order() -> None:
     def script_of(connection: str) -> Script:
         script = Script()
