@@ -1,37 +1,63 @@
-"""Replay one run: `python -m tests.simulation --seed N [--minutes M] [--verbose]`."""
+"""Run seeds on all cores, from a random one up: `python -m tests.simulation [--kind K] [--seeds N]`.
+
+With `--seed N` it is that one, and `--verbose` prints everything that happened.
+"""
 
 import argparse
 import sys
 from dataclasses import asdict
+from random import SystemRandom
 from time import perf_counter
 
-from tests.simulation.plan import draw
-from tests.simulation.simulator import Simulator
+from tests.simulation.runs import KINDS, verdicts
+
+SEEDS = 1_000
 
 
 def main() -> int:
     """Run one seed, or as many as asked for from it up; return 1 if one was violated."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--seeds", type=int, default=1, help="so many seeds, from --seed up")
+    parser.add_argument("--kind", choices=KINDS, help="what is simulated (each kind in turn)")
+    parser.add_argument("--seed", type=int, help="the first seed (a random one)")
+    parser.add_argument("--seeds", type=int, help=f"so many seeds, from the first one up (1, or {SEEDS})")
     parser.add_argument("--minutes", type=float, help="virtual minutes of the faulty phase")
     parser.add_argument("--verbose", action="store_true", help="print the plan and every operation")
     arguments = parser.parse_args()
+    first = SystemRandom().randrange(1 << 40) if arguments.seed is None else arguments.seed
+    count = arguments.seeds or (SEEDS if arguments.seed is None else 1)
     failed = 0
-    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        began_s = perf_counter()
-        plan = draw(seed, minutes=arguments.minutes)
-        if arguments.verbose:
-            for name, value in asdict(plan).items():
-                sys.stdout.write(f"{name}: {value}\n")
-        outcome = Simulator(plan).run()
-        if arguments.verbose:
-            sys.stdout.write(f"{outcome.trace}\n")
-        sys.stdout.write(f"{outcome}, {perf_counter() - began_s:.2f} s\n")
-        if outcome.violation is not None:
-            sys.stdout.write(f"VIOLATION {type(outcome.violation).__name__}: {outcome.violation}\n")
-            failed += 1
+    for kind in [arguments.kind] if arguments.kind else KINDS:
+        if count == 1:
+            failed += _one(kind, first, arguments.minutes, verbose=arguments.verbose)
+        else:
+            failed += _many(kind, range(first, first + count), arguments.minutes)
     return min(failed, 1)
+
+
+def _one(kind: str, seed: int, minutes: float | None, *, verbose: bool) -> int:
+    began_s = perf_counter()
+    outcome = KINDS[kind](seed, minutes)
+    if verbose:
+        for name, value in asdict(outcome.plan).items():
+            sys.stdout.write(f"{name}: {value}\n")
+        sys.stdout.write(f"{outcome.trace}\n")
+    sys.stdout.write(f"{outcome}, {perf_counter() - began_s:.2f} s\n")
+    if outcome.violation is None:
+        return 0
+    sys.stdout.write(f"VIOLATION {type(outcome.violation).__name__}: {outcome.violation}\n")
+    return 1
+
+
+def _many(kind: str, seeds: range, minutes: float | None) -> int:
+    began_s = perf_counter()
+    sys.stdout.write(f"{kind}: {len(seeds)} seeds from {seeds.start} up\n")
+    failed = 0
+    for wrong in verdicts(kind, seeds, minutes):
+        failed += 1
+        sys.stdout.write(f"{wrong}\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"{kind}: {failed} of {len(seeds)} went wrong, {perf_counter() - began_s:.0f} s\n")
+    return failed
 
 
 if __name__ == "__main__":

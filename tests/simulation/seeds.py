@@ -1,7 +1,14 @@
 """Seeds that are run each time. What a seed does changes with the plan that is drawn from it."""
 
-# A few of different kinds, which once found something or found nothing.
-FIXED = (1, 2, 3, 5, 8, 13, 17, 21, 50, 74)
+# A few for each kind of run, of which the larger ones once found something.
+FIXED = {
+    "alone": (1, 2, 3, 5, 8, 13, 17, 21, 50, 74, 9_001_467, 379_637_292_585),
+}
+
+# Those that are run where time is no matter.
+RANGES = {
+    "alone": range(10_000, 10_240),
+}
 
 # Where to look first for a seed that notices a breakage; without one all are tried, from 1 up. Each run
 # that has to look further says what it found.
