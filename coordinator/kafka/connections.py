@@ -1,0 +1,234 @@
+"""Connections to the brokers of a cluster through aiokafka, and the metadata of one topic.
+
+What is used of the library: a connection (TLS, SASL, ApiVersions, framing) and the request classes.  Not its
+client, which connects to one broker at a time, never goes back to the bootstrap servers, and by asking about
+a topic may create it.  Metadata is asked for here, never with auto-creation.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka.conn import AIOKafkaConnection, CloseReason, collect_hosts, create_conn
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
+from aiokafka.protocol.metadata import MetadataRequest
+
+from coordinator.errors import LogUnavailable
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.cluster import NO_NODE, NoAnswer, Unsupported
+from coordinator.kafka.security import Security
+
+_logger = logging.getLogger(__name__)
+
+# The lane of requests that are rare and that nobody waits behind.
+METADATA_LANE = "metadata"
+
+_METADATA_AGE_MAX_S = 60.0
+_REFRESH_PAUSE_S = 0.1
+_TROUBLED_PAUSE_S = 1.0
+
+_NEVER_SENT = (OSError, TimeoutError, KafkaError)
+
+
+class Connections:
+    """A connection for each broker and lane, made when it is needed. Used on one event loop.
+
+    `leaders` is who leads the partitions of the topic, as far as is known.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        *,
+        security: Security | None,
+        client_id: str,
+        request_timeout_s: float,
+        patience_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
+
+        `patience_s` has the lanes on which a broker may take longer to answer than `request_timeout_s`.
+        """
+        security = security or Security()
+        self._bootstrap = bootstrap_servers
+        self._topic = topic
+        self._request_timeout_s = request_timeout_s
+        self._patience_s = patience_s or {}
+        self._connect_options = {
+            "client_id": client_id,
+            # Ours ends before the library's: it decides whether a request was sent.
+            "request_timeout_ms": round(request_timeout_s * 1000),
+            "security_protocol": security.protocol,
+            "ssl_context": security.tls_context(),
+            "sasl_mechanism": security.mechanism,
+            "sasl_plain_username": security.username or None,
+            "sasl_plain_password": security.password or None,
+        }
+        self.leaders: dict[int, int] = {}
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._connections: dict[tuple[int, str], AIOKafkaConnection] = {}
+        self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
+        self._informant = NO_NODE
+        self._trouble: str | None = None
+        self._refresh_asked = asyncio.Event()
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def stay_fresh(self) -> None:
+        """Ask for metadata from now on without being told to."""
+        self._refreshing = asyncio.create_task(self._keep_fresh(), name="kafka metadata")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
+        closing = [connection.close(reason=CloseReason.SHUTDOWN) for connection in self._connections.values()]
+        self._connections.clear()
+        await asyncio.gather(*(closed for closed in closing if closed is not None))
+
+    def refresh_soon(self) -> None:
+        """Ask who leads what, soon and not too often."""
+        self._refresh_asked.set()
+
+    def trouble(self) -> str | None:
+        """Return why no broker can be reached, if none can."""
+        return self._trouble
+
+    def nodes(self) -> list[int]:
+        """Return the brokers that are known."""
+        return list(self._addresses)
+
+    def learn(self, node: int, host: str, port: int) -> None:
+        """Note where a broker is, if that is not known."""
+        self._addresses.setdefault(node, (host, port))
+
+    def drop(self, node: int, lane: str) -> None:
+        """Close a connection: somebody gave up waiting, and the broker answers one request at a time."""
+        connection = self._connections.pop((node, lane), None)
+        if connection is not None:
+            connection.close()
+
+    # Metadata.
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(
+                    _METADATA_AGE_MAX_S if self._trouble is None else _TROUBLED_PAUSE_S
+                ):
+                    await self._refresh_asked.wait()
+            except TimeoutError:
+                pass
+            self._refresh_asked.clear()
+            was_troubled = self._trouble is not None
+            try:
+                await self.refresh()
+            except LogUnavailable as error:
+                if not was_troubled:
+                    _logger.warning("%s", error)
+            await asyncio.sleep(_REFRESH_PAUSE_S)
+
+    async def refresh(self) -> None:
+        """Ask any broker, at last the bootstrap servers. Raises LogUnavailable if none answers."""
+        metadata = await self.any_metadata()
+        self._addresses = {node: (host, port) for node, host, port, *_ in metadata.brokers}
+        for code, topic, _, partitions in metadata.topics:
+            if topic == self._topic and code == kafka.NONE:
+                self.leaders = {partition: leader for _, partition, leader, *_ in partitions}
+        if self._trouble is not None:
+            _logger.info("Kafka is back")
+            self._trouble = None
+
+    async def any_metadata(self) -> Any:
+        """Return what a broker knows of the cluster and the topic, at last a bootstrap server.
+
+        Raises LogUnavailable if none answers.
+        """
+        request = MetadataRequest([self._topic], allow_auto_topic_creation=False)
+        # Who answered last time first: one that hangs would cost the time of a request.
+        for node in sorted(self._addresses, key=lambda node: node != self._informant):
+            try:
+                metadata = await self.ask(node, METADATA_LANE, request)
+            except NoAnswer:
+                continue
+            self._informant = node
+            return metadata
+        why: object = "no bootstrap server is given"
+        for host, port, _ in collect_hosts(self._bootstrap):
+            try:
+                connection = await create_conn(host, port, **self._connect_options)
+                try:
+                    return await connection.send(request)
+                finally:
+                    await connection.close()
+            except _NEVER_SENT as error:
+                why = f"{host}:{port}: {_told(error)}"
+        self._trouble = f"No broker of {self._bootstrap} can be reached ({why})."
+        raise LogUnavailable(self._trouble)
+
+    # Requests.
+
+    async def ask_any(self, request: Any) -> Any:
+        """Send a request to the brokers in turn until one answers. Raises LogUnavailable if none does."""
+        error: NoAnswer = NoAnswer("no broker is known", sent=False)
+        for node in list(self._addresses):
+            try:
+                return await self.ask(node, METADATA_LANE, request)
+            except NoAnswer as failed:
+                error = failed
+        raise LogUnavailable(str(error)) from error
+
+    async def ask(self, node: int, lane: str, request: Any) -> Any:
+        """Send a request on a lane of a broker and return the response. Raises NoAnswer and Unsupported."""
+        connection = await self._connection(node, lane)
+        try:
+            answer = connection.send(request)
+        except (IncompatibleBrokerVersion, NotImplementedError) as error:
+            raise Unsupported(f"broker {node}: {error}") from error
+        except KafkaError as error:
+            raise NoAnswer(f"broker {node}: {_told(error)}", sent=False) from error
+        try:
+            return await answer
+        except (OSError, TimeoutError, KafkaError) as error:
+            # The answer would come to nobody's question after this.
+            connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+            self.refresh_soon()
+            raise NoAnswer(f"broker {node} did not answer: {_told(error)}", sent=True) from error
+
+    async def _connection(self, node: int, lane: str) -> AIOKafkaConnection:
+        key = (node, lane)
+        lock = self._connecting.setdefault(key, asyncio.Lock())
+        async with lock:
+            address = self._addresses.get(node)
+            if address is None:
+                raise NoAnswer(f"broker {node} is not known", sent=False)
+            connection = self._connections.get(key)
+            if connection is not None:
+                if connection.connected() and (connection.host, connection.port) == address:
+                    return connection
+                connection.close()
+            try:
+                connection = await self._connect(lane, *address)
+            except _NEVER_SENT as error:
+                self._connections.pop(key, None)
+                self.refresh_soon()
+                host, port = address
+                raise NoAnswer(f"broker {node} at {host}:{port}: {_told(error)}", sent=False) from error
+            self._connections[key] = connection
+            return connection
+
+    async def _connect(self, lane: str, host: str, port: int) -> AIOKafkaConnection:
+        patience_s = self._patience_s.get(lane)
+        if patience_s is None:
+            return await create_conn(host, port, **self._connect_options)
+        # To connect takes no longer on a lane whose answers do.
+        async with asyncio.timeout(self._request_timeout_s):
+            options = self._connect_options | {"request_timeout_ms": round(patience_s * 1000)}
+            return await create_conn(host, port, **options)
+
+
+def _told(error: BaseException) -> str:
+    """Return what an error says, or its name if that is nothing."""
+    return str(error) or type(error).__name__
