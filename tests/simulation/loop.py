@@ -4,10 +4,12 @@ Nothing waits: when no callback is ready, the clock moves to the next timer.  A 
 its callbacks and the same each time, because callbacks run in the order in which they were asked for.
 
 Everything that is asked for from inside a `Process` belongs to it, by way of the context that asyncio hands
-on from callback to callback.  So a process can die at any instant: what belongs to it is never run again.
+on from callback to callback.  So a process can die at any instant: what belongs to it is never run again.  Or
+it can be paused, as by SIGSTOP: what falls due for it meanwhile waits, while the world goes on.
 """
 
 import asyncio
+import heapq
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any
@@ -19,10 +21,41 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
+        self.paused = False
         self.tasks: dict[asyncio.Task[Any], None] = {}
+        # What fell due while it was paused, in that order.
+        self.held_back: list[asyncio.Handle] = []
 
 
 PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class _Handle(asyncio.Handle):
+    """A callback that is held back while its process is paused."""
+
+    __slots__ = ()
+
+    def _run(self) -> None:
+        if not _held_back(self):
+            super()._run()
+
+
+class _TimerHandle(asyncio.TimerHandle):
+    """The same with a time."""
+
+    __slots__ = ()
+
+    def _run(self) -> None:
+        if not _held_back(self):
+            super()._run()
+
+
+def _held_back(handle: asyncio.Handle) -> bool:
+    process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+    if process is None or not process.paused:
+        return False
+    process.held_back.append(handle)
+    return True
 
 
 class Stuck(Exception):
@@ -98,12 +131,33 @@ class SimLoop(asyncio.BaseEventLoop):
             task.add_done_callback(lambda done: process.tasks.pop(done, None))
         return task
 
+    def _call_soon(self, callback: Any, args: Any, context: Context | None) -> asyncio.Handle:
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call back at a time, unless the process to which this belongs is paused then."""
+        handle = _TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, handle)  # type: ignore[attr-defined]
+        handle._scheduled = True  # type: ignore[attr-defined]
+        return handle
+
+    def go_on(self, process: Process) -> None:
+        """End the pause of a process: first comes what fell due meanwhile."""
+        process.paused = False
+        held_back, process.held_back = process.held_back, []
+        self._ready.extend(held_back)  # type: ignore[attr-defined]
+
     async def kill(self, process: Process) -> None:
         """End a process: unwind its tasks and drop its callbacks, in no time.
 
         Whatever the unwinding code touches must be dead before this is called.
         """
         process.alive = False
+        self.go_on(process)
         while tasks := list(process.tasks):
             for task in tasks:
                 task.cancel()

@@ -79,3 +79,27 @@ def test_what_nobody_expected_is_noted(loop: SimLoop) -> None:
 
     loop.run_until_complete(main())
     assert [type(failure) for failure in loop.failures] == [ZeroDivisionError]
+
+
+def test_a_paused_process_goes_on_late_with_all_that_fell_due(loop: SimLoop) -> None:
+    done: list[tuple[str, float]] = []
+
+    def note(what: str) -> None:
+        done.append((what, loop.time() - SimLoop.BEGAN_S))
+
+    async def work(process: Process) -> None:
+        PROCESS.set(process)
+        loop.call_later(2.0, note, "second")
+        loop.call_later(1.0, note, "first")
+
+    async def main() -> None:
+        process = Process("one")
+        await asyncio.create_task(work(process))
+        process.paused = True
+        await asyncio.sleep(5.0)
+        note("the world")
+        loop.go_on(process)
+        await asyncio.sleep(1.0)
+
+    loop.run_until_complete(main())
+    assert done == [("the world", 5.0), ("first", 5.0), ("second", 5.0)]
