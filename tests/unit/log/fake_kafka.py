@@ -7,6 +7,7 @@ start offsets.  Compared with the real one by the contract suite, which runs on 
 import asyncio
 from collections.abc import Mapping, Sequence
 from struct import Struct
+from typing import NamedTuple
 
 from coordinator.errors import LogUnavailable
 from coordinator.kafka import cluster as kafka
@@ -24,6 +25,17 @@ from protocol.record_batch import next_offset_at
 _PRODUCER = Struct(">qhii")
 _PRODUCER_AT = 43
 _TRAVEL_S = 0.001
+# How many batches of a producer a broker knows again.
+_RECENT_BATCHES = 5
+_SEQUENCES = 1 << 31
+
+
+class FakeProducer(NamedTuple):
+    """What a leader knows of a producer: its epoch, where its last batches went, and what must follow."""
+
+    epoch: int
+    recent: dict[int, int]
+    expected: int
 
 
 class FakePartition:
@@ -32,26 +44,30 @@ class FakePartition:
     def __init__(self) -> None:
         self.batches: list[bytes] = []
         self.start = 0
-        self.producers: dict[int, tuple[int, dict[int, int], int]] = {}
+        self.producers: dict[int, FakeProducer] = {}
 
     @property
     def end(self) -> int:
         return next_offset_at(self.batches[-1], 0) if self.batches else self.start
 
     def append(self, batch: bytes) -> Produced:
-        """Append as a leader does: ProducerAppendInfo and UnifiedLog of Kafka."""
+        """Append as a leader does: ProducerAppendInfo and ProducerStateEntry of Kafka.
+
+        Of a producer that it does not know (any more) it takes every sequence: KIP-360.
+        """
         producer_id, epoch, sequence, count = _PRODUCER.unpack_from(batch, _PRODUCER_AT)
         if producer_id >= 0:
-            known_epoch, known, expected = self.producers.get(producer_id, (-1, {}, 0))
-            if epoch < known_epoch:
+            known = self.producers.get(producer_id, FakeProducer(-1, {}, sequence))
+            if epoch < known.epoch:
                 return Produced(kafka.INVALID_PRODUCER_EPOCH, -1)
-            if epoch > known_epoch:
-                known, expected = {}, 0
-            if sequence in known:
-                return Produced(kafka.NONE, known[sequence])
-            if sequence != expected:
+            if epoch > known.epoch >= 0:
+                known = FakeProducer(epoch, {}, 0)
+            if sequence in known.recent:
+                return Produced(kafka.NONE, known.recent[sequence])
+            if sequence != known.expected:
                 return Produced(kafka.OUT_OF_ORDER_SEQUENCE, -1)
-            self.producers[producer_id] = (epoch, {**known, sequence: self.end}, sequence + count)
+            recent = dict([*known.recent.items(), (sequence, self.end)][-_RECENT_BATCHES:])
+            self.producers[producer_id] = FakeProducer(epoch, recent, (sequence + count) % _SEQUENCES)
         base_offset = self.end
         self.batches.append(base_offset.to_bytes(8) + batch[8:])
         return Produced(kafka.NONE, base_offset)
