@@ -96,6 +96,8 @@ class History:
     idle_ops: int = 0
     _order: int = 0
     _open: dict[int, Op] = field(default_factory=dict)
+    # Those of them that a client may not even have sent yet.
+    _held: set[int] = field(default_factory=set)
 
     def stamp(self, now_s: float) -> tuple[float, int]:
         """Return a point in time that is later than all before it."""
@@ -103,18 +105,28 @@ class History:
         return now_s, self._order
 
     def invoke(
-        self, now_s: float, client: str, kind: str, key: SharePartitionKey, parts: Sequence[Any]
+        self,
+        now_s: float,
+        client: str,
+        kind: str,
+        key: SharePartitionKey,
+        parts: Sequence[Any],
+        *,
+        held: bool = False,
     ) -> Op:
-        """Note that an operation is about to be sent."""
+        """Note that an operation is about to be sent; with `held`, at any time until the client has done."""
         op = Op(len(self.ops), client, kind, key, tuple(parts), self.stamp(now_s))
         self.ops.append(op)
         self._open[op.number] = op
+        if held:
+            self._held.add(op.number)
         return op
 
     def answer(self, now_s: float, op: Op, result: Any) -> None:
         """Note the answer to an operation."""
         op.answered = self.stamp(now_s)
         op.answer = result
+        self._held.discard(op.number)
         if op.known:
             self._open.pop(op.number, None)
 
@@ -126,7 +138,10 @@ class History:
         """
         point = self.stamp(now_s)
         for op in list(self._open.values()):
-            if older_than_s is None or op.invoked[0] < older_than_s:
+            if op.number in self._held:
+                continue
+            since_s = (op.answered or op.invoked)[0]
+            if older_than_s is None or since_s < older_than_s:
                 op.deadline = point
                 del self._open[op.number]
 

@@ -63,7 +63,8 @@ class LibraryUser:
         # Calls may overtake each other: none has to take effect before another.
         name = f"{self.name}, call {self._calls}"
         now_s = cluster.clients.loop.time()
-        ops = [history.invoke(now_s, name, kind, key, unit) for key, unit in units.items()]
+        # The library connects first: it may send this to another process than the one that lives now.
+        ops = [history.invoke(now_s, name, kind, key, unit, held=True) for key, unit in units.items()]
         rpc = RPCS[kind]
         request = rpc.request(group_id, [rpc.topic(*topic) for topic in topics.items()])
         response = await self._client.send(request)
