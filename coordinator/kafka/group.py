@@ -1,0 +1,88 @@
+"""Membership of a Kafka group, request by request (the classic group protocol), in plain values.
+
+The seam to the client library, and to its fake.  A link keeps no state of the membership; who is a member,
+and of which generation, is the caller's to know.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+PROTOCOL_TYPE = "share-coordinator"
+PROTOCOL_NAME = "v1"
+
+# Kafka's error codes of the group protocol.
+NONE = 0
+COORDINATOR_LOAD_IN_PROGRESS = 14
+COORDINATOR_NOT_AVAILABLE = 15
+NOT_COORDINATOR = 16
+ILLEGAL_GENERATION = 22
+INCONSISTENT_GROUP_PROTOCOL = 23
+INVALID_GROUP_ID = 24
+UNKNOWN_MEMBER_ID = 25
+INVALID_SESSION_TIMEOUT = 26
+REBALANCE_IN_PROGRESS = 27
+GROUP_AUTHORIZATION_FAILED = 30
+MEMBER_ID_REQUIRED = 79
+GROUP_MAX_SIZE_REACHED = 81
+
+
+class Found(NamedTuple):
+    """The broker that coordinates the group, if the error code is 0."""
+
+    error_code: int
+    node: int
+
+
+class Joined(NamedTuple):
+    """The answer to a join. The group's leader, and nobody else, is told the members and their metadata."""
+
+    error_code: int
+    generation: int = -1
+    member_id: str = ""
+    leader_id: str = ""
+    members: Mapping[str, bytes] = {}
+
+
+class Synced(NamedTuple):
+    """The answer to a sync: what the group's leader assigned to this member."""
+
+    error_code: int
+    assignment: bytes = b""
+
+
+class GroupLink(Protocol):
+    """One process's way to the coordinator of one group.  Raises LogError where no broker answers.
+
+    A join may take as long as a rebalance does; other requests go on meanwhile. A cancelled request leaves
+    nothing behind that a later one would wait for.
+    """
+
+    async def find_coordinator(self) -> Found:
+        """Ask the cluster, at last the bootstrap servers, which broker coordinates the group."""
+        ...
+
+    async def join(self, node: int, member_id: str, metadata: bytes) -> Joined:
+        """Join the next generation; an empty member id asks for one."""
+        ...
+
+    async def sync(
+        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes]
+    ) -> Synced:
+        """Give, as the leader, every member's assignment (others give none); get one's own."""
+        ...
+
+    async def heartbeat(self, node: int, generation: int, member_id: str) -> int:
+        """Say that the member lives; return Kafka's error code."""
+        ...
+
+    async def leave(self, node: int, member_id: str) -> int:
+        """Leave the group at once; return Kafka's error code."""
+        ...
+
+    async def leaders(self) -> Mapping[int, int]:
+        """Return which broker leads which state partition, as far as is known. Raises nothing."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...

@@ -1,0 +1,127 @@
+"""The way to the coordinator of a Kafka group, through aiokafka's requests of the group protocol."""
+
+import asyncio
+from collections.abc import Mapping
+
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+
+from coordinator.errors import LogError
+from coordinator.kafka.connections import Connections
+from coordinator.kafka.group import NONE, PROTOCOL_NAME, PROTOCOL_TYPE, Found, Joined, Synced
+from coordinator.kafka.security import Security
+
+_GROUP_KEY = 0
+# Where the leaders are is a preference; planning does not wait long for it.
+_LEADERS_WITHIN_S = 1.0
+
+# A broker holds a join, and everything behind it, until the others have joined.
+_JOIN_LANE = "join"
+_HEARTBEAT_LANE = "heartbeat"
+# A join may take the rebalance timeout and, as with Kafka's own clients, this much more.
+_JOIN_LAPSE_S = 5.0
+
+
+class KafkaGroupLink:
+    """A `GroupLink` behind bootstrap servers, "host:port,host:port". Made and used on one event loop."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        topic: str,
+        *,
+        security: Security | None = None,
+        client_id: str = "share-coordinator",
+        session_timeout_s: float = 10.0,
+        rebalance_timeout_s: float = 10.0,
+        request_timeout_s: float = 3.0,
+    ) -> None:
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
+
+        A broker that does not answer within `request_timeout_s` is left for another, so it should be a small
+        part of the session timeout.
+        """
+        self._group_id = group_id
+        self._session_timeout_ms = round(session_timeout_s * 1000)
+        self._rebalance_timeout_ms = round(rebalance_timeout_s * 1000)
+        self._connections = Connections(
+            bootstrap_servers,
+            topic,
+            security=security,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+            patience_s={_JOIN_LANE: rebalance_timeout_s + _JOIN_LAPSE_S},
+        )
+
+    async def find_coordinator(self) -> Found:
+        """Find the coordinator, by way of brokers that metadata knows now."""
+        await self._connections.refresh()
+        found = await self._connections.ask_any(FindCoordinatorRequest(self._group_id, _GROUP_KEY))
+        if found.error_code == NONE:
+            self._connections.learn(found.coordinator_id, found.host, found.port)
+        return Found(found.error_code, found.coordinator_id)
+
+    async def join(self, node: int, member_id: str, metadata: bytes) -> Joined:
+        """Join the next generation."""
+        request = JoinGroupRequest(
+            self._group_id,
+            self._session_timeout_ms,
+            self._rebalance_timeout_ms,
+            member_id,
+            None,
+            PROTOCOL_TYPE,
+            [(PROTOCOL_NAME, metadata)],
+        )
+        try:
+            answer = await self._connections.ask(node, _JOIN_LANE, request)
+        except asyncio.CancelledError:
+            self._connections.drop(node, _JOIN_LANE)
+            raise
+        # Between them, newer versions put the member's instance id, which we do not use.
+        members = {member: metadata for member, *_, metadata in answer.members}
+        return Joined(answer.error_code, answer.generation_id, answer.member_id, answer.leader_id, members)
+
+    async def sync(
+        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes]
+    ) -> Synced:
+        """Give and get assignments."""
+        request = SyncGroupRequest(self._group_id, generation, member_id, None, list(assignments.items()))
+        try:
+            answer = await self._connections.ask(node, _JOIN_LANE, request)
+        except asyncio.CancelledError:
+            self._connections.drop(node, _JOIN_LANE)
+            raise
+        return Synced(answer.error_code, answer.member_assignment or b"")
+
+    async def heartbeat(self, node: int, generation: int, member_id: str) -> int:
+        """Say that the member lives."""
+        request = HeartbeatRequest(self._group_id, generation, member_id)
+        answer = await self._connections.ask(node, _HEARTBEAT_LANE, request)
+        code: int = answer.error_code
+        return code
+
+    async def leave(self, node: int, member_id: str) -> int:
+        """Leave the group."""
+        request = LeaveGroupRequest(self._group_id, member_id)
+        answer = await self._connections.ask(node, _HEARTBEAT_LANE, request)
+        code: int = answer.error_code
+        return code
+
+    async def leaders(self) -> Mapping[int, int]:
+        """Return who leads what, asked anew if that is quick."""
+        try:
+            async with asyncio.timeout(_LEADERS_WITHIN_S):
+                await self._connections.refresh()
+        except (LogError, TimeoutError):
+            pass
+        return dict(self._connections.leaders)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()

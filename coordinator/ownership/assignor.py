@@ -1,0 +1,194 @@
+"""Who should own which shard: a pure function of the members of a group.
+
+The rule, most important first.  Only replicas that may own get shards; all get the same number, within one;
+a shard stays where it is; it goes to the replica beside the broker that leads its state partition.
+
+Every member sends its claims: the shards that it holds.  Two may claim one shard, when a member that was
+thought lost comes back; then the claim counts that is of the newest generation, and a lease that is fresh
+counts for more than any generation, because a group that was forgotten by Kafka begins to count anew.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from coordinator.ownership.base import NOBODY
+
+
+class Claimant(NamedTuple):
+    """What the assignor needs to know of a member.
+
+    `instance` tells members apart. `started_ms` is when its process began, for those that share an address.
+    `owned` is what it holds, by the map of `claim_generation`; `claim_fresh` if its lease was fresh when it
+    said so. `broker_id` is the broker it sits beside, or -1.
+    """
+
+    instance: str
+    wire: str
+    started_ms: int = 0
+    broker_id: int = -1
+    ready: bool = True
+    draining: bool = False
+    owned: Collection[int] = ()
+    claim_generation: int = -1
+    claim_fresh: bool = False
+
+
+class Plan(NamedTuple):
+    """Who owns what. Members are named by their place in the sequence that was given.
+
+    `owners` has for each state partition its owner or NOBODY, `holders` who held it until now (the claim that
+    counts) or NOBODY. `doubles` are members that get nothing because the one that is named by the value has
+    the same address and started later.
+    """
+
+    owners: tuple[int, ...]
+    holders: tuple[int, ...]
+    doubles: Mapping[int, int]
+
+
+def assign(
+    members: Sequence[Claimant],
+    leaders: Mapping[int, int],
+    state_partitions: int,
+    *,
+    moves_max: int = 0,
+) -> Plan:
+    """Plan who owns each state partition; the plan does not depend on the order of the members.
+
+    `leaders` has the broker that leads each state partition, as far as is known. Up to `moves_max` shards
+    leave an owner that could keep them, for one beside the broker that leads them.
+    """
+    order = sorted(range(len(members)), key=lambda place: _seniority(members[place]))
+    holders = _holders(members, order, state_partitions)
+    doubles = _doubles(members, order)
+    able = [place for place in order if place not in doubles and not members[place].draining]
+    owning = [place for place in able if members[place].ready] or able
+    if not owning:
+        return Plan((NOBODY,) * state_partitions, tuple(holders), doubles)
+    spread = _Spread(members, owning, leaders, state_partitions)
+    spread.keep(holders)
+    spread.fill()
+    spread.move(moves_max)
+    return Plan(tuple(spread.owners), tuple(holders), doubles)
+
+
+def _seniority(member: Claimant) -> tuple[int, str]:
+    return (member.started_ms, member.instance)
+
+
+def _holders(members: Sequence[Claimant], order: Sequence[int], state_partitions: int) -> list[int]:
+    """Return whose claim counts for each state partition."""
+    holders = [NOBODY] * state_partitions
+    for place in sorted(
+        order, key=lambda place: (members[place].claim_fresh, members[place].claim_generation)
+    ):
+        for partition in members[place].owned:
+            if 0 <= partition < state_partitions:
+                holders[partition] = place
+    return holders
+
+
+def _doubles(members: Sequence[Claimant], order: Sequence[int]) -> dict[int, int]:
+    newest = {members[place].wire: place for place in order}
+    return {place: newest[members[place].wire] for place in order if newest[members[place].wire] != place}
+
+
+class _Spread:
+    """Shards being spread over members: each gets `least`, and `extra` of them one more."""
+
+    def __init__(
+        self,
+        members: Sequence[Claimant],
+        owning: Sequence[int],
+        leaders: Mapping[int, int],
+        state_partitions: int,
+    ) -> None:
+        self.owners = [NOBODY] * state_partitions
+        self._owning = owning
+        self._load = dict.fromkeys(owning, 0)
+        self._rank = {place: rank for rank, place in enumerate(owning)}
+        self._least, self._extra = divmod(state_partitions, len(owning))
+        # For each state partition those who sit beside its leader.
+        self._near: list[frozenset[int]] = [
+            frozenset(
+                place
+                for place in owning
+                if members[place].broker_id >= 0 and members[place].broker_id == leaders.get(partition, -1)
+            )
+            for partition in range(state_partitions)
+        ]
+
+    def keep(self, holders: Sequence[int]) -> None:
+        """Leave shards where they are, as far as the balance allows."""
+        held: dict[int, list[int]] = {place: [] for place in self._owning}
+        for partition, holder in enumerate(holders):
+            if holder in held:
+                held[holder].append(partition)
+        # Whoever holds most may keep one more than the others.
+        for place in sorted(self._owning, key=lambda place: (-len(held[place]), self._rank[place])):
+            nearest_first = sorted(
+                held[place], key=lambda partition: (place not in self._near[partition], partition)
+            )
+            for partition in nearest_first:
+                if self._has_room(place):
+                    self._give(partition, place)
+
+    def fill(self) -> None:
+        """Give away what has no owner, near its leader if there is room, else to whoever has least."""
+        for anywhere in (False, True):
+            for partition, owner in enumerate(self.owners):
+                if owner != NOBODY:
+                    continue
+                candidates = self._owning if anywhere else self._near[partition]
+                roomy = [place for place in candidates if self._has_room(place)]
+                if roomy:
+                    self._give(
+                        partition, min(roomy, key=lambda place: (self._load[place], self._rank[place]))
+                    )
+        assert NOBODY not in self.owners
+
+    def move(self, moves_max: int) -> None:
+        """Bring shards near their leaders, by a swap where a move would upset the balance."""
+        for partition in range(len(self.owners)):
+            if moves_max <= 0:
+                return
+            owner = self.owners[partition]
+            if owner in self._near[partition]:
+                continue
+            for place in sorted(
+                self._near[partition], key=lambda place: (self._load[place], self._rank[place])
+            ):
+                if self._load[place] < self._load[owner]:
+                    self._shift(partition, place)
+                    moves_max -= 1
+                    break
+                other = self._swappable(place, owner)
+                if other is not None and moves_max >= 2:
+                    self._shift(partition, place)
+                    self._shift(other, owner)
+                    moves_max -= 2
+                    break
+
+    def _swappable(self, place: int, owner: int) -> int | None:
+        """Return a shard of `place` that is not near it, best one that is near `owner`."""
+        far = [
+            partition
+            for partition, holder in enumerate(self.owners)
+            if holder == place and place not in self._near[partition]
+        ]
+        return min(far, key=lambda partition: (owner not in self._near[partition], partition), default=None)
+
+    def _has_room(self, place: int) -> bool:
+        load = self._load[place]
+        return load < self._least or (load == self._least and self._extra > 0)
+
+    def _give(self, partition: int, place: int) -> None:
+        if self._load[place] == self._least:
+            self._extra -= 1
+        self._load[place] += 1
+        self.owners[partition] = place
+
+    def _shift(self, partition: int, place: int) -> None:
+        self._load[self.owners[partition]] -= 1
+        self._load[place] += 1
+        self.owners[partition] = place

@@ -1,0 +1,216 @@
+"""Ownership by a Kafka group: replicas join it, and its leader spreads the shards over them.
+
+The membership runs on a thread and an event loop of its own, so that a busy main loop does not cost it.  All
+that thread does is in `coordinator.ownership.participant`; this is the shell around it.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from coordinator.clock import SystemClock
+from coordinator.kafka.group import GroupLink
+from coordinator.ownership.base import OwnershipListener, Replica
+from coordinator.ownership.lease import Lease
+from coordinator.ownership.limits import GroupLimits
+from coordinator.ownership.messages import Setting
+from coordinator.ownership.participant import Calls, Participant
+
+_logger = logging.getLogger(__name__)
+
+# Over what the parts of draining and stopping are given themselves.
+_GRACE_S = 1.0
+# After something that no code expected.
+_FAILURE_PAUSE_S = 1.0
+
+
+class GroupOwnership:
+    """An `Ownership` among the members of a group. See `coordinator.ownership.base` for the promises."""
+
+    def __init__(
+        self,
+        make_link: Callable[[], GroupLink],
+        *,
+        replica: Replica,
+        state_topic: str,
+        state_partitions: int,
+        group_id: str,
+        limits: GroupLimits | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        started_ms: int | None = None,
+        own_thread: bool = True,
+    ) -> None:
+        """Prepare; nothing is connected.
+
+        `started_ms` is when this process started, now if it is not given. Without `own_thread` everything
+        runs on the loop that `start` is called on.
+        """
+        self._make_link = make_link
+        self._replica = replica
+        self._setting = Setting(state_topic, state_partitions)
+        self._group_id = group_id
+        self._limits = limits or GroupLimits()
+        self._monotonic = monotonic
+        self._started_ms = SystemClock().now_ms() if started_ms is None else started_ms
+        self._own_thread = own_thread
+        self._lease = Lease(self._limits.lease_s, monotonic)
+        self._link: GroupLink | None = None
+        self._participant: Participant | None = None
+        self._thread: threading.Thread | None = None
+        self._main: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._ended = False
+
+    async def start(self, listener: OwnershipListener) -> None:
+        """Begin to join the group. Raises ConfigError if the link cannot be made with its settings."""
+        self._main = asyncio.get_running_loop()
+        self._link = self._make_link()
+        self._participant = Participant(
+            self._link,
+            listener,
+            replica=self._replica,
+            setting=self._setting,
+            group_id=self._group_id,
+            started_ms=self._started_ms,
+            limits=self._limits,
+            lease=self._lease,
+            monotonic=self._monotonic,
+            tell=self._tell,
+        )
+        self._loop = asyncio.new_event_loop() if self._own_thread else self._main
+        self._loop.call_soon_threadsafe(self._begin)
+        if self._own_thread:
+            self._thread = threading.Thread(
+                target=_run_loop, args=(self._loop,), name="ownership", daemon=True
+            )
+            self._thread.start()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Give all shards away, wait until they are handed over or the time is over, and leave the group."""
+        await self._on_loop(self._drain(timeout_s), timeout_s + self._limits.leave_timeout_s)
+
+    async def stop(self) -> None:
+        """Leave the group at once. Nothing is told to the listener any more."""
+        if self._loop is None or self._ended:
+            return
+        await self._on_loop(self._end(), self._limits.leave_timeout_s)
+        self._ended = True
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            await asyncio.to_thread(self._thread.join, _GRACE_S)
+
+    def lease_is_fresh(self) -> bool:
+        """True while what Kafka last told us can be believed."""
+        return self._lease.is_fresh()
+
+    def fenced(self, state_partition: int) -> None:
+        """Have the group think again about a shard that the log took away."""
+        if self._loop is not None and self._participant is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._participant.fenced, state_partition)
+
+    def health(self) -> list[str]:
+        """Return why this process is no member, or gets nothing."""
+        return [] if self._participant is None else self._participant.health()
+
+    # Figures, for any thread.
+
+    @property
+    def generation(self) -> int:
+        """The generation of the map in force, -1 if there never was one."""
+        return -1 if self._participant is None else self._participant.membership.map_generation
+
+    @property
+    def heartbeat_age_s(self) -> float | None:
+        """The seconds since the lease was renewed, None if it is not held."""
+        return self._lease.age_s()
+
+    @property
+    def members(self) -> int:
+        """How many replicas share the shards, by the map in force."""
+        return 0 if self._participant is None else self._participant.members
+
+    @property
+    def rebalances(self) -> int:
+        """How many maps this process has got."""
+        return 0 if self._participant is None else self._participant.membership.rebalances
+
+    # Between the loops.
+
+    def _tell(self, calls: Calls) -> None:
+        """Run a batch of calls on the listener's loop, after those that were told before."""
+        assert self._main is not None
+        # A loop that is closed has nobody left to tell.
+        with suppress(RuntimeError):
+            self._main.call_soon_threadsafe(self._call, calls)
+
+    def _call(self, calls: Calls) -> None:
+        if self._ended:
+            return
+        for call in calls:
+            try:
+                call()
+            except Exception:
+                _logger.exception("what the group decided could not be followed")
+
+    async def _on_loop(self, work: Coroutine[Any, Any, None], timeout_s: float) -> None:
+        """Run something on the membership's loop; give up when it takes longer than it says itself."""
+        assert self._loop is not None
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s + _GRACE_S):
+                await asyncio.wrap_future(future)
+
+    # On the membership's loop.
+
+    def _begin(self) -> None:
+        self._running = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        assert self._participant is not None
+        while True:
+            try:
+                await self._participant.run()
+            except Exception:
+                _logger.exception("membership of the group failed; it goes on")
+                await asyncio.sleep(_FAILURE_PAUSE_S)
+
+    async def _drain(self, timeout_s: float) -> None:
+        assert self._participant is not None
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._participant.give_away()
+                await self._participant.handed_over()
+        except TimeoutError:
+            self._participant.give_up()
+        await self._leave()
+
+    async def _end(self) -> None:
+        await self._leave()
+        assert self._link is not None
+        await self._link.close()
+
+    async def _leave(self) -> None:
+        assert self._participant is not None
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        await self._participant.membership.leave()
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        # What was cancelled gets its turn to end.
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    finally:
+        loop.close()

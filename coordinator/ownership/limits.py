@@ -1,0 +1,37 @@
+"""The times of membership in a group."""
+
+from typing import NamedTuple
+
+# The part of the session timeout that a lease lasts. The rest is for clocks that run unequally, and for the
+# time that an answer takes: Kafka begins to count when it hears from us, we when we begin to speak.
+LEASE_PART = 0.8
+
+
+class GroupLimits(NamedTuple):
+    """Seconds, but for the counts. The first three are Kafka's `session.timeout.ms` and so on.
+
+    `session_timeout_s`: a member that Kafka has not heard of for so long is thrown out.
+    `rebalance_timeout_s`: a member that takes longer to join again is left behind.
+    `retry_pause_first_s`, `retry_pause_max_s`: from one attempt to the next while Kafka does not answer.
+    `rebalance_pause_s`: from one rebalance that we ask for to the next; draining does not wait for it.
+    `unready_after_s`: how long we must be unready before the others hear of it.
+    `near_interval_s`: how often the group's leader looks whether shards could be nearer to their leaders,
+    `near_moves_max`: how many it moves at once for that.
+    `leave_timeout_s`: how long leaving may take.
+    """
+
+    session_timeout_s: float = 10.0
+    heartbeat_interval_s: float = 1.0
+    rebalance_timeout_s: float = 10.0
+    retry_pause_first_s: float = 0.1
+    retry_pause_max_s: float = 2.0
+    rebalance_pause_s: float = 2.0
+    unready_after_s: float = 3.0
+    near_interval_s: float = 300.0
+    near_moves_max: int = 10
+    leave_timeout_s: float = 1.0
+
+    @property
+    def lease_s(self) -> float:
+        """How long a lease lasts."""
+        return self.session_timeout_s * LEASE_PART

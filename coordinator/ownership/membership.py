@@ -1,0 +1,302 @@
+"""Being a member of a Kafka group, whatever happens to Kafka: find the coordinator, join, sync, heartbeat.
+
+Two tasks.  One joins whenever that is asked for, by Kafka or by us, and tries until it succeeds.  The other
+sends heartbeats, also while a join waits for the others, because an answer then still tells us that nobody
+has a newer map than ours.  Only that renews the lease:
+
+    heartbeat with the generation of our map: NONE, or REBALANCE_IN_PROGRESS (the next map is not there yet)
+    sync: this is the newest map
+
+A join that succeeded does not: from then on our map is an old one until the sync is answered.
+
+Kafka's rules are those of its class GroupMetadataManager (classic groups).  A member id that Kafka gave is
+used until Kafka says that it does not know it (KIP-394): a second one would be a ghost that others wait for.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+from coordinator.errors import LogError
+from coordinator.kafka import group as kafka
+from coordinator.kafka.cluster import NO_NODE
+from coordinator.kafka.group import GroupLink, Joined
+from coordinator.ownership.lease import Lease
+from coordinator.ownership.limits import GroupLimits
+from coordinator.ownership.setbacks import LOOK_AGAIN, Setback, Trouble, setback
+
+_logger = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
+
+_NOT_YET = Trouble("not yet", "This replica has not joined its group yet.", passes=True)
+
+
+class Part(Protocol):
+    """What a member says and does in its group. Called on the membership's loop."""
+
+    def metadata(self) -> bytes:
+        """Return what to join with."""
+        ...
+
+    async def assignments(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Decide as the leader, from each member's metadata, what each member gets."""
+        ...
+
+    def adopt(self, generation: int, assignment: bytes) -> None:
+        """Go by what the leader decided."""
+        ...
+
+    def lease_changed(self, fresh: bool) -> None:
+        """Note that the lease ran out, or that it is fresh again."""
+        ...
+
+
+class Membership:
+    """The membership of one process in one group. Everything is called on one event loop.
+
+    `generation` is that of the last join, `map_generation` that of the last assignment, -1 without.
+    """
+
+    def __init__(
+        self,
+        link: GroupLink,
+        part: Part,
+        *,
+        group_id: str,
+        limits: GroupLimits,
+        lease: Lease,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.member_id = ""
+        self.generation = -1
+        self.map_generation = -1
+        self.leads = False
+        self.rebalances = 0
+        self.trouble: Trouble | None = _NOT_YET
+        self._link = link
+        self._part = part
+        self._group_id = group_id
+        self._limits = limits
+        self._lease = lease
+        self._monotonic = monotonic
+        self._node = NO_NODE
+        self._finding = asyncio.Lock()
+        self._join_asked = asyncio.Event()
+        self._join_asked.set()
+        self._abandoned = asyncio.Event()
+        self._joining = False
+        self._lease_renewed = asyncio.Event()
+        self._asking: asyncio.TimerHandle | None = None
+        self._asked_s = float("-inf")
+
+    async def run(self) -> None:
+        """Be a member until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_joining(), name="group join")
+            tasks.create_task(self._keep_beating(), name="group heartbeat")
+            tasks.create_task(self._watch_lease(), name="group lease")
+
+    def ask_for_rebalance(self, *, urgent: bool = False) -> None:
+        """Join again, soon and not too often; `urgent` at once. The metadata must differ from the last."""
+        loop = asyncio.get_running_loop()
+        if self._asking is not None:
+            if not urgent:
+                return
+            self._asking.cancel()
+        due_s = 0.0 if urgent else self._asked_s + self._limits.rebalance_pause_s
+        self._asking = loop.call_later(max(0.0, due_s - loop.time()), self._ask_now)
+
+    def _ask_now(self) -> None:
+        self._asking = None
+        self._asked_s = asyncio.get_running_loop().time()
+        self._join_asked.set()
+
+    async def leave(self) -> None:
+        """Leave the group, if that is quick. `run` must be over."""
+        if self._asking is not None:
+            self._asking.cancel()
+        self._lease.end()
+        member_id, self.member_id, self.generation = self.member_id, "", -1
+        if not member_id or self._node == NO_NODE:
+            return
+        with suppress(LogError, TimeoutError):
+            async with asyncio.timeout(self._limits.leave_timeout_s):
+                await self._link.leave(self._node, member_id)
+
+    # Joining.
+
+    async def _keep_joining(self) -> None:
+        pause_s = self._limits.retry_pause_first_s
+        while True:
+            await self._join_asked.wait()
+            self._join_asked.clear()
+            self._joining = True
+            try:
+                await self._join()
+            except Exception as error:
+                self._note(error)
+                self._join_asked.set()
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, self._limits.retry_pause_max_s)
+            else:
+                pause_s = self._limits.retry_pause_first_s
+            finally:
+                self._joining = False
+
+    async def _join(self) -> None:
+        """Get to the next generation and its map. Raises Setback and LogError."""
+        node = await self._coordinator()
+        metadata = self._part.metadata()
+        joined = await self._unless_abandoned(self._link.join(node, self.member_id, metadata))
+        if joined.error_code == kafka.MEMBER_ID_REQUIRED:
+            self.member_id = joined.member_id
+            joined = await self._unless_abandoned(self._link.join(node, self.member_id, metadata))
+        self._check(joined.error_code)
+        self.member_id, self.generation = joined.member_id, joined.generation
+        self.leads = joined.leader_id == joined.member_id
+        assignments = await self._decide(joined) if self.leads else {}
+        sent_s = self._monotonic()
+        synced = await self._unless_abandoned(
+            self._link.sync(node, joined.generation, joined.member_id, assignments)
+        )
+        self._check(synced.error_code)
+        self.map_generation = joined.generation
+        self.rebalances += 1
+        # The map is shown under the lease that came with it.
+        self._lease.renew(sent_s)
+        self._part.adopt(joined.generation, synced.assignment)
+        self._well()
+
+    async def _decide(self, joined: Joined) -> Mapping[str, bytes]:
+        try:
+            return await self._part.assignments(joined.members)
+        except Exception:
+            # Somebody must sync, or all would wait for the rebalance timeout.
+            _logger.exception("the group's leader could not decide who owns what")
+            return {}
+
+    async def _unless_abandoned(self, request: Coroutine[Any, Any, _Answer]) -> _Answer:
+        """Wait for an answer, but not for one that cannot come. Raises Setback then."""
+        self._abandoned.clear()
+        answering = asyncio.ensure_future(request)
+        giving_up = asyncio.ensure_future(self._abandoned.wait())
+        try:
+            await asyncio.wait({answering, giving_up}, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                return answering.result()
+            raise Setback(None)
+        finally:
+            answering.cancel()
+            giving_up.cancel()
+            await asyncio.gather(answering, giving_up, return_exceptions=True)
+
+    async def _coordinator(self) -> int:
+        async with self._finding:
+            if self._node == NO_NODE:
+                found = await self._link.find_coordinator()
+                self._check(found.error_code)
+                self._node = found.node
+            return self._node
+
+    def _check(self, code: int) -> None:
+        """Draw the consequences of an error code. Raises Setback if it is one."""
+        if code == kafka.NONE:
+            return
+        if code == kafka.UNKNOWN_MEMBER_ID:
+            # The shards stay ours until a map says otherwise: we join as somebody new who claims them.
+            _logger.info("Kafka does not know this member any more", extra={"group": self._group_id})
+            self.member_id, self.generation, self.leads = "", -1, False
+        elif code in LOOK_AGAIN:
+            self._node = NO_NODE
+        raise setback(code, self._group_id)
+
+    # Heartbeats.
+
+    async def _keep_beating(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.heartbeat_interval_s)
+            if self.generation < 0:
+                continue
+            try:
+                await self._beat()
+            except Exception as error:
+                self._note(error)
+
+    async def _beat(self) -> None:
+        """Send a heartbeat and draw the consequences. Raises Setback and LogError."""
+        node, generation, member_id = await self._coordinator(), self.generation, self.member_id
+        if generation < 0:
+            return
+        sent_s = self._monotonic()
+        code = await self._link.heartbeat(node, generation, member_id)
+        if (generation, member_id) != (self.generation, self.member_id):
+            # We joined meanwhile; this answer is about who we were.
+            return
+        if code in (kafka.NONE, kafka.REBALANCE_IN_PROGRESS):
+            if generation == self.map_generation:
+                self._lease.renew(sent_s)
+                self._well()
+            if code == kafka.REBALANCE_IN_PROGRESS:
+                self._join_again()
+        elif code == kafka.ILLEGAL_GENERATION:
+            # If we are joining, the answer to the join is on its way to us.
+            self._join_again()
+        else:
+            try:
+                self._check(code)
+            finally:
+                if code != kafka.COORDINATOR_LOAD_IN_PROGRESS:
+                    self._abandoned.set()
+                if code == kafka.UNKNOWN_MEMBER_ID:
+                    self._join_again()
+
+    def _join_again(self) -> None:
+        if not self._joining:
+            self._join_asked.set()
+
+    # What comes of it.
+
+    def _well(self) -> None:
+        """Note that we are a member, and that the lease was renewed."""
+        self._lease_renewed.set()
+        if self.trouble is not None:
+            if not self.trouble.passes:
+                _logger.info("the group can be reached again", extra={"group": self._group_id})
+            self.trouble = None
+
+    def _note(self, error: Exception) -> None:
+        """Remember why we are no member, and say so once for each kind of reason."""
+        if isinstance(error, LogError):
+            # Whoever does not answer may not be the coordinator any more.
+            self._node = NO_NODE
+            self._abandoned.set()
+            sentence = f"Group {self._group_id} cannot be reached: {error}"
+            trouble: Trouble | None = Trouble("unreachable", sentence)
+        elif isinstance(error, Setback):
+            trouble = error.trouble
+        else:
+            trouble = Trouble(f"{type(error).__name__}", f"Membership of the group failed: {error!r}.")
+        if trouble is None:
+            return
+        if self.trouble is None or self.trouble.kind != trouble.kind:
+            unexpected = not isinstance(error, LogError | Setback)
+            level = logging.ERROR if unexpected else logging.INFO if trouble.passes else logging.WARNING
+            _logger.log(level, "%s", trouble.sentence, exc_info=error if unexpected else None)
+        self.trouble = trouble
+
+    async def _watch_lease(self) -> None:
+        told = False
+        while True:
+            self._lease_renewed.clear()
+            fresh = self._lease.is_fresh()
+            if fresh != told:
+                told = fresh
+                self._part.lease_changed(fresh)
+            if fresh:
+                # A clock that is not the loop's may not be there yet when the loop wakes up.
+                await asyncio.sleep(max(self._lease.left_s(), 0.001))
+            else:
+                await self._lease_renewed.wait()

@@ -1,0 +1,307 @@
+"""What one replica says and does in its group: claims, plans as the leader, follows maps, drains.
+
+Runs on the loop of the membership.  What the rest of the process must hear goes out as batches of calls, one
+batch a map, in this order: first what we resign, then the map, then what we are elected for.  A batch runs in
+one go on the listener's loop, so no request is answered between its parts.  In that order nothing is ever
+served that the map in force gives to somebody else, and nobody is sent to us for a shard before its election
+is a matter of the same instant.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from msgspec import structs
+
+from coordinator.kafka.group import GroupLink
+from coordinator.ownership.base import OwnerMap, OwnershipListener, Replica
+from coordinator.ownership.holdings import Change, Holdings
+from coordinator.ownership.lease import Lease
+from coordinator.ownership.limits import GroupLimits
+from coordinator.ownership.membership import Membership
+from coordinator.ownership.messages import (
+    Assignment,
+    Metadata,
+    Setting,
+    Unreadable,
+    decode_assignment,
+    decode_metadata,
+    encode,
+    plan,
+)
+
+_logger = logging.getLogger(__name__)
+
+# How often draining looks whether the shards are handed over.
+_HANDED_OVER_PAUSE_S = 0.02
+
+Calls = Sequence[Callable[[], None]]
+
+
+class Participant:
+    """The `Part` of one replica. Everything but `health` and the figures is called on the membership's loop.
+
+    `tell` runs a batch of calls on the listener's loop, after those of earlier batches.
+    """
+
+    def __init__(
+        self,
+        link: GroupLink,
+        listener: OwnershipListener,
+        *,
+        replica: Replica,
+        setting: Setting,
+        group_id: str,
+        started_ms: int,
+        limits: GroupLimits,
+        lease: Lease,
+        monotonic: Callable[[], float],
+        tell: Callable[[Calls], None],
+    ) -> None:
+        self.membership = Membership(
+            link, self, group_id=group_id, limits=limits, lease=lease, monotonic=monotonic
+        )
+        self.owner_map: OwnerMap | None = None
+        self.members = 0
+        self._shown: OwnerMap | None = None
+        self._link = link
+        self._listener = listener
+        self._replica = replica
+        self._setting = setting
+        self._started_ms = started_ms
+        self._limits = limits
+        self._lease = lease
+        self._monotonic = monotonic
+        self._tell = tell
+        self._holdings = Holdings(replica.instance)
+        self._joins = 0
+        self._ready = listener.ready()
+        self._unready_since_s: float | None = None
+        self._heard_s = monotonic()
+        self._draining = False
+        self._draining_told = False
+        self._given_away = asyncio.Event()
+        self._refused: str | None = None
+        # As the leader: the members of this generation, what they were told, and where leaders were last.
+        self._led: Mapping[str, bytes] = {}
+        self._decided: Assignment | None = None
+        self._leaders: Mapping[int, int] = {}
+        self._moves_max = 0
+
+    async def run(self) -> None:
+        """Take part until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.membership.run(), name="group membership")
+            tasks.create_task(self._watch_readiness(), name="group readiness")
+            tasks.create_task(self._keep_near(), name="group placement")
+
+    # The part in the group.
+
+    def metadata(self) -> bytes:
+        """Return what this replica says of itself now."""
+        self._draining_told = self._draining
+        return encode(
+            Metadata(
+                setting=self._setting,
+                replica=self._replica,
+                started_ms=self._started_ms,
+                ready=self._ready,
+                draining=self._draining,
+                owned=tuple(sorted(self._holdings.held)),
+                claim_generation=self.membership.map_generation,
+                claim_fresh=self._lease.is_fresh(),
+                joins=self._joins,
+            )
+        )
+
+    async def assignments(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Decide as the leader who owns what."""
+        self._leaders = await self._link.leaders()
+        moves_max, self._moves_max = self._moves_max, 0
+        assignment = plan(members, self._leaders, moves_max=moves_max)
+        self._led, self._decided = members, assignment
+        for instance, reason in assignment.refused.items():
+            _logger.warning("a member of the group is refused: %s", reason, extra={"instance": instance})
+        for instance in assignment.doubles:
+            _logger.warning(
+                "two members have one address; the one that started first gets no shards",
+                extra={"instance": instance},
+            )
+        if assignment.unread:
+            _logger.warning(
+                "members of the group cannot be understood and get no shards",
+                extra={"members": assignment.unread},
+            )
+        return dict.fromkeys(members, encode(assignment))
+
+    def adopt(self, generation: int, assignment: bytes) -> None:
+        """Go by what the leader decided: resign, show the map, be elected."""
+        if not assignment:
+            # Nothing was given to anybody, so everybody goes on with what they have.
+            self._refused = "The leader of the group could not decide who owns what; all goes on as it was."
+            self._tell(self._calls(Change()))
+            return
+        decided = self._understood(assignment)
+        change = self._holdings.follow(decided)
+        self.owner_map = decided.owner_map(generation) if decided is not None else None
+        self.members = len(decided.replicas) if decided is not None else 0
+        _logger.info(
+            "a new map of the group",
+            extra={
+                "generation": generation,
+                "members": self.members,
+                "owned": len(self._holdings.held),
+                "elected": len(change.elected),
+                "resigned": len(change.resigned),
+            },
+        )
+        self._tell(self._calls(change))
+        if self._draining_told and not self._holdings.held:
+            self._given_away.set()
+
+    def _calls(self, change: Change) -> Calls:
+        self._shown = self.owner_map if self._lease.is_fresh() else None
+        return [
+            *(partial(self._listener.resigned, partition) for partition in change.resigned),
+            partial(self._listener.owners_changed, self._shown),
+            *(
+                partial(self._listener.elected, partition, release_expected=release_expected)
+                for partition, release_expected in change.elected
+            ),
+        ]
+
+    def _understood(self, data: bytes) -> Assignment | None:
+        """Return an assignment that concerns us, None if it does not; note why."""
+        self._refused = None
+        try:
+            assignment = decode_assignment(data)
+        except Unreadable as error:
+            self._refuse(f"This replica does not understand what the group's leader decided: {error}.")
+            return None
+        instance = self._replica.instance
+        reason = assignment.refused.get(instance)
+        if reason is not None or assignment.setting != self._setting:
+            reason = reason or f"it keeps state in {self._setting}, the group in {assignment.setting}"
+            self._refuse(f"The group refuses this replica: {reason}.")
+            return None
+        if instance in assignment.doubles:
+            self._refuse(
+                f"Another replica that started later has the same address, {self._replica.wire}, and gets "
+                "the shards."
+            )
+        elif all(replica.instance != instance for replica in assignment.replicas):
+            self._refuse("The group's leader does not understand this replica, which gets no shards.")
+        return assignment
+
+    def _refuse(self, sentence: str) -> None:
+        self._refused = sentence
+        _logger.warning("%s", sentence)
+
+    def lease_changed(self, fresh: bool) -> None:
+        """Show the map while it can be believed."""
+        if not fresh:
+            _logger.warning("nothing was heard of the group for too long: reads are not answered")
+        if self._shown is not (self.owner_map if fresh else None):
+            self._tell(self._calls(Change()))
+
+    # What changes here.
+
+    def fenced(self, state_partition: int) -> None:
+        """Note that the log took a shard away, and have the group think again about it."""
+        if self._holdings.fenced(state_partition):
+            self._ask()
+
+    def _ask(self, *, urgent: bool = False) -> None:
+        self._joins += 1
+        self.membership.ask_for_rebalance(urgent=urgent)
+
+    async def _watch_readiness(self) -> None:
+        while True:
+            # A listener whose loop does not run cannot serve, whatever it says.
+            self._tell([self._heard])
+            await asyncio.sleep(self._limits.heartbeat_interval_s)
+            ready = self._seems_ready()
+            if ready != self._ready:
+                self._ready = ready
+                self._ask()
+
+    def _seems_ready(self) -> bool:
+        """Tell whether we are ready, and not unready for a moment only."""
+        now_s = self._monotonic()
+        hung = now_s - self._heard_s > self._limits.session_timeout_s
+        if self._listener.ready() and not hung:
+            self._unready_since_s = None
+            return True
+        if self._unready_since_s is None:
+            self._unready_since_s = now_s
+        return self._ready and now_s - self._unready_since_s < self._limits.unready_after_s
+
+    def _heard(self) -> None:
+        """Note, on the listener's loop, that it runs."""
+        self._heard_s = self._monotonic()
+
+    async def _keep_near(self) -> None:
+        """As the leader, look now and then whether shards could be nearer to the leaders of their logs."""
+        while True:
+            await asyncio.sleep(self._limits.near_interval_s)
+            if not self.membership.leads or self._decided is None:
+                continue
+            before, self._leaders = self._leaders, await self._link.leaders()
+            # Leaders that are still moving, as when brokers restart one by one, are not worth following.
+            if before == self._leaders and self._could_be_nearer(self._decided):
+                self._moves_max = self._limits.near_moves_max
+                self._ask()
+
+    def _could_be_nearer(self, decided: Assignment) -> bool:
+        """True if the same members would get other shards than they have."""
+        members = {}
+        for member_id, data in self._led.items():
+            try:
+                metadata = decode_metadata(data)
+            except Unreadable:
+                continue
+            owned = tuple(sorted(decided.owned_by(metadata.replica.instance)))
+            members[member_id] = encode(structs.replace(metadata, owned=owned))
+        nearer = plan(members, self._leaders, moves_max=self._limits.near_moves_max)
+        return nearer.owners != decided.owners
+
+    # The end.
+
+    async def give_away(self) -> None:
+        """Have the group give our shards to others; return when we hold none. `run` must be going on."""
+        self._draining = True
+        if self._holdings.held:
+            self._ask(urgent=True)
+            await self._given_away.wait()
+
+    async def handed_over(self) -> None:
+        """Wait until the listener has released what it was told to resign."""
+        told = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._tell([lambda: _wake(loop, told)])
+        await told.wait()
+        while self._listener.resigning():  # noqa: ASYNC110
+            await asyncio.sleep(_HANDED_OVER_PAUSE_S)
+
+    def give_up(self) -> None:
+        """Resign what nobody took, so that whoever comes need not wait for us."""
+        held = sorted(self._holdings.held)
+        _logger.warning("draining took too long", extra={"shards": len(held)})
+        self._tell([partial(self._listener.resigned, partition) for partition in held])
+        self._holdings.follow(None)
+
+    def health(self) -> list[str]:
+        """Return why this replica does not own what it should."""
+        sentences = []
+        if self._refused is not None:
+            sentences.append(self._refused)
+        if self.membership.trouble is not None:
+            sentences.append(self.membership.trouble.sentence)
+        elif not self._lease.is_fresh():
+            sentences.append("Nothing was heard of the group for too long.")
+        return sentences
+
+
+def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    loop.call_soon_threadsafe(event.set)

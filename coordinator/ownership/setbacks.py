@@ -1,0 +1,54 @@
+"""Why a replica is not a member of its group: Kafka's error codes in words, and what follows from each."""
+
+from typing import NamedTuple
+
+from coordinator.kafka import group as kafka
+
+# The member must be another one, or join again as the same; nothing is wrong with that.
+_IN_THE_COURSE_OF_EVENTS = {
+    kafka.UNKNOWN_MEMBER_ID,
+    kafka.ILLEGAL_GENERATION,
+    kafka.REBALANCE_IN_PROGRESS,
+    kafka.MEMBER_ID_REQUIRED,
+}
+# The coordinator is somewhere else, or not there yet.
+LOOK_AGAIN = {kafka.COORDINATOR_NOT_AVAILABLE, kafka.NOT_COORDINATOR}
+_PASSES = {*LOOK_AGAIN, kafka.COORDINATOR_LOAD_IN_PROGRESS}
+
+_SENTENCES = {
+    kafka.GROUP_AUTHORIZATION_FAILED: "Kafka does not let this replica into group {group} "
+    "(GROUP_AUTHORIZATION_FAILED): it needs READ on the group.",
+    kafka.INCONSISTENT_GROUP_PROTOCOL: "Group {group} has members that are no share coordinators "
+    "(INCONSISTENT_GROUP_PROTOCOL): another group id is needed.",
+    kafka.INVALID_GROUP_ID: "Kafka does not accept {group} as the id of a group (INVALID_GROUP_ID).",
+    kafka.INVALID_SESSION_TIMEOUT: "Kafka does not accept the session timeout (INVALID_SESSION_TIMEOUT): it "
+    "must lie between the brokers' group.min.session.timeout.ms and group.max.session.timeout.ms.",
+    kafka.GROUP_MAX_SIZE_REACHED: "Group {group} has as many members as brokers allow "
+    "(GROUP_MAX_SIZE_REACHED, group.max.size).",
+    **dict.fromkeys(_PASSES, "The coordinator of group {group} is not available yet."),
+}
+
+
+class Trouble(NamedTuple):
+    """Why we are no member now. Two of a `kind` are the same trouble; `passes` if it is a usual one."""
+
+    kind: str
+    sentence: str
+    passes: bool = False
+
+
+class Setback(Exception):
+    """An attempt to be a member that did not succeed. `trouble` is None if nothing is wrong."""
+
+    def __init__(self, trouble: Trouble | None) -> None:
+        super().__init__(trouble.sentence if trouble else "the group has moved on")
+        self.trouble = trouble
+
+
+def setback(code: int, group: str) -> Setback:
+    """Return what an error code means for somebody who wants to be in a group."""
+    if code in _IN_THE_COURSE_OF_EVENTS:
+        return Setback(None)
+    sentence = _SENTENCES.get(code, "Kafka does not let this replica into group {group}: error {code}.")
+    kind = "passes" if code in _PASSES else f"error {code}"
+    return Setback(Trouble(kind, sentence.format(group=group, code=code), passes=code in _PASSES))
