@@ -12,6 +12,7 @@ import typer
 from coordinator.cli.config_commands import config_app
 from coordinator.cli.demo_command import demo
 from coordinator.cli.journal_commands import journal_app
+from coordinator.cli.migrate_command import PLACES, migrate
 from coordinator.cli.run_commands import serve, version
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
 
@@ -36,6 +37,7 @@ app.command(context_settings=ANY_SETTING, epilog=COMMON_FLAGS)(serve)
 app.add_typer(config_app, name="config")
 app.add_typer(journal_app, name="journal")
 app.add_typer(journal_app, name="journal")
+app.command(context_settings=ANY_SETTING, epilog=PLACES)(migrate)
 app.command()(demo)
 app.command()(version)
 

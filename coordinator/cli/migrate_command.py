@@ -1,0 +1,218 @@
+"""`migrate`: share-group state carried between Kafka's own coordinator, a topic and a journal.
+
+By default it says what it would do.  Exit codes: 0 done, or there is nothing in the way of doing it; 1
+something is, or both sides are not the same afterwards; 2 a bad command line or setting.
+"""
+
+import asyncio
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coordinator.cli import settings_flags as flags
+from coordinator.cli.output import Output, OutputOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from coordinator.migration import Place, Report
+    from coordinator.migration.readers import Progress
+    from protocol.state_records import SharePartitionKey
+
+EXIT_FAILED = 1
+DIFFERENT_SHOWN_MAX = 10
+
+PLACES = """
+\b
+Places:
+  kafka:TOPIC                 a topic that share-coordinator serve --log kafka keeps state in
+  kafka:__share_group_state   Kafka's own coordinator
+  journal:DIR                 a journal
+  rpc:HOST:PORT               a share coordinator that is asked through its RPCs (only --to)
+
+\b
+Settings are those of serve:
+  --bootstrap-servers HOST:PORT,...   the cluster of kafka:TOPIC
+
+Share groups must be idle meanwhile. See docs/migration.md.
+"""
+
+
+def migrate(
+    ctx: typer.Context,
+    source_text: Annotated[
+        str, typer.Option("--from", metavar="PLACE", help="Where the state is.", show_default=False)
+    ],
+    target_text: Annotated[
+        str, typer.Option("--to", metavar="PLACE", help="Where it should be.", show_default=False)
+    ],
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise nothing is written.")] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="Replace or delete what the target holds and the source does not hold so."
+        ),
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Depose whoever owns the target; for owners that are dead.")
+    ] = False,
+    leave_out_unknown_topics: Annotated[
+        bool,
+        typer.Option(
+            "--leave-out-unknown-topics", help="Leave the state of topics behind that the cluster lost."
+        ),
+    ] = False,
+    config: flags.ConfigFile = None,
+    settings: flags.Set = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Bring the state of share groups from one place to another. Only says what it would do by default."""
+    from coordinator.logs import set_up_logging
+    from coordinator.migration import Options, parse_source, parse_target, source_of, target_of
+    from coordinator.migration import migrate as carry
+
+    source_place = parse_source(source_text)
+    target_place = parse_target(target_text, source_place)
+    # What the settings of a topic need is checked if there is a topic, whatever `serve` would use.
+    log = "kafka" if source_place.needs_cluster or target_place.needs_cluster else "journal"
+    loaded = flags.load(ctx.args, config, [*(settings or ()), f"log={log}"])
+    set_up_logging("WARNING", loaded.config.log_format)
+    options = Options(execute, replace, take_over, leave_out_unknown_topics)
+    with _progress_bar() as progress:
+        report = asyncio.run(
+            carry(
+                source_of(source_place, loaded.config),
+                target_of(target_place, loaded.config),
+                options,
+                progress,
+            )
+        )
+    if output is Output.JSON:
+        print_json(_as_json(source_place, target_place, report))
+    else:
+        _print_report(source_place, target_place, report)
+    if not report.is_good:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@contextmanager
+def _progress_bar() -> Iterator["Progress"]:
+    """Show on stderr how far long work is, if somebody is looking; it is gone at the end."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), transient=True) as bars:
+        bar_of: dict[str, Any] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in bar_of:
+                bar_of[what] = bars.add_task(what)
+            bars.update(bar_of[what], completed=done, total=total)
+
+        yield progress
+
+
+def _print_report(source: "Place", target: "Place", report: "Report") -> None:
+    from coordinator.migration import Step
+
+    rows = [
+        (
+            group,
+            topic,
+            len(keys),
+            sum(report.folded.states[key].batch_count for key in keys),
+            _span([report.folded.states[key].start_offset for key in keys]),
+            ", ".join(f"{count} {step}" for step, count in _counts(report, keys).items()),
+        )
+        for (group, topic), keys in _by_topic(report).items()
+    ]
+    print_table(("GROUP", "TOPIC-ID", "SHARE-PARTITIONS", "BATCHES", "START-OFFSETS", "STEP"), rows)
+    counts = report.plan.counts()
+    verb = "were" if report.executed else "would be"
+    typer.echo(
+        f"{source} -> {target}: {len(report.folded.states)} share-partitions; {counts[Step.COPY]} {verb} "
+        f"copied, {counts[Step.REPLACE]} replaced, {counts[Step.DELETE]} deleted, {counts[Step.LEAVE_OUT]} "
+        f"left out, {counts[Step.THERE]} were there already"
+    )
+    for note in report.notes:
+        typer.echo(f"note: {note}")
+    if not report.executed:
+        typer.echo("Nothing was written: --execute does it.")
+    elif report.is_good:
+        same = len(report.folded.states) - counts[Step.LEAVE_OUT]
+        typer.echo(f"Both sides hold the same state of {same} share-partitions.")
+    else:
+        for difference in report.different[:DIFFERENT_SHOWN_MAX]:
+            typer.echo(f"{difference.key}: {difference.what}", err=True)
+        typer.echo(
+            f"share-coordinator: {len(report.different)} share-partitions are not the same on both sides",
+            err=True,
+        )
+
+
+def _by_topic(report: "Report") -> "dict[tuple[str, str], list[SharePartitionKey]]":
+    from protocol.state_records import topic_id_text
+
+    by_topic: defaultdict[tuple[str, str], list[SharePartitionKey]] = defaultdict(list)
+    for key in sorted(report.folded.states):
+        by_topic[key.group_id, topic_id_text(key.topic_id)].append(key)
+    return by_topic
+
+
+def _counts(report: "Report", keys: "list[SharePartitionKey]") -> dict[str, int]:
+    counts: defaultdict[str, int] = defaultdict(int)
+    for key in keys:
+        counts[report.plan.steps[key].value] += 1
+    return counts
+
+
+def _span(offsets: list[int]) -> str:
+    low, high = min(offsets), max(offsets)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _as_json(source: "Place", target: "Place", report: "Report") -> dict[str, Any]:
+    from coordinator.migration import Step
+
+    groups = [
+        {
+            "group": group,
+            "topic_id": topic,
+            "state_batches": sum(report.folded.states[key].batch_count for key in keys),
+            "partitions": [
+                {
+                    "partition": key.partition,
+                    "start_offset": report.folded.states[key].start_offset,
+                    "state_epoch": report.folded.states[key].state_epoch,
+                    "leader_epoch": report.folded.states[key].leader_epoch,
+                    "delivery_complete_count": report.folded.states[key].delivery_complete_count,
+                    "state_batches": report.folded.states[key].batch_count,
+                    "step": report.plan.steps[key].value,
+                }
+                for key in keys
+            ],
+        }
+        for (group, topic), keys in _by_topic(report).items()
+    ]
+    return {
+        "from": str(source),
+        "to": str(target),
+        "executed": report.executed,
+        "counts": {step.value: count for step, count in report.plan.counts().items()},
+        "groups": groups,
+        "deleted": [str(key) for key in report.plan.keys(Step.DELETE)],
+        "notes": report.notes,
+        "verified": report.executed and report.is_good,
+        "differences": {
+            "count": len(report.different),
+            "first": [
+                {"share_partition": str(key), "what": what}
+                for key, what in report.different[:DIFFERENT_SHOWN_MAX]
+            ],
+        },
+    }

@@ -1,0 +1,129 @@
+"""Sources and targets put together from their places and the settings."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from coordinator.clock import SystemClock
+from coordinator.config import Config
+from coordinator.errors import ConfigError
+from coordinator.kafka.cluster import Cluster
+from coordinator.kafka.security import Security
+from coordinator.log.base import StateLog
+from coordinator.log.journal import Journal, RealDisk
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.migration.coordinator_target import CoordinatorTarget
+from coordinator.migration.log_target import OWNER, LogTarget
+from coordinator.migration.places import KAFKAS_TOPIC, Kind, Place
+from coordinator.migration.readers import JournalReader, TopicReader
+from coordinator.migration.run import Source, TopicSource
+from coordinator.migration.target import Target
+
+_PLAINTEXT = "PLAINTEXT"
+
+
+class JournalSource:
+    """A journal; its lock keeps coordinators out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.reader = JournalReader(folder)
+        self._disk = RealDisk(folder)
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Hold the lock. Raises LogLocked if a coordinator is at work."""
+        self._disk.lock()
+        try:
+            yield
+        finally:
+            self._disk.unlock()
+
+
+def source_of(place: Place, config: Config) -> Source:
+    """Make the source that a place is."""
+    if place.kind is Kind.JOURNAL:
+        return JournalSource(Path(place.where))
+    return TopicSource(_topic_reader(place.where, config, config.bootstrap_servers))
+
+
+def target_of(place: Place, config: Config) -> Target:
+    """Make the target that a place is. Raises ConfigError for what does not go together."""
+    if place.kind is Kind.COORDINATOR or place.is_kafkas_own:
+        bootstrap = place.where if place.kind is Kind.COORDINATOR else config.bootstrap_servers
+        if config.security_protocol != _PLAINTEXT:
+            raise ConfigError(
+                "security.protocol",
+                config.security_protocol,
+                f"{_PLAINTEXT} with --to {place}: the RPCs of a coordinator go over an open connection only",
+            )
+        return CoordinatorTarget(bootstrap, _topic_reader(KAFKAS_TOPIC, config, bootstrap))
+    if place.kind is Kind.JOURNAL:
+        folder = Path(place.where)
+
+        def make_journal(state_partitions: int) -> StateLog:
+            return Journal(
+                folder,
+                state_partitions=state_partitions,
+                segment_bytes=config.journal_segment_bytes,
+                sync="always",
+            )
+
+        return _log_target(JournalReader(folder), make_journal, config)
+
+    def make_topic(state_partitions: int) -> StateLog:
+        return KafkaLog(
+            _connecting(config, config.bootstrap_servers)(place.where),
+            TopicWish(
+                place.where,
+                state_partitions,
+                config.state_topic_replication_factor,
+                config.state_topic_min_isr,
+            ),
+            owner=OWNER,
+            clock=SystemClock(),
+            limits=KafkaLogLimits(
+                request_timeout_s=config.request_timeout_ms / 1000,
+                append_timeout_s=config.delivery_timeout_ms / 1000,
+            ),
+        )
+
+    return _log_target(_topic_reader(place.where, config, config.bootstrap_servers), make_topic, config)
+
+
+def _log_target(
+    reader: JournalReader | TopicReader, make_log: Callable[[int], StateLog], config: Config
+) -> LogTarget:
+    return LogTarget(reader, make_log, state_partitions=config.state_partitions, clock=SystemClock())
+
+
+def _topic_reader(topic: str, config: Config, bootstrap: str) -> TopicReader:
+    return TopicReader(topic, _connecting(config, bootstrap), timeout_s=config.delivery_timeout_ms / 1000)
+
+
+def _connecting(config: Config, bootstrap: str) -> Callable[[str], Cluster]:
+    """Return what makes a cluster for a topic. That raises ConfigError without the client library."""
+
+    def connect(topic: str) -> Cluster:
+        try:
+            from coordinator.kafka.brokers import Brokers
+        except ModuleNotFoundError:
+            raise ConfigError(
+                "--from or --to",
+                f"kafka:{topic}",
+                "another place without aiokafka: pip install share-coordinator[kafka]",
+            ) from None
+        request_timeout_s = config.request_timeout_ms / 1000
+        return Brokers(bootstrap, topic, security=security, request_timeout_s=request_timeout_s)
+
+    security = Security(
+        protocol=config.security_protocol,
+        mechanism=config.sasl_mechanism,
+        username=config.sasl_username,
+        password=config.sasl_password,
+        ca_file=config.ssl_ca_location,
+        certificate_file=config.ssl_certificate_location,
+        key_file=config.ssl_key_location,
+        key_password=config.ssl_key_password,
+        check_hostname=config.ssl_endpoint_identification_algorithm == "https",
+    )
+    return connect

@@ -1,0 +1,207 @@
+"""A target that is asked through its RPCs: Kafka's own coordinator, which lets nobody write to its topic.
+
+For each share-partition: Initialize, then Read with the greatest leader epoch that the source has seen, which
+is the only way to raise it, then Write of the batches and the delivery complete count.  A state that is
+replaced is deleted first: Initialize alone keeps the fencing memory of the old one.
+
+What such a coordinator cannot hold: a leader epoch other than the greatest one (after a re-initialisation it
+is 0), and before Kafka 4.2 a delivery complete count.  Looking changes nothing: a Read is only sent with a
+leader epoch that the Summary has shown to be the current one.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from coordinator.client import Connection, RetryPolicy, ShareCoordinatorClient, ShareCoordinatorError
+from coordinator.migration import calls
+from coordinator.migration.calls import NO_COMPLETE_COUNT, Failures
+from coordinator.migration.errors import MigrationRefused
+from coordinator.migration.fold import Held
+from coordinator.migration.plan import DESTRUCTIVE, Difference, Plan, Step
+from coordinator.migration.readers import Progress, TopicReader
+from coordinator.migration.target import Looked
+from coordinator.shard import ShareState
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import unpack
+from protocol.state_records import SharePartitionKey
+
+# Share-partitions of a group that travel in one request, and requests at a time.
+CHUNK_KEYS_MAX = 200
+CHUNK_BYTES_MAX = 1 << 20
+CHUNKS_AT_A_TIME = 8
+
+# Waits of about 0.5, 1, 2, 4 and 8 s: a broker that is asked for the first time makes its topic first.
+RETRY = RetryPolicy(attempts_max=6, first_s=0.25)
+
+# Delivery states that every release since 4.1 understands: available, acknowledged, archived.
+_OLD_DELIVERY_STATES = frozenset((0, 2, 4))
+_METADATA_API_KEY = 3
+
+
+class _Server(NamedTuple):
+    """What a server can do: whether it keeps the complete count, and is a broker (ours are not)."""
+
+    keeps_complete_count: bool
+    is_broker: bool
+
+
+class CoordinatorTarget:
+    """A share coordinator that is found with FindCoordinator at its bootstrap addresses.
+
+    `topic` reads the topic of Kafka's own coordinator, if there is a broker behind the addresses: it is how
+    one learns what the coordinator holds beside what is asked for, and that it does not exist yet.
+    """
+
+    def __init__(self, bootstrap: str, topic: TopicReader, *, retry: RetryPolicy = RETRY) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._retry = retry
+        self._server = _Server(keeps_complete_count=True, is_broker=False)
+
+    async def begin(self) -> None:
+        """Ask which versions are served. Raises MigrationRefused if nobody answers."""
+        why: object = "no address is given"
+        for host, _, port in (address.rpartition(":") for address in self._bootstrap.split(",")):
+            try:
+                connection = await Connection.open(host.strip("[]"), int(port), client_id="share-coordinator")
+                versions = connection.versions
+                await connection.close()
+            except ShareCoordinatorError as error:
+                why = error
+                continue
+            if write_api.API_KEY not in versions:
+                raise MigrationRefused(f"{host}:{port} is no share coordinator: it does not serve its RPCs")
+            self._server = _Server(
+                keeps_complete_count=versions[write_api.API_KEY][1] >= 1,
+                is_broker=_METADATA_API_KEY in versions,
+            )
+            return
+        raise MigrationRefused(f"the target cannot be reached: {why}")
+
+    def as_held(self, state: ShareState) -> Held:
+        """Return what the target can hold of a state."""
+        held = Held.of(state)._replace(leader_epoch=state.leader_epoch_max)
+        if self._server.keeps_complete_count:
+            return held
+        return held._replace(delivery_complete_count=NO_COMPLETE_COUNT)
+
+    def notes(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
+        """Return what the target cannot hold."""
+        notes = []
+        counted = sum(state.delivery_complete_count > 0 for state in states.values())
+        if counted and not self._server.keeps_complete_count:
+            notes.append(
+                f"the target keeps no delivery complete count (Kafka before 4.2): that of {counted} "
+                f"share-partitions is left behind; it serves to show the lag, nothing else"
+            )
+        raised = sum(state.leader_epoch != state.leader_epoch_max for state in states.values())
+        if raised:
+            notes.append(
+                f"{raised} share-partitions were initialised anew after they had a leader: the target shows "
+                f"the leader epoch that it fences with, where the source shows 0"
+            )
+        newer = sum(
+            not all(batch.delivery_state in _OLD_DELIVERY_STATES for batch in unpack(state.batches))
+            for state in states.values()
+        )
+        if newer:
+            notes.append(
+                f"{newer} share-partitions have records in a delivery state that brokers before Kafka 4.3 "
+                f"do not understand, such as on their way to a dead letter queue"
+            )
+        return notes
+
+    # Look.
+
+    async def look(self, wanted: Mapping[SharePartitionKey, Held], progress: Progress) -> Looked:
+        """Ask for every share-partition; from a broker, learn from its topic what else there is."""
+        others: dict[SharePartitionKey, Held] = {}
+        if self._server.is_broker:
+            folded = await self._topic.fold(progress)
+            if folded is None:
+                # To ask for the coordinator of anything would make the broker create the topic.
+                return Looked({})
+            others = {key: held for key, held in folded.held().items() if key not in wanted}
+        held: dict[SharePartitionKey, Held] = {}
+        unknown: set[SharePartitionKey] = set()
+        done = 0
+
+        async def look_at(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
+            nonlocal done
+            await calls.look_at(client, {key: wanted[key] for key in keys}, held, unknown)
+            done += len(keys)
+            progress("asking the target", done, len(wanted))
+
+        await self._for_each_chunk(wanted, wanted, look_at)
+        return Looked({**held, **others}, frozenset(unknown))
+
+    # Write.
+
+    async def carry_out(
+        self,
+        states: Mapping[SharePartitionKey, ShareState],
+        plan_for: Callable[[Looked], Plan],
+        progress: Progress,
+    ) -> list[Difference]:
+        """Send what the plan says; a share-partition that fails does not keep the others from going on."""
+        wanted = {key: self.as_held(state) for key, state in states.items()}
+        plan = plan_for(await self.look(wanted, progress))
+        failures: Failures = {}
+        deleted = plan.keys(*DESTRUCTIVE)
+        written = plan.keys(Step.COPY, Step.REPLACE)
+        done = 0
+
+        async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
+            await calls.delete(client, keys, failures)
+
+        async def write(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
+            nonlocal done
+            its_wanted = {key: wanted[key] for key in keys if key not in failures}
+            await calls.write(
+                client, its_wanted, failures, keeps_complete_count=self._server.keeps_complete_count
+            )
+            done += len(keys)
+            progress("writing", done, len(written))
+
+        await self._for_each_chunk(deleted, wanted, delete)
+        await self._for_each_chunk(written, wanted, write)
+        return [Difference(key, why) for key, why in failures.items()]
+
+    async def _for_each_chunk(
+        self,
+        keys: Iterable[SharePartitionKey],
+        wanted: Mapping[SharePartitionKey, Held],
+        work: Callable[[ShareCoordinatorClient, list[SharePartitionKey]], Awaitable[None]],
+    ) -> None:
+        """Do work with a few of the keys at a time, all of one group, several chunks side by side."""
+        at_a_time = asyncio.Semaphore(CHUNKS_AT_A_TIME)
+
+        async def one(chunk: list[SharePartitionKey]) -> None:
+            async with at_a_time:
+                await work(client, chunk)
+
+        async with ShareCoordinatorClient(
+            self._bootstrap, client_id="share-coordinator-migrate", retry=self._retry
+        ) as client:
+            await asyncio.gather(*map(one, _chunks(keys, wanted)))
+
+
+def _chunks(
+    keys: Iterable[SharePartitionKey], wanted: Mapping[SharePartitionKey, Held]
+) -> Iterator[list[SharePartitionKey]]:
+    by_group: defaultdict[str, list[SharePartitionKey]] = defaultdict(list)
+    for key in keys:
+        by_group[key.group_id].append(key)
+    for of_group in by_group.values():
+        chunk: list[SharePartitionKey] = []
+        chunk_bytes = 0
+        for key in of_group:
+            key_bytes = len(wanted[key].batches or b"") if key in wanted else 0
+            if chunk and (len(chunk) == CHUNK_KEYS_MAX or chunk_bytes + key_bytes > CHUNK_BYTES_MAX):
+                yield chunk
+                chunk, chunk_bytes = [], 0
+            chunk.append(key)
+            chunk_bytes += key_bytes
+        yield chunk

@@ -1,0 +1,170 @@
+"""A target that is a log of ours: a topic or a journal.
+
+Each share-partition becomes one ShareSnapshot in the state partition that its hash leads to.  The snapshot
+counts on from the source's snapshot epoch, as a cold snapshot would, so that whoever orders snapshots by it
+finds the newest last.  A state that is replaced is deleted first, in the same batch: a tombstone takes the
+fencing memory of the old state with it, and both records become durable together or not at all.
+
+What was looked at is looked at once more under the lock or the claims, which keep everybody else from
+writing.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from coordinator.clock import Clock
+from coordinator.errors import LogError
+from coordinator.log.base import SharedLog, StateLog
+from coordinator.migration.fold import Fold, Held
+from coordinator.migration.plan import Difference, Plan, Step
+from coordinator.migration.readers import LogReader, Progress
+from coordinator.migration.target import Looked
+from coordinator.shard import ShareState
+from coordinator.shard.state import snapshot_of
+from protocol.record_batch import decode_batches
+from protocol.routing import state_partition as routed_to
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+
+# Who claims the state partitions of a topic while state is brought there.
+OWNER = "share-coordinator migrate"
+
+# A topic that somebody else made may take no more than Kafka's 1 MiB.
+APPEND_BYTES_MAX = 256 << 10
+
+_Records = list[tuple[bytes, bytes | None]]
+
+
+class LogTarget:
+    """A log of ours that state is brought to.
+
+    `make_log` makes the log for a number of state partitions; `state_partitions` is that of a log which does
+    not exist yet.
+    """
+
+    def __init__(
+        self,
+        reader: LogReader,
+        make_log: Callable[[int], StateLog],
+        *,
+        state_partitions: int,
+        clock: Clock,
+    ) -> None:
+        self._reader = reader
+        self._make_log = make_log
+        self._state_partitions = state_partitions
+        self._clock = clock
+
+    def as_held(self, state: ShareState) -> Held:
+        """Return what the target will hold of a state: all of it."""
+        return Held.of(state)
+
+    def notes(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
+        """Return what gets lost on the way: nothing."""
+        return []
+
+    async def begin(self) -> None:
+        """Nothing has to be found out."""
+
+    async def look(self, wanted: Mapping[SharePartitionKey, Held], progress: Progress) -> Looked:
+        """Fold what the log holds."""
+        folded = await self._reader.fold(progress)
+        if folded is None:
+            return Looked({})
+        self._state_partitions = folded.state_partitions
+        others = {number: owner for number, owner in folded.owners.items() if owner != OWNER}
+        return Looked(folded.held(), owners=others)
+
+    async def carry_out(
+        self,
+        states: Mapping[SharePartitionKey, ShareState],
+        plan_for: Callable[[Looked], Plan],
+        progress: Progress,
+    ) -> list[Difference]:
+        """Append what the plan says. Raises LogError; what was appended before that stays."""
+        log = self._make_log(self._state_partitions)
+        try:
+            await log.open()
+            if isinstance(log, SharedLog):
+                await asyncio.gather(*map(log.own, range(self._state_partitions)))
+            plan = plan_for(await self._what_is_there(log))
+            await self._write(log, states, plan, progress)
+            if isinstance(log, SharedLog):
+                await asyncio.gather(*map(log.release, range(self._state_partitions)))
+        finally:
+            await log.close()
+        return []
+
+    async def _what_is_there(self, log: StateLog) -> Looked:
+        fold = Fold(self._state_partitions)
+        async for chunk in log.read(range(self._state_partitions)):
+            for state_partition, batch_bytes in chunk:
+                for batch in decode_batches(batch_bytes):
+                    for record in batch.records:
+                        fold.take(state_partition, record)
+        ends = tuple(log.end_offset(number) for number in range(self._state_partitions))
+        return Looked(fold.folded(ends, {}).held())
+
+    async def _write(
+        self,
+        log: StateLog,
+        states: Mapping[SharePartitionKey, ShareState],
+        plan: Plan,
+        progress: Progress,
+    ) -> None:
+        keys_of: defaultdict[int, list[SharePartitionKey]] = defaultdict(list)
+        for key in plan.keys(Step.COPY, Step.REPLACE, Step.DELETE):
+            keys_of[routed_to(key, self._state_partitions)].append(key)
+        total = sum(map(len, keys_of.values()))
+        done = 0
+
+        async def write_one(state_partition: int) -> None:
+            nonlocal done
+            for count, records in _appends(
+                self._records(states, plan, key) for key in keys_of[state_partition]
+            ):
+                await _append(log, state_partition, records, self._clock.now_ms())
+                done += count
+                progress("writing", done, total)
+
+        await asyncio.gather(*map(write_one, keys_of))
+
+    def _records(
+        self, states: Mapping[SharePartitionKey, ShareState], plan: Plan, key: SharePartitionKey
+    ) -> _Records:
+        """Return what has to be appended for one share-partition, all of it or nothing."""
+        step = plan.steps[key]
+        records = [] if step is Step.COPY else [encode_record(StateRecord(key, None))]
+        if step is not Step.DELETE:
+            snapshot = snapshot_of(states[key], now_ms=self._clock.now_ms())
+            records.append(encode_record(StateRecord(key, snapshot)))
+        return records
+
+
+def _appends(pieces: Iterable[_Records]) -> Iterator[tuple[int, _Records]]:
+    """Put pieces that stay whole together to appends of a bearable size, each with its number of pieces."""
+    count, records, size_bytes = 0, list[tuple[bytes, bytes | None]](), 0
+    for piece in pieces:
+        piece_bytes = sum(len(key) + len(value or b"") for key, value in piece)
+        if records and size_bytes + piece_bytes > APPEND_BYTES_MAX:
+            yield count, records
+            count, records, size_bytes = 0, [], 0
+        count += 1
+        records.extend(piece)
+        size_bytes += piece_bytes
+    if records:
+        yield count, records
+
+
+async def _append(log: StateLog, state_partition: int, records: _Records, now_ms: int) -> None:
+    """Append and wait until it is durable. Raises LogError."""
+    durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(base_offset: int, error: LogError | None) -> None:
+        if error is not None:
+            durable.set_exception(error)
+        else:
+            durable.set_result(None)
+
+    log.append(state_partition, records, now_ms, done)
+    await durable

@@ -1,0 +1,87 @@
+"""`migrate` as people and scripts meet it."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from coordinator.migration.run import migrate
+from protocol.state_records import topic_id_text
+from tests.builders import TOPIC_ID
+from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.conftest import share_coordinator as share_coordinator
+from tests.unit.migration.places import EXECUTE, Places, journal_target, quietly, some_state
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A journal with state."""
+    asyncio.run(migrate(Places(some_state(6)).source(), journal_target(tmp_path / "from"), EXECUTE, quietly))
+    return tmp_path / "from"
+
+
+def test_a_migration_is_told_done_and_told_again(share_coordinator: CommandLine, folder: Path) -> None:
+    to = folder.with_name("to")
+    places = ("--from", f"journal:{folder}", "--to", f"journal:{to}")
+    outcome = share_coordinator("migrate", *places)
+    assert (outcome.exit_code, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
+    assert lines[0].split() == ["GROUP", "TOPIC-ID", "SHARE-PARTITIONS", "BATCHES", "START-OFFSETS", "STEP"]
+    assert lines[1].split() == ["group", topic_id_text(TOPIC_ID), "2", "4", "101", "to", "500", "2", "copy"]
+    assert lines[-2].endswith(
+        ": 5 share-partitions; 5 would be copied, 0 replaced, 0 deleted, 0 left out, 0 were there already"
+    )
+    assert lines[-1] == "Nothing was written: --execute does it."
+    assert not to.exists()
+
+    outcome = share_coordinator("migrate", *places, "--execute")
+    assert (outcome.exit_code, outcome.err) == (0, "")
+    assert outcome.out.splitlines()[-1] == "Both sides hold the same state of 5 share-partitions."
+
+    shown = json.loads(share_coordinator("migrate", *places, "--execute", "-o", "json").out)
+    assert (shown["executed"], shown["verified"], shown["differences"]["count"]) == (True, True, 0)
+    assert shown["counts"]["already there"] == 5
+    assert shown["groups"][0]["partitions"][0] == {
+        "partition": 1,
+        "start_offset": 101,
+        "state_epoch": 3,
+        "leader_epoch": 6,
+        "delivery_complete_count": 7,
+        "state_batches": 2,
+        "step": "already there",
+    }
+
+
+def test_a_refusal_is_exit_code_1_and_one_line(share_coordinator: CommandLine, tmp_path: Path) -> None:
+    outcome = share_coordinator("migrate", "--from", f"journal:{tmp_path}", "--to", "journal:elsewhere")
+    assert outcome == (1, "", "share-coordinator: there is nothing at the source\n")
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        (("rpc:a:1", "journal:x"), "no RPC of a coordinator lists what it holds"),
+        (("journal:x", "x"), "--to=x cannot be used: it must be kafka:TOPIC, journal:DIR or rpc:HOST:PORT"),
+        (("journal:x", "rpc:nowhere"), "rpc:HOST:PORT"),
+        (("journal:x", "journal:./x"), "another place than --from"),
+        (("kafka:__consumer_offsets", "journal:x"), "a topic that a share-coordinator keeps state in"),
+        (("kafka:a b", "journal:x"), "a topic that a share-coordinator keeps state in"),
+        (("kafka:state", "journal:x"), "bootstrap.servers= cannot be used"),
+    ],
+)
+def test_places_that_cannot_be_are_exit_code_2(
+    share_coordinator: CommandLine, places: tuple[str, str], said: str
+) -> None:
+    outcome = share_coordinator("migrate", "--from", places[0], "--to", places[1])
+    assert (outcome.exit_code, outcome.out) == (2, "")
+    assert said in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_rpcs_go_over_an_open_connection_only(share_coordinator: CommandLine, folder: Path) -> None:
+    outcome = share_coordinator(
+        "migrate", "--from", f"journal:{folder}", "--to", "rpc:127.0.0.1:1", "--security-protocol", "SSL"
+    )
+    assert outcome.exit_code == 2
+    assert outcome.err.startswith("share-coordinator: security.protocol=SSL cannot be used: ")

@@ -1,0 +1,195 @@
+"""State into a coordinator that is asked through its RPCs: one of ours, over TCP."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from coordinator.client import ONCE, ShareCoordinatorClient
+from coordinator.migration.coordinator_target import CoordinatorTarget
+from coordinator.migration.errors import MigrationRefused
+from coordinator.migration.fold import Held
+from coordinator.migration.plan import Step
+from coordinator.migration.run import Options, Report, migrate
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import StateRecord
+from tests.kafka.ports import free_ports
+from tests.unit.client.looped import looped
+from tests.unit.client.ours import our_coordinator
+from tests.unit.migration.places import EXECUTE, SOURCE, Places, key, quietly, snapshot, some_state
+
+
+class Bringing:
+    """A topic, and a coordinator that its state is brought to."""
+
+    def __init__(self, places: Places, address: str) -> None:
+        self.places = places
+        self.address = address
+        self.client = ShareCoordinatorClient(address, retry=ONCE)
+
+    async def migrate(self, options: Options = EXECUTE) -> Report:
+        target = CoordinatorTarget(self.address, self.places.reader(SOURCE), retry=ONCE)
+        return await migrate(self.places.source(), target, options, quietly)
+
+
+@asynccontextmanager
+async def bringing(records: list[StateRecord]) -> AsyncIterator[Bringing]:
+    async with our_coordinator() as address:
+        here = Bringing(Places(records), address)
+        async with here.client:
+            yield here
+
+
+@looped
+async def test_the_coordinator_answers_what_the_source_holds() -> None:
+    async with bringing(some_state()) as here:
+        report = await here.migrate()
+        assert report.is_good
+        assert report.plan.counts()[Step.COPY] == 19
+        states = report.folded.states
+        assert len(states) == 19
+        for share_partition, state in states.items():
+            summary = await here.client.summary(share_partition)
+            # What can be seen from outside of a state that began anew is the leader epoch that fences.
+            expected = (
+                state.state_epoch,
+                state.leader_epoch_max,
+                state.start_offset,
+                state.delivery_complete_count,
+            )
+            assert summary == expected
+            read = await here.client.read(share_partition, state.leader_epoch_max)
+            assert pack(read.batches) == state.batches
+        assert report.notes == [
+            "1 share-partitions were initialised anew after they had a leader: the target shows the leader "
+            "epoch that it fences with, where the source shows 0"
+        ]
+
+
+@looped
+async def test_states_at_the_edges_come_as_they_are() -> None:
+    edges = [
+        # Only just initialised, by a group whose epoch is 0: it looks like no state in a Summary.
+        StateRecord(
+            key(0),
+            snapshot(
+                0,
+                state_epoch=0,
+                leader_epoch=0,
+                start_offset=-1,
+                delivery_complete_count=-1,
+                state_batches=b"",
+            ),
+        ),
+        # From a broker that keeps no complete count.
+        StateRecord(key(1), snapshot(1, delivery_complete_count=-1)),
+        StateRecord(key(2), snapshot(2, leader_epoch=0, state_batches=b"", delivery_complete_count=0)),
+        StateRecord(key(3), snapshot(3, state_batches=b"", delivery_complete_count=0)),
+    ]
+    async with bringing(edges) as here:
+        report = await here.migrate()
+        assert (report.is_good, report.notes) == (True, [])
+        assert (await here.client.summary(key(0)))[2:] == (-1, -1)
+        assert (await here.client.read(key(0), 0)).state_epoch == 0
+        assert (await here.client.summary(key(1))).delivery_complete_count == -1
+        again = await here.migrate()
+        assert again.plan.counts()[Step.THERE] == 4
+
+
+@looped
+async def test_looking_changes_nothing() -> None:
+    async with bringing(some_state()) as here:
+        await here.migrate(Options())
+        assert (await here.client.summary(key(4))).state_epoch == 0
+        await here.client.initialize(key(4), 3, 400)
+        with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({key(4)}\).*--replace"):
+            await here.migrate()
+        # Still as it was initialised: a leader with leader epoch 0 is not fenced.
+        assert (await here.client.read(key(4), 0)).batches == []
+
+
+@looped
+async def test_another_state_is_replaced_on_demand_with_its_memory_of_leaders() -> None:
+    async with bringing(some_state()) as here:
+        await here.client.initialize(key(4), 9, 7)
+        await here.client.read(key(4), 40)
+        await here.client.write(
+            key(4), state_epoch=9, leader_epoch=40, start_offset=7, batches=[StateBatch(7, 900, 2, 9)]
+        )
+        with pytest.raises(MigrationRefused, match="--replace"):
+            await here.migrate()
+        report = await here.migrate(Options(execute=True, replace=True))
+        assert report.is_good
+        assert await here.client.summary(key(4)) == (3, 4, 400, 5)
+        assert (await here.client.read(key(4), 4)).batches == [
+            StateBatch(400, 404, 2, 1),
+            StateBatch(406, 407, 0, 2),
+        ]
+
+
+@looped
+async def test_a_hidden_higher_leader_epoch_is_another_state() -> None:
+    async with bringing(
+        [StateRecord(key(4), snapshot(4, leader_epoch=0, state_batches=b"", delivery_complete_count=0))]
+    ) as here:
+        await here.client.initialize(key(4), 2, 400)
+        await here.client.read(key(4), 8)
+        # The Summary shows the leader epoch 0 again; 8 is still fenced with.
+        await here.client.initialize(key(4), 3, 400)
+        assert await here.client.summary(key(4)) == (3, 0, 400, 0)
+        with pytest.raises(MigrationRefused, match="--replace"):
+            await here.migrate()
+
+
+@looped
+async def test_what_was_interrupted_is_gone_on_with() -> None:
+    async with bringing(some_state()) as here:
+        await here.client.initialize(key(0), 3, 0)
+        report = await here.migrate(Options(execute=True, replace=True))
+        assert (report.plan.counts()[Step.REPLACE], report.is_good) == (1, True)
+        assert (await here.migrate()).plan.is_done
+
+
+@looped
+async def test_share_partitions_that_the_coordinator_changed_are_named() -> None:
+    class Forgetful(CoordinatorTarget):
+        """A coordinator whose state of one share-partition somebody deletes behind our back."""
+
+        looks = 0
+
+        async def look(self, wanted, progress):  # type: ignore[no-untyped-def]
+            self.looks += 1
+            if self.looks == 3:
+                await here.client.delete(key(5))
+                await here.client.initialize(key(6), 8, 1)
+            return await super().look(wanted, progress)
+
+    async with bringing(some_state()) as here:
+        target = Forgetful(here.address, here.places.reader(SOURCE), retry=ONCE)
+        report = await migrate(here.places.source(), target, EXECUTE, quietly)
+        assert {different.key: different.what for different in report.different} == {
+            key(5): "the target has no state of it",
+            key(6): "state epoch 8, not 3; leader epoch 0, not 4; leader epoch max 0, not 4; "
+            "start offset 1, not 600; delivery complete count 0, not 5",
+        }
+
+
+@looped
+async def test_a_target_that_nobody_answers_at_is_refused() -> None:
+    (port,) = free_ports(1)
+    target = CoordinatorTarget(f"127.0.0.1:{port}", Places().reader(SOURCE), retry=ONCE)
+    with pytest.raises(MigrationRefused, match=r"the target cannot be reached: .*Connection refused"):
+        await migrate(Places(some_state()).source(), target, Options(), quietly)
+
+
+def test_a_target_without_complete_count_says_so() -> None:
+    target = CoordinatorTarget("nowhere:1", Places().reader(SOURCE))
+    target._server = target._server._replace(keeps_complete_count=False)
+
+    @looped
+    async def main() -> None:
+        states = (await Places(some_state(2)).folded(SOURCE)).states
+        assert "that of 3 share-partitions is left behind" in target.notes(states)[0]
+        assert target.as_held(states[key(0)]) == Held.of(states[key(0)])._replace(delivery_complete_count=-1)
+
+    main()

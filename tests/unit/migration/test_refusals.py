@@ -1,0 +1,177 @@
+"""What a migration refuses, so that no state is lost, and what it takes to go on."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.errors import LogFenced, LogLocked
+from coordinator.migration.assembly import JournalSource
+from coordinator.migration.errors import MigrationRefused
+from coordinator.migration.log_target import LogTarget
+from coordinator.migration.plan import Step
+from coordinator.migration.run import Options, migrate
+from coordinator.migration.target import Looked
+from coordinator.shard.state import snapshot_of
+from protocol.record_batch import encode_batch
+from protocol.routing import state_partition
+from protocol.state_records import StateRecord, encode_record
+from tests.unit.log.worlds import SimWorld, append, append_durably, read_all
+from tests.unit.migration.places import (
+    EXECUTE,
+    SOURCE,
+    SOURCE_PARTITIONS,
+    TARGET,
+    TARGET_PARTITIONS,
+    Places,
+    journal,
+    journal_target,
+    key,
+    quietly,
+    snapshot,
+    some_state,
+)
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    SimWorld().run(main)
+
+
+def test_another_state_at_the_target_is_refused_and_replaced_on_demand() -> None:
+    async def main() -> None:
+        places = Places(some_state())
+        places.make_topic(TARGET, TARGET_PARTITIONS)
+        gone = key(90, "gone")
+        # A greater leader epoch and snapshot epoch than the source's must not outlive the replacement.
+        newer = snapshot(4, snapshot_epoch=40, leader_epoch=40)
+        places.write(TARGET, [StateRecord(key(4), newer), StateRecord(gone, snapshot(90))])
+        for options in (Options(), EXECUTE):
+            with pytest.raises(
+                MigrationRefused, match=rf"2 share-partitions \({key(4)}, {gone}\).*--replace"
+            ):
+                await places.migrate(options)
+        assert places.produced() == 0
+        report = await places.migrate(Options(execute=True, replace=True))
+        assert report.is_good
+        counts = report.plan.counts()
+        assert (counts[Step.REPLACE], counts[Step.DELETE], counts[Step.COPY]) == (1, 1, 18)
+        assert await places.held(TARGET) == await places.held(SOURCE)
+
+    run(main())
+
+
+def test_an_owned_target_is_refused_until_it_is_released() -> None:
+    async def main() -> None:
+        places = Places(some_state())
+        owner = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
+        await owner.open()
+        for partition in range(TARGET_PARTITIONS):
+            await owner.own(partition)
+        await read_all(owner, range(TARGET_PARTITIONS))
+        with pytest.raises(MigrationRefused, match=r"3 state partitions .* owned, number 0 by kafka-7:9095"):
+            await places.migrate()
+        for partition in range(TARGET_PARTITIONS):
+            await owner.release(partition)
+        assert (await places.migrate()).is_good
+
+    run(main())
+
+
+def test_an_owner_that_died_is_deposed_on_demand() -> None:
+    async def main() -> None:
+        places = Places(some_state())
+        zombie = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
+        await zombie.open()
+        await zombie.own(1)
+        await read_all(zombie, range(TARGET_PARTITIONS))
+        await append_durably(zombie, 1, [(b"\x7f\x00", None)])
+        report = await places.migrate(Options(execute=True, take_over=True))
+        assert report.is_good
+        _, error = await append(zombie, 1, [encode_record(StateRecord(key(1), None))])
+        assert isinstance(error, LogFenced)
+        assert await places.held(TARGET) == await places.held(SOURCE)
+
+    run(main())
+
+
+def test_a_coordinator_at_work_in_a_journal_is_refused_on_either_side(tmp_path: Path) -> None:
+    async def main() -> None:
+        places, folder = Places(some_state()), tmp_path / "data"
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, quietly)).is_good
+        places.write(SOURCE, [StateRecord(key(50), snapshot(50))])
+        coordinator = journal(folder)
+        await coordinator.open()
+        with pytest.raises(LogLocked):
+            await migrate(places.source(), journal_target(folder), EXECUTE, quietly)
+        with pytest.raises(LogLocked):
+            await migrate(JournalSource(folder), places.target(), EXECUTE, quietly)
+        assert places.produced() == 0
+        await coordinator.close()
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, quietly)).is_good
+
+    asyncio.run(main())
+
+
+class Meddling(LogTarget):
+    """A target during whose `number`th look somebody writes to the source."""
+
+    def __init__(self, places: Places, records: list[StateRecord], number: int) -> None:
+        vars(self).update(vars(places.target()))
+        self._meddled = places
+        self._meddling = records
+        self._looks_left = number
+
+    async def look(self, wanted: Any, progress: Any) -> Looked:
+        self._looks_left -= 1
+        if self._looks_left == 0:
+            self._meddled.write(SOURCE, self._meddling)
+        return await super().look(wanted, progress)
+
+
+@pytest.mark.parametrize(("number", "written"), [(1, False), (2, True)])
+def test_a_source_that_changes_is_refused(number: int, written: bool) -> None:
+    async def main() -> None:
+        places = Places(some_state())
+        target = Meddling(places, [StateRecord(key(6), snapshot(6, start_offset=601))], number)
+        with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({key(6)}\).*still active on it"):
+            await migrate(places.source(), target, EXECUTE, quietly)
+        assert (TARGET in places.kafka.topics) == written
+
+    run(main())
+
+
+def test_a_cold_snapshot_is_no_change_of_the_source() -> None:
+    async def main() -> None:
+        places = Places(some_state())
+        again = snapshot_of((await places.folded(SOURCE)).states[key(6)], now_ms=9)
+        target = Meddling(places, [StateRecord(key(6), again)], 1)
+        assert (await migrate(places.source(), target, EXECUTE, quietly)).is_good
+
+    run(main())
+
+
+def test_a_state_that_cannot_be_read_is_refused() -> None:
+    async def main() -> None:
+        places = Places(some_state())
+        key_bytes, _ = encode_record(StateRecord(key(7), snapshot(7)))
+        partition = places.kafka.topics[SOURCE][state_partition(key(7), SOURCE_PARTITIONS)]
+        partition.append(encode_batch(0, 1, [(key_bytes, b"\0\x09new")]))
+        with pytest.raises(MigrationRefused, match="a newer release wrote the state of 1 share-partitions"):
+            await places.migrate()
+
+    run(main())
+
+
+def test_a_source_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        for source in (
+            Places().source("nothing"),
+            JournalSource(tmp_path / "missing"),
+            JournalSource(tmp_path),
+        ):
+            with pytest.raises(MigrationRefused, match="nothing at the source"):
+                await migrate(source, journal_target(tmp_path / "new"), EXECUTE, quietly)
+
+    asyncio.run(main())
