@@ -235,7 +235,7 @@ def _decode_batch(buf: bytes, offset: int, size_bytes: int) -> RecordBatch:
     if last_offset_delta < 0 or count < 0:
         raise DecodeError(f"the batch at byte {offset} has a negative count")
     if attributes & _CODEC:
-        data = _decompress(attributes & _CODEC, buf[offset + HEADER_BYTES : end], offset)
+        data = decompress(attributes & _CODEC, buf[offset + HEADER_BYTES : end], offset)
         start, end = 0, len(data)
     else:
         data, start = buf, offset + HEADER_BYTES
@@ -362,8 +362,11 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, byte
     return tuple(headers), at
 
 
-def _decompress(codec: int, data: bytes, offset: int) -> bytes:
-    """Undo the compression of a batch's records; the codec numbers are Kafka's."""
+def decompress(codec: int, data: bytes, offset: int) -> bytes:
+    """Undo the compression of the records of the batch at an offset; the codec numbers are Kafka's.
+
+    Raises DecodeError.
+    """
     try:
         match codec:
             case 1:

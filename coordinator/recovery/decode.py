@@ -1,0 +1,358 @@
+"""Records to values: the vectorised twin of `protocol.state_records.decode_record`.
+
+Numbers are read where they stand, from all records at once.  A record that is not laid out as nearly all are
+(tags that we do not know, an unknown version, bytes that are cut short) goes through `decode_record` alone,
+which so stays the one that says what bytes mean.
+"""
+
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.log.claims import CLAIM_TYPE
+from coordinator.recovery.records import Bools, Bytes, Ints, Records, Spans, at_any_byte, joined
+from coordinator.recovery.schema import NONE
+from protocol.errors import DecodeError
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.state_batches import BATCH_BYTES
+from protocol.state_records import SNAPSHOT_TYPE, UPDATE_TYPE, UnreadableValue, decode_record
+
+_FIELDS = ("first_offset", "last_offset", "delivery_state", "delivery_count")
+_BATCH = np.dtype([*zip(_FIELDS, (">i8", ">i8", "i1", ">i2"), strict=True), ("tags", "u1")])
+
+_NOT_A_ROW_EACH = ("share_partitions", "batches", "unreadable", "claims", "unknown", "undecodable")
+
+# A key beside its group id: record type, length of the group id, topic id, partition.
+_KEY_FIXED_BYTES = 24
+_CLAIM_KEY_BYTES = 6
+
+# Where the count of batches stands in a value, and the least that a value takes.
+_COUNT_AT = {SNAPSHOT_TYPE: 38, UPDATE_TYPE: 18}
+_VALUE_BYTES_MIN = {SNAPSHOT_TYPE: 40, UPDATE_TYPE: 20}
+
+# Tagged fields as we and Kafka write them: DeliveryCompleteCount, and our LeaderEpochMax under tag 1000.
+_COMPLETE = 0x040001  # one tag: number 0, 4 bytes
+_LEADER = 0x0407E801  # one tag: number 1000, 4 bytes
+_COMPLETE_AND_LEADER = 0x040002  # two tags, the first of which is number 0
+_LEADER_BEHIND = 0x0407E8
+
+
+class Kind(IntEnum):
+    """What a record is."""
+
+    SNAPSHOT = 0
+    UPDATE = 1
+    TOMBSTONE = 2
+    UNREADABLE = 3
+
+
+class StateBatches(NamedTuple):
+    """State batches of many rows: `row` says whose each one is, in ascending order."""
+
+    row: Ints
+    first_offset: Ints
+    last_offset: Ints
+    delivery_state: Ints
+    delivery_count: Ints
+
+    def take(self, rows: Bools | Ints) -> "StateBatches":
+        """Return some of the batches."""
+        return StateBatches(*(column[rows] for column in self))
+
+
+NO_BATCHES = StateBatches(*(joined([]) for _ in range(5)))
+
+
+@dataclass(slots=True)
+class Decoded:
+    """The records of share-partitions among some records, in log order; what they are not is counted.
+
+    `key` indexes `share_partitions`, which are record keys without the type.  Columns that a kind does not
+    have hold -1; `record` is the row among the records that were decoded.
+    """
+
+    record: Ints
+    log_offset: Ints
+    timestamp_ms: Ints
+    owner_epoch: Ints
+    key: Ints
+    share_partitions: list[bytes]
+    kind: Ints
+    snapshot_epoch: Ints
+    state_epoch: Ints
+    leader_epoch: Ints
+    leader_epoch_max: Ints
+    start_offset: Ints
+    delivery_complete_count: Ints
+    create_timestamp: Ints
+    write_timestamp: Ints
+    batches: StateBatches
+    # Batches of each record, before any is dropped.
+    batch_count: Ints
+    # Why a record is UNREADABLE, by its row.
+    unreadable: dict[int, str] = field(default_factory=dict)
+    # Rows among the records that were decoded.
+    claims: Ints = field(default_factory=lambda: joined([]))
+    unknown: Ints = field(default_factory=lambda: joined([]))
+    undecodable: Ints = field(default_factory=lambda: joined([]))
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+    def take(self, wanted: Bools) -> "Decoded":
+        """Return the wanted rows; all share-partitions stay, and what are not their records."""
+        if wanted.all():
+            return self
+        new_row = np.cumsum(wanted) - 1
+        batches = self.batches.take(wanted[self.batches.row])
+        columns = {
+            column.name: getattr(self, column.name)[wanted]
+            for column in fields(self)
+            if column.name not in _NOT_A_ROW_EACH
+        }
+        return replace(
+            self,
+            **columns,
+            batches=batches._replace(row=new_row[batches.row]),
+            unreadable={int(new_row[row]): why for row, why in self.unreadable.items() if wanted[row]},
+        )
+
+
+def decode(records: Records) -> Decoded:
+    """Decode the records of one state partition; those of a control batch must not be among them.
+
+    Whether a record counts is not asked here: see `ownership`.
+    """
+    rows, claims, unknown, undecodable = _sort_out(records.keys)
+    key, share_partitions, garbled = _identify(records.keys, rows)
+    if len(garbled):
+        undecodable = np.sort(np.concatenate([undecodable, rows[garbled]]))
+        rows, key = np.delete(rows, garbled), np.delete(key, garbled)
+    keys, values = records.keys.take(rows), records.values.take(rows)
+    record_type = at_any_byte(keys.data, ">i2")[keys.at].astype(np.int64)
+    none = np.full(len(rows), NONE, np.int64)
+    decoded = Decoded(
+        record=rows,
+        log_offset=records.log_offset[rows],
+        timestamp_ms=records.timestamp_ms[rows],
+        owner_epoch=records.owner_epoch[rows],
+        key=key,
+        share_partitions=share_partitions,
+        kind=record_type.copy(),
+        snapshot_epoch=none.copy(),
+        state_epoch=none.copy(),
+        leader_epoch=none.copy(),
+        leader_epoch_max=none.copy(),
+        start_offset=none.copy(),
+        delivery_complete_count=none.copy(),
+        create_timestamp=none.copy(),
+        write_timestamp=none.copy(),
+        batches=NO_BATCHES,
+        batch_count=np.zeros(len(rows), np.int64),
+        claims=claims,
+        unknown=unknown,
+        undecodable=undecodable,
+    )
+    _decode_values(decoded, keys, values, record_type)
+    return decoded
+
+
+def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
+    """Split rows by their keys: share-partitions', claims, of unknown types, not to be understood."""
+    typed = keys.length >= 2
+    i2 = at_any_byte(keys.data, ">i2")
+    record_type = np.where(typed, i2[np.where(typed, keys.at, 0)], NONE) if len(keys.at) else keys.at
+    ours = typed & ((record_type == SNAPSHOT_TYPE) | (record_type == UPDATE_TYPE))
+    claims = typed & (record_type == CLAIM_TYPE) & (keys.length == _CLAIM_KEY_BYTES)
+    whole = ours & (keys.length >= _KEY_FIXED_BYTES)
+    group_bytes = i2[np.where(whole, keys.at + 2, 0)].astype(np.int64) if len(keys.at) else keys.at
+    whole &= (group_bytes >= 0) & (keys.length == _KEY_FIXED_BYTES + group_bytes)
+    undecodable = ~typed | (ours & ~whole)
+    return (
+        np.flatnonzero(whole),
+        np.flatnonzero(claims),
+        np.flatnonzero(typed & ~ours & ~claims),
+        np.flatnonzero(undecodable),
+    )
+
+
+def _identify(keys: Spans, rows: Ints) -> tuple[Ints, list[bytes], Ints]:
+    """Number the share-partitions of rows with whole keys; say which of the rows have a garbled group id.
+
+    The type is not part of it: snapshot and update of a share-partition have different keys.
+    """
+    if not len(rows):
+        return rows, [], rows
+    bare = Spans(keys.data, keys.at[rows] + 2, keys.length[rows] - 2)
+    encoded = bare.views().dictionary_encode()
+    key = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    share_partitions: list[bytes] = encoded.dictionary.cast(pa.binary()).to_pylist()
+    bad = [number for number, identity in enumerate(share_partitions) if not _is_text(identity[2:-20])]
+    return key, share_partitions, np.flatnonzero(np.isin(key, bad)) if bad else joined([])
+
+
+def _is_text(group_id: bytes) -> bool:
+    if group_id.isascii():
+        return True
+    try:
+        group_id.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _decode_values(decoded: Decoded, keys: Spans, values: Spans, record_type: Ints) -> None:
+    data, at, end = values.data, values.at, values.at + values.length
+    deletes = (record_type == SNAPSHOT_TYPE) & (values.length < 0)
+    decoded.kind[deletes] = Kind.TOMBSTONE
+    snapshot = (record_type == SNAPSHOT_TYPE) & ~deletes
+    least = np.where(snapshot, _VALUE_BYTES_MIN[SNAPSHOT_TYPE], _VALUE_BYTES_MIN[UPDATE_TYPE])
+    # Rows that cannot be read in place look at the beginning of the data, where nothing is out of reach.
+    readable = ~deletes & (values.length >= least)
+    at = np.where(readable, at, 0)
+    readable &= at_any_byte(data, ">i2")[at] == 0
+    count, behind = _count(data, at + np.where(snapshot, 38, 18))
+    tags_at = behind + BATCH_BYTES * count
+    readable &= (count >= 0) & (tags_at < end)
+    tags_at = np.where(readable, tags_at, 0)
+    count = np.where(readable, count, 0)
+    complete, leader, regular = _tagged_fields(data, tags_at, end, snapshot)
+    readable &= regular
+    count = np.where(readable, count, 0)
+    batches, tagged = _read_batches(data, behind, count)
+    if len(tagged):
+        readable[tagged] = False
+        count[tagged] = 0
+        batches = batches.take(~np.isin(batches.row, tagged))
+    i4, i8 = at_any_byte(data, ">i4"), at_any_byte(data, ">i8")
+    rows = np.flatnonzero(readable)
+    where, is_snapshot = at[rows], snapshot[rows]
+    decoded.snapshot_epoch[rows] = i4[where + 2]
+    decoded.leader_epoch[rows] = i4[where + np.where(is_snapshot, 10, 6)]
+    decoded.start_offset[rows] = i8[where + np.where(is_snapshot, 14, 10)]
+    decoded.delivery_complete_count[rows] = complete[rows]
+    decoded.leader_epoch_max[rows] = leader[rows]
+    rows, where = rows[is_snapshot], where[is_snapshot]
+    decoded.state_epoch[rows] = i4[where + 6]
+    decoded.create_timestamp[rows] = i8[where + 22]
+    decoded.write_timestamp[rows] = i8[where + 30]
+    decoded.batches, decoded.batch_count = batches, count
+    others = np.flatnonzero(~readable & ~deletes)
+    if len(others):
+        _decode_one_by_one(decoded, keys, values, others)
+
+
+def _count(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+    """Read the number of batches at each position, and where they begin; -1 for null or what is too long."""
+    byte = data[at]
+    count = (byte & 0x7F).astype(np.int64)
+    behind = at + 1
+    more = np.flatnonzero(byte & 0x80)
+    shift = 7
+    while len(more):
+        byte = data[np.minimum(behind[more], len(data) - 1)]
+        count[more] |= (byte & 0x7F).astype(np.int64) << shift
+        behind[more] += 1
+        more = more[(byte & 0x80) != 0]
+        shift += 7
+        if shift > 28:
+            count[more] = 0
+            break
+    return count - 1, behind
+
+
+def _tagged_fields(data: Bytes, at: Ints, end: Ints, snapshot: Bools) -> tuple[Ints, Ints, Bools]:
+    """Read the two tagged fields that we know; say which rows hold nothing else and end where they must."""
+    complete = np.full(len(at), NONE, np.int64)
+    leader = np.full(len(at), NONE, np.int64)
+    regular = (data[at] == 0) & (at + 1 == end)
+    rest = np.flatnonzero(~regular)
+    if not len(rest):
+        return complete, leader, regular
+    u4, i4 = at_any_byte(data, "<u4"), at_any_byte(data, ">i4")
+    at, end, word = at[rest], end[rest], u4[at[rest]]
+    has_complete = (word & 0xFFFFFF == _COMPLETE) & (at + 7 == end)
+    has_leader = (word == _LEADER) & (at + 8 == end) & snapshot[rest]
+    has_both = (word & 0xFFFFFF == _COMPLETE_AND_LEADER) & (at + 14 == end) & snapshot[rest]
+    has_both &= u4[np.minimum(at + 7, len(u4) - 1)] & 0xFFFFFF == _LEADER_BEHIND
+    rows = has_complete | has_both
+    complete[rest[rows]] = i4[at[rows] + 3]
+    leader[rest[has_leader]] = i4[at[has_leader] + 4]
+    leader[rest[has_both]] = i4[at[has_both] + 10]
+    regular[rest] = has_complete | has_leader | has_both
+    return complete, leader, regular
+
+
+def _read_batches(data: Bytes, begin: Ints, count: Ints) -> tuple[StateBatches, Ints]:
+    """Read so many batches from each position; return them, and the rows that have tags in one."""
+    total = int(count.sum())
+    if not total:
+        return NO_BATCHES, NO_BATCHES.row
+    row = np.repeat(np.arange(len(count)), count)
+    ahead = np.cumsum(count) - count
+    at = np.repeat(begin - BATCH_BYTES * ahead, count) + BATCH_BYTES * np.arange(total)
+    wide, short = at_any_byte(data, ">i8"), at_any_byte(data, ">i2")
+    batches = StateBatches(
+        row,
+        wide[at].astype(np.int64),
+        wide[at + 8].astype(np.int64),
+        data[at + 16].view(np.int8).astype(np.int64),
+        short[at + 17].astype(np.int64),
+    )
+    tagged = np.unique(row[data[at + BATCH_BYTES - 1] != 0])
+    return batches, tagged
+
+
+def _decode_one_by_one(decoded: Decoded, keys: Spans, values: Spans, rows: Ints) -> None:
+    """Decode rows the general way."""
+    packed: dict[int, bytes] = {}
+    for row in rows.tolist():
+        try:
+            record = decode_record(keys.get(row), values.get(row))
+        except DecodeError as error:
+            raise AssertionError("the key was decoded before") from error
+        assert record is not None
+        value = record.value
+        if isinstance(value, UnreadableValue):
+            decoded.kind[row] = Kind.UNREADABLE
+            decoded.unreadable[row] = value.reason
+            continue
+        assert isinstance(value, ShareSnapshotValue | ShareUpdateValue)
+        decoded.snapshot_epoch[row] = value.snapshot_epoch
+        decoded.leader_epoch[row] = value.leader_epoch
+        decoded.start_offset[row] = value.start_offset
+        decoded.delivery_complete_count[row] = value.delivery_complete_count
+        if isinstance(value, ShareSnapshotValue):
+            decoded.state_epoch[row] = value.state_epoch
+            decoded.leader_epoch_max[row] = value.leader_epoch_max
+            decoded.create_timestamp[row] = value.create_timestamp
+            decoded.write_timestamp[row] = value.write_timestamp
+        packed[row] = bytes(value.state_batches)
+    if any(packed.values()):
+        late = _unpacked_rows(list(packed), list(packed.values()))
+        decoded.batch_count[list(packed)] = [len(each) // BATCH_BYTES for each in packed.values()]
+        both = StateBatches(*(np.concatenate(columns) for columns in zip(decoded.batches, late, strict=True)))
+        decoded.batches = both.take(np.argsort(both.row, kind="stable"))
+
+
+def _unpacked_rows(rows: list[int], packed: list[bytes]) -> StateBatches:
+    counts = [len(each) // BATCH_BYTES for each in packed]
+    return unpacked(np.repeat(np.asarray(rows, np.int64), counts), b"".join(packed))
+
+
+def unpacked(row: Ints, packed: bytes | memoryview) -> StateBatches:
+    """Return packed batches as columns; `row` says whose each one is."""
+    table = np.frombuffer(packed, _BATCH)
+    return StateBatches(row, *(table[name].astype(np.int64) for name in _FIELDS))
+
+
+def packed_batches(batches: StateBatches) -> bytes:
+    """Return batches in wire form, 20 bytes each."""
+    table = np.zeros(len(batches.row), _BATCH)
+    for name in _FIELDS:
+        table[name] = getattr(batches, name)
+    return table.tobytes()

@@ -1,0 +1,214 @@
+"""Folding: partial states that join with their neighbours, in any grouping, to what the shard would hold.
+
+A partial state says what a stretch of the log does to one share-partition.  It is the state that the stretch
+makes from nothing, and what is needed to put it behind another one:
+
+* its *effect*: an update goes on with the state before it, a snapshot replaces it but for the greatest leader
+  epoch, a tombstone forgets it all;
+* -1 where an update says nothing: the start offset and the leader epoch stay what they were;
+* the greatest start offset meanwhile.  The shard cuts batches off step by step, so a batch is cut by every
+  start offset that came with it or after it.  That is the last one, unless the start offset went backward,
+  which brokers of Kafka 4.3 and older let happen;
+* apart from the others, the batches from before the stretch named a start offset: the one from before the
+  stretch cuts them too.
+
+The rest is a maximum (`sweep`), so it does not ask for order.  Property tests hold this equal to
+`coordinator.shard.state.advance`, whatever the cuts and the grouping.
+"""
+
+import numpy as np
+
+from coordinator.recovery.decode import StateBatches
+from coordinator.recovery.partials import Partials, floors
+from coordinator.recovery.records import Bools, Ints
+from coordinator.recovery.schema import CONTINUES, FORGETS, NONE, REPLACES
+from coordinator.recovery.sweep import LOWEST_OFFSET, cut_below, join_batches, lay_all_over
+from coordinator.shard.batches import NO_START_OFFSET
+from coordinator.shard.state import NO_LEADER_EPOCH
+
+
+def fold(rows: Partials) -> Partials:
+    """Join all partial states of each share-partition and ownership to one, in the order of their rows.
+
+    Takes O(n log n) for n batches that survive, and O(n) for n rows.
+    """
+    if not len(rows):
+        return rows
+    group, groups = _groups(rows)
+    return _Fold(rows, group, groups).result()
+
+
+def begun(rows: Partials) -> Partials:
+    """Say that nothing stands before these partial states, and drop those of what is deleted.
+
+    Each share-partition must have one row.
+    """
+    continues = rows["effect"] == CONTINUES
+    numbers = dict(rows.numbers)
+    numbers["effect"] = np.where(continues, FORGETS, rows["effect"])
+    unsaid = continues & (rows["leader_epoch"] == NO_LEADER_EPOCH)
+    numbers["leader_epoch"] = np.where(unsaid, 0, rows["leader_epoch"])
+    found = Partials(rows.names, rows.key, numbers, rows.batches, rows.loose_batches, rows.unreadable).take(
+        rows["exists"] != 0
+    )
+    # What was loose is cut by nothing any more.
+    return fold(found) if len(found.loose_batches.row) else found
+
+
+def _groups(rows: Partials) -> tuple[Ints, int]:
+    """Number the share-partitions and ownerships that have rows, from 0 up."""
+    owner, claimed = rows["owner_epoch"], rows["claimed"]
+    classes, of_class = 1, np.int64(0)
+    if not ((owner == owner[0]).all() and (claimed == claimed[0]).all()):
+        pairs, inverse = np.unique(owner * 2 + claimed, return_inverse=True)
+        classes, of_class = len(pairs), inverse
+    combined = rows.key * classes + of_class
+    present = np.zeros(len(rows.names) * classes, np.bool_)
+    present[combined] = True
+    number = np.cumsum(present) - 1
+    return number[combined], int(number[-1]) + 1
+
+
+class _Fold:
+    """One fold: `group` says whose each row is."""
+
+    def __init__(self, rows: Partials, group: Ints, groups: int) -> None:
+        self.rows = rows
+        self.group = group
+        self.groups = groups
+        effect = rows["effect"]
+        self.replaced_at = self._last(np.flatnonzero(effect != CONTINUES))
+        self.forgotten_at = self._last(np.flatnonzero(effect == FORGETS))
+        row = np.arange(len(rows))
+        # Rows that the state is made of: since the last replacement, without a tombstone.
+        self.made_of: Bools = (row >= self.replaced_at[group]) & (rows["exists"] != 0)
+        self.survivors = np.flatnonzero(self.made_of)
+
+    def _last(self, rows: Ints) -> Ints:
+        """Return the last of some rows in each group, -1 where there is none."""
+        last = np.full(self.groups, -1, np.int64)
+        last[self.group[rows]] = rows
+        return last
+
+    def _first(self, rows: Ints) -> Ints:
+        """Return the first of some rows in each group, -1 where there is none."""
+        return self._last(rows[::-1])
+
+    def _picked(self, name: str, picked: Ints, otherwise: int) -> Ints:
+        column = self.rows[name]
+        return np.where(picked >= 0, column[picked], otherwise)
+
+    def _sum(self, name: str, rows: Ints) -> Ints:
+        total = np.zeros(self.groups, np.int64)
+        np.add.at(total, self.group[rows], self.rows[name][rows])
+        return total
+
+    def _greatest(self, name: str, rows: Ints, least: int) -> Ints:
+        greatest = np.full(self.groups, least, np.int64)
+        np.maximum.at(greatest, self.group[rows], self.rows[name][rows])
+        return greatest
+
+    def result(self) -> Partials:
+        """Join the rows of each group."""
+        rows, survivors = self.rows, self.survivors
+        everything = np.arange(len(rows))
+        last, first = self._last(everything), self._first(everything)
+        base = self._first(survivors)
+        resets = rows["effect"][survivors] != CONTINUES
+        self.start_named_at = self._last(
+            survivors[resets | (rows["start_offset"][survivors] != NO_START_OFFSET)]
+        )
+        led_at = self._last(survivors[resets | (rows["leader_epoch"][survivors] != NO_LEADER_EPOCH)])
+        counted_at = self._last(survivors[resets | (rows["updates"][survivors] > 0)])
+        remembered = np.flatnonzero(everything >= self.forgotten_at[self.group])
+        effect = np.where(self.replaced_at >= 0, REPLACES, CONTINUES)
+        effect[self.forgotten_at >= 0] = FORGETS
+        start_offset = self._picked("start_offset", self.start_named_at, NO_START_OFFSET)
+        start_offset_max = self._greatest("start_offset_max", survivors, LOWEST_OFFSET)
+        numbers = {
+            "state_partition": rows["state_partition"][last],
+            "range_start": rows["range_start"][first],
+            "owner_epoch": rows["owner_epoch"][last],
+            "claimed": rows["claimed"][last],
+            "last_log_offset": rows["last_log_offset"][last],
+            "needed_from": self._picked("needed_from", np.where(base >= 0, base, last), NONE),
+            "effect": effect,
+            "exists": (base >= 0).astype(np.int64),
+            "snapshot_epoch": self._picked("snapshot_epoch", base, 0),
+            "state_epoch": self._picked("state_epoch", base, 0),
+            # What begins from nothing has the leader epoch 0 until it is told another one.
+            "leader_epoch": np.where(
+                (led_at < 0) & (effect == FORGETS),
+                0,
+                self._picked("leader_epoch", led_at, NO_LEADER_EPOCH),
+            ),
+            "leader_epoch_max": self._greatest("leader_epoch_max", remembered, 0),
+            "start_offset": start_offset,
+            "start_offset_max": start_offset_max,
+            "delivery_complete_count": self._picked("delivery_complete_count", counted_at, NONE),
+            "create_timestamp": self._picked("create_timestamp", base, 0),
+            "write_timestamp": self._picked("write_timestamp", base, 0),
+            "last_write_ms": self._picked("last_write_ms", self._last(survivors), 0),
+            "records": self._sum("records", everything),
+            "updates": self._sum("updates", survivors),
+            "update_bytes": self._sum("update_bytes", survivors),
+        }
+        self.effect, self.floor = effect, floors(start_offset)
+        self.went_back = np.flatnonzero(start_offset_max > self.floor)
+        batches, loose_batches = self._batches()
+        unreadable = {
+            int(self.group[row]): rows.unreadable[row] for row in sorted(rows.unreadable) if self.made_of[row]
+        }
+        return Partials(rows.names, rows.key[last], numbers, batches, loose_batches, unreadable)
+
+    def _batches(self) -> tuple[StateBatches, StateBatches]:
+        """Cut the surviving batches off, and lay them over one another: the anchored ones, the loose ones."""
+        rows = self.rows
+        first_named_at = self._first(
+            self.survivors[
+                (rows["effect"][self.survivors] != CONTINUES)
+                | (rows["start_offset"][self.survivors] != NO_START_OFFSET)
+            ]
+        )
+        # By the last start offset: nearly always that is the greatest.
+        floor = self.floor[self.group]
+        loose_floor = floor
+        if len(self.went_back):
+            floor, loose_floor = floor.copy(), floor.copy()
+            for group in self.went_back.tolist():
+                self._floors_going_back(group, floor, loose_floor)
+        anchored = self._cut(rows.batches, floor)
+        loose = self._cut(rows.loose_batches, loose_floor)
+        if len(loose.row):
+            named = first_named_at[self.group[loose.row]]
+            stays = self.effect[self.group[loose.row]] == CONTINUES
+            stays &= (named < 0) | (loose.row <= named)
+            anchored = join_batches(anchored, loose.take(~stays))
+            loose = loose.take(stays)
+        return self._laid_over(anchored), self._laid_over(loose)
+
+    def _cut(self, batches: StateBatches, floor: Ints) -> StateBatches:
+        batches = batches.take(self.made_of[batches.row]) if not self.made_of.all() else batches
+        return cut_below(batches, floor[batches.row])
+
+    def _laid_over(self, batches: StateBatches) -> StateBatches:
+        return lay_all_over(batches._replace(row=self.group[batches.row]))
+
+    def _floors_going_back(self, group: int, floor: Ints, loose_floor: Ints) -> None:
+        """Set what cuts the batches of each row of a group whose start offset went backward.
+
+        Anchored ones are cut by the start offsets of all rows behind theirs, their own row has done so
+        itself.  Loose ones also by the last one that was named before.
+        """
+        rows = self.rows
+        members = self.survivors[self.group[self.survivors] == group]
+        cut = LOWEST_OFFSET
+        for row in members[::-1].tolist():
+            floor[row] = cut
+            cut = max(cut, int(rows["start_offset_max"][row]))
+        named = LOWEST_OFFSET
+        for row in members.tolist():
+            loose_floor[row] = max(int(floor[row]), named)
+            start_offset = int(rows["start_offset"][row])
+            if rows["effect"][row] != CONTINUES or start_offset != NO_START_OFFSET:
+                named = LOWEST_OFFSET if start_offset == NO_START_OFFSET else start_offset

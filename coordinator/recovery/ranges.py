@@ -1,0 +1,168 @@
+"""Phase 1: a range of the log, read a chunk at a time, to partial states and a summary.
+
+Memory is that of one chunk and of the share-partitions that the range has, not of its records.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.recovery.decode import Decoded, decode
+from coordinator.recovery.fold import fold
+from coordinator.recovery.ownership import Claims
+from coordinator.recovery.partials import Name, Partials, concatenated, partials_of
+from coordinator.recovery.records import Bools, Ints, Records
+from coordinator.recovery.schema import PARTIALS, RANGES
+
+# Rows that wait until they are folded together: enough that folding costs little beside decoding.
+_WAITING_MAX = 200_000
+
+
+class Scanned(NamedTuple):
+    """Records of a range, decoded, but for those that do not count whatever is before the range.
+
+    `claimed` says of each decoded row which of the two conditions of `ownership` it has.
+    """
+
+    records: Records
+    decoded: Decoded
+    claimed: Bools
+
+
+class RangeScan:
+    """Decodes the records of one state partition in one range, in log order, and sums them up."""
+
+    def __init__(self, state_partition: int, start: int) -> None:
+        """Begin; the range goes by `start` if nothing is found in it."""
+        self.state_partition = state_partition
+        self.range_start = start
+        self._range_end = start
+        self._claims = Claims()
+        self._totals = dict.fromkeys(("records", "batches", "bytes", "unknown", "undecodable"), 0)
+        self._timestamps_ms: tuple[int, int] | None = None
+
+    def take(self, records: Records) -> Scanned:
+        """Take the next records, those of control batches included."""
+        if len(records) and not self._totals["batches"]:
+            self.range_start = int(records.log_offset[0])
+        if len(records.batches.next_offset):
+            self._range_end = max(self._range_end, int(records.batches.next_offset.max()))
+        used = np.zeros(len(records.batches.size_bytes), np.bool_)
+        used[records.batch] = True
+        records = records.data_records()
+        decoded = decode(records)
+        may_count, claimed = self._claims.take(records, decoded)
+        totals = self._totals
+        totals["records"] += len(records)
+        totals["batches"] += int(used.sum())
+        totals["bytes"] += int(records.batches.size_bytes[used].sum())
+        totals["unknown"] += len(decoded.unknown)
+        totals["undecodable"] += len(decoded.undecodable)
+        if len(records):
+            least, greatest = int(records.timestamp_ms.min()), int(records.timestamp_ms.max())
+            before = self._timestamps_ms or (least, greatest)
+            self._timestamps_ms = (min(least, before[0]), max(greatest, before[1]))
+        return Scanned(records, decoded.take(may_count), claimed[may_count])
+
+    def summary(self) -> dict[str, int | bool]:
+        """Return the row of the schema `RANGES`."""
+        totals, claims = self._totals, self._claims
+        least, greatest = self._timestamps_ms or (0, 0)
+        return {
+            "state_partition": self.state_partition,
+            "range_start": self.range_start,
+            "range_end": self._range_end,
+            "records": totals["records"],
+            "batches": totals["batches"],
+            "bytes": totals["bytes"],
+            "first_owner_epoch": claims.first_owner_epoch,
+            "first_is_claim": claims.first_is_claim,
+            "claimed_owner_epoch": claims.claimed_owner_epoch,
+            "claims": claims.count,
+            "unknown_records": totals["unknown"],
+            "undecodable_records": totals["undecodable"],
+            "timestamp_ms_min": least,
+            "timestamp_ms_max": greatest,
+        }
+
+
+class RangeFold:
+    """Folds the records of one state partition in one range, as a `RangeScan` gives them."""
+
+    def __init__(self, state_partition: int) -> None:
+        self._state_partition = state_partition
+        self._names: list[Name] = []
+        self._numbers: dict[bytes, int] = {}
+        self._waiting: list[Partials] = []
+        self._waiting_rows = 0
+        self._range_start: int | None = None
+
+    def take(self, scan: RangeScan, scanned: Scanned) -> None:
+        """Take the next records of the range."""
+        decoded = scanned.decoded
+        if not len(decoded):
+            return
+        if self._range_start is None:
+            self._range_start = scan.range_start
+        self._waiting.append(
+            partials_of(
+                decoded,
+                self._numbered(decoded.share_partitions)[decoded.key],
+                self._names,
+                state_partition=self._state_partition,
+                range_start=self._range_start,
+                claimed=scanned.claimed,
+            )
+        )
+        self._waiting_rows += len(decoded)
+        if self._waiting_rows >= _WAITING_MAX + 2 * len(self._names):
+            self._fold()
+
+    def _numbered(self, share_partitions: list[bytes]) -> Ints:
+        """Return the numbers of share-partitions in this range."""
+        numbers = self._numbers
+        found = np.empty(len(share_partitions), np.int64)
+        for place, identity in enumerate(share_partitions):
+            number = numbers.get(identity)
+            if number is None:
+                number = numbers[identity] = len(self._names)
+                self._names.append((self._state_partition, identity))
+            found[place] = number
+        return found
+
+    def _fold(self) -> None:
+        folded = fold(concatenated(self._waiting))
+        self._waiting, self._waiting_rows = [folded], len(folded)
+
+    def result(self) -> Partials | None:
+        """Return one partial state for each share-partition and ownership; None if the range has none."""
+        if not self._waiting:
+            return None
+        self._fold()
+        return self._waiting[0]
+
+
+class FoldedRange(NamedTuple):
+    """What phase 1 makes of a range: rows of `RANGES` and of `PARTIALS`."""
+
+    ranges: pa.RecordBatch
+    partials: pa.RecordBatch
+
+
+def fold_range(chunks: Iterable[Records], start: int = 0) -> FoldedRange:
+    """Fold the records of a range; chunks may be of several state partitions, each in log order."""
+    scans: dict[int, RangeScan] = {}
+    folds: dict[int, RangeFold] = {}
+    for records in chunks:
+        state_partition = records.state_partition
+        if state_partition not in scans:
+            scans[state_partition] = RangeScan(state_partition, start)
+            folds[state_partition] = RangeFold(state_partition)
+        scan = scans[state_partition]
+        folds[state_partition].take(scan, scan.take(records))
+    results = [found.to_arrow() for each in folds.values() if (found := each.result()) is not None]
+    ranges = pa.RecordBatch.from_pylist([scan.summary() for scan in scans.values()], RANGES)
+    partials = pa.Table.from_batches(results, PARTIALS).combine_chunks().to_batches()
+    return FoldedRange(ranges, partials[0] if partials else pa.RecordBatch.from_pylist([], PARTIALS))

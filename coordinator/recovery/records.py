@@ -1,0 +1,243 @@
+"""Records of one state partition as columns: what parsing makes, what Arrow carries, what decoding takes.
+
+Byte strings are spans of one buffer and are not copied until somebody wants them as Arrow.  A buffer ends in
+`PADDING_BYTES` zeros, so that eight bytes can be read from any position in it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from coordinator.recovery.schema import RECORDS
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
+
+PADDING_BYTES = 64
+CONTROL = 0x20
+
+_VIEW_INLINE_MAX = 12
+
+
+def padded(*parts: bytes | memoryview | Bytes) -> Bytes:
+    """Return bytes as one array, with the padding behind them."""
+    arrays = [np.frombuffer(part, np.uint8) if not isinstance(part, np.ndarray) else part for part in parts]
+    return np.concatenate([*arrays, np.zeros(PADDING_BYTES, np.uint8)])
+
+
+def at_any_byte(data: Bytes, dtype: str) -> NDArray[Any]:
+    """Return an array whose element i is the number that begins at byte i of the data."""
+    size = np.dtype(dtype).itemsize
+    return np.ndarray((max(len(data) - size + 1, 0),), dtype, data.data, 0, (1,))
+
+
+class Spans(NamedTuple):
+    """Byte strings in a buffer: where each begins, and its length, -1 for null."""
+
+    data: Bytes
+    at: Ints
+    length: Ints
+
+    def take(self, rows: Ints | Bools) -> "Spans":
+        """Return some of the byte strings."""
+        return Spans(self.data, self.at[rows], self.length[rows])
+
+    def get(self, row: int) -> bytes | None:
+        """Return one of the byte strings."""
+        at, length = int(self.at[row]), int(self.length[row])
+        return None if length < 0 else self.data[at : at + length].tobytes()
+
+    def views(self) -> pa.Array:
+        """Return them as Arrow's binary views: no byte is copied but those of the shortest.
+
+        The buffer must be shorter than 2 GiB.
+        """
+        rows = len(self.at)
+        length = np.maximum(self.length, 0)
+        views = np.zeros((rows, 4), np.int32)
+        views[:, 0] = length
+        if len(self.data) >= 4:
+            views[:, 1] = at_any_byte(self.data, "<i4")[np.minimum(self.at, len(self.data) - 4)]
+        views[:, 3] = self.at
+        for row in np.flatnonzero(length <= _VIEW_INLINE_MAX):
+            inline = self.data[self.at[row] : self.at[row] + length[row]].tobytes()
+            views[row, 1:] = np.frombuffer(inline.ljust(_VIEW_INLINE_MAX, b"\0"), np.int32)
+        nulls = self.length < 0
+        mask = None
+        if nulls.any():
+            mask = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+        return pa.Array.from_buffers(
+            pa.binary_view(), rows, [mask, pa.py_buffer(views), pa.py_buffer(self.data)]
+        )
+
+    def to_arrow(self) -> pa.Array:
+        """Return them as an Arrow binary array."""
+        return self.views().cast(pa.binary())
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The record batches of some records, a row each; a column is None where a source cannot tell."""
+
+    base_offset: Ints
+    next_offset: Ints
+    size_bytes: Ints
+    attributes: Ints
+    partition_leader_epoch: Ints | None
+    producer_id: Ints | None
+    producer_epoch: Ints | None
+    base_sequence: Ints | None
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records of one state partition, in log order; `batch` is the row of each record's batch."""
+
+    state_partition: int
+    log_offset: Ints
+    timestamp_ms: Ints
+    keys: Spans
+    values: Spans
+    owner_epoch: Ints
+    batch: Ints
+    batches: Batches
+
+    def __len__(self) -> int:
+        return len(self.log_offset)
+
+    def take(self, rows: Ints | Bools) -> "Records":
+        """Return some of the records; all batches stay."""
+        return Records(
+            self.state_partition,
+            self.log_offset[rows],
+            self.timestamp_ms[rows],
+            self.keys.take(rows),
+            self.values.take(rows),
+            self.owner_epoch[rows],
+            self.batch[rows],
+            self.batches,
+        )
+
+    def between(self, start: int, end: int) -> "Records":
+        """Return the records at log offsets from a start up to an end, the end not included."""
+        if len(self) and self.log_offset[0] >= start and self.log_offset[-1] < end:
+            return self
+        return self.take((self.log_offset >= start) & (self.log_offset < end))
+
+    def data_records(self) -> "Records":
+        """Return the records without the markers of transactions."""
+        control = (self.batches.attributes & CONTROL) != 0
+        return self.take(~control[self.batch]) if control.any() else self
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """Return the rows of the schema `RECORDS`."""
+        batches = self.batches
+
+        def of_batch(column: Ints | None, type_: pa.DataType) -> pa.Array:
+            if column is None:
+                return pa.nulls(len(self), type_)
+            return pa.array(column[self.batch]).cast(type_)
+
+        columns = [
+            pa.array(np.full(len(self), self.state_partition, np.int32)),
+            pa.array(self.log_offset),
+            pa.array(self.timestamp_ms),
+            self.keys.to_arrow(),
+            self.values.to_arrow(),
+            pa.array(self.owner_epoch.astype(np.int32)),
+            of_batch(batches.partition_leader_epoch, pa.int32()),
+            of_batch(batches.producer_id, pa.int64()),
+            of_batch(batches.producer_epoch, pa.int16()),
+            of_batch(batches.base_sequence, pa.int32()),
+            of_batch(batches.base_offset, pa.int64()),
+            of_batch(batches.attributes, pa.int16()),
+        ]
+        return pa.record_batch(columns, schema=RECORDS)
+
+
+def records_from_arrow(rows: pa.RecordBatch) -> list[Records]:
+    """Read rows of the schema `RECORDS`: one `Records` for each run of one state partition."""
+    partitions = numbers(rows.column("state_partition"))
+    cuts = np.flatnonzero(np.diff(partitions)) + 1
+    edges = [0, *cuts.tolist(), len(partitions)]
+    return [
+        _one_partition(rows.slice(begin, end - begin), int(partitions[begin]))
+        for begin, end in pairwise(edges)
+        if end > begin
+    ]
+
+
+def _one_partition(rows: pa.RecordBatch, state_partition: int) -> Records:
+    log_offset = numbers(rows.column("log_offset"))
+    keys, values = spans_of(rows.column("key")), spans_of(rows.column("value"))
+    base = rows.column("base_offset")
+    base_offset = numbers(base) if base.null_count == 0 else log_offset
+    first = np.flatnonzero(np.diff(base_offset, prepend=base_offset[0] - 1))
+    batch = np.zeros(len(log_offset), np.int64)
+    batch[first[1:]] = 1
+    batch = np.cumsum(batch)
+
+    def of_batch(name: str) -> Ints | None:
+        column = rows.column(name)
+        return None if column.null_count else numbers(column)[first]
+
+    size = np.maximum(keys.length, 0) + np.maximum(values.length, 0)
+    last = np.append(first[1:], len(log_offset)) - 1
+    attributes = of_batch("attributes")
+    return Records(
+        state_partition,
+        log_offset,
+        numbers(rows.column("timestamp_ms")),
+        keys,
+        values,
+        numbers(rows.column("owner_epoch")),
+        batch,
+        Batches(
+            base_offset=base_offset[first],
+            next_offset=log_offset[last] + 1,
+            size_bytes=np.add.reduceat(size, first),
+            attributes=np.zeros(len(first), np.int64) if attributes is None else attributes,
+            partition_leader_epoch=of_batch("partition_leader_epoch"),
+            producer_id=of_batch("producer_id"),
+            producer_epoch=of_batch("producer_epoch"),
+            base_sequence=of_batch("base_sequence"),
+        ),
+    )
+
+
+def numbers(column: pa.Array) -> Ints:
+    """Return an Arrow column of numbers or truths without nulls as 64-bit numbers."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    found: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return found if found.dtype == np.int64 else found.astype(np.int64)
+
+
+def spans_of(column: pa.Array) -> Spans:
+    """Return an Arrow binary column as spans."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if column.type != pa.binary():
+        column = column.cast(pa.binary())
+    _, offsets_buffer, data_buffer = column.buffers()
+    rows = len(column)
+    if rows == 0:
+        return Spans(padded(), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    offsets = np.frombuffer(offsets_buffer, np.int32, rows + 1, column.offset * 4).astype(np.int64)
+    begin, end = int(offsets[0]), int(offsets[-1])
+    data = b"" if data_buffer is None else memoryview(data_buffer)[begin:end]
+    length = np.diff(offsets)
+    if column.null_count:
+        length[~column.is_valid().to_numpy(zero_copy_only=False)] = -1
+    return Spans(padded(data), offsets[:-1] - begin, length)
+
+
+def joined(parts: Sequence[Ints]) -> Ints:
+    """Concatenate columns; no parts make an empty one."""
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)

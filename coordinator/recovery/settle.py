@@ -1,0 +1,108 @@
+"""Phase 2: once all ranges are read, what counts is known, and partial states become states."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.recovery.decode import StateBatches
+from coordinator.recovery.fold import begun, fold
+from coordinator.recovery.ownership import RangeOwners, owner_epochs_at_starts
+from coordinator.recovery.partials import Partials, floors, partials_from_arrow
+from coordinator.recovery.schema import NONE, STATE_BATCH, STATES
+from protocol.state_records import topic_id_text
+
+_TOPIC_ID_BYTES, _PARTITION_BYTES = 16, 4
+
+# The owner epoch at the start of each range, by state partition and range start.
+OwnerEpochs = Mapping[tuple[int, int], int]
+
+
+def owner_epochs(ranges: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
+    """Settle the owner epoch at the start of each range from all rows of `RANGES`.
+
+    The ranges of a state partition must reach back to the start of its log.
+    """
+    found: dict[tuple[int, int], int] = {}
+    ordered = sorted(ranges, key=lambda row: (row["state_partition"], row["range_start"]))
+    for state_partition, rows in groupby(ordered, key=lambda row: row["state_partition"]):
+        of_partition = list(rows)
+        owners = [
+            RangeOwners(
+                row["records"], row["first_owner_epoch"], row["first_is_claim"], row["claimed_owner_epoch"]
+            )
+            for row in of_partition
+        ]
+        for row, owner_epoch in zip(of_partition, owner_epochs_at_starts(owners), strict=True):
+            found[state_partition, row["range_start"]] = owner_epoch
+    return found
+
+
+def settled(rows: Partials, known: OwnerEpochs) -> Partials:
+    """Drop the partial states whose records do not count; the rest forget whose they are."""
+    if not len(rows):
+        return rows
+    places = np.stack([rows["state_partition"], rows["range_start"]])
+    ranges, inverse = np.unique(places, axis=1, return_inverse=True)
+    at_start = np.array([known[int(each[0]), int(each[1])] for each in ranges.T], np.int64)
+    owner_epoch = at_start[inverse.reshape(-1)]
+    claimed = rows["claimed"] != 0
+    counts = np.where(claimed, owner_epoch <= rows["owner_epoch"], owner_epoch == rows["owner_epoch"])
+    found = rows.take(counts)
+    nothing = np.zeros(len(found), np.int64)
+    numbers = {**found.numbers, "owner_epoch": nothing + NONE, "claimed": nothing}
+    return replace(found, numbers=numbers)
+
+
+def joined(rows: Partials) -> Partials:
+    """Join settled partial states that reach back to the start of the log; what is deleted is dropped."""
+    return begun(fold(rows))
+
+
+def states_of(partials: pa.Table | pa.RecordBatch, known: OwnerEpochs) -> pa.RecordBatch:
+    """Make states of all the partial states of some share-partitions: rows of `STATES`."""
+    return states(joined(settled(partials_from_arrow(partials), known)))
+
+
+def states(rows: Partials) -> pa.RecordBatch:
+    """Return joined partial states as rows of the schema `STATES`."""
+    groups, topics, partitions = [], [], []
+    # Of the same topic there are many.
+    topic_texts: dict[bytes, str] = {}
+    names = rows.names
+    for number in rows.key.tolist():
+        identity = names[number][1]
+        topic_id = identity[-_TOPIC_ID_BYTES - _PARTITION_BYTES : -_PARTITION_BYTES]
+        text = topic_texts.get(topic_id)
+        if text is None:
+            text = topic_texts[topic_id] = topic_id_text(topic_id)
+        groups.append(identity[2 : -_TOPIC_ID_BYTES - _PARTITION_BYTES].decode())
+        topics.append(text)
+        partitions.append(int.from_bytes(identity[-_PARTITION_BYTES:], signed=True))
+    special = {
+        "group_id": pa.array(groups, pa.string()),
+        "topic_id": pa.array(topics, pa.string()),
+        "partition": pa.array(partitions, pa.int32()),
+        "state_batches": batches_column(rows.batches, len(rows)),
+        "start_went_back": pa.array(rows["start_offset_max"] > floors(rows["start_offset"])),
+        "unreadable": pa.array([rows.unreadable.get(row) for row in range(len(rows))], pa.string()),
+    }
+    columns = [
+        special[column.name] if column.name in special else pa.array(rows[column.name]).cast(column.type)
+        for column in STATES
+    ]
+    return pa.record_batch(columns, schema=STATES)
+
+
+def batches_column(batches: StateBatches, rows: int) -> pa.Array:
+    """Return the batches of so many rows as lists."""
+    offsets = np.zeros(rows + 1, np.int32)
+    offsets[1:] = np.cumsum(np.bincount(batches.row, minlength=rows))
+    items = pa.StructArray.from_arrays(
+        [pa.array(getattr(batches, column.name)).cast(column.type) for column in STATE_BATCH],
+        fields=list(STATE_BATCH),
+    )
+    return pa.ListArray.from_arrays(pa.array(offsets), items, type=STATES.field("state_batches").type)
