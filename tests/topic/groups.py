@@ -1,0 +1,90 @@
+"""Replicas in groups of a real Kafka, as tests use them."""
+
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from time import monotonic
+
+from coordinator.kafka.cluster import NoAnswer
+from coordinator.kafka.group import Found, Joined, Synced
+from coordinator.kafka.group_link import KafkaGroupLink
+from coordinator.kafka.security import Security
+from coordinator.ownership.limits import GroupLimits
+from tests.unit.ownership.replicas import Fleet
+
+# The shortest session that brokers allow by default.
+LIMITS = GroupLimits(session_timeout_s=6.0, heartbeat_interval_s=0.5)
+
+_groups = itertools.count()
+
+
+class CuttableLink:
+    """A link to a real Kafka that can be cut: its connections close, and no others are made."""
+
+    def __init__(self, link: KafkaGroupLink) -> None:
+        self._link = link
+        self.cut = False
+
+    async def _check(self) -> None:
+        if self.cut:
+            await self._link.close()
+            raise NoAnswer("cut", sent=False)
+
+    async def find_coordinator(self) -> Found:
+        await self._check()
+        return await self._link.find_coordinator()
+
+    async def join(self, node: int, member_id: str, metadata: bytes) -> Joined:
+        await self._check()
+        return await self._link.join(node, member_id, metadata)
+
+    async def sync(
+        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes]
+    ) -> Synced:
+        await self._check()
+        return await self._link.sync(node, generation, member_id, assignments)
+
+    async def heartbeat(self, node: int, generation: int, member_id: str) -> int:
+        await self._check()
+        return await self._link.heartbeat(node, generation, member_id)
+
+    async def leave(self, node: int, member_id: str) -> int:
+        await self._check()
+        return await self._link.leave(node, member_id)
+
+    async def leaders(self) -> Mapping[int, int]:
+        return await self._link.leaders()
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+@asynccontextmanager
+async def fleet_of(
+    bootstrap: str,
+    topic: str = "no-such-topic",
+    *,
+    limits: GroupLimits = LIMITS,
+    security: Security | None = None,
+) -> AsyncIterator[Fleet]:
+    """Give a fleet whose replicas run as in a coordinator, each on a thread of its own; stop them all."""
+    group_id = f"coordinators-{next(_groups)}"
+
+    def link() -> CuttableLink:
+        return CuttableLink(
+            KafkaGroupLink(
+                bootstrap,
+                group_id,
+                topic,
+                security=security,
+                session_timeout_s=limits.session_timeout_s,
+                rebalance_timeout_s=limits.rebalance_timeout_s,
+                request_timeout_s=2.0,
+            )
+        )
+
+    fleet = Fleet(link, group_id=group_id, limits=limits, monotonic=monotonic, own_thread=True)
+    try:
+        yield fleet
+    finally:
+        await fleet.stop()

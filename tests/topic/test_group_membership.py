@@ -1,0 +1,123 @@
+"""Replicas in a group of a real Kafka: the scenarios that the group in memory plays too, and their times."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.broker import Broker, new_cluster
+from tests.kafka.jars import KafkaJars
+from tests.kafka.rig import BuiltInRig
+from tests.topic.groups import LIMITS, fleet_of
+from tests.unit.ownership.replicas import Fleet
+from tests.unit.ownership.scenarios import (
+    SCENARIOS,
+    Scenario,
+    one_that_drains_hands_over,
+    the_others_take_over_from_one_that_is_killed,
+)
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+BOUNDS_S = {
+    the_others_take_over_from_one_that_is_killed: LIMITS.session_timeout_s + 3.0,
+    one_that_drains_hands_over: 3.0,
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_scenario(built_in: BuiltInRig, scenario: Scenario) -> None:
+    async def main() -> None:
+        async with fleet_of(built_in.broker.bootstrap) as fleet:
+            took_s = await scenario(fleet)
+            print(f"{scenario.__name__}: {took_s:.2f} s")
+            assert took_s < BOUNDS_S.get(scenario, 30.0)
+
+    asyncio.run(main())
+
+
+def test_a_main_loop_that_is_busy_costs_no_membership(built_in: BuiltInRig) -> None:
+    async def main() -> None:
+        async with fleet_of(built_in.broker.bootstrap) as fleet:
+            ones = await fleet.add_all(2)
+            rebalances = [one.ownership.rebalances for one in ones]
+            # Longer than a session, shorter than what makes a replica unready.
+            threading.Event().wait(LIMITS.session_timeout_s + 1.0)
+            assert all(one.ownership.lease_is_fresh() for one in ones)
+            assert [one.ownership.rebalances for one in ones] == rebalances
+
+    asyncio.run(main())
+
+
+async def none_resigns_until(fleet: Fleet, condition: "asyncio.Task[None]") -> None:
+    """Wait for something while nobody loses a shard."""
+    resigned = [list(one.heard.resignations) for one in fleet.ones]
+    await condition
+    await fleet.until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in fleet.ones), 60.0)
+    await fleet.until(lambda: fleet.shared_by(*fleet.ones), 60.0)
+    assert [one.heard.resignations for one in fleet.ones] == resigned
+
+
+@pytest.mark.timeout(240)
+def test_brokers_of_three_restart_one_by_one_and_nobody_loses_a_shard(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
+    cluster = new_cluster(brokers=3)
+    brokers = []
+    for member in cluster.members:
+        own = tmp_path / str(member.node_id)
+        own.mkdir()
+        brokers.append(Broker(newest_jars, own, cluster=cluster, node_id=member.node_id))
+
+    async def restart(broker: Broker, *, killed: bool) -> None:
+        await asyncio.to_thread(broker.kill if killed else broker.stop)
+        await asyncio.to_thread(broker.start)
+
+    async def main() -> None:
+        async with fleet_of(brokers[0].bootstrap) as fleet:
+            for _ in range(3):
+                await fleet.add()
+            await fleet.until(lambda: fleet.shared_by(*fleet.ones), 60.0)
+            # One of them coordinates the group, whichever that is by then.
+            for broker, killed in zip([*brokers, *brokers], [False] * 3 + [True] * 3, strict=True):
+                restarting = asyncio.create_task(restart(broker, killed=killed))
+                await none_resigns_until(fleet, restarting)
+            assert all(one.ownership.health() == [] for one in fleet.ones)
+
+    try:
+        for broker in brokers:
+            broker.process.start()
+        for broker in brokers:
+            broker.wait_ready()
+        asyncio.run(main())
+    finally:
+        for broker in brokers:
+            broker.kill()
+
+
+@pytest.mark.timeout(180)
+def test_kafka_comes_late_goes_and_comes_back(newest_jars: KafkaJars, tmp_path: Path) -> None:
+    broker = Broker(newest_jars, tmp_path)
+
+    async def main() -> None:
+        async with fleet_of(f"127.0.0.1:1,{broker.bootstrap}") as fleet:
+            one = await fleet.add()
+            await fleet.until(lambda: "cannot be reached" in str(one.ownership.health()))
+            await asyncio.to_thread(broker.start)
+            await fleet.until(lambda: fleet.shared_by(one), 60.0)
+            await asyncio.to_thread(broker.kill)
+            await fleet.until(lambda: one.heard.owner_map is None, 30.0)
+            assert "cannot be reached" in str(one.ownership.health())
+            assert not one.ownership.lease_is_fresh()
+            began = fleet.now()
+            await one.ownership.drain(2.0)
+            assert fleet.now() - began < 5.0
+            other = await fleet.add()
+            await asyncio.to_thread(broker.start)
+            await fleet.until(lambda: fleet.shared_by(other), 60.0)
+
+    try:
+        asyncio.run(main())
+    finally:
+        broker.kill()

@@ -1,0 +1,313 @@
+"""A group's coordinator in memory, by Kafka's rules (classic groups), with what can go wrong on the way.
+
+Compared with the real one by the scenarios, which run on both.  A member that waits for a join or a sync
+lives; any other is thrown out when its session is over.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from coordinator.kafka import group as kafka
+from coordinator.kafka.cluster import NoAnswer
+from coordinator.kafka.group import Found, Joined, Synced
+
+TRAVEL_S = 0.001
+
+EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
+
+
+class FakeMember:
+    """A member as the coordinator knows it."""
+
+    def __init__(self, member_id: str, metadata: bytes) -> None:
+        self.member_id = member_id
+        self.metadata = metadata
+        self.joining: asyncio.Future[Joined] | None = None
+        self.syncing: asyncio.Future[Synced] | None = None
+        self.expires: asyncio.TimerHandle | None = None
+        self.assignment = b""
+
+    def waits(self) -> bool:
+        return any(future is not None and not future.done() for future in (self.joining, self.syncing))
+
+
+class FakeGroup:
+    """The group, and the brokers that know who coordinates it. Faults are set by tests."""
+
+    def __init__(self, *, session_s: float, rebalance_s: float, first_delay_s: float = 0.0) -> None:
+        self.state = EMPTY
+        self.generation = 0
+        self.leader = ""
+        self.members: dict[str, FakeMember] = {}
+        self.session_s = session_s
+        self.rebalance_s = rebalance_s
+        self.first_delay_s = first_delay_s
+        # Faults: brokers that are down, and error codes for the next requests by the name of the API.
+        self.node = 1
+        self.nodes = {1, 2, 3}
+        self.down: set[int] = set()
+        self.errors: dict[str, list[int]] = {}
+        self.partition_leaders: dict[int, int] = {}
+        self.requests: list[str] = []
+        self._pending: set[str] = set()
+        self._ids = 0
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def link(self) -> "FakeLink":
+        """Return the way of one process to it."""
+        return FakeLink(self)
+
+    def throw_out(self, member_id: str) -> None:
+        """Forget a member, as when its session is over."""
+        member = self.members.pop(member_id)
+        if member.expires is not None:
+            member.expires.cancel()
+        for future, answer in (
+            (member.joining, Joined(kafka.UNKNOWN_MEMBER_ID)),
+            (member.syncing, Synced(kafka.UNKNOWN_MEMBER_ID)),
+        ):
+            if future is not None and not future.done():
+                future.set_result(answer)
+        self._after_departure()
+
+    def move(self, node: int) -> None:
+        """Let another broker coordinate the group, which read of it what was stored."""
+        self.node = node
+        for member in self.members.values():
+            if member.joining is not None and not member.joining.done():
+                member.joining.set_result(Joined(kafka.NOT_COORDINATOR))
+            if member.syncing is not None and not member.syncing.done():
+                member.syncing.set_result(Synced(kafka.NOT_COORDINATOR))
+            self._restart_session(member)
+
+    def forget(self) -> None:
+        """Lose the group, as when the topic that it is stored in was lost."""
+        for member_id in list(self.members):
+            self.throw_out(member_id)
+        self._enter_empty()
+        self.generation = 0
+
+    # Requests, at the coordinator.
+
+    def join(self, member_id: str, metadata: bytes) -> Joined | asyncio.Future[Joined]:
+        if not member_id:
+            self._ids += 1
+            member_id = f"member-{self._ids}"
+            self._pending.add(member_id)
+            return Joined(kafka.MEMBER_ID_REQUIRED, member_id=member_id)
+        member = self.members.get(member_id)
+        if member is None and member_id not in self._pending:
+            return Joined(kafka.UNKNOWN_MEMBER_ID)
+        if member is None:
+            self._pending.discard(member_id)
+            member = self.members[member_id] = FakeMember(member_id, metadata)
+            news = True
+        else:
+            news = member.metadata != metadata or (self.state == STABLE and self.leader == member_id)
+            member.metadata = metadata
+        if self.state in (COMPLETING, STABLE) and not news:
+            return self._joined(member)
+        member.joining = asyncio.get_running_loop().create_future()
+        if self.state != PREPARING:
+            self._prepare()
+        self._try_complete()
+        return member.joining
+
+    def sync(
+        self, generation: int, member_id: str, assignments: Mapping[str, bytes]
+    ) -> Synced | asyncio.Future[Synced]:
+        code = self._check(generation, member_id)
+        if code != kafka.NONE:
+            return Synced(code)
+        member = self.members[member_id]
+        self._restart_session(member)
+        if self.state == PREPARING:
+            return Synced(kafka.REBALANCE_IN_PROGRESS)
+        if self.state == STABLE:
+            return Synced(kafka.NONE, member.assignment)
+        member.syncing = asyncio.get_running_loop().create_future()
+        if member_id == self.leader:
+            self._stabilize(assignments)
+        return member.syncing
+
+    def heartbeat(self, generation: int, member_id: str) -> int:
+        code = self._check(generation, member_id)
+        if code != kafka.NONE:
+            return code
+        self._restart_session(self.members[member_id])
+        return kafka.REBALANCE_IN_PROGRESS if self.state == PREPARING else kafka.NONE
+
+    def leave(self, member_id: str) -> int:
+        if member_id not in self.members:
+            return kafka.UNKNOWN_MEMBER_ID
+        self.throw_out(member_id)
+        return kafka.NONE
+
+    def _check(self, generation: int, member_id: str) -> int:
+        if member_id not in self.members:
+            return kafka.UNKNOWN_MEMBER_ID
+        return kafka.NONE if generation == self.generation else kafka.ILLEGAL_GENERATION
+
+    # States.
+
+    def _prepare(self) -> None:
+        """Begin a rebalance: wait until all members have joined, or for so long."""
+        delay_s = self.first_delay_s if self.state == EMPTY else self.rebalance_s
+        for member in self.members.values():
+            if member.syncing is not None and not member.syncing.done():
+                member.syncing.set_result(Synced(kafka.REBALANCE_IN_PROGRESS))
+                self._restart_session(member)
+        self._delayed = self.state == EMPTY and self.first_delay_s > 0
+        self.state = PREPARING
+        self._wait(delay_s, self._leave_behind)
+
+    def _wait(self, seconds: float, then: "asyncio._Callback") -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, then)
+
+    def _try_complete(self) -> None:
+        joined = all(m.joining is not None and not m.joining.done() for m in self.members.values())
+        if self.state == PREPARING and joined and not self._delayed:
+            self._complete()
+
+    def _leave_behind(self) -> None:
+        """Go on without those who did not join in time."""
+        self._delayed = False
+        for member_id, member in list(self.members.items()):
+            if member.joining is None or member.joining.done():
+                del self.members[member_id]
+                if member.expires is not None:
+                    member.expires.cancel()
+        self._complete()
+
+    def _complete(self) -> None:
+        self.generation += 1
+        if not self.members:
+            self._enter_empty()
+            return
+        if self.leader not in self.members:
+            self.leader = next(iter(self.members))
+        self.state = COMPLETING
+        for member in self.members.values():
+            member.assignment, member.syncing = b"", None
+            assert member.joining is not None
+            member.joining.set_result(self._joined(member))
+            self._restart_session(member)
+        self._wait(self.rebalance_s, self._expel_unsynced)
+
+    def _expel_unsynced(self) -> None:
+        for member_id, member in list(self.members.items()):
+            if self.state == COMPLETING and member.syncing is None:
+                self.throw_out(member_id)
+
+    def _enter_empty(self) -> None:
+        self.state, self.leader = EMPTY, ""
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _joined(self, member: FakeMember) -> Joined:
+        told = {m.member_id: m.metadata for m in self.members.values()}
+        leads = member.member_id == self.leader
+        return Joined(kafka.NONE, self.generation, member.member_id, self.leader, told if leads else {})
+
+    def _stabilize(self, assignments: Mapping[str, bytes]) -> None:
+        self.state = STABLE
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+            if member.syncing is not None and not member.syncing.done():
+                member.syncing.set_result(Synced(kafka.NONE, member.assignment))
+                self._restart_session(member)
+
+    def _after_departure(self) -> None:
+        if self.state in (STABLE, COMPLETING):
+            self._prepare()
+        self._try_complete()
+
+    def _restart_session(self, member: FakeMember) -> None:
+        if member.expires is not None:
+            member.expires.cancel()
+        loop = asyncio.get_running_loop()
+        member.expires = loop.call_later(self.session_s, self._expire, member)
+
+    def _expire(self, member: FakeMember) -> None:
+        if self.members.get(member.member_id) is not member:
+            return
+        if member.waits():
+            self._restart_session(member)
+        else:
+            self.throw_out(member.member_id)
+
+
+class FakeLink:
+    """A `GroupLink` of one process. `cut` cuts it off."""
+
+    def __init__(self, group: FakeGroup) -> None:
+        self.group = group
+        self.cut = False
+        self.closed = False
+
+    async def _travel(self, api: str, node: int) -> int:
+        """Get to a broker; return the error that it was told to answer."""
+        await asyncio.sleep(TRAVEL_S)
+        self.group.requests.append(api)
+        if self.cut or node in self.group.down:
+            raise NoAnswer(f"broker {node} is not there", sent=False)
+        errors = self.group.errors.get(api)
+        if errors:
+            return errors.pop(0)
+        return kafka.NONE if node == self.group.node else kafka.NOT_COORDINATOR
+
+    async def _back(self, node: int) -> None:
+        await asyncio.sleep(TRAVEL_S)
+        if self.cut or node in self.group.down:
+            raise NoAnswer(f"broker {node} did not answer", sent=True)
+
+    async def find_coordinator(self) -> Found:
+        up = self.group.nodes - self.group.down
+        await asyncio.sleep(TRAVEL_S)
+        self.group.requests.append("find")
+        if self.cut or not up:
+            raise NoAnswer("no broker can be reached", sent=False)
+        errors = self.group.errors.get("find")
+        return Found(errors.pop(0), -1) if errors else Found(kafka.NONE, self.group.node)
+
+    async def join(self, node: int, member_id: str, metadata: bytes) -> Joined:
+        code = await self._travel("join", node)
+        if code != kafka.NONE:
+            return Joined(code)
+        answer = self.group.join(member_id, metadata)
+        joined = answer if isinstance(answer, Joined) else await asyncio.shield(answer)
+        await self._back(node)
+        return joined
+
+    async def sync(
+        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes]
+    ) -> Synced:
+        code = await self._travel("sync", node)
+        if code != kafka.NONE:
+            return Synced(code)
+        answer = self.group.sync(generation, member_id, assignments)
+        synced = answer if isinstance(answer, Synced) else await asyncio.shield(answer)
+        await self._back(node)
+        return synced
+
+    async def heartbeat(self, node: int, generation: int, member_id: str) -> int:
+        code = await self._travel("heartbeat", node)
+        if code == kafka.NONE:
+            code = self.group.heartbeat(generation, member_id)
+        await self._back(node)
+        return code
+
+    async def leave(self, node: int, member_id: str) -> int:
+        code = await self._travel("leave", node)
+        if code == kafka.NONE:
+            code = self.group.leave(member_id)
+        await self._back(node)
+        return code
+
+    async def leaders(self) -> Mapping[int, int]:
+        return dict(self.group.partition_leaders)
+
+    async def close(self) -> None:
+        self.closed = True

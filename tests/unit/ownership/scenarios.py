@@ -1,0 +1,137 @@
+"""What replicas of a group must do, on the group in memory and on a real Kafka alike.
+
+Each scenario gets a fleet without replicas whose links can be cut, and returns how many seconds the step took
+that its name tells.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from tests.unit.ownership.replicas import Fleet, One
+
+Scenario = Callable[[Fleet], Awaitable[float]]
+
+
+def cut(one: One) -> None:
+    """Let nothing of a replica get through any more, as if its process had been killed."""
+    one.link.cut = True  # type: ignore[attr-defined]
+
+
+async def the_others_take_over_from_one_that_is_killed(fleet: Fleet) -> float:
+    ones = await fleet.add_all(3)
+    before = [set(one.owned) for one in ones]
+    cut(ones[0])
+    took_s = await fleet.until(lambda: fleet.shared_by(*ones[1:]))
+    for one, owned in zip(ones[1:], before[1:], strict=True):
+        assert one.owned >= owned
+        assert one.heard.resignations == []
+        gained = one.owned - owned
+        assert gained <= before[0]
+        assert sorted(one.heard.elections) == [(partition, False) for partition in sorted(gained)]
+    await fleet.until(lambda: ones[0].heard.owner_map is None)
+    assert not ones[0].ownership.lease_is_fresh()
+    assert ones[0].ownership.health() != []
+    assert ones[1].ownership.health() == []
+    return took_s
+
+
+async def one_that_drains_hands_over(fleet: Fleet) -> float:
+    ones = await fleet.add_all(3)
+    before = [set(one.owned) for one in ones]
+    began = fleet.now()
+    await ones[0].ownership.drain(20.0)
+    assert ones[0].owned == set()
+    await fleet.until(lambda: fleet.shared_by(*ones[1:]))
+    took_s = fleet.now() - began
+    for one, owned in zip(ones[1:], before[1:], strict=True):
+        assert one.owned >= owned
+        assert one.heard.resignations == []
+        assert sorted(one.heard.elections) == [(partition, True) for partition in sorted(one.owned - owned)]
+    assert not ones[0].ownership.lease_is_fresh()
+    return took_s
+
+
+async def the_last_one_drains(fleet: Fleet) -> float:
+    (one,) = await fleet.add_all(1)
+    began = fleet.now()
+    await one.ownership.drain(20.0)
+    assert one.owned == set()
+    return fleet.now() - began
+
+
+async def one_that_stops_is_missed_at_once(fleet: Fleet) -> float:
+    ones = await fleet.add_all(2)
+    await ones[1].ownership.stop()
+    return await fleet.until(lambda: fleet.shared_by(ones[0]))
+
+
+async def one_that_joins_gets_its_part(fleet: Fleet) -> float:
+    ones = await fleet.add_all(2)
+    before = [set(one.owned) for one in ones]
+    added = await fleet.add()
+    took_s = await fleet.until(lambda: fleet.shared_by(*ones, added))
+    # Nothing moved but what the new one got, and nobody ran dry meanwhile.
+    for one, owned in zip(ones, before, strict=True):
+        assert one.owned <= owned
+        assert one.heard.resignations == sorted(owned - one.owned)
+    assert all(expected for _, expected in added.heard.elections)
+    return took_s
+
+
+async def of_two_with_one_address_the_newer_wins(fleet: Fleet) -> float:
+    first, other = await fleet.add_all(2)
+    newer = await fleet.add(wire=first.replica.wire)
+    took_s = await fleet.until(lambda: fleet.shared_by(other, newer))
+    await fleet.until(lambda: first.owned == set() and first.ownership.health() != [])
+    assert "has the same address" in first.ownership.health()[0]
+    assert first.heard.owner_map == newer.heard.owner_map
+    assert newer.ownership.health() == []
+    # When the newer one goes, the older one is good enough.
+    await newer.ownership.stop()
+    await fleet.until(lambda: fleet.shared_by(first, other))
+    assert first.ownership.health() == []
+    return took_s
+
+
+async def one_with_another_setting_is_refused(fleet: Fleet) -> float:
+    ones = await fleet.add_all(2)
+    elsewhere = await fleet.add(topic="another")
+    fewer = await fleet.add(state_partitions=fleet.state_partitions - 1)
+    both = (elsewhere, fewer)
+    took_s = await fleet.until(lambda: all("refuses" in str(one.ownership.health()) for one in both))
+    assert "topic another" in elsewhere.ownership.health()[0]
+    assert all(one.owned == set() and one.heard.owner_map is None for one in both)
+    await fleet.until(lambda: fleet.shared_by(*ones))
+    assert all(one.heard.resignations == [] for one in ones)
+    return took_s
+
+
+async def a_shard_that_the_log_took_is_elected_again(fleet: Fleet) -> float:
+    ones = await fleet.add_all(2)
+    partition = min(ones[0].owned)
+    ones[0].take_away(partition)
+    took_s = await fleet.until(lambda: fleet.shared_by(*ones))
+    assert all(one.heard.resignations == [] for one in ones)
+    assert [one.heard.elections for one in ones if one.heard.elections] == [[(partition, False)]]
+    return took_s
+
+
+async def one_that_is_not_ready_gives_its_shards_away(fleet: Fleet) -> float:
+    ones = await fleet.add_all(2)
+    ones[0].heard.is_ready = False
+    took_s = await fleet.until(lambda: fleet.shared_by(ones[1]))
+    ones[0].heard.is_ready = True
+    await fleet.until(lambda: fleet.shared_by(*ones))
+    return took_s
+
+
+SCENARIOS: list[Scenario] = [
+    the_others_take_over_from_one_that_is_killed,
+    one_that_drains_hands_over,
+    the_last_one_drains,
+    one_that_stops_is_missed_at_once,
+    one_that_joins_gets_its_part,
+    of_two_with_one_address_the_newer_wins,
+    one_with_another_setting_is_refused,
+    a_shard_that_the_log_took_is_elected_again,
+    one_that_is_not_ready_gives_its_shards_away,
+]

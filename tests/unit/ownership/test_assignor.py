@@ -1,0 +1,203 @@
+"""Who gets which shard: balanced, as it was, near its leader; the same whatever order the members come in."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.ownership.assignor import Claimant, Plan, assign
+from coordinator.ownership.base import NOBODY
+
+
+def member(number: int, **facts: object) -> Claimant:
+    """Return a member that started as the number says, later than those with lower ones."""
+    return Claimant(f"i{number}", f"host-{number}:9095", started_ms=number)._replace(**facts)
+
+
+@st.composite
+def groups(draw: st.DrawFn, distinct: bool = False) -> tuple[list[Claimant], dict[int, int], int]:
+    """Any group: members that claim whatever they like, in any condition."""
+    partitions = draw(st.integers(1, 24))
+    count = draw(st.integers(1, 6))
+    members = []
+    for number in range(count):
+        owned = draw(st.sets(st.integers(0, partitions + 2)))
+        members.append(
+            Claimant(
+                instance=f"i{number}",
+                wire=f"host-{number if distinct else draw(st.integers(0, count))}:9095",
+                started_ms=draw(st.integers(0, 3)),
+                broker_id=draw(st.integers(-1, 3)),
+                ready=draw(st.booleans()),
+                draining=draw(st.booleans()),
+                owned=frozenset(owned),
+                claim_generation=draw(st.integers(-1, 3)),
+                claim_fresh=draw(st.booleans()),
+            )
+        )
+    leaders = draw(st.dictionaries(st.integers(0, partitions - 1), st.integers(0, 3)))
+    return members, leaders, partitions
+
+
+def may_own(members: Sequence[Claimant], plan: Plan) -> set[int]:
+    able = [n for n, one in enumerate(members) if n not in plan.doubles and not one.draining]
+    return set([n for n in able if members[n].ready] or able)
+
+
+def moved(before: Plan, members: Sequence[Claimant]) -> list[Claimant]:
+    """Return the members after they followed a plan."""
+    return [
+        one._replace(
+            owned=frozenset(p for p, owner in enumerate(before.owners) if owner == place),
+            claim_generation=10,
+            claim_fresh=True,
+        )
+        for place, one in enumerate(members)
+    ]
+
+
+def near(owners: Sequence[int], members: Sequence[Claimant], leaders: Mapping[int, int]) -> int:
+    return sum(
+        owner != NOBODY and members[owner].broker_id >= 0 and members[owner].broker_id == leaders.get(p)
+        for p, owner in enumerate(owners)
+    )
+
+
+@given(groups(), st.integers(0, 30))
+def test_whoever_may_own_gets_the_same_within_one(
+    group: tuple[list[Claimant], dict[int, int], int], moves_max: int
+) -> None:
+    members, leaders, partitions = group
+    plan = assign(members, leaders, partitions, moves_max=moves_max)
+    owning = may_own(members, plan)
+    if not owning:
+        assert plan.owners == (NOBODY,) * partitions
+        return
+    load = Counter(plan.owners)
+    assert set(load) <= owning
+    sizes = [load[place] for place in owning]
+    assert sum(sizes) == partitions
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(groups(), st.randoms(use_true_random=False))
+def test_the_order_of_members_does_not_matter(
+    group: tuple[list[Claimant], dict[int, int], int], chance: object
+) -> None:
+    members, leaders, partitions = group
+    shuffled = list(members)
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+
+    def named(members: list[Claimant]) -> list[str | None]:
+        owners = assign(members, leaders, partitions, moves_max=5).owners
+        return [None if owner == NOBODY else members[owner].instance for owner in owners]
+
+    assert named(shuffled) == named(members)
+
+
+@given(groups())
+def test_a_plan_that_was_followed_stays(group: tuple[list[Claimant], dict[int, int], int]) -> None:
+    members, leaders, partitions = group
+    plan = assign(members, leaders, partitions)
+    again = assign(moved(plan, members), {}, partitions)
+    assert again.owners == plan.owners
+    assert again.holders == plan.owners
+
+
+@given(groups(distinct=True), st.data())
+def test_when_one_leaves_only_its_shards_move(
+    group: tuple[list[Claimant], dict[int, int], int], data: st.DataObject
+) -> None:
+    members, leaders, partitions = group
+    members = [one._replace(ready=True, draining=False) for one in members]
+    plan = assign(members, leaders, partitions)
+    leaving = data.draw(st.integers(0, len(members) - 1))
+    left = moved(plan, members)
+    del left[leaving]
+    after = assign(left, leaders, partitions)
+    for before, owner in zip(plan.owners, after.owners, strict=True):
+        if before != leaving and left:
+            assert left[owner].instance == members[before].instance
+
+
+@given(groups(distinct=True))
+def test_when_one_joins_shards_move_only_to_it(group: tuple[list[Claimant], dict[int, int], int]) -> None:
+    members, leaders, partitions = group
+    members = [one._replace(ready=True, draining=False) for one in members]
+    plan = assign(members, leaders, partitions)
+    joined = [*moved(plan, members), member(99)]
+    after = assign(joined, leaders, partitions)
+    for before, owner in zip(plan.owners, after.owners, strict=True):
+        assert owner in (before, len(members))
+
+
+@given(groups(distinct=True), st.integers(0, 8))
+def test_moves_are_few_and_bring_shards_nearer(
+    group: tuple[list[Claimant], dict[int, int], int], moves_max: int
+) -> None:
+    members, leaders, partitions = group
+    still = moved(assign(members, {}, partitions), members)
+    stay = assign(still, leaders, partitions).owners
+    nearer = assign(still, leaders, partitions, moves_max=moves_max).owners
+    moves = sum(before != after for before, after in zip(stay, nearer, strict=True))
+    assert moves <= moves_max
+    gained = near(nearer, still, leaders) - near(stay, still, leaders)
+    assert gained >= (moves + 1) // 2
+
+
+def test_at_first_shards_go_to_the_replica_beside_their_leader() -> None:
+    members = [member(number, broker_id=number) for number in range(3)]
+    leaders = {partition: (partition + 1) % 3 for partition in range(12)}
+    assert assign(members, leaders, 12).owners == tuple((partition + 1) % 3 for partition in range(12))
+
+
+def test_all_shards_come_near_in_the_end() -> None:
+    members = [member(number, broker_id=number) for number in range(3)]
+    plan = assign(members, {}, 12)
+    leaders = {partition: (partition + 2) % 3 for partition in range(12)}
+    for _ in range(12):
+        plan = assign(moved(plan, members), leaders, 12, moves_max=2)
+    assert near(plan.owners, members, leaders) == 12
+
+
+def test_those_that_are_ready_come_first() -> None:
+    unready, ready = member(0, ready=False, owned={0, 1, 2}), member(1)
+    assert assign([unready, ready], {}, 3).owners == (1, 1, 1)
+    assert set(assign([unready, ready._replace(ready=False)], {}, 4).owners) == {0, 1}
+    assert assign([unready, ready._replace(draining=True)], {}, 3).owners == (0, 0, 0)
+
+
+def test_if_all_drain_nobody_owns() -> None:
+    members = [member(0, draining=True, owned={0}), member(1, draining=True)]
+    assert assign(members, {}, 2) == Plan((NOBODY, NOBODY), (0, NOBODY), {})
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_two_with_one_address_the_one_that_started_last_wins(turned: bool) -> None:
+    older, newer = member(0, wire="h:1", owned={0, 1}, claim_fresh=True), member(1, wire="h:1")
+    members = [newer, older] if turned else [older, newer]
+    plan = assign(members, {}, 2)
+    winner, loser = members.index(newer), members.index(older)
+    assert plan.owners == (winner, winner)
+    assert plan.doubles == {loser: winner}
+    # The older one is told of its loss and can hand over.
+    assert plan.holders == (loser, loser)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "holder"),
+    [
+        ({"claim_generation": 4}, {"claim_generation": 5}, 1),
+        ({"claim_generation": 5}, {"claim_generation": 4}, 0),
+        ({"claim_generation": 9}, {"claim_generation": 1, "claim_fresh": True}, 1),
+        ({"claim_generation": 9, "claim_fresh": True}, {"claim_generation": 8, "claim_fresh": True}, 0),
+    ],
+)
+def test_of_two_that_claim_a_shard_the_newer_claim_counts(
+    one: dict[str, object], other: dict[str, object], holder: int
+) -> None:
+    plan = assign([member(0, owned={0}, **one), member(1, owned={0}, **other)], {}, 2)
+    assert plan.holders == (holder, NOBODY)
+    assert plan.owners[0] == holder
