@@ -1,0 +1,193 @@
+"""A share group whose state moves while nobody consumes: to our coordinator, and back to Kafka's own.
+
+Each release of Kafka begins with the share coordinator built into the broker.  Then the state is migrated,
+and the broker is started again with its inter-broker listener advertised at HAProxy; later all of it the
+other way round.  The group goes on as if nothing had happened: what was accepted or rejected does not come
+again, and what was released comes with the next delivery count.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.ledger import Ledger, accept_all, consuming, new_topic, produce, what_is_left
+from tests.kafka import (
+    RELEASES,
+    BuiltInRig,
+    CoordinatorProcess,
+    Delivery,
+    HAProxy,
+    fetch_jars,
+    free_ports,
+    wait_until,
+)
+from tests.kafka.rig import built_in_rig, end_of_logs
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+KAFKAS_OWN = "kafka:__share_group_state"
+OURS = "kafka:_share-coordinator-state"
+ONE_COPY = {
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+RECORDS = 60
+
+
+class MovingRig:
+    """A broker that is led to its own share coordinator, or to one of ours."""
+
+    def __init__(self, stack: ExitStack, rig: BuiltInRig, directory: Path, place: str) -> None:
+        self.rig = rig
+        self.place = place
+        port, coordinator_port, http_port = free_ports(3)
+        self.coordinator = CoordinatorProcess(
+            directory,
+            port=coordinator_port,
+            http_port=http_port,
+            log="kafka" if place == OURS else "journal",
+            settings={"bootstrap.servers": rig.broker.bootstrap, **ONE_COPY} if place == OURS else {},
+        )
+        self.haproxy = HAProxy(
+            directory, port=port, broker_port=rig.broker.internal_port, coordinator_port=coordinator_port
+        )
+        stack.callback(self.coordinator.kill)
+        stack.callback(self.haproxy.kill)
+
+    def lead_to_ours(self) -> None:
+        self.haproxy.start()
+        self._restart(self.haproxy.port)
+        self.coordinator.start()
+
+    def lead_to_kafkas_own(self) -> None:
+        self.coordinator.stop()
+        self._restart(self.rig.broker.internal_port)
+
+    def _restart(self, interbroker_port: int) -> None:
+        """Start the broker again with another address where brokers find it."""
+        broker = self.rig.broker
+        broker.stop()
+        name = "advertised.listeners="
+        (at,) = (at for at, argument in enumerate(broker.process.command) if argument.startswith(name))
+        listeners = broker.process.command[at].removeprefix(name).split(",")
+        moved = [
+            f"INTERNAL://127.0.0.1:{interbroker_port}" if listener.startswith("INTERNAL:") else listener
+            for listener in listeners
+        ]
+        broker.process.command[at] = name + ",".join(moved)
+        broker.start()
+
+    def migrate(self, source: str, target: str, *options: str) -> "subprocess.CompletedProcess[str]":
+        """Run the command as an operator does."""
+        settings = [f"--set={name}={value}" for name, value in ONE_COPY.items()]
+        return subprocess.run(
+            [
+                str(Path(sys.executable).with_name("share-coordinator")),
+                "migrate",
+                *("--from", source, "--to", target, "-o", "json"),
+                *("--bootstrap-servers", self.rig.broker.bootstrap),
+                *(settings if OURS in (source, target) else ()),
+                *options,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def migrated(self, source: str, target: str, *options: str) -> dict[str, Any]:
+        """Migrate, which must succeed, and return the report."""
+        done = self.migrate(source, target, *options)
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
+
+
+@contextmanager
+def moving_rig(release: str, place: str, directory: Path) -> Iterator[MovingRig]:
+    with ExitStack() as stack:
+        rig = stack.enter_context(built_in_rig(fetch_jars(release), directory))
+        try:
+            yield MovingRig(stack, rig, directory, place)
+        except AssertionError:
+            sys.stderr.write(end_of_logs(rig))
+            raise
+
+
+def mixed(delivery: Delivery) -> str:
+    """Reject one record in ten; of the others accept one in three each time that they come."""
+    if delivery.offset % 10 == 7:
+        return "REJECT"
+    return "ACCEPT" if delivery.delivery_count > delivery.offset % 3 else "RELEASE"
+
+
+def consume_some(rig: MovingRig, ledger: Ledger, group: str, topic: str, settled: int) -> None:
+    """Consume until so many records are settled, and leave: the group is idle afterwards."""
+    consumer = rig.rig.client.share_consumer(group, topic, {"max.poll.records": "5"})
+    ledger.consume_until_settled(consumer, mixed, settled, seconds=60)
+    consumer.close()
+
+
+@pytest.mark.parametrize("place", ["journal", OURS])
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_share_group_goes_on_after_its_state_moved_and_moved_back(
+    release: str, place: str, tmp_path: Path
+) -> None:
+    with moving_rig(release, place, tmp_path) as moving:
+        ours = f"journal:{moving.coordinator.data}" if place == "journal" else place
+        client = moving.rig.client
+        topic, group, topic_id = new_topic(client, "moved", partitions=2)
+        produce(client, topic, 2, first=0, count=RECORDS // 2)
+        ledger = Ledger()
+        consume_some(moving, ledger, group, topic, RECORDS // 3)
+
+        report = moving.migrated(KAFKAS_OWN, ours)
+        assert (report["executed"], report["counts"]["copy"]) == (False, 2)
+        report = moving.migrated(KAFKAS_OWN, ours, "--execute")
+        assert (report["verified"], report["counts"]["copy"]) == (True, 2)
+        moving.lead_to_ours()
+        consume_some(moving, ledger, group, topic, 2 * RECORDS // 3)
+        shown = [moving.coordinator.share_partition(group, topic_id, partition) for partition in range(2)]
+        assert all(shown), "our coordinator has been used"
+
+        moving.lead_to_kafkas_own()
+        refused = moving.migrate(ours, KAFKAS_OWN, "--execute")
+        assert refused.returncode == 1
+        assert "the target holds state that is not the source's: 2 share-partitions" in refused.stderr
+        report = moving.migrated(ours, KAFKAS_OWN, "--execute", "--replace")
+        assert (report["verified"], report["counts"]["replace"]) == (True, 2)
+        assert moving.migrated(ours, KAFKAS_OWN)["counts"]["already there"] == 2
+        consume_some(moving, ledger, group, topic, RECORDS)
+
+        assert what_is_left(client, group, topic, 2, end=RECORDS // 2) == []
+        assert ledger.broken_promises == []
+        for (_, offset), counts in ledger.delivery_counts.items():
+            expected = 1 if offset % 10 == 7 else 1 + offset % 3
+            assert counts == list(range(1, expected + 1)), f"offset {offset}"
+
+
+def test_a_share_group_that_is_active_is_noticed(tmp_path: Path) -> None:
+    with moving_rig(RELEASES[-1], "journal", tmp_path) as moving:
+        client = moving.rig.client
+        topic, group, _ = new_topic(client, "active")
+        ledger = Ledger()
+        consumer = client.share_consumer(group, topic, {"max.poll.records": "5"})
+        produced = 0
+
+        def is_refused() -> str | None:
+            nonlocal produced
+            produce(client, topic, 1, first=produced, count=2_000)
+            produced += 2_000
+            ledger.wait_settled(produced - 1_990, seconds=60)
+            done = moving.migrate(KAFKAS_OWN, f"journal:{tmp_path / 'ours'}", "--execute", "--replace")
+            return done.stderr if done.returncode else None
+
+        with consuming(ledger, consumer, accept_all):
+            said = wait_until(is_refused, seconds=120, what="migration notices that the group is active")
+        assert "Share groups are still active on it" in said
+        consumer.close()
