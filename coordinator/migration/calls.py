@@ -29,11 +29,14 @@ async def look_at(
     wanted: Mapping[SharePartitionKey, Held],
     held: dict[SharePartitionKey, Held],
     unknown_topics: set[SharePartitionKey],
+    *,
+    keeps_complete_count: bool,
 ) -> None:
     """Note what a coordinator holds of share-partitions, and which of their topics it does not know.
 
-    Changes nothing.  Batches are asked for only where all else is as wanted.  Raises MigrationRefused for an
-    error that says nothing about the state.
+    What `write` was interrupted in is as good as nothing, and not noted.  Changes nothing.  Batches are asked
+    for only where all else is as wanted, or so.  Raises MigrationRefused for an error that says nothing about
+    the state.
     """
     to_read: dict[SharePartitionKey, Held] = {}
     parts: dict[SharePartitionKey, Any] = {key: summary_api.PartitionData(key.partition, 0) for key in wanted}
@@ -45,7 +48,8 @@ async def look_at(
             raise MigrationRefused(f"the target does not say what it holds of {_told(key, result)}")
         shown = (result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count)
         there = Held(shown[0], shown[1], shown[1], shown[2], shown[3], None)
-        if shown == _NOTHING or there == wanted[key]._replace(batches=None):
+        begun = _is_begun(there, wanted[key], keeps_complete_count)
+        if begun or shown == _NOTHING or there == wanted[key]._replace(batches=None):
             to_read[key] = there
         else:
             held[key] = there
@@ -57,9 +61,12 @@ async def look_at(
         # A higher leader epoch than the Summary shows makes it another state, whatever else it holds.
         if result.error_code == ErrorCode.NONE:
             batches = normalise(result.state_batches, result.start_offset)
-            held[key] = there._replace(
+            held[key] = there = there._replace(
                 state_epoch=result.state_epoch, start_offset=result.start_offset, batches=batches
             )
+            begun = not batches and _is_begun(there, wanted[key], keeps_complete_count)
+            if begun and there != wanted[key]:
+                del held[key]
         elif result.error_code != ErrorCode.FENCED_LEADER_EPOCH:
             raise MigrationRefused(f"the target does not say what it holds of {_told(key, result)}")
 
@@ -79,7 +86,13 @@ async def write(
     *,
     keeps_complete_count: bool,
 ) -> None:
-    """Make a coordinator that has no state of share-partitions hold what is wanted."""
+    """Make a coordinator hold what is wanted of share-partitions, and nothing of what it held before.
+
+    Delete comes first: Initialize alone keeps the fencing memory of an older state, and then no Read raises
+    the leader epoch to what is fenced with already.
+    """
+    await delete(client, list(wanted), failures)
+    wanted = {key: state for key, state in wanted.items() if key not in failures}
     begun = {key: _first_offset(state, keeps_complete_count) for key, state in wanted.items()}
     parts: dict[SharePartitionKey, Any] = {
         key: initialize_api.PartitionData(key.partition, wanted[key].state_epoch, start_offset)
@@ -116,6 +129,17 @@ def _first_offset(state: Held, keeps_complete_count: bool) -> int:
     if keeps_complete_count and state.delivery_complete_count == NO_COMPLETE_COUNT:
         return NO_START_OFFSET
     return state.start_offset
+
+
+def _is_begun(there: Held, wanted: Held, keeps_complete_count: bool) -> bool:
+    """Tell whether a state without batches is as `write` leaves it before its last request."""
+    first_offset = _first_offset(wanted, keeps_complete_count)
+    counted = NO_COMPLETE_COUNT if first_offset == NO_START_OFFSET or not keeps_complete_count else 0
+    return (there.state_epoch, there.start_offset, there.delivery_complete_count) == (
+        wanted.state_epoch,
+        first_offset,
+        counted,
+    ) and there.leader_epoch in (0, wanted.leader_epoch_max)
 
 
 async def _send_noting(

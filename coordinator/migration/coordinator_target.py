@@ -1,8 +1,7 @@
 """A target that is asked through its RPCs: Kafka's own coordinator, which lets nobody write to its topic.
 
-For each share-partition: Initialize, then Read with the greatest leader epoch that the source has seen, which
-is the only way to raise it, then Write of the batches and the delivery complete count.  A state that is
-replaced is deleted first: Initialize alone keeps the fencing memory of the old one.
+For each share-partition: Delete, Initialize, then Read with the greatest leader epoch that the source has
+seen, which is the only way to raise it, then Write of the batches and the delivery complete count.
 
 What such a coordinator cannot hold: a leader epoch other than the greatest one (after a re-initialisation it
 is 0), and before Kafka 4.2 a delivery complete count.  Looking changes nothing: a Read is only sent with a
@@ -19,7 +18,7 @@ from coordinator.migration import calls
 from coordinator.migration.calls import NO_COMPLETE_COUNT, Failures
 from coordinator.migration.errors import MigrationRefused
 from coordinator.migration.fold import Held
-from coordinator.migration.plan import DESTRUCTIVE, Difference, Plan, Step
+from coordinator.migration.plan import Difference, Plan, Step
 from coordinator.migration.readers import Progress, TopicReader
 from coordinator.migration.target import Looked
 from coordinator.shard import ShareState
@@ -130,7 +129,13 @@ class CoordinatorTarget:
 
         async def look_at(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
             nonlocal done
-            await calls.look_at(client, {key: wanted[key] for key in keys}, held, unknown)
+            await calls.look_at(
+                client,
+                {key: wanted[key] for key in keys},
+                held,
+                unknown,
+                keeps_complete_count=self._server.keeps_complete_count,
+            )
             done += len(keys)
             progress("asking the target", done, len(wanted))
 
@@ -149,7 +154,7 @@ class CoordinatorTarget:
         wanted = {key: self.as_held(state) for key, state in states.items()}
         plan = plan_for(await self.look(wanted, progress))
         failures: Failures = {}
-        deleted = plan.keys(*DESTRUCTIVE)
+        deleted = plan.keys(Step.DELETE)
         written = plan.keys(Step.COPY, Step.REPLACE)
         done = 0
 
@@ -158,9 +163,11 @@ class CoordinatorTarget:
 
         async def write(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
             nonlocal done
-            its_wanted = {key: wanted[key] for key in keys if key not in failures}
             await calls.write(
-                client, its_wanted, failures, keeps_complete_count=self._server.keeps_complete_count
+                client,
+                {key: wanted[key] for key in keys},
+                failures,
+                keeps_complete_count=self._server.keeps_complete_count,
             )
             done += len(keys)
             progress("writing", done, len(written))

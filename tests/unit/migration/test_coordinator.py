@@ -101,7 +101,7 @@ async def test_looking_changes_nothing() -> None:
     async with bringing(some_state()) as here:
         await here.migrate(Options())
         assert (await here.client.summary(key(4))).state_epoch == 0
-        await here.client.initialize(key(4), 3, 400)
+        await here.client.initialize(key(4), 3, 401)
         with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({key(4)}\).*--replace"):
             await here.migrate()
         # Still as it was initialised: a leader with leader epoch 0 is not fenced.
@@ -143,10 +143,15 @@ async def test_a_hidden_higher_leader_epoch_is_another_state() -> None:
 
 @looped
 async def test_what_was_interrupted_is_gone_on_with() -> None:
-    async with bringing(some_state()) as here:
-        await here.client.initialize(key(0), 3, 0)
-        report = await here.migrate(Options(execute=True, replace=True))
-        assert (report.plan.counts()[Step.REPLACE], report.is_good) == (1, True)
+    unknown_count = StateRecord(key(30), snapshot(30, delivery_complete_count=-1))
+    async with bringing([*some_state(), unknown_count]) as here:
+        # After Initialize; after Read; after an Initialize that leaves the start offset to the Write.
+        await here.client.initialize(key(4), 3, 400)
+        await here.client.initialize(key(5), 3, 500)
+        await here.client.read(key(5), 4)
+        await here.client.initialize(key(30), 3, -1)
+        report = await here.migrate()
+        assert (report.plan.counts()[Step.COPY], report.is_good) == (20, True)
         assert (await here.migrate()).plan.is_done
 
 

@@ -1,0 +1,230 @@
+"""State into Kafka's own coordinator and out again, with every release: what can be held is held exactly.
+
+What a coordinator was told is read from its topic, not from its answers.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from coordinator.client import RetryPolicy, ShareCoordinatorClient
+from coordinator.clock import SystemClock
+from coordinator.kafka.brokers import Brokers
+from coordinator.kafka.cluster import Cluster
+from coordinator.log.kafka import KafkaLog, TopicWish
+from coordinator.migration.coordinator_target import RETRY, CoordinatorTarget
+from coordinator.migration.errors import MigrationRefused
+from coordinator.migration.fold import Folded
+from coordinator.migration.log_target import OWNER, LogTarget
+from coordinator.migration.places import KAFKAS_TOPIC
+from coordinator.migration.plan import Step
+from coordinator.migration.readers import TopicReader
+from coordinator.migration.run import Options, Report, TopicSource, migrate
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record, parse_topic_id
+from tests.builders import TOPIC_ID
+from tests.kafka import RELEASES, BuiltInRig, fetch_jars
+from tests.kafka.rig import built_in_rig
+from tests.topic.logs import LIMITS, new_topic, topic_log
+from tests.unit.log.worlds import append_durably
+from tests.unit.migration.places import EXECUTE, quietly
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+PARTITIONS = 8
+GROUPS = ("one", "two", "über-日本-😀")
+# That a topic is unknown is not believed at once.
+SOON = RetryPolicy(attempts_max=3, first_s=0.1)
+REPLACE = Options(execute=True, replace=True)
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator["KafkaCluster"]:
+    """A broker of each release, whose own coordinator nobody has asked for anything yet."""
+    with built_in_rig(fetch_jars(request.param), tmp_path_factory.mktemp(request.param)) as rig:
+        yield KafkaCluster(rig, request.param)
+
+
+class KafkaCluster:
+    """The places of one cluster."""
+
+    def __init__(self, rig: BuiltInRig, release: str) -> None:
+        self.release = release
+        self.bootstrap = rig.broker.bootstrap
+        self.topic_id = parse_topic_id(rig.client.create_topic("consumed", partitions=PARTITIONS))
+
+    @property
+    def keeps_complete_count(self) -> bool:
+        return self.release != "4.1.1"
+
+    def connect(self, topic: str) -> Cluster:
+        return Brokers(self.bootstrap, topic, request_timeout_s=LIMITS.request_timeout_s)
+
+    def reader(self, topic: str) -> TopicReader:
+        return TopicReader(topic, self.connect, timeout_s=20)
+
+    async def folded(self, topic: str) -> Folded:
+        folded = await self.reader(topic).fold(quietly)
+        assert folded is not None
+        return folded
+
+    def ours(self, topic: str, partitions: int) -> LogTarget:
+        def make_log(state_partitions: int) -> KafkaLog:
+            wish = TopicWish(topic, state_partitions, replication_factor=1, min_isr=1)
+            return KafkaLog(self.connect(topic), wish, owner=OWNER, clock=SystemClock(), limits=LIMITS)
+
+        return LogTarget(self.reader(topic), make_log, state_partitions=partitions, clock=SystemClock())
+
+    def kafkas_own(self, retry: RetryPolicy = RETRY) -> CoordinatorTarget:
+        return CoordinatorTarget(self.bootstrap, self.reader(KAFKAS_TOPIC), retry=retry)
+
+    async def migrate(self, source: str, target: LogTarget | CoordinatorTarget, options: Options) -> Report:
+        return await migrate(TopicSource(self.reader(source)), target, options, quietly)
+
+    async def write(self, topic: str, records: list[StateRecord]) -> None:
+        """Write records to a topic of ours that has one partition."""
+        async with topic_log(self.bootstrap, topic) as log:
+            await append_durably(log, 0, [encode_record(record) for record in records])
+            await log.release(0)
+
+    def some_state(self, seed: int) -> list[StateRecord]:
+        """Return states of all kinds, at random."""
+        chance = random.Random(seed)
+        return [
+            StateRecord(SharePartitionKey(group, self.topic_id, partition), a_snapshot(chance))
+            for group in GROUPS
+            for partition in range(PARTITIONS)
+        ]
+
+
+def a_snapshot(chance: random.Random) -> ShareSnapshotValue:
+    start_offset = chance.choice([-1, 0, chance.randrange(1 << 40)])
+    batches = []
+    if start_offset >= 0:
+        first = start_offset + chance.randrange(3)
+        for _ in range(chance.choice([0, 1, 3, 300])):
+            last = first + chance.randrange(5)
+            batches.append(StateBatch(first, last, chance.choice([0, 2, 4]), chance.randrange(1, 6)))
+            # With a gap, or two neighbours might be one batch.
+            first = last + 2
+    leader_epoch = chance.choice([0, 0, 7])
+    return ShareSnapshotValue(
+        snapshot_epoch=chance.randrange(100),
+        state_epoch=chance.randrange(50),
+        leader_epoch=leader_epoch,
+        start_offset=start_offset,
+        create_timestamp=1_000,
+        write_timestamp=2_000,
+        state_batches=pack(batches),
+        delivery_complete_count=-1 if start_offset == -1 else chance.choice([-1, 0, 12]),
+        leader_epoch_max=chance.choice([-1, 9]),
+    )
+
+
+def on(cluster: KafkaCluster, main: Callable[[], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await main()
+
+    asyncio.run(run())
+
+
+def test_what_goes_in_comes_out(cluster: KafkaCluster) -> None:
+    async def main() -> None:
+        first, last = new_topic("first"), new_topic("last")
+        await cluster.write(first, cluster.some_state(seed=1))
+        # Only looked at, so the broker's own topic is not even made.
+        told = await cluster.migrate(first, cluster.kafkas_own(), Options())
+        assert await cluster.reader(KAFKAS_TOPIC).partitions() is None
+        assert told.plan.counts()[Step.COPY] == len(GROUPS) * PARTITIONS
+
+        target = cluster.kafkas_own()
+        report = await cluster.migrate(first, target, EXECUTE)
+        assert report.different == []
+        assert (
+            any("no delivery complete count" in note for note in report.notes) != cluster.keeps_complete_count
+        )
+        wanted = {key: target.as_held(state) for key, state in report.folded.states.items()}
+        own = await cluster.folded(KAFKAS_TOPIC)
+        assert own.held() == wanted
+        ends = own.ends
+        again = await cluster.migrate(first, cluster.kafkas_own(), EXECUTE)
+        assert again.plan.counts()[Step.THERE] == len(wanted)
+        assert (await cluster.folded(KAFKAS_TOPIC)).ends == ends, "looking writes nothing"
+
+        back = await cluster.migrate(KAFKAS_TOPIC, cluster.ours(last, 3), EXECUTE)
+        assert back.different == []
+        assert (await cluster.folded(last)).held() == wanted
+
+    on(cluster, main)
+
+
+def test_old_state_is_replaced_by_newer_and_by_older(cluster: KafkaCluster) -> None:
+    async def main() -> None:
+        for seed in (2, 3):
+            topic = new_topic("replacing")
+            # One share-partition less each time: it goes from Kafka's own coordinator too.
+            await cluster.write(topic, cluster.some_state(seed)[seed:])
+            with pytest.raises(MigrationRefused, match="--replace"):
+                await cluster.migrate(topic, cluster.kafkas_own(), EXECUTE)
+            target = cluster.kafkas_own()
+            report = await cluster.migrate(topic, target, REPLACE)
+            assert report.different == []
+            wanted = {key: target.as_held(state) for key, state in report.folded.states.items()}
+            assert (await cluster.folded(KAFKAS_TOPIC)).held() == wanted
+
+    on(cluster, main)
+
+
+def test_what_was_interrupted_between_two_requests_is_gone_on_with(cluster: KafkaCluster) -> None:
+    async def main() -> None:
+        topic = new_topic("interrupted")
+        records = cluster.some_state(seed=3)[3:]
+        added = [SharePartitionKey("interrupted", cluster.topic_id, number) for number in range(3)]
+        states = [ShareSnapshotValue(1, 5, 7, 90, 1, 2, pack([StateBatch(92, 95, 2, 1)]), 4)] * 3
+        await cluster.write(topic, [*records, *map(StateRecord, added, states)])
+        async with ShareCoordinatorClient(cluster.bootstrap) as client:
+            await client.initialize(added[0], 5, 90)
+            await client.initialize(added[1], 5, 90)
+            await client.read(added[1], 7)
+        report = await cluster.migrate(topic, cluster.kafkas_own(), EXECUTE)
+        assert (report.plan.keys(Step.COPY), report.different) == (added, [])
+        assert (await cluster.migrate(topic, cluster.kafkas_own(), EXECUTE)).plan.is_done
+
+    on(cluster, main)
+
+
+def test_a_group_id_with_colons_is_carried_where_the_broker_can(cluster: KafkaCluster) -> None:
+    async def main() -> None:
+        topic = new_topic("colons")
+        key = SharePartitionKey("with:colons", cluster.topic_id, 0)
+        await cluster.write(topic, [*cluster.some_state(5), StateRecord(key, a_snapshot(random.Random(5)))])
+        if cluster.release == "4.1.1":
+            with pytest.raises(MigrationRefused, match=f"{key}: INVALID_REQUEST"):
+                await cluster.migrate(topic, cluster.kafkas_own(), REPLACE)
+        else:
+            assert (await cluster.migrate(topic, cluster.kafkas_own(), REPLACE)).different == []
+
+    on(cluster, main)
+
+
+def test_state_of_a_topic_that_is_gone_is_left_out_on_demand(cluster: KafkaCluster) -> None:
+    async def main() -> None:
+        topic = new_topic("gone")
+        gone = SharePartitionKey("gone", TOPIC_ID, 0)
+        await cluster.write(topic, [*cluster.some_state(6), StateRecord(gone, a_snapshot(random.Random(6)))])
+        with pytest.raises(
+            MigrationRefused, match=rf"1 share-partitions \({gone}\).*--leave-out-unknown-topics"
+        ):
+            await cluster.migrate(topic, cluster.kafkas_own(SOON), REPLACE)
+        report = await cluster.migrate(
+            topic, cluster.kafkas_own(SOON), REPLACE._replace(leave_out_unknown_topics=True)
+        )
+        assert report.different == []
+        assert report.plan.keys(Step.LEAVE_OUT) == [gone]
+
+    on(cluster, main)
