@@ -92,7 +92,8 @@ class GroupOwnership:
 
     async def drain(self, timeout_s: float) -> None:
         """Give all shards away, wait until they are handed over or the time is over, and leave the group."""
-        await self._on_loop(self._drain(timeout_s), timeout_s + self._limits.leave_timeout_s)
+        if self._loop is not None and not self._ended:
+            await self._on_loop(self._drain(timeout_s), timeout_s + self._limits.leave_timeout_s)
 
     async def stop(self) -> None:
         """Leave the group at once. Nothing is told to the listener any more."""
@@ -193,7 +194,10 @@ class GroupOwnership:
     async def _end(self) -> None:
         await self._leave()
         assert self._link is not None
-        await self._link.close()
+        try:
+            await self._link.close()
+        except Exception:
+            _logger.exception("connections of the group could not be closed")
 
     async def _leave(self) -> None:
         assert self._participant is not None

@@ -219,6 +219,7 @@ class Membership:
         while True:
             await asyncio.sleep(self._limits.heartbeat_interval_s)
             if self.generation < 0:
+                self._join_again()
                 continue
             try:
                 await self._beat()
@@ -251,7 +252,8 @@ class Membership:
                 if code != kafka.COORDINATOR_LOAD_IN_PROGRESS:
                     self._abandoned.set()
                 if code == kafka.UNKNOWN_MEMBER_ID:
-                    self._join_again()
+                    # Also while a join goes on: it may be about to succeed as who we were.
+                    self._join_asked.set()
 
     def _join_again(self) -> None:
         if not self._joining:

@@ -15,7 +15,7 @@ _starts = itertools.count(1)
 
 @dataclass
 class Heard:
-    """An `OwnershipListener` that checks the order of what it hears and remembers it."""
+    """An `OwnershipListener` that remembers what it hears, and what of it makes no sense."""
 
     owned: set[int] = field(default_factory=set)
     owner_map: OwnerMap | None = None
@@ -26,18 +26,26 @@ class Heard:
     # Shards that were resigned and take their time to be released.
     releasing: set[int] = field(default_factory=set)
     slow: bool = False
+    # Shards that the log took away, until they are elected again.
+    fenced: set[int] = field(default_factory=set)
+    wrong: list[str] = field(default_factory=list)
 
     def owners_changed(self, owner_map: OwnerMap | None) -> None:
         self.owner_map = owner_map
         self.maps.append(owner_map)
 
     def elected(self, state_partition: int, *, release_expected: bool) -> None:
-        assert state_partition not in self.owned
+        if state_partition in self.owned:
+            self.wrong.append(f"elected again for {state_partition}")
         self.owned.add(state_partition)
+        self.fenced.discard(state_partition)
         self.elections.append((state_partition, release_expected))
 
     def resigned(self, state_partition: int) -> None:
-        self.owned.remove(state_partition)
+        # What the log took away may be resigned too: that news crosses this one.
+        if state_partition not in self.owned | self.fenced:
+            self.wrong.append(f"resigned {state_partition}, which it does not own")
+        self.owned.discard(state_partition)
         self.resignations.append(state_partition)
         if self.slow:
             self.releasing.add(state_partition)
@@ -65,6 +73,7 @@ class One:
     def take_away(self, state_partition: int) -> None:
         """Be told by the log that somebody else owns a shard, as the runtime is."""
         self.heard.owned.remove(state_partition)
+        self.heard.fenced.add(state_partition)
         self.ownership.fenced(state_partition)
 
 
@@ -161,8 +170,9 @@ class Fleet:
         return asyncio.get_running_loop().time()
 
     async def stop(self) -> None:
-        """Stop all replicas."""
+        """Stop all replicas; see that what they heard made sense."""
         await asyncio.gather(*(one.ownership.stop() for one in self.ones))
+        assert [one.heard.wrong for one in self.ones if one.heard.wrong] == []
 
 
 def by_instance(ones: "tuple[One, ...]", instance: str) -> One:

@@ -116,8 +116,7 @@ def test_an_error_passes_and_costs_no_shard(play: Play, api: str, code: int) -> 
         ones = await fleet.add_all(2)
         before = [(set(one.owned), list(one.heard.resignations)) for one in ones]
         if api != "heartbeat":
-            ones[0].ownership.fenced(min(ones[0].owned))
-            ones[0].heard.owned.remove(min(ones[0].owned))
+            ones[0].take_away(min(ones[0].owned))
         group.errors[api] = [code, code]
         if api == "find":
             group.move(2)

@@ -1,0 +1,154 @@
+"""Whatever happens to a group, and to its members: once it is over, they share the shards again.
+
+Faults are drawn from a seed.  While they last, what each replica is told must make sense: nobody is elected
+for what it has, nobody resigns what it has not, and two believe in one shard for no longer than a lease.
+"""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from coordinator.kafka import group as kafka
+from coordinator.ownership.limits import GroupLimits
+from tests.simulation.loop import SimLoop
+from tests.unit.ownership.fake_group import STABLE, FakeGroup
+from tests.unit.ownership.replicas import Fleet, One
+
+LIMITS = GroupLimits()
+FAULTS = 60
+CODES = [
+    kafka.COORDINATOR_LOAD_IN_PROGRESS,
+    kafka.COORDINATOR_NOT_AVAILABLE,
+    kafka.NOT_COORDINATOR,
+    kafka.ILLEGAL_GENERATION,
+    kafka.UNKNOWN_MEMBER_ID,
+    kafka.REBALANCE_IN_PROGRESS,
+    kafka.GROUP_AUTHORIZATION_FAILED,
+]
+
+
+class Chaos:
+    """Things that go wrong, and right again."""
+
+    def __init__(self, random: Random, group: FakeGroup, fleet: Fleet) -> None:
+        self.random = random
+        self.group = group
+        self.fleet = fleet
+        self.living: list[One] = []
+        self.overlaps: dict[int, float] = {}
+
+    async def once(self) -> None:
+        """Let one thing happen."""
+        members = (self.start, self.kill, self.drain, self.stop, self.cut, self.mend, self.fence, self.ready)
+        brokers = (self.err, self.move, self.throw_out, self.down, self.up, self.forget)
+        await self.random.choice((*members, *brokers))()
+
+    async def start(self) -> None:
+        if len(self.living) < 5:
+            self.living.append(await self.fleet.add())
+
+    async def kill(self) -> None:
+        # A process that is gone is one that is cut off and forgotten.
+        if self.living:
+            self.random.choice(self.living).link.cut = True  # type: ignore[attr-defined]
+            self.living = [one for one in self.living if not one.link.cut]  # type: ignore[attr-defined]
+
+    async def drain(self) -> None:
+        if len(self.living) > 1:
+            one = self.living.pop(self.random.randrange(len(self.living)))
+            await one.ownership.drain(self.random.uniform(0.1, 10.0))
+            assert one.owned == set() or await self.fleet.until(lambda: one.owned == set(), 1.0)
+
+    async def stop(self) -> None:
+        if len(self.living) > 1:
+            one = self.living.pop(self.random.randrange(len(self.living)))
+            await one.ownership.stop()
+
+    async def err(self) -> None:
+        api = self.random.choice(["find", "join", "sync", "heartbeat"])
+        self.group.errors.setdefault(api, []).append(self.random.choice(CODES))
+
+    async def move(self) -> None:
+        self.group.move(self.random.choice(sorted(self.group.nodes)))
+
+    async def throw_out(self) -> None:
+        if self.group.members:
+            self.group.throw_out(self.random.choice(sorted(self.group.members)))
+
+    async def cut(self) -> None:
+        for one in self.random.sample(self.living, min(1, len(self.living))):
+            one.link.cut = True  # type: ignore[attr-defined]
+
+    async def mend(self) -> None:
+        for one in self.living:
+            one.link.cut = False  # type: ignore[attr-defined]
+
+    async def fence(self) -> None:
+        for one in self.living:
+            if one.owned:
+                one.take_away(self.random.choice(sorted(one.owned)))
+
+    async def ready(self) -> None:
+        for one in self.living:
+            one.heard.is_ready = self.random.random() < 0.8
+
+    async def down(self) -> None:
+        self.group.down.add(self.random.choice(sorted(self.group.nodes)))
+
+    async def up(self) -> None:
+        self.group.down.clear()
+
+    async def forget(self) -> None:
+        if self.random.random() < 0.2:
+            self.group.forget()
+
+    async def watch(self) -> None:
+        """See that two believe in one shard for no longer than a lease lasts."""
+        while True:
+            believers = [one for one in self.fleet.ones if one.ownership.lease_is_fresh()]
+            for partition in range(self.fleet.state_partitions):
+                if sum(partition in one.owned for one in believers) < 2:
+                    self.overlaps.pop(partition, None)
+                    continue
+                since_s = self.overlaps.setdefault(partition, self.fleet.now())
+                assert self.fleet.now() - since_s <= LIMITS.lease_s
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("seed", range(1000, 2200))
+def test_the_group_recovers(seed: int) -> None:
+    loop = SimLoop()
+
+    async def main() -> None:
+        random = Random(seed)
+        group = FakeGroup(
+            session_s=LIMITS.session_timeout_s,
+            rebalance_s=LIMITS.rebalance_timeout_s,
+            first_delay_s=random.choice([0.0, 3.0]),
+        )
+        fleet = Fleet(group.link, limits=LIMITS)
+        chaos = Chaos(random, group, fleet)
+        watching = asyncio.ensure_future(chaos.watch())
+        for _ in range(FAULTS):
+            await chaos.once()
+            until_s = fleet.now() + random.expovariate(1 / 2.0)
+            await fleet.until(lambda: fleet.now() >= until_s)  # noqa: B023
+        await chaos.up()
+        await chaos.mend()
+        group.errors.clear()
+        for one in chaos.living:
+            one.heard.is_ready = True
+        if not chaos.living:
+            await chaos.start()
+        await fleet.until(lambda: fleet.shared_by(*chaos.living) and group.state == STABLE, 60.0)
+        await fleet.until(lambda: all(one.ownership.health() == [] for one in chaos.living), 10.0)
+        assert not watching.done()
+        watching.cancel()
+        await fleet.stop()
+
+    try:
+        loop.run_until_complete(main())
+        assert loop.failures == []
+    finally:
+        loop.close()

@@ -1,0 +1,49 @@
+"""The membership on its own thread: it beats while the main loop cannot, and tells if that lasts too long."""
+
+import asyncio
+import threading
+from time import monotonic
+
+from coordinator.kafka.group import GroupLink
+from coordinator.ownership.limits import GroupLimits
+from coordinator.ownership.messages import decode_metadata
+from tests.unit.ownership.fake_group import FakeGroup
+from tests.unit.ownership.replicas import Fleet
+
+LIMITS = GroupLimits(
+    session_timeout_s=1.0, heartbeat_interval_s=0.01, unready_after_s=0.02, rebalance_pause_s=0.01
+)
+
+
+def test_a_busy_main_loop_costs_no_membership_and_a_hung_one_is_not_ready() -> None:
+    group = FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
+
+    def told_ready() -> bool:
+        return all(decode_metadata(member.metadata).ready for member in list(group.members.values()))
+
+    def block_until(beats: int = 0, ready: bool = True) -> None:
+        """Let nothing else happen on the main loop."""
+        goal, deadline_s = group.requests.count("heartbeat") + beats, monotonic() + 20.0
+        while group.requests.count("heartbeat") < goal or told_ready() != ready:
+            assert monotonic() < deadline_s
+            threading.Event().wait(0.001)
+
+    def link() -> GroupLink:
+        return group.link()
+
+    async def main() -> None:
+        fleet = Fleet(link, limits=LIMITS, monotonic=monotonic, own_thread=True)
+        (one,) = await fleet.add_all(1)
+        block_until(beats=20)
+        assert one.ownership.lease_is_fresh()
+        assert one.ownership.generation == 1
+        block_until(ready=False)
+        assert one.ownership.lease_is_fresh()
+        await fleet.until(told_ready)
+        await one.ownership.drain(10.0)
+        assert one.owned == set()
+        await fleet.stop()
+        await fleet.stop()
+        assert not any(thread.name == "ownership" for thread in threading.enumerate())
+
+    asyncio.run(main())
