@@ -75,9 +75,9 @@ def migrate(
 
     source_place = parse_source(source_text)
     target_place = parse_target(target_text, source_place)
-    # What the settings of a topic need is checked if there is a topic, whatever `serve` would use.
-    log = "kafka" if source_place.needs_cluster or target_place.needs_cluster else "journal"
-    loaded = flags.load(ctx.args, config, [*(settings or ()), f"log={log}"])
+    # What a topic needs of the settings is checked if there is a topic, whatever `serve` would use.
+    needs_cluster = source_place.needs_cluster or target_place.needs_cluster
+    loaded = flags.load(ctx.args, config, [*(settings or ()), *(["log=kafka"] if needs_cluster else [])])
     set_up_logging("WARNING", loaded.config.log_format)
     options = Options(execute, replace, take_over, leave_out_unknown_topics)
     with _progress_bar() as progress:
