@@ -9,7 +9,7 @@ from itertools import pairwise
 from protocol.state_batches import StateBatch, unpack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.history import DELETE, INITIALIZE, NEVER, READ, SUMMARY, WRITE, History, Op, Violation
-from tests.simulation.linearize import TopicKnown, every_topic, linearizable
+from tests.simulation.linearize import StartState, TopicKnown, every_topic, linearizable, nothing
 from tests.simulation.model import Progress, progress_of
 
 
@@ -80,7 +80,7 @@ def _between(reset: Op, earlier: Op, later: Op) -> bool:
     return end > earlier.invoked and reset.invoked < later.answered
 
 
-def refused_is_invisible(history: History) -> None:
+def refused_is_invisible(history: History, start_state: StartState = nothing) -> None:
     """What only a refused write wrote is never read: such writes carry delivery counts of their own."""
     for key, ops in history.by_key():
         refused: dict[int, Op] = {}
@@ -89,6 +89,9 @@ def refused_is_invisible(history: History) -> None:
                 for part in op.parts:
                     for _, count, _ in progress_of(part.state_batches):
                         refused[count] = op
+        start = start_state(key)
+        for _, count, _ in () if start is None else start.progress:
+            refused.pop(count, None)
         for op in ops:
             if op.kind == WRITE and _may_have_effect(op):
                 for part in op.parts:
@@ -160,11 +163,11 @@ def start_offset_never_falls(history: History) -> None:
                     raise Violation(f"the start offset of {key} fell:\n  {earlier}\n  {later}")
 
 
-def judge(history: History, topic_known: TopicKnown = every_topic) -> int:
+def judge(history: History, topic_known: TopicKnown = every_topic, start_state: StartState = nothing) -> int:
     """Hold a history against every promise; return on how many share-partitions the strict judge gave up."""
     answers_well_formed(history)
     acknowledged_is_durable(history)
-    refused_is_invisible(history)
+    refused_is_invisible(history, start_state)
     epochs_never_fall(history)
     start_offset_never_falls(history)
-    return linearizable(history, topic_known)
+    return linearizable(history, topic_known, start_state)

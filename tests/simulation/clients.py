@@ -242,11 +242,15 @@ class Clients:
         self._state_partitions = state_partitions
         self._node_id_first = node_id_first
 
-    async def connect(self, name: str) -> Peer:
-        """Open a connection. Raises Lost when that fails."""
+    def address(self, node: int | None) -> HostPort:
+        """Return where a node is; None: any."""
+        return self._address
+
+    async def connect(self, name: str, node: int | None = None) -> Peer:
+        """Open a connection to a node, or to any. Raises Lost when that fails."""
         try:
             async with asyncio.timeout(10.0):
-                end = await self.network.connect(self._address.host, self._address.port)
+                end = await self.network.connect(*self.address(node))
         except (ConnectionRefusedError, TimeoutError):
             raise Lost(name) from None
         return Peer(
@@ -262,10 +266,14 @@ class Clients:
         """Return which of the node ids coordinates a share-partition, from 0 up."""
         return state_partition(key, self._state_partitions) % self.node_ids
 
+    def home_of(self, key: SharePartitionKey) -> int | None:
+        """Return the node that must answer for a share-partition; None if any does."""
+        return None
+
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
         """Ask who coordinates a share-partition, and check the answer. Raises Lost."""
         request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
-        async with _lost_in_time(peer):
+        async with lost_in_time(peer):
             response = await peer.send(find_api, 6, request, response_header_version=1)
         expected = find_api.Coordinator(
             str(key), self._node_id_first + self.node_of(key), *self._address, error_message=""
@@ -275,7 +283,7 @@ class Clients:
 
     async def greet(self, peer: Peer) -> None:
         """Ask for API versions, as every connection of Kafka's begins. Raises Lost."""
-        async with _lost_in_time(peer):
+        async with lost_in_time(peer):
             response = await peer.send(
                 versions_api, 3, versions_api.ApiVersionsRequest("x", "1"), response_header_version=0
             )
@@ -283,7 +291,7 @@ class Clients:
             self.report(Violation(f"{peer.name} was answered {response}"))
 
 
-class _lost_in_time:
+class lost_in_time:
     """Close a connection on which no answer comes, and call it lost."""
 
     def __init__(self, peer: Peer) -> None:
@@ -359,7 +367,7 @@ class Broker:
     async def _peer(self, node: int) -> Peer:
         peer = self._peers.get(node)
         if peer is None or peer.lost:
-            peer = await self._clients.connect(f"{self.name}/{node}")
+            peer = await self._clients.connect(f"{self.name}/{node}", node)
             self._peers[node] = peer
             await self._clients.greet(peer)
         return peer

@@ -33,6 +33,8 @@ PUT_OFF = frozenset(
         int(ErrorCode.NOT_COORDINATOR),
     }
 )
+# The message of a coordinator that did not even look at an operation.
+NOT_OURS = "This coordinator does not own the share-partition."
 # And with these, our client library says that it heard nothing.
 UNSURE = PUT_OFF | {int(ErrorCode.NETWORK_EXCEPTION), int(ErrorCode.REQUEST_TIMED_OUT)}
 
@@ -64,6 +66,11 @@ class Op:
     def known(self) -> bool:
         """Tell whether the answer says what became of the operation."""
         return self.answer is not None and self.answer.error_code not in UNSURE
+
+    @property
+    def went_astray(self) -> bool:
+        """Tell whether it came to a coordinator that did not own the share-partition, and did nothing."""
+        return self.error_code == int(ErrorCode.NOT_COORDINATOR) and self.answer.error_message == NOT_OURS
 
     @property
     def accepted(self) -> bool:

@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from protocol.errors import ErrorCode
 from protocol.state_records import SharePartitionKey
 from tests.simulation.history import DELETE, NEVER, READ, SUMMARY, WRITE, History, Op, Violation
+from tests.simulation.model import State
 from tests.simulation.search import Search, TooMany
 
 TopicKnown = Callable[[SharePartitionKey], bool]
+StartState = Callable[[SharePartitionKey], State | None]
 
 
 def every_topic(key: SharePartitionKey) -> bool:
@@ -23,7 +25,14 @@ def every_topic(key: SharePartitionKey) -> bool:
     return True
 
 
-def linearizable(history: History, topic_known: TopicKnown = every_topic) -> int:
+def nothing(key: SharePartitionKey) -> State | None:
+    """Begin without state."""
+    return None
+
+
+def linearizable(
+    history: History, topic_known: TopicKnown = every_topic, start_state: StartState = nothing
+) -> int:
     """Find an order that explains every answer; raise Violation at the first answer that none explains.
 
     Returns on how many share-partitions it gave up because too much was possible.
@@ -31,7 +40,8 @@ def linearizable(history: History, topic_known: TopicKnown = every_topic) -> int
     given_up = 0
     for key, ops in history.by_key():
         try:
-            _linearize(key, [op for op in ops if _is_telling(op)], topic_known(key))
+            search = Search(topic_known(key), start_state(key))
+            _linearize(key, [op for op in ops if _is_telling(op)], search)
         except TooMany:
             given_up += 1
     return given_up
@@ -39,18 +49,17 @@ def linearizable(history: History, topic_known: TopicKnown = every_topic) -> int
 
 def _is_telling(op: Op) -> bool:
     """Tell whether an operation can have had an effect, or shows one."""
-    if op.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+    if op.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or op.went_astray:
         # Refused before it was looked at: if it shows all the same, no order explains that.
         return False
     return op.known or op.kind != SUMMARY
 
 
-def _linearize(key: SharePartitionKey, ops: Sequence[Op], topic_known: bool) -> None:
+def _linearize(key: SharePartitionKey, ops: Sequence[Op], search: Search) -> None:
     events = [(op.invoked, False, op) for op in ops]
     events += [(_end(op, ops), True, op) for op in ops]
     # A read may be the end of the writes that it had the chance to show: those come after it.
     events.sort(key=lambda event: (event[0], event[1] and not event[2].known))
-    search = Search(topic_known)
     for _, is_end, op in events:
         before = search.configurations
         if not is_end:

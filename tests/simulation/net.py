@@ -103,10 +103,11 @@ class ClientTransport(asyncio.Transport):
 class Link:
     """One connection: two pipes, two ends, and what is going to happen to it."""
 
-    def __init__(self, network: "Network", rng: Random, number: int) -> None:
+    def __init__(self, network: "Network", rng: Random, number: int, address: tuple[str, int]) -> None:
         self.network = network
         self.rng = rng
         self.number = number
+        self.address = address
         self.client = ClientEnd(self)
         faults = network.faults
         cut_up, cut_down = None, None
@@ -183,7 +184,7 @@ class Network:
     async def connect(self, host: str, port: int) -> ClientEnd:
         """Connect; ConnectionRefusedError when nobody listens."""
         self._numbers += 1
-        link = Link(self, Random(self._rng.getrandbits(64)), self._numbers)
+        link = Link(self, Random(self._rng.getrandbits(64)), self._numbers, (host, port))
         await asyncio.sleep(self.faults.latency_s + max(0.0, self.clogged_until_s - self.loop.time()))
         server = self._listening.get((host, port))
         if server is None:
@@ -196,17 +197,18 @@ class Network:
         """Connect a client's protocol; ConnectionRefusedError when nobody listens."""
         return ClientTransport(await self.connect(host, port), protocol)
 
-    def cut_all(self) -> None:
-        """The listener's process has died: clients learn of it soon, or never."""
+    def cut_all(self, address: tuple[str, int]) -> None:
+        """The process that listened on an address has died: clients learn of it soon, or never."""
         rng = self._rng
-        self._listening.clear()
-        for link in sorted(self.links, key=lambda link: link.number):
+        self._listening.pop(address, None)
+        links = {link for link in self.links if link.address == address}
+        self.links -= links
+        for link in sorted(links, key=lambda link: link.number):
             link.to_server.vanished = True
             if rng.random() < 0.9:
                 link.at_client(rng.expovariate(20), link.client.arrive, RESET)
             else:
                 link.to_client.vanished = True
-        self.links.clear()
 
     def clog(self, seconds: float) -> None:
         """Let nothing through for a while; what is sent meanwhile comes after it."""

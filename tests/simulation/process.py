@@ -140,7 +140,7 @@ class CoordinatorProcess:
     async def crash(self) -> None:
         """Die now."""
         self._storage.crash()
-        self._loop.network.cut_all()
+        self._loop.network.cut_all(ADDRESS)
         await self._loop.kill(self._process)
 
     async def inside(

@@ -6,8 +6,11 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
+from tests.simulation.kafka.plan import draw_kafka
+from tests.simulation.kafka.simulator import KafkaSimulator
+from tests.simulation.phases import Outcome
 from tests.simulation.plan import draw
-from tests.simulation.simulator import Outcome, Simulator
+from tests.simulation.simulator import Simulator
 
 
 def run_alone(seed: int, minutes: float | None = None) -> Outcome:
@@ -15,8 +18,13 @@ def run_alone(seed: int, minutes: float | None = None) -> Outcome:
     return Simulator(draw(seed, minutes=minutes)).run()
 
 
+def run_kafka(seed: int, minutes: float | None = None) -> Outcome:
+    """Run several coordinators, on a Kafka cluster."""
+    return KafkaSimulator(draw_kafka(seed, minutes=minutes)).run()
+
+
 # What is simulated. A seed means another run for each kind.
-KINDS: dict[str, Callable[[int, float | None], Outcome]] = {"alone": run_alone}
+KINDS: dict[str, Callable[[int, float | None], Outcome]] = {"alone": run_alone, "kafka": run_kafka}
 
 
 def verdict(kind: str, minutes: float | None, seed: int) -> str | None:

@@ -50,8 +50,8 @@ class Configuration(NamedTuple):
 class Search:
     """All configurations that are possible after the events so far, for one share-partition."""
 
-    def __init__(self, topic_known: bool) -> None:
-        self.configurations: set[Configuration] = {Configuration(None)}
+    def __init__(self, topic_known: bool, state: State | None = None) -> None:
+        self.configurations: set[Configuration] = {Configuration(state)}
         self._topic_known = topic_known
         # What is under way, in order of sending. Writes, unless refused, are apart from the others: those
         # that were answered have to take effect, those that were not may.

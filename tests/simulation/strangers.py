@@ -47,7 +47,8 @@ class Stranger:
                 for ops in answered:
                     for op in ops:
                         cluster.note(self.name, op)
-                if rng.random() < 0.02:
+                astray = any(op.went_astray for ops in answered for op in ops)
+                if astray or rng.random() < 0.02:
                     peer.close(reset=rng.random() < 0.5)
             except Lost:
                 pass
@@ -144,6 +145,8 @@ class Watcher:
                     (op,) = await peer.ask(READ, [(key, ReadPart(key.partition, cluster.leader_epochs[key]))])
                 cluster.note(self.name, op)
                 cluster.clients.history.idle_ops += 1
+                if op.went_astray:
+                    peer.close()
             except Lost:
                 pass
             finally:

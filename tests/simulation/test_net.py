@@ -178,7 +178,7 @@ def test_a_server_that_does_not_read_holds_back_what_arrives(play: Play) -> None
 
 def test_the_listeners_process_dies(play: Play) -> None:
     async def scene(network: Network, server: Server, client: ClientEnd) -> None:
-        network.cut_all()
+        network.cut_all(("here", 1))
         client.send(MESSAGE)
         await asyncio.sleep(100)
 

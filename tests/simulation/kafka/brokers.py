@@ -1,0 +1,280 @@
+"""The brokers of a Kafka cluster on virtual time, and what may go wrong with them.
+
+What may happen here: a request never arrives, arrives late (after its sender has given up and sent it again
+on another connection), or its answer is lost; a broker cannot be reached by somebody; a broker dies, others
+take over its partitions, and they may not know its producers any more; a broker is cut off from the others
+and does not know it: it shows the end of the log as of that moment and confirms no write, while others lead;
+a new leader does not tell the end of the log for a moment; producers that wrote nothing for long are
+forgotten; the newest records of a partition are lost by an unclean election.
+
+What does not happen: a record that was acknowledged is lost by a clean election; a request that is late
+arrives behind a restart of its broker, or after its producer was forgotten, because the connection that it
+came on has died (or the day after which brokers forget has not passed).
+
+A record is appended and committed at one instant here: no reader can tell that from a record that waits for
+its replicas, because nobody is shown what is not committed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.cluster import Fetched, Listed, Produced, ProducerId
+from protocol.record_batch import next_offset_at
+from tests.simulation.loop import SimLoop
+from tests.unit.log.fake_kafka import FakePartition
+
+REQUEST_TIMED_OUT = 7
+NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+OFFSET_NOT_AVAILABLE = 78
+FETCH_BATCHES_MAX = 20
+
+
+@dataclass(frozen=True)
+class BrokerFaults:
+    """Rates are per request. Times in seconds, means of exponential delays where they are random."""
+
+    travel_s: float = 0.002
+    request_lost_rate: float = 0.0
+    answer_lost_rate: float = 0.0
+    late_rate: float = 0.0
+    late_max_s: float = 10.0
+    error_rate: float = 0.0
+    forgets_rate: float = 0.0
+    elections_s: float = 0.2
+    transactional: bool = True
+
+
+class SimPartition(FakePartition):
+    """A partition as the cluster has it, who leads it, and everything that was ever in it."""
+
+    def __init__(self, leader: int) -> None:
+        super().__init__()
+        self.leader = leader
+        # A new leader does not tell the end of its log before that time.
+        self.settled_s = 0.0
+        # How often its producers were forgotten.
+        self.forgotten = 0
+        self.appended_s: dict[int, float] = {}
+        # All batches that were not lost, pruned ones too, with the name of the process that sent each.
+        self.archive: list[tuple[str, bytes]] = []
+        self.on_write: Callable[[], None] = lambda: None
+        self.lost_records = False
+
+    def write(self, writer: str, batch: bytes, now_s: float) -> Produced:
+        """Append a batch of somebody."""
+        before = self.end
+        produced = self.append(batch)
+        if self.end > before:
+            self.archive.append((writer, self.batches[-1]))
+            self.appended_s[int.from_bytes(batch[43:51])] = now_s
+            self.on_write()
+        return produced
+
+    def forget(self) -> None:
+        """Forget all producers."""
+        self.producers.clear()
+        self.forgotten += 1
+
+    def lose(self, end: int) -> None:
+        """Lose the records from a log offset on."""
+        self.truncate(end)
+        self.lost_records = True
+        self.archive = [(writer, batch) for writer, batch in self.archive if next_offset_at(batch, 0) <= end]
+        self.forgotten += 1
+
+
+class SimBrokers:
+    """The cluster. Nodes are 1, 2, and so on."""
+
+    def __init__(
+        self, loop: SimLoop, rng: Random, faults: BrokerFaults, *, nodes: int, partitions: int
+    ) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.faults = faults
+        self.nodes = range(1, nodes + 1)
+        self.partitions = [SimPartition(1 + partition % nodes) for partition in range(partitions)]
+        self.configs: dict[str, str] = {}
+        self.down: set[int] = set()
+        # Counted up by each death of a node.
+        self.lives = dict.fromkeys(self.nodes, 0)
+        # Who is cut off from whom: names of processes, and nodes.
+        self.blocked: set[tuple[str, int]] = set()
+        # A node that is cut off from the others: the leaders and ends that it believes in.
+        self.views: dict[int, tuple[list[int], list[int]]] = {}
+        self._producer_ids: dict[str, tuple[int, int]] = {}
+
+    # What befalls them.
+
+    def reaches(self, name: str, node: int) -> bool:
+        """Tell whether a process can reach a node."""
+        return node not in self.down and (name, node) not in self.blocked
+
+    def kill(self, node: int) -> None:
+        """Let a node die; others lead its partitions soon."""
+        self.down.add(node)
+        self.lives[node] += 1
+        self.views.pop(node, None)
+        self._elect_for(node)
+
+    def revive(self, node: int) -> None:
+        """Let a node come back."""
+        self.down.discard(node)
+        self._elect_missing()
+
+    def cut_off(self, node: int) -> None:
+        """Cut a node off from the others; they elect leaders, and it does not know."""
+        self.views[node] = (self.leaders(), [partition.end for partition in self.partitions])
+        self._elect_for(node)
+
+    def rejoin(self, node: int) -> None:
+        """End that: the node learns who leads."""
+        if self.views.pop(node, None) is not None:
+            self._elect_missing()
+
+    def move(self, number: int) -> None:
+        """Let another node lead a partition."""
+        self._elect(number, self.partitions[number].leader)
+
+    def leaders(self) -> list[int]:
+        """Return who leads what, as the cluster sees it."""
+        return [partition.leader for partition in self.partitions]
+
+    def _elect_for(self, node: int) -> None:
+        for number, partition in enumerate(self.partitions):
+            if partition.leader == node:
+                partition.leader = kafka.NO_NODE
+                self.loop.call_later(
+                    self.rng.expovariate(1 / self.faults.elections_s), self._elect, number, node
+                )
+
+    def _elect_missing(self) -> None:
+        for number, partition in enumerate(self.partitions):
+            if partition.leader == kafka.NO_NODE:
+                self._elect(number, kafka.NO_NODE)
+
+    def _elect(self, number: int, not_node: int) -> None:
+        """Elect a leader in a clean way: it has all committed records."""
+        partition, rng = self.partitions[number], self.rng
+        able = [node for node in self.nodes if node not in self.down and node not in self.views]
+        others = [node for node in able if node != not_node] or able
+        if not others or (partition.leader not in (kafka.NO_NODE, not_node)):
+            return
+        partition.leader = rng.choice(others)
+        partition.settled_s = self.loop.time() + rng.expovariate(1 / self.faults.elections_s)
+        if rng.random() < self.faults.forgets_rate:
+            partition.forget()
+
+    def expire_producers(self, older_than_s: float) -> None:
+        """Forget the producers of partitions that nobody has written to since."""
+        for partition in self.partitions:
+            for producer_id in list(partition.producers):
+                if partition.appended_s.get(producer_id, 0.0) < older_than_s:
+                    del partition.producers[producer_id]
+
+    # What they are asked. Each takes the node that is asked, and answers after so many seconds.
+
+    def _leads(self, node: int, number: int) -> bool:
+        return self.partitions[number].leader == node and node not in self.views
+
+    def _believes_to_lead(self, node: int, number: int) -> bool:
+        return node in self.views and self.views[node][0][number] == node
+
+    def _error(self, codes: Sequence[int]) -> int:
+        return self.rng.choice(codes) if self.rng.random() < self.faults.error_rate else kafka.NONE
+
+    def produce(
+        self, writer: str, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
+    ) -> tuple[float, Mapping[int, Produced]]:
+        """Append; a node that is cut off waits for its replicas in vain."""
+        answers, wait_s = {}, 0.0
+        for number, batch in batches:
+            error = self._error((kafka.NOT_LEADER_OR_FOLLOWER, kafka.NOT_ENOUGH_REPLICAS))
+            if error != kafka.NONE:
+                answers[number] = Produced(error, -1)
+            elif self._leads(node, number):
+                produced = self.partitions[number].write(writer, batch, self.loop.time())
+                # Now and then the replicas are slow, and the leader does not wait for them.
+                slow = self._error((REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+                answers[number] = Produced(slow, -1) if slow else produced
+            elif self._believes_to_lead(node, number):
+                wait_s = timeout_s
+                code = self.rng.choice((REQUEST_TIMED_OUT, kafka.NOT_ENOUGH_REPLICAS))
+                answers[number] = Produced(code, -1)
+            else:
+                answers[number] = Produced(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+        return wait_s, answers
+
+    def list_ends(self, node: int, numbers: Sequence[int]) -> Mapping[int, Listed]:
+        """Return ends; a node that is cut off returns that which it has."""
+        return {number: self._end(node, number) for number in numbers}
+
+    def _end(self, node: int, number: int) -> Listed:
+        partition = self.partitions[number]
+        if self._believes_to_lead(node, number):
+            return Listed(kafka.NONE, self.views[node][1][number])
+        if not self._leads(node, number):
+            return Listed(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+        if self.loop.time() < partition.settled_s:
+            return Listed(OFFSET_NOT_AVAILABLE, -1)
+        return Listed(kafka.NONE, partition.end)
+
+    def list_starts(self, node: int, numbers: Sequence[int]) -> Mapping[int, Listed]:
+        """Return starts."""
+        return {
+            number: Listed(kafka.NONE, self.partitions[number].start)
+            if self._leads(node, number) or self._believes_to_lead(node, number)
+            else Listed(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+            for number in numbers
+        }
+
+    def fetch(self, node: int, positions: Mapping[int, int]) -> Mapping[int, Fetched]:
+        """Return a few batches from each position, the last of them perhaps not as a whole."""
+        return {number: self._fetch(node, number, position) for number, position in positions.items()}
+
+    def _fetch(self, node: int, number: int, position: int) -> Fetched:
+        partition = self.partitions[number]
+        if self._leads(node, number):
+            end = partition.end
+        elif self._believes_to_lead(node, number):
+            end = min(partition.end, self.views[node][1][number])
+        else:
+            return Fetched(kafka.NOT_LEADER_OR_FOLLOWER, -1, b"")
+        if not partition.start <= position <= end:
+            return Fetched(kafka.OFFSET_OUT_OF_RANGE, partition.start, b"")
+        data = [batch for batch in partition.batches if position < next_offset_at(batch, 0) <= end]
+        data = data[: self.rng.randrange(1, FETCH_BATCHES_MAX + 1)]
+        if len(data) > 1 and self.rng.random() < 0.3:
+            data[-1] = data[-1][: len(data[-1]) // 2]
+        return Fetched(kafka.NONE, partition.start, b"".join(data))
+
+    def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
+        """Delete records; a node that is cut off cannot."""
+        answers = {}
+        for number, offset in offsets.items():
+            partition = self.partitions[number]
+            if not self._leads(node, number):
+                answers[number] = kafka.NOT_LEADER_OR_FOLLOWER
+            elif offset > partition.end:
+                answers[number] = kafka.OFFSET_OUT_OF_RANGE
+            else:
+                partition.start = max(partition.start, offset)
+                partition.batches = [
+                    batch for batch in partition.batches if next_offset_at(batch, 0) > partition.start
+                ]
+                answers[number] = kafka.NONE
+        return answers
+
+    def producer_id(self, node: int, transactional_id: str | None) -> ProducerId:
+        """Hand out a producer id, with a higher epoch than before."""
+        if node in self.views:
+            return ProducerId(kafka.COORDINATOR_NOT_AVAILABLE, -1, -1)
+        if transactional_id is not None and not self.faults.transactional:
+            return ProducerId(kafka.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
+        known = self._producer_ids
+        name = transactional_id if transactional_id is not None else f"nobody's {len(known)}"
+        producer_id, epoch = known.get(name, (1_000 + len(known), -1))
+        known[name] = (producer_id, epoch + 1)
+        return ProducerId(kafka.NONE, producer_id, epoch + 1)

@@ -1,0 +1,198 @@
+"""What one process sees of the brokers: a `Cluster` over a network that loses, delays and is cut.
+
+What is under way travels in the time of the world, not of the process: it arrives while that is paused, or
+dead.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from typing import Any, TypeVar
+
+from coordinator.errors import LogUnavailable
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.cluster import Fetched, Listed, NoAnswer, Produced, ProducerId, TopicShape
+from tests.simulation.kafka.brokers import SimBrokers
+
+_Answer = TypeVar("_Answer")
+
+# What a broker does with a request: how long it takes to answer, and the answer.
+_Serve = Callable[[], tuple[float, _Answer]]
+
+_REFRESH_PAUSE_S = 0.1
+
+
+class SimCluster:
+    """A `Cluster` of one process, named as the brokers know it."""
+
+    def __init__(self, name: str, brokers: SimBrokers, *, request_timeout_s: float, world: Context) -> None:
+        self.name = name
+        self.dead = False
+        self._brokers = brokers
+        self._loop = brokers.loop
+        self._rng = brokers.rng
+        self._timeout_s = request_timeout_s
+        self._world = world
+        self._leaders: list[int] = []
+        self._trouble: str | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refresh_asked = False
+
+    # Life.
+
+    async def connect(self) -> None:
+        """Find the cluster."""
+        await self._refresh()
+
+    async def close(self) -> None:
+        """Ask nothing any more."""
+        self.dead = True
+
+    def leader(self, partition: int) -> int:
+        """Return who leads a partition as far as this process knows."""
+        return self._leaders[partition] if self._leaders else kafka.NO_NODE
+
+    def refresh_soon(self) -> None:
+        """Ask who leads what."""
+        self._refresh_asked = True
+        if not self.dead and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = self._loop.create_task(self._keep_asking())
+
+    async def _keep_asking(self) -> None:
+        while self._refresh_asked and not self.dead:
+            self._refresh_asked = False
+            try:
+                await self._refresh()
+            except LogUnavailable:
+                self._refresh_asked = True
+            await asyncio.sleep(_REFRESH_PAUSE_S)
+
+    async def _refresh(self) -> None:
+        for node in self._rng.sample(self._brokers.nodes, len(self._brokers.nodes)):
+            try:
+                self._leaders = await self._ask(node, lambda node=node: (0.0, self._metadata(node)))
+            except NoAnswer:
+                continue
+            self._trouble = None
+            return
+        self._trouble = "No broker can be reached."
+        raise LogUnavailable(self._trouble)
+
+    def _metadata(self, node: int) -> list[int]:
+        views = self._brokers.views
+        return list(views[node][0]) if node in views else self._brokers.leaders()
+
+    def trouble(self) -> str | None:
+        """Return a sentence while no broker answers."""
+        return self._trouble
+
+    # Travel.
+
+    def _ask(self, node: int, serve: _Serve[_Answer]) -> "asyncio.Future[_Answer]":
+        """Send a request, which meets its fate on the way; the future gets the answer, or NoAnswer."""
+        brokers, rng, faults = self._brokers, self._rng, self._brokers.faults
+        answered: asyncio.Future[_Answer] = self._loop.create_future()
+        there_s, back_s = rng.expovariate(1 / faults.travel_s), rng.expovariate(1 / faults.travel_s)
+        if self.dead or not brokers.reaches(self.name, node):
+            self._later(there_s, self._fail, answered, node, False)
+            return answered
+        chance = rng.random()
+        life, gives_up_s = brokers.lives[node], self._timeout_s * rng.choice((0.05, 1.0))
+
+        def arrive(answers: bool) -> None:
+            if brokers.lives[node] != life or not brokers.reaches(self.name, node):
+                self._later(gives_up_s, self._fail, answered, node, True)
+                return
+            wait_s, answer = serve()
+            if answers and wait_s < self._timeout_s:
+                self._later(wait_s + back_s, come_back, answer)
+            else:
+                self._later(gives_up_s, self._fail, answered, node, True)
+
+        def come_back(answer: _Answer) -> None:
+            if brokers.lives[node] != life or not brokers.reaches(self.name, node):
+                self._later(gives_up_s, self._fail, answered, node, True)
+            elif not answered.done():
+                answered.set_result(answer)
+
+        if chance < faults.request_lost_rate:
+            self._later(gives_up_s, self._fail, answered, node, True)
+        elif chance < faults.request_lost_rate + faults.late_rate:
+            self._later(gives_up_s, self._fail, answered, node, True)
+            self._later(gives_up_s + rng.uniform(0.0, faults.late_max_s), arrive, False)
+        elif chance < faults.request_lost_rate + faults.late_rate + faults.answer_lost_rate:
+            self._later(there_s, arrive, False)
+        else:
+            self._later(there_s, arrive, True)
+        return answered
+
+    def _later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
+        self._loop.call_later(delay_s, callback, *args, context=self._world)
+
+    @staticmethod
+    def _fail(answered: "asyncio.Future[Any]", node: int, sent: bool) -> None:
+        if not answered.done():
+            answered.set_exception(NoAnswer(f"broker {node} does not answer", sent=sent))
+
+    # Requests.
+
+    async def produce(
+        self, node: int, lane: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
+    ) -> Mapping[int, Produced]:
+        """Append, unless the producers were forgotten on the way."""
+        brokers = self._brokers
+        forgotten = {number: brokers.partitions[number].forgotten for number, _ in batches}
+
+        def serve() -> tuple[float, Mapping[int, Produced]]:
+            alive = [
+                (number, batch)
+                for number, batch in batches
+                if brokers.partitions[number].forgotten == forgotten[number]
+            ]
+            return brokers.produce(self.name, node, alive, timeout_ms / 1_000)
+
+        return await self._ask(node, serve)
+
+    async def list_ends(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
+        """Return ends."""
+        return await self._ask(node, lambda: (0.0, self._brokers.list_ends(node, partitions)))
+
+    async def list_starts(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
+        """Return starts."""
+        return await self._ask(node, lambda: (0.0, self._brokers.list_starts(node, partitions)))
+
+    async def fetch(
+        self, node: int, lane: str, positions: Mapping[int, int], bytes_max: int
+    ) -> Mapping[int, Fetched]:
+        """Return batches."""
+        asked = dict(positions)
+        return await self._ask(node, lambda: (0.0, self._brokers.fetch(node, asked)))
+
+    async def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
+        """Delete records."""
+        asked = dict(offsets)
+        return await self._ask(node, lambda: (0.0, self._brokers.delete_records(node, asked)))
+
+    async def producer_id(self, transactional_id: str | None) -> ProducerId:
+        """Get a producer id from some broker."""
+        node = self._rng.choice(self._brokers.nodes)
+        return await self._ask(node, lambda: (0.0, self._brokers.producer_id(node, transactional_id)))
+
+    # Administration: nothing goes wrong here but that nobody can be reached.
+
+    async def brokers(self) -> int:
+        """Return how many brokers there are."""
+        return len(self._brokers.nodes)
+
+    async def describe_topic(self) -> TopicShape | None:
+        """Look at the topic, which is there from the beginning."""
+        await self._refresh()
+        return TopicShape(len(self._brokers.partitions), len(self._brokers.nodes), True)
+
+    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> str | None:
+        """Refuse: nobody has to."""
+        return "it exists"
+
+    async def topic_configs(self) -> Mapping[str, str] | None:
+        """Return nothing: we may not see them."""
+        return None

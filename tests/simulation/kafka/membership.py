@@ -1,0 +1,279 @@
+"""A membership made by the simulator: who should own what, told late, to the wrong ones, or never.
+
+Members send heartbeats.  One that was not heard for a session is expelled, and its shards go to others; it
+learns of that from its next heartbeat, if it ever sends one.  Shards move for no reason, too.
+
+What is kept, unless the membership is *hasty*: the next owner of a shard is told only when the last one has
+given it up, or was not heard for a session; and a lease, counted from when a heartbeat was sent that was
+answered, is shorter than a session.  So a lease that is fresh means that nobody else was told.  That is what
+reads stand on while their proof comes from a broker that is cut off without knowing it, and it is all that is
+assumed of a membership.  A hasty one tells the next owner at once, so that two believe to own the shard, both
+with fresh leases: nothing but the log holds then.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass, field
+from random import Random
+
+from coordinator.ownership import NOBODY, OwnerMap, OwnershipListener, Replica
+from tests.simulation.loop import SimLoop
+
+
+@dataclass(frozen=True)
+class MembershipFaults:
+    """Times in seconds. `hasty_rate` is how many moves do not wait for the owner until now."""
+
+    heartbeat_s: float = 1.0
+    session_s: float = 6.0
+    lease_s: float = 4.0
+    travel_s: float = 0.005
+    lost_rate: float = 0.0
+    hasty_rate: float = 0.0
+
+
+@dataclass
+class _Member:
+    replica: Replica
+    heard_s: float
+    owns: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The answer to a heartbeat. `shards` is None for somebody who is no member."""
+
+    shards: frozenset[int] | None
+    released: frozenset[int]
+    owner_map: OwnerMap
+
+
+class SimMembership:
+    """What decides; a node of the world."""
+
+    def __init__(self, loop: SimLoop, rng: Random, faults: MembershipFaults, shards: int) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.faults = faults
+        # Members that cannot reach it.
+        self.blocked: set[str] = set()
+        self._members: dict[str, _Member] = {}
+        # Who should own each shard, and who has it, until it was given up or taken away.
+        self._wanted: list[str | None] = [None] * shards
+        self._holders: list[str | None] = [None] * shards
+        self._released: set[int] = set()
+        self._generation = 0
+
+    async def run(self) -> None:
+        """Expel who is not heard, for ever."""
+        while True:
+            await asyncio.sleep(0.25)
+            silent_s = self.loop.time() - self.faults.session_s
+            for name in [name for name, member in self._members.items() if member.heard_s < silent_s]:
+                self._expel(name)
+
+    def owner(self, shard: int) -> str | None:
+        """Return who should own a shard."""
+        return self._wanted[shard]
+
+    def settled(self, names: set[str]) -> bool:
+        """Tell whether exactly these are members, and every shard is with whom it should be."""
+        return self._members.keys() == names and None not in self._wanted and self._wanted == self._holders
+
+    def shuffle(self) -> None:
+        """Move a shard for no reason."""
+        if len(self._members) > 1:
+            shard = self.rng.randrange(len(self._wanted))
+            self._want(
+                shard, self.rng.choice([name for name in self._members if name != self._wanted[shard]])
+            )
+
+    # Members.
+
+    def heartbeat(self, replica: Replica, holds: frozenset[int] | None) -> _Told:
+        """Hear a member that still holds some shards; None from one that is new."""
+        name = replica.instance
+        if holds is None and name not in self._members:
+            self._members[name] = _Member(replica, self.loop.time())
+            self._balance()
+        member = self._members.get(name)
+        if member is None or holds is None:
+            return _Told(None if member is None else frozenset(), frozenset(), self._map())
+        member.heard_s = self.loop.time()
+        for shard, holder in enumerate(self._holders):
+            if holder == name and self._wanted[shard] != name and shard not in holds:
+                self._holders[shard] = None
+                self._released.add(shard)
+        shards = frozenset(shard for shard, wanted in enumerate(self._wanted) if wanted == name)
+        given = {shard for shard in sorted(shards) if self._may_give(shard, name)}
+        released = frozenset(shard for shard in given & self._released if self._holders[shard] != name)
+        for shard in given:
+            self._holders[shard] = name
+        self._released -= given
+        return _Told(frozenset(given), released, self._map())
+
+    def _may_give(self, shard: int, name: str) -> bool:
+        holder = self._holders[shard]
+        if holder in (None, name):
+            return True
+        if self.rng.random() < self.faults.hasty_rate:
+            self._released.add(shard)
+            return True
+        return False
+
+    def leave(self, name: str) -> None:
+        """Let a member go that holds nothing any more."""
+        if name in self._members:
+            self._expel(name)
+
+    def _expel(self, name: str) -> None:
+        del self._members[name]
+        for shard, holder in enumerate(self._holders):
+            if holder == name:
+                self._holders[shard] = None
+                self._released.discard(shard)
+        self._balance()
+
+    def resign_all(self, name: str) -> None:
+        """Give the shards of a member that is about to leave to others."""
+        others = [other for other in self._members if other != name]
+        for shard, wanted in enumerate(self._wanted):
+            if wanted == name:
+                self._want(shard, self.rng.choice(others) if others else None)
+
+    def _want(self, shard: int, name: str | None) -> None:
+        self._wanted[shard] = name
+        self._generation += 1
+
+    def _balance(self) -> None:
+        """Give to each about the same; move no more than that takes."""
+        if not self._members:
+            self._wanted = [None] * len(self._wanted)
+            return
+        load = dict.fromkeys(self._members, 0)
+        for wanted in self._wanted:
+            if wanted in load:
+                load[wanted] += 1
+        most = -(-len(self._wanted) // len(load))
+        for shard, wanted in enumerate(self._wanted):
+            if wanted not in load or load[wanted] > most:
+                least = min(load, key=lambda name: load[name])
+                if wanted in load:
+                    load[wanted] -= 1
+                load[least] += 1
+                self._want(shard, least)
+
+    def _map(self) -> OwnerMap:
+        names = list(self._members)
+        owners = tuple(NOBODY if name is None else names.index(name) for name in self._wanted)
+        replicas = tuple(member.replica for member in self._members.values())
+        return OwnerMap(self._generation, replicas, owners)
+
+
+class SimOwnership:
+    """An `Ownership` of one process."""
+
+    def __init__(self, membership: SimMembership, replica: Replica, world: Context) -> None:
+        self._membership = membership
+        self._replica = replica
+        self._world = world
+        self._loop = membership.loop
+        self._listener: OwnershipListener
+        self._beating: asyncio.Task[None] | None = None
+        self._holds: set[int] | None = None
+        # What the log gave to others; who still should have it is told again.
+        self._fenced: set[int] = set()
+        self._heard_s = float("-inf")
+
+    async def start(self, listener: OwnershipListener) -> None:
+        """Begin to send heartbeats."""
+        self._listener = listener
+        self._beating = self._loop.create_task(self._beat())
+
+    async def drain(self, timeout_s: float) -> None:
+        """Give all shards away."""
+        self._tell(lambda: self._membership.resign_all(self._replica.instance))
+        until_s = self._loop.time() + timeout_s
+        while (self._holds or self._listener.resigning()) and self._loop.time() < until_s:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+    async def stop(self) -> None:
+        """Leave, which the membership may hear."""
+        if self._beating is not None:
+            self._beating.cancel()
+        if not self._holds:
+            self._tell(lambda: self._membership.leave(self._replica.instance))
+
+    def lease_is_fresh(self) -> bool:
+        """Tell whether a heartbeat was answered that was sent a short time ago."""
+        return self._loop.time() - self._heard_s < self._membership.faults.lease_s
+
+    def fenced(self, state_partition: int) -> None:
+        """Forget that we have a shard; who still should have it is told again."""
+        if self._holds is not None:
+            self._holds.discard(state_partition)
+        self._fenced.add(state_partition)
+
+    def health(self) -> list[str]:
+        """Return nothing."""
+        return []
+
+    # Heartbeats.
+
+    async def _beat(self) -> None:
+        faults = self._membership.faults
+        while True:
+            sent_s = self._loop.time()
+            try:
+                async with asyncio.timeout(faults.session_s):
+                    told = await self._ask()
+            except TimeoutError:
+                continue
+            if told.shards is None:
+                self._take(frozenset(), frozenset())
+                self._holds = None
+            elif self._holds is None:
+                self._holds = set()
+            else:
+                self._heard_s = sent_s
+                self._take(told.shards, told.released)
+            self._listener.owners_changed(told.owner_map)
+            await asyncio.sleep(faults.heartbeat_s)
+
+    def _take(self, shards: frozenset[int], released: frozenset[int]) -> None:
+        holds = set() if self._holds is None else self._holds
+        for shard in sorted((holds | self._fenced) - shards):
+            holds.discard(shard)
+            self._listener.resigned(shard)
+        for shard in sorted(shards - holds):
+            holds.add(shard)
+            self._listener.elected(shard, release_expected=shard in released)
+        self._fenced.clear()
+
+    async def _ask(self) -> _Told:
+        answered: asyncio.Future[_Told] = self._loop.create_future()
+        holds = self._holds
+        if holds is not None and self._listener.resigning():
+            # What is on its way out is not given up yet.
+            holds = set(range(len(self._membership._wanted)))
+        report = None if holds is None else frozenset(holds)
+
+        def come_back(told: _Told) -> None:
+            if not answered.done():
+                answered.set_result(told)
+
+        def arrive() -> None:
+            told = self._membership.heartbeat(self._replica, report)
+            self._tell(lambda: come_back(told))
+
+        self._tell(arrive)
+        return await answered
+
+    def _tell(self, what: Callable[[], None]) -> None:
+        """Have something done after a way, unless it gets lost."""
+        membership = self._membership
+        name, faults = self._replica.instance, membership.faults
+        if name not in membership.blocked and membership.rng.random() >= faults.lost_rate:
+            way_s = membership.rng.expovariate(1 / faults.travel_s)
+            self._loop.call_later(way_s, what, context=self._world)

@@ -1,0 +1,166 @@
+"""What befalls coordinators, brokers, and the ways between them."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from tests.simulation.kafka.plan import PAUSE_FACTOR_MAX
+from tests.simulation.kafka.world import KafkaWorld
+
+Strike = Callable[[KafkaWorld, Random], Coroutine[Any, Any, None]]
+
+
+def _some_place(world: KafkaWorld, rng: Random) -> int | None:
+    """Return a place where a process lives and nobody is busy with it."""
+    places = [
+        place
+        for place, process in enumerate(world.processes)
+        if process is not None and not world.lives[place].locked()
+    ]
+    return rng.choice(places) if places and world.faulty else None
+
+
+async def _crash(world: KafkaWorld, rng: Random) -> None:
+    place = _some_place(world, rng)
+    if place is not None:
+        async with world.lives[place]:
+            await world.crash(place)
+            await asyncio.sleep(rng.expovariate(1 / world.plan.nemesis.down_s))
+            await world.start(place)
+
+
+async def _stop(world: KafkaWorld, rng: Random) -> None:
+    place = _some_place(world, rng)
+    if place is not None:
+        async with world.lives[place]:
+            await world.stop(place)
+            await asyncio.sleep(rng.expovariate(1 / world.plan.nemesis.down_s))
+            await world.start(place)
+
+
+async def _pause(world: KafkaWorld, rng: Random) -> None:
+    place = _some_place(world, rng)
+    if place is not None:
+        async with world.lives[place]:
+            process = world.processes[place]
+            assert process is not None
+            process.pause()
+            world.pauses += 1
+            mean_s = world.plan.nemesis.paused_s
+            until_s = world.loop.time() + min(rng.expovariate(1 / mean_s), PAUSE_FACTOR_MAX * mean_s)
+            while process.paused and world.loop.time() < until_s:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            process.go_on()
+
+
+async def _part(world: KafkaWorld, rng: Random) -> None:
+    """Take some brokers from a coordinator, or the membership, or both."""
+    place = _some_place(world, rng)
+    if place is None:
+        return
+    process = world.processes[place]
+    assert process is not None
+    nodes = list(world.brokers.nodes)
+    lost = {(process.name, node) for node in rng.sample(nodes, rng.randrange(len(nodes) + 1))}
+    alone = {process.name} if not lost or rng.random() < 0.5 else set()
+    await _blocked(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.parted_s))
+
+
+async def _blocked(world: KafkaWorld, lost: set[tuple[str, int]], alone: set[str], seconds: float) -> None:
+    world.brokers.blocked |= lost
+    world.membership.blocked |= alone
+    await _while_faulty(world, seconds)
+    world.brokers.blocked -= lost
+    world.membership.blocked -= alone
+
+
+async def _while_faulty(world: KafkaWorld, seconds: float) -> None:
+    until_s = world.loop.time() + seconds
+    while world.faulty and world.loop.time() < until_s:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+
+
+async def _cut_off(world: KafkaWorld, rng: Random) -> None:
+    """Cut a broker off from the others, and mostly some coordinator, which then sees only this one."""
+    brokers = world.brokers
+    nodes = [node for node in brokers.nodes if node not in brokers.down and node not in brokers.views]
+    if len(nodes) < 2:
+        return
+    node = rng.choice(nodes)
+    brokers.cut_off(node)
+    place = _some_place(world, rng)
+    lost: set[tuple[str, int]] = set()
+    alone: set[str] = set()
+    if place is not None and rng.random() < 0.8:
+        process = world.processes[place]
+        assert process is not None
+        lost = {(process.name, other) for other in brokers.nodes if other != node}
+        # It may hear of the membership by another way, and learn late that it is no owner.
+        alone = {process.name} if rng.random() < 0.7 else set()
+    await _blocked(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.cut_off_for_s))
+    brokers.rejoin(node)
+
+
+async def _broker_dies(world: KafkaWorld, rng: Random) -> None:
+    brokers = world.brokers
+    node = rng.choice(brokers.nodes)
+    if node not in brokers.down:
+        brokers.kill(node)
+        await _while_faulty(world, rng.expovariate(1 / world.plan.nemesis.broker_down_s))
+        brokers.revive(node)
+
+
+async def _leader_moves(world: KafkaWorld, rng: Random) -> None:
+    world.brokers.move(rng.randrange(len(world.brokers.partitions)))
+
+
+async def _shuffle(world: KafkaWorld, rng: Random) -> None:
+    world.membership.shuffle()
+
+
+async def _jump(world: KafkaWorld, rng: Random) -> None:
+    most = world.plan.nemesis.clock_jump_max_ms
+    rng.choice(world.clocks).ahead_ms += rng.randrange(-most, most + 1)
+
+
+async def _producers_expire(world: KafkaWorld, rng: Random) -> None:
+    """Let a day pass for the producers that wrote nothing since all that was under way has arrived."""
+    limits = world.plan.log_limits
+    late_s = limits.append_timeout_s + 2 * limits.request_timeout_s + world.plan.broker_faults.late_max_s
+    world.brokers.expire_producers(world.loop.time() - late_s)
+
+
+async def _unclean(world: KafkaWorld, rng: Random) -> None:
+    """Lose the newest records of a partition."""
+    world.eras.lose(rng.randrange(len(world.brokers.partitions)), rng)
+
+
+def strikes(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None]]:
+    """Return a coroutine for each kind of strike that the plan has; they run for ever."""
+    plan = world.plan.nemesis
+    kinds: tuple[tuple[float | None, Strike], ...] = (
+        (plan.crash_s, _crash),
+        (plan.stop_s, _stop),
+        (plan.pause_s, _pause),
+        (plan.part_s, _part),
+        (plan.cut_off_s, _cut_off),
+        (plan.broker_dies_s, _broker_dies),
+        (plan.leader_moves_s, _leader_moves),
+        (plan.shuffle_s, _shuffle),
+        (plan.clock_jump_s, _jump),
+        (plan.producers_expire_s, _producers_expire),
+        (plan.unclean_s, _unclean),
+    )
+    return [
+        _repeat(world, mean_s, strike, Random(rng.getrandbits(64)))
+        for mean_s, strike in kinds
+        if mean_s is not None
+    ]
+
+
+async def _repeat(world: KafkaWorld, mean_s: float, strike: Strike, rng: Random) -> None:
+    while True:
+        await asyncio.sleep(rng.expovariate(1 / mean_s))
+        if world.faulty:
+            await strike(world, rng)

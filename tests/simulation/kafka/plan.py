@@ -1,0 +1,217 @@
+"""What is drawn from the seed for a run of several coordinators. See `tests.simulation.plan`.
+
+What is drawn says what is promised.  Where a broker can be cut off without knowing it, the membership keeps
+to leases: without them nothing stops a deposed owner from reading there.  Where the cluster itself loses what
+it acknowledged, histories are judged in eras.
+"""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from coordinator.log.kafka import KafkaLogLimits
+from coordinator.runtime import RuntimeLimits
+from coordinator.server import ServerLimits
+from coordinator.shard import SnapshotPolicy
+from tests.simulation.kafka.brokers import BrokerFaults
+from tests.simulation.kafka.membership import MembershipFaults
+from tests.simulation.pipes import NetFaults
+from tests.simulation.plan import (
+    Load,
+    between,
+    draw_load,
+    draw_net,
+    draw_policy,
+    draw_runtime_limits,
+    perhaps,
+    perhaps_every,
+)
+
+FAULTY_S = 90.0
+OPS_MAX = 200
+# No pause of a process is longer than so many times the mean.
+PAUSE_FACTOR_MAX = 4
+
+
+@dataclass(frozen=True)
+class KafkaNemesis:
+    """What befalls coordinators and brokers, and how often. None: never. Times in seconds, means."""
+
+    crash_s: float | None = None
+    stop_s: float | None = None
+    down_s: float = 2.0
+    pause_s: float | None = None
+    paused_s: float = 8.0
+    # A coordinator loses some brokers, the membership, or both.
+    part_s: float | None = None
+    parted_s: float = 8.0
+    # A broker is cut off from the others, with a coordinator on its side or with none.
+    cut_off_s: float | None = None
+    cut_off_for_s: float = 8.0
+    broker_dies_s: float | None = None
+    broker_down_s: float = 3.0
+    leader_moves_s: float | None = None
+    shuffle_s: float | None = None
+    clock_jump_s: float | None = None
+    clock_jump_max_ms: int = 3_600_000
+    producers_expire_s: float | None = None
+    unclean_s: float | None = None
+
+
+@dataclass(frozen=True)
+class KafkaPlan:
+    """Everything about a run that is decided before it begins."""
+
+    seed: int
+    log: str = "kafka"
+    coordinators: int = 2
+    brokers: int = 3
+    state_partitions: int = 3
+    # Of a coordinator: the clients have one for each coordinator that there is.
+    node_ids: int = 1
+    ops_max: int = OPS_MAX
+    faulty_s: float = FAULTY_S
+    quiet_points: int = 1
+    # How many requests go to a coordinator that is not the one that the membership means.
+    astray_rate: float = 0.1
+    load: Load = field(default_factory=Load)
+    nemesis: KafkaNemesis = field(default_factory=KafkaNemesis)
+    net: NetFaults = field(default_factory=NetFaults)
+    broker_faults: BrokerFaults = field(default_factory=BrokerFaults)
+    membership: MembershipFaults = field(default_factory=MembershipFaults)
+    log_limits: KafkaLogLimits = field(default_factory=KafkaLogLimits)
+    policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
+    runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
+    server_limits: ServerLimits = field(default_factory=ServerLimits)
+    cold_interval_ms: int = 5_000
+    prune_interval_ms: int = 5_000
+
+    @property
+    def settled_s(self) -> float:
+        """After so long, with nothing wrong, an operation can have no effect any more."""
+        net, limits = self.net, self.log_limits
+        way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
+        append_s = limits.append_timeout_s + 2 * limits.request_timeout_s + self.broker_faults.late_max_s
+        return self.runtime_limits.request_age_max_s + way_s + append_s + 5.0
+
+    @property
+    def late_s(self) -> float:
+        """The same while processes are paused: on the way, in the mailbox, and within the append."""
+        paused_s = PAUSE_FACTOR_MAX * self.nemesis.paused_s if self.nemesis.pause_s else 0.0
+        return self.settled_s + 3 * paused_s
+
+    @property
+    def answers_in_time(self) -> bool:
+        """Return False: an answer may have to wait for a pause to end."""
+        return False
+
+    def healed(self) -> "KafkaPlan":
+        """Return the same without faults."""
+        quick = NetFaults(
+            latency_s=self.net.latency_s,
+            send_buffer_bytes=self.net.send_buffer_bytes,
+            high_water_bytes=self.net.high_water_bytes,
+        )
+        sound = BrokerFaults(
+            travel_s=min(self.broker_faults.travel_s, self.runtime_limits.write_timeout_s / 100),
+            elections_s=0.2,
+            transactional=self.broker_faults.transactional,
+        )
+        calm = replace(self.membership, travel_s=0.005, lost_rate=0.0, hasty_rate=0.0)
+        return replace(self, net=quick, broker_faults=sound, membership=calm, astray_rate=0.02)
+
+
+def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
+    """Draw a run. With `minutes`, its faulty phase lasts that long and asks without a bound."""
+    rng = Random(seed)
+    nemesis = _draw_nemesis(rng)
+    membership = _draw_membership(rng)
+    if nemesis.cut_off_s is not None:
+        membership = replace(membership, hasty_rate=0.0)
+    plan = KafkaPlan(
+        seed,
+        coordinators=rng.randrange(2, 4),
+        brokers=rng.randrange(1, 5),
+        state_partitions=rng.randrange(1, 6),
+        quiet_points=rng.randrange(2),
+        astray_rate=perhaps(rng, 0.01, 0.5),
+        load=replace(
+            draw_load(rng), brokers=rng.randrange(1, 3), leaders_per_key=rng.randrange(1, 3), library_users=0
+        ),
+        nemesis=nemesis,
+        net=draw_net(rng),
+        broker_faults=_draw_broker_faults(rng),
+        membership=membership,
+        log_limits=KafkaLogLimits(
+            request_timeout_s=between(rng, 0.2, 5.0),
+            append_timeout_s=between(rng, 0.5, 10.0),
+            start_timeout_s=5.0,
+        ),
+        policy=draw_policy(rng),
+        runtime_limits=_draw_runtime_limits(rng, membership),
+        cold_interval_ms=int(between(rng, 500, 60_000)),
+        prune_interval_ms=int(between(rng, 500, 20_000)),
+    )
+    if minutes is not None:
+        plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
+    return plan
+
+
+def _draw_nemesis(rng: Random) -> KafkaNemesis:
+    return KafkaNemesis(
+        crash_s=perhaps_every(rng, 2.0, 60.0),
+        stop_s=perhaps_every(rng, 2.0, 60.0, 0.3),
+        down_s=between(rng, 0.1, 10.0),
+        pause_s=perhaps_every(rng, 2.0, 40.0),
+        paused_s=between(rng, 0.2, 15.0),
+        part_s=perhaps_every(rng, 2.0, 40.0),
+        parted_s=between(rng, 0.5, 15.0),
+        cut_off_s=perhaps_every(rng, 3.0, 40.0, 0.4),
+        cut_off_for_s=between(rng, 1.0, 30.0),
+        broker_dies_s=perhaps_every(rng, 2.0, 60.0, 0.4),
+        broker_down_s=between(rng, 0.1, 10.0),
+        leader_moves_s=perhaps_every(rng, 0.5, 20.0, 0.4),
+        shuffle_s=perhaps_every(rng, 0.5, 30.0),
+        clock_jump_s=perhaps_every(rng, 1.0, 60.0, 0.3),
+        clock_jump_max_ms=int(between(rng, 100, 10_000_000)),
+        producers_expire_s=perhaps_every(rng, 1.0, 30.0, 0.3),
+        unclean_s=perhaps_every(rng, 5.0, 60.0, 0.12),
+    )
+
+
+def _draw_membership(rng: Random) -> MembershipFaults:
+    session_s = between(rng, 2.0, 12.0)
+    return MembershipFaults(
+        heartbeat_s=session_s / rng.choice((3, 6)),
+        session_s=session_s,
+        lease_s=session_s * rng.uniform(0.5, 0.95),
+        travel_s=between(rng, 0.001, 0.3),
+        lost_rate=perhaps(rng, 0.01, 0.5),
+        hasty_rate=perhaps(rng, 0.05, 1.0),
+    )
+
+
+def _draw_broker_faults(rng: Random) -> BrokerFaults:
+    return BrokerFaults(
+        travel_s=between(rng, 0.0002, 0.05),
+        request_lost_rate=perhaps(rng, 0.002, 0.2),
+        answer_lost_rate=perhaps(rng, 0.002, 0.3),
+        late_rate=perhaps(rng, 0.002, 0.2),
+        late_max_s=between(rng, 0.1, 15.0),
+        error_rate=perhaps(rng, 0.002, 0.2),
+        forgets_rate=perhaps(rng, 0.1, 1.0, 0.3),
+        elections_s=between(rng, 0.02, 3.0),
+        transactional=rng.random() < 0.7,
+    )
+
+
+def _draw_runtime_limits(rng: Random, membership: MembershipFaults) -> RuntimeLimits:
+    limits = draw_runtime_limits(rng)
+    renewal_interval_s = rng.choice((5.0, 60.0, 43_200.0))
+    if renewal_interval_s < 100.0:
+        # A shard that loads all the time may keep nobody waiting so long that it is refused.
+        limits = limits._replace(load_wait_s=10.0, write_timeout_s=5.0)
+    return limits._replace(
+        reload_backoff_max_s=between(rng, 0.5, 10.0),
+        release_wait_s=membership.session_s + 1.0,
+        renewal_interval_s=renewal_interval_s,
+    )

@@ -1,0 +1,172 @@
+"""One life of one coordinator of several: made of the product's own parts, over a simulated cluster."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, TypeVar
+
+from coordinator.config import HostPort
+from coordinator.log.kafka import KafkaLog, TopicWish
+from coordinator.metrics import Metrics
+from coordinator.ownership import OwnerMap, Replica
+from coordinator.runtime import Runtime
+from coordinator.server import Api, CoordinatorDirectory, Listener
+from coordinator.service import Service
+from coordinator.topics import TopicDirectory
+from tests.simulation.kafka.brokers import SimBrokers
+from tests.simulation.kafka.cluster import SimCluster
+from tests.simulation.kafka.membership import SimMembership, SimOwnership
+from tests.simulation.kafka.plan import KafkaPlan
+from tests.simulation.loop import PROCESS, Process, SimLoop
+from tests.simulation.process import NODE_ID_FIRST, Interrupted, SimClock
+
+_Result = TypeVar("_Result")
+
+DRAIN_S = 10.0
+
+
+def address_of(place: int) -> HostPort:
+    """Return where the coordinators of one place listen, one after the other."""
+    return HostPort(f"coordinator-{place}", 9095)
+
+
+class KafkaProcess:
+    """A coordinator from start to crash or stop. Its name is that of this life, not of its place."""
+
+    def __init__(
+        self,
+        place: int,
+        life: int,
+        *,
+        loop: SimLoop,
+        plan: KafkaPlan,
+        brokers: SimBrokers,
+        membership: SimMembership,
+        clock: SimClock,
+        topics: TopicDirectory,
+    ) -> None:
+        self.place = place
+        self.name = f"{place}.{life}"
+        self.address = address_of(place)
+        self.log: KafkaLog
+        self.runtime: Runtime
+        self.listener: Listener
+        self.owner_map: OwnerMap | None = None
+        self._loop = loop
+        self._plan = plan
+        self._clock = clock
+        self._topics = topics
+        self._process = Process(f"coordinator {self.name}")
+        world = Context()
+        self._cluster = SimCluster(
+            self.name, brokers, request_timeout_s=plan.log_limits.request_timeout_s, world=world
+        )
+        self._ownership = SimOwnership(membership, Replica(self.name, str(self.address)), world)
+
+    # Life.
+
+    async def start(self, limit_s: float | None = None) -> None:
+        """Start all parts; raises Interrupted if not in time, LogError when there is no cluster."""
+        await self.inside(self._start, limit_s)
+
+    async def _start(self) -> None:
+        plan, metrics = self._plan, Metrics()
+        self.log = KafkaLog(
+            self._cluster,
+            TopicWish("state", plan.state_partitions),
+            owner=self.name,
+            clock=self._clock,
+            limits=plan.log_limits,
+        )
+        self.runtime = Runtime(
+            log=self.log,
+            clock=self._clock,
+            topics=self._topics,
+            metrics=metrics,
+            policy=plan.policy,
+            limits=plan.runtime_limits,
+            state_partitions=plan.state_partitions,
+            cold_interval_ms=plan.cold_interval_ms,
+            prune_interval_ms=plan.prune_interval_ms,
+            may_read=self._ownership.lease_is_fresh,
+            taken=self._ownership.fenced,
+        )
+        directory = CoordinatorDirectory(
+            self.address,
+            node_id_first=NODE_ID_FIRST,
+            node_ids=plan.node_ids,
+            state_partitions=plan.state_partitions,
+        )
+        self.listener = Listener(Api(Service(self.runtime), directory, metrics), metrics, plan.server_limits)
+        await self.runtime.start(elect_all=False)
+        await self.listener.start(self.address)
+        await self._ownership.start(self)
+
+    async def stop(self) -> None:
+        """Stop in order, as on SIGTERM: give the shards away first."""
+        await self.inside(self._stop)
+        self._cluster.dead = True
+        await self._loop.kill(self._process)
+
+    async def _stop(self) -> None:
+        await self._ownership.drain(DRAIN_S)
+        self.runtime.refuse_readiness()
+        await self.listener.drain(5.0)
+        await self.listener.stop()
+        await self._ownership.stop()
+        await self.runtime.stop()
+
+    async def crash(self) -> None:
+        """Die now. What is under way to the brokers arrives there."""
+        self._cluster.dead = True
+        self._loop.network.cut_all(self.address)
+        await self._loop.kill(self._process)
+
+    def pause(self) -> None:
+        """Run no callback of this process, as after SIGSTOP."""
+        self._process.paused = True
+
+    def go_on(self) -> None:
+        """Go on, with what has come in meanwhile."""
+        self._loop.go_on(self._process)
+
+    @property
+    def paused(self) -> bool:
+        """Tell whether it is paused."""
+        return self._process.paused
+
+    async def inside(
+        self, run: Callable[[], Coroutine[Any, Any, _Result]], limit_s: float | None = None
+    ) -> _Result:
+        """Run a coroutine as part of the process. Raises Interrupted when it is not done in time."""
+        token = PROCESS.set(self._process)
+        try:
+            task = asyncio.create_task(run())
+        finally:
+            PROCESS.reset(token)
+        await asyncio.wait({task}, timeout=limit_s)
+        if not task.done():
+            raise Interrupted
+        return task.result()
+
+    # What the ownership tells: an OwnershipListener.
+
+    def owners_changed(self, owner_map: OwnerMap | None) -> None:
+        """Take a map of all owners."""
+        self.owner_map = owner_map
+
+    def elected(self, state_partition: int, *, release_expected: bool) -> None:
+        """Own a shard."""
+        self.runtime.elect(state_partition, release_expected=release_expected)
+
+    def resigned(self, state_partition: int) -> None:
+        """Own it no more."""
+        self.runtime.resign(state_partition)
+
+    def ready(self) -> bool:
+        """Tell whether this process could serve."""
+        return True
+
+    def resigning(self) -> bool:
+        """Tell whether some shard is not yet released."""
+        return bool(self.runtime.resigning)

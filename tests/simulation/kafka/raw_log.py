@@ -1,0 +1,118 @@
+"""Which records of a log count: the rule of `coordinator.log.claims` once more, and what follows from it.
+
+In other words than there: a record counts if its owner epoch is the highest that was claimed before it, where
+the first record of the log stands for claims that were pruned.  Nothing here knows how the coordinator reads
+a log; of it, only the fold of records to states is used.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from struct import Struct
+from typing import NamedTuple
+
+from coordinator.shard import Shard, ShareState, SnapshotPolicy
+from protocol.record_batch import LogRecord, decode_batches
+from protocol.state_records import SharePartitionKey, decode_record
+from tests.simulation.history import Violation
+from tests.simulation.kafka.brokers import SimPartition
+
+_INT = Struct(">i")
+_KEY_TYPE = Struct(">h")
+_CLAIM, _RELEASE = 32_000, 32_001
+_NOBODY = -1
+
+
+class Written(NamedTuple):
+    """A record in the log, who sent it, and with which owner epoch."""
+
+    record: LogRecord
+    writer: str
+    owner_epoch: int
+
+    @property
+    def is_claim(self) -> bool:
+        """Tell whether it opens an ownership."""
+        return self._key_type == _CLAIM
+
+    @property
+    def is_mark(self) -> bool:
+        """Tell whether it says nothing of share groups."""
+        return self._key_type in (_CLAIM, _RELEASE)
+
+    @property
+    def _key_type(self) -> int:
+        key_type: int = _KEY_TYPE.unpack_from(self.record.key or b"")[0]
+        return key_type
+
+
+def records_of(batches: Iterable[tuple[str, bytes]], start: int = 0) -> list[Written]:
+    """Return the records of a log from its start on."""
+    found = []
+    for writer, data in batches:
+        for batch in decode_batches(data):
+            for record in batch.records:
+                epochs = [value for name, value in record.headers if name == "owner-epoch" and value]
+                if record.offset >= start:
+                    found.append(Written(record, writer, _INT.unpack(epochs[0])[0] if epochs else _NOBODY))
+    return found
+
+
+def counting(records: list[Written]) -> list[Written]:
+    """Return the records that count, claims that were accepted among them."""
+    kept = []
+    highest: int | None = None
+    for written in records:
+        if written.is_claim and (highest is None or written.owner_epoch > highest):
+            highest = written.owner_epoch
+            kept.append(written)
+            continue
+        if highest is None:
+            highest = written.owner_epoch
+        if written.owner_epoch == highest and not written.is_claim:
+            kept.append(written)
+    return kept
+
+
+def states_of(records: list[Written], state_partition: int) -> dict[SharePartitionKey, ShareState]:
+    """Return the states that records which count amount to."""
+    shard = Shard(state_partition, SnapshotPolicy())
+    for written in records:
+        if not written.is_mark:
+            record = decode_record(written.record.key, written.record.value)
+            assert record is not None
+            shard.replay(record, written.record.offset, written.record.timestamp_ms)
+    return dict(shard.items())
+
+
+def states_in(partition: SimPartition, number: int) -> dict[SharePartitionKey, ShareState]:
+    """Return the states that a partition holds; raise Violation if its records are not what they should be.
+
+    From what is left of the log after pruning, and from all that was ever in it, the same must follow.  Not
+    if records were lost: what others were pruned for may be among them.
+    """
+    pruned = counting(records_of([("", batch) for batch in partition.batches], partition.start))
+    if partition.lost_records:
+        return states_of(pruned, number)
+    everything = counting(records_of(partition.archive))
+    offsets = [written.record.offset for written in everything if written.record.offset >= partition.start]
+    if [written.record.offset for written in pruned] != offsets:
+        raise Violation(f"other records of state partition {number} count since it was pruned")
+    one_owner_at_a_time(everything, number)
+    states = states_of(pruned, number)
+    if states != states_of(everything, number):
+        raise Violation(f"pruning state partition {number} to {partition.start} changed what it says")
+    return states
+
+
+def one_owner_at_a_time(records: list[Written], number: int) -> None:
+    """Raise Violation if owner epochs do not rise, or if somebody's record counts in another's ownership."""
+    claims = [written for written in records if written.is_claim]
+    for before, after in pairwise(claims):
+        if after.owner_epoch <= before.owner_epoch:
+            raise Violation(f"the owner epoch of state partition {number} fell: {before} {after}")
+    owner = None
+    for written in records:
+        if written.is_claim:
+            owner = written.writer
+        elif written.writer != owner:
+            raise Violation(f"in state partition {number}, which {owner} owns, this record counts: {written}")

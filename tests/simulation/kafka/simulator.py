@@ -1,0 +1,137 @@
+"""A run of several coordinators: safety while things go wrong, then liveness, then what is in the logs.
+
+What is judged is what clients were told, whoever told it: one history over all processes.  At quiet points
+the logs are read as they lie there, by other code than the coordinator's, and must say what the memories of
+the owners say.
+"""
+
+import asyncio
+
+from coordinator.shard import ShareState
+from protocol.state_records import SharePartitionKey
+from tests.simulation.history import History, Violation
+from tests.simulation.kafka.clients import ManyClients
+from tests.simulation.kafka.nemesis import strikes
+from tests.simulation.kafka.plan import KafkaPlan
+from tests.simulation.kafka.process import address_of
+from tests.simulation.kafka.world import OWNED_BY_S, KafkaWorld
+from tests.simulation.phases import Outcome, Simulation
+from tests.simulation.workloads import Cluster
+from tests.simulation.world import until
+
+
+class KafkaSimulator(Simulation):
+    """Several coordinators, their cluster, and their clients."""
+
+    plan: KafkaPlan
+
+    def __init__(self, plan: KafkaPlan) -> None:
+        super().__init__(plan)
+        self._world = KafkaWorld(plan, self.loop, self._fork(), self._topics)
+        self._clients: ManyClients
+
+    @property
+    def _history(self) -> History:
+        return self._world.history
+
+    def _count(self, outcome: Outcome) -> None:
+        world = self._world
+        outcome.crashes, outcome.stops, outcome.pauses = world.crashes, world.stops, world.pauses
+        outcome.damages = sum(map(len, world.eras.losses.values()))
+
+    def _health(self) -> object:
+        return self._world.health()
+
+    def _judge(self) -> int:
+        return self._world.eras.judge(self._topic_known)
+
+    # Phases.
+
+    async def _run(self) -> None:
+        plan, world = self.plan, self._world
+        self._clients = ManyClients(
+            world.network,
+            [address_of(place) for place in range(plan.coordinators)],
+            world.history,
+            self._violations.append,
+            state_partitions=plan.state_partitions,
+            owner=world.owner_place,
+            rng=self._fork(),
+        )
+        self._clients.astray_rate = plan.astray_rate
+        self._cluster = Cluster(self._clients, plan.load, self._keys, self._fork())
+        self._spawn(world.membership.run())
+        await asyncio.gather(*(world.start(place) for place in range(plan.coordinators)))
+        self._spawn(self._close_what_is_late())
+        workers = self._spawn_workloads()
+        for strike in strikes(world, self._fork()):
+            self._spawn(strike)
+        faulty_until_s = self.loop.time() + plan.faulty_s
+        for point in range(plan.quiet_points + 1):
+            share = (point + 1) / (plan.quiet_points + 1)
+            await self._work_until(faulty_until_s - (1 - share) * plan.faulty_s, int(share * plan.ops_max))
+            if point < plan.quiet_points:
+                await self._quiet_point()
+        world.heal()
+        self._clients.astray_rate = plan.healed().astray_rate
+        self._cluster.is_noisy = False
+        await self._live(workers)
+        await self._quiet_point()
+
+    async def _close_what_is_late(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self._history.close_unknown(self.loop.time(), self.loop.time() - self.plan.late_s)
+
+    async def _rest(self) -> None:
+        """Let all calls end, and all coordinators be there and own what they should."""
+        world = self._world
+        self._cluster.gate.clear()
+        await self._until_nobody_asks()
+        await until(self._is_whole, world.health, OWNED_BY_S)
+        await asyncio.sleep(self.plan.settled_s)
+
+    def _is_whole(self) -> bool:
+        self._stop_if_wrong()
+        return self._world.whole()
+
+    async def _quiet_point(self) -> None:
+        """Let everything come to rest, compare memories with logs, and read all of it."""
+        world, was_faulty = self._world, self._world.faulty
+        world.heal()
+        self._clients.astray_rate = 0.0
+        await self._rest()
+        world.history.close_unknown(self.loop.time())
+        before = await world.compare_memory_with_log()
+        if self._rng.random() < 0.5:
+            await self._change_owners(before)
+        await self._read_everything()
+        if was_faulty:
+            world.hurt()
+            self._clients.astray_rate = self.plan.astray_rate
+        self._cluster.gate.set()
+
+    async def _change_owners(self, before: dict[SharePartitionKey, ShareState]) -> None:
+        """Let somebody die, or hand all over; nothing was under way, so nothing may change."""
+        world = self._world
+        place = self._rng.randrange(len(world.processes))
+        async with world.lives[place]:
+            await (world.crash(place) if self._rng.random() < 0.5 else world.stop(place))
+            await world.start(place)
+        after = await world.compare_memory_with_log()
+        if _seen(before) != _seen(after):
+            raise Violation(f"nothing was under way, but another owner made {after} of {before}")
+
+
+def _seen(states: dict[SharePartitionKey, ShareState]) -> dict[SharePartitionKey, tuple[object, ...]]:
+    return {
+        key: (
+            state.state_epoch,
+            state.leader_epoch,
+            state.leader_epoch_max,
+            state.start_offset,
+            state.delivery_complete_count,
+            state.batches,
+        )
+        for key, state in states.items()
+    }

@@ -1,0 +1,257 @@
+"""What the runs of all kinds have in common: workloads, phases in which they work, and what is judged.
+
+A kind of run says what its world is, and in which order things happen there (`_run`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from coordinator.topics import EveryTopic, ListedTopics, TopicDirectory
+from protocol.messages.read_share_group_state import PartitionData as ReadPart
+from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
+from protocol.state_records import SharePartitionKey
+from tests.simulation.checkers import judge
+from tests.simulation.clients import Lost
+from tests.simulation.history import PUT_OFF, READ, SUMMARY, History, Violation
+from tests.simulation.library import LibraryUser
+from tests.simulation.loop import SimLoop
+from tests.simulation.strangers import Noise, Stranger, Watcher
+from tests.simulation.workloads import Cluster, GroupCoordinator, Leader
+from tests.simulation.world import PATIENCE_S, until
+
+# How many answers everybody gets after healing. The bound on the time this takes leaves room for a client's
+# whole retry (5 attempts of up to 30 s, and the pauses between them) of what it began before.
+ANSWERS_MIN = 3
+
+# More than clients ask at a time: with room for so many, nothing is put off for want of room.
+OPERATIONS_AT_A_TIME_MAX = 1_000
+
+
+@dataclass
+class Outcome:
+    """What a run did, and what was wrong with it: None if nothing."""
+
+    # A plan of that kind of run.
+    plan: Any
+    violation: BaseException | None = None
+    ops: int = 0
+    known: int = 0
+    crashes: int = 0
+    stops: int = 0
+    damages: int = 0
+    pauses: int = 0
+    virtual_s: float = 0.0
+    # Share-partitions on which the strict judge gave up, of how many.
+    given_up: int = 0
+    keys: int = 0
+    trace: str = ""
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.plan.seed} ({self.plan.log}): {self.ops} operations, {self.known} answered, "
+            f"{self.crashes} crashes, {self.stops} stops, {self.damages} damages, {self.pauses} pauses, "
+            f"{self.virtual_s:.0f} virtual s" + f", gave up on {self.given_up}" * bool(self.given_up)
+        )
+
+
+class Simulation:
+    """One run of one plan."""
+
+    def __init__(self, plan: Any) -> None:
+        self.plan = plan
+        self.loop = SimLoop()
+        self._rng = Random(plan.seed ^ 0x5EED)
+        self._violations: list[BaseException] = []
+        self._keys = self._make_keys()
+        self._topics: TopicDirectory = EveryTopic()
+        if plan.load.topics_listed:
+            self._topics = ListedTopics({key.topic_id: plan.load.partitions for key in self._keys})
+        self._cluster: Cluster
+        self._tasks: list[asyncio.Task[None]] = []
+        self._given_up = 0
+
+    def _fork(self) -> Random:
+        return Random(self._rng.getrandbits(64))
+
+    def _make_keys(self) -> list[SharePartitionKey]:
+        load = self.plan.load
+        return [
+            SharePartitionKey(f"group:{group}", bytes([topic]) * 16, partition)
+            for group in range(load.groups)
+            for topic in range(1, load.topics + 1)
+            for partition in range(load.partitions)
+        ]
+
+    # What a kind of run says.
+
+    @property
+    def _history(self) -> History:
+        """What clients asked and were told."""
+        raise NotImplementedError
+
+    async def _run(self) -> None:
+        """Let all phases pass."""
+        raise NotImplementedError
+
+    def _judge(self) -> int:
+        """Hold the history against every promise; return on how many share-partitions the judge gave up."""
+        return judge(self._history, self._topic_known)
+
+    def _count(self, outcome: Outcome) -> None:
+        """Add what befell the world."""
+        raise NotImplementedError
+
+    def _health(self) -> object:
+        """Return why somebody may not be ready."""
+        raise NotImplementedError
+
+    async def _rest(self) -> None:
+        """Let all calls end, and what serves them get ready."""
+        raise NotImplementedError
+
+    # The run.
+
+    def run(self) -> Outcome:
+        """Run to the end, or to the first violation."""
+        outcome = Outcome(self.plan)
+        with _errors_logged() as errors:
+            try:
+                self.loop.run_until_complete(self._run())
+            except Exception as violation:
+                # A defect of the simulator's own is to be seen with its seed, too.
+                outcome.violation = violation
+            finally:
+                self._end()
+        failures = [*self._violations, *self.loop.failures, *errors]
+        if failures:
+            outcome.violation = failures[0]
+        elif outcome.violation is None:
+            try:
+                self._given_up = self._judge()
+            except Violation as violation:
+                outcome.violation = violation
+        ops = self._history.ops
+        outcome.ops, outcome.known = len(ops), sum(op.known for op in ops)
+        self._count(outcome)
+        outcome.given_up, outcome.keys = self._given_up, len(self._keys)
+        outcome.virtual_s = self.loop.time() - SimLoop.BEGAN_S
+        outcome.trace = "\n".join(map(str, ops))
+        return outcome
+
+    def _end(self) -> None:
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(asyncio.sleep(1.0))
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+    def _topic_known(self, key: SharePartitionKey) -> bool:
+        return self._topics.knows(key.topic_id, key.partition)
+
+    # Phases.
+
+    async def _work_until(self, until_s: float, ops: int) -> None:
+        history = self._history
+        while self.loop.time() < until_s and len(history.ops) - history.idle_ops < ops:
+            await asyncio.sleep(0.05)
+            self._stop_if_wrong()
+
+    def _stop_if_wrong(self) -> None:
+        if self._violations or self.loop.failures:
+            raise Violation("see the first of the violations")
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+                raise Violation(f"{task} ended")
+
+    def _spawn(self, coro: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(coro))
+
+    def _spawn_workloads(self) -> list[str]:
+        cluster, load = self._cluster, self.plan.load
+        workers: list[Any] = [
+            GroupCoordinator(group_id, cluster, self._fork())
+            for group_id in dict.fromkeys(key.group_id for key in self._keys)
+        ]
+        for key in self._keys:
+            for number in range(load.leaders_per_key):
+                workers.append(Leader(f"leader {number} of {key}", cluster, key, self._fork()))
+        for number in range(load.strangers):
+            workers.append(Stranger(f"stranger {number}", cluster, self._fork()))
+        for number in range(load.library_users):
+            workers.append(LibraryUser(f"library user {number}", cluster, self._fork()))
+        if load.watch_s is not None:
+            workers.append(Watcher(cluster, self._fork(), load.watch_s))
+        for worker in workers:
+            self._spawn(worker.run())
+        if load.noise_s is not None:
+            self._spawn(Noise(cluster, self._fork(), load.noise_s).run())
+        return [worker.name for worker in workers]
+
+    async def _live(self, workers: list[str]) -> None:
+        """Demand that everybody gets on, and that nobody is put off without a reason."""
+        cluster, load, history = self._cluster, self.plan.load, self._history
+        await self._rest()
+        cluster.gate.set()
+        healed_at = history.stamp(self.loop.time())
+        cluster.answers.clear()
+        cluster.answers_wanted = ANSWERS_MIN
+        slowest_s = max(load.look_s, load.stranger_think_s, load.think_s)
+        until_s = self.loop.time() + PATIENCE_S + 20 * ANSWERS_MIN * slowest_s
+        while lagging := [name for name in workers if cluster.answers.get(name, 0) < ANSWERS_MIN]:
+            if self.loop.time() > until_s:
+                raise Violation(f"healed, but {lagging} got too few answers; not ready: {self._health()}")
+            await asyncio.sleep(0.5)
+            self._stop_if_wrong()
+        if self.plan.runtime_limits.mailbox_operations_max > OPERATIONS_AT_A_TIME_MAX:
+            for op in history.ops:
+                if op.invoked > healed_at and op.error_code in PUT_OFF and not op.went_astray:
+                    raise Violation(f"nothing is wrong, but an operation was put off: {op}")
+
+    async def _until_nobody_asks(self) -> None:
+        cluster = self._cluster
+        await until(lambda: not cluster.busy, lambda: f"{cluster.busy} calls are under way")
+
+    async def _read_everything(self) -> None:
+        """Ask for the state of everything, so that the judges see it."""
+        clients, peers = self._cluster.clients, {}
+        try:
+            for node in dict.fromkeys(map(clients.home_of, self._keys)):
+                peers[node] = await clients.connect("observer", node)
+        except Lost:
+            raise Violation("nothing is wrong, but no connection is to be had") from None
+        for key in self._keys:
+            peer = peers[clients.home_of(key)]
+            leader_epoch = self._cluster.leader_epochs[key] + 1
+            (op,) = await peer.ask(READ, [(key, ReadPart(key.partition, leader_epoch))])
+            (summary,) = await peer.ask(SUMMARY, [(key, SummaryPart(key.partition, 0))])
+            if not (op.known and summary.known):
+                raise Violation(f"nothing is wrong, but a read fails: {op}")
+        for peer in peers.values():
+            peer.close()
+
+
+@contextmanager
+def _errors_logged() -> Iterator[list[BaseException]]:
+    """Collect what the product logs with a traceback: it went on, but something in it is broken."""
+    errors: list[BaseException] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.exc_info and record.exc_info[1] is not None:
+                errors.append(record.exc_info[1])
+
+    collector = Collector(logging.ERROR)
+    logger = logging.getLogger("coordinator")
+    logger.addHandler(collector)
+    propagate, logger.propagate = logger.propagate, False
+    try:
+        yield errors
+    finally:
+        logger.removeHandler(collector)
+        logger.propagate = propagate
