@@ -132,12 +132,20 @@ class SharedLog(StateLog, Protocol):
     offsets rise, and have gaps where other records are.
     """
 
-    async def own(self, state_partition: int) -> int:
+    async def own(self, state_partition: int, release_wait_s: float = 0.0) -> int:
         """Become the owner of a state partition and return the owner epoch; whoever owned it is deposed.
 
-        Owning it again makes a new ownership with a higher owner epoch; that is the way on after
-        LogOutcomeUnknown, as nothing counts that was sent before and arrives after.  No append may be under
-        way.  Raises LogFenced if somebody else is claiming it right now, LogUnavailable or LogOutcomeUnknown
-        if the claim could not be made or nobody knows.
+        Whoever owns it now is given `release_wait_s` to release it first.  Owning it again makes a new
+        ownership with a higher owner epoch; that is the way on after LogOutcomeUnknown, as nothing counts
+        that was sent before and arrives after.  No append may be under way.  Raises LogFenced if somebody
+        else is claiming it right now, LogUnavailable or LogOutcomeUnknown if the claim could not be made or
+        nobody knows.
+        """
+        ...
+
+    async def release(self, state_partition: int) -> None:
+        """Own a state partition no more, and say so in the log; no append may be under way.
+
+        One that is not ours is left as it is.  Raises LogError if that could not be said.
         """
         ...

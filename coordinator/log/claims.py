@@ -19,8 +19,10 @@ from protocol.record_batch import LogRecord
 
 OWNER_EPOCH_HEADER = "owner-epoch"
 
-# A record type far from those of Kafka, whose tools and loader skip it with a warning.
+# Record types far from those of Kafka, whose tools and loader skip them with a warning. A release says that
+# the owner until now has finished: whoever comes next need not wait for it. It has no part in the rule.
 CLAIM_TYPE = 32_000
+RELEASE_TYPE = 32_001
 
 _KEY = Struct(">hi")
 _VALUE_VERSION = Struct(">h")
@@ -49,11 +51,32 @@ def encode_claim(state_partition: int, owner: str) -> tuple[bytes, bytes]:
     return _KEY.pack(CLAIM_TYPE, state_partition), _VALUE_VERSION.pack(0) + owner.encode()
 
 
+def encode_release(state_partition: int) -> tuple[bytes, bytes]:
+    """Return key and value of the last record of an ownership that ends in order."""
+    return _KEY.pack(RELEASE_TYPE, state_partition), _VALUE_VERSION.pack(0)
+
+
 def is_claim(record: LogRecord) -> bool:
     """True if a record is a claim, accepted or not."""
-    return (
-        record.key is not None and len(record.key) == _KEY.size and _KEY.unpack(record.key)[0] == CLAIM_TYPE
-    )
+    return _mark(record) == CLAIM_TYPE
+
+
+def is_release(record: LogRecord) -> bool:
+    """True if a record is a release."""
+    return _mark(record) == RELEASE_TYPE
+
+
+def is_mark(record: LogRecord) -> bool:
+    """True if a record is about the ownership of the log, and not about the state of share groups."""
+    return _mark(record) is not None
+
+
+def _mark(record: LogRecord) -> int | None:
+    key = record.key
+    if key is None or len(key) != _KEY.size:
+        return None
+    record_type: int = _KEY.unpack(key)[0]
+    return record_type if record_type in (CLAIM_TYPE, RELEASE_TYPE) else None
 
 
 def owner_of(claim: LogRecord) -> str:

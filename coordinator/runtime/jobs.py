@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from coordinator.clock import Clock
-from coordinator.log.base import StateLog
+from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation
@@ -71,6 +71,7 @@ class Jobs:
         self._limits = limits
         self._cold_interval_ms = cold_interval_ms
         self._prune_interval_ms = prune_interval_ms
+        self._renewed = -1
 
     async def run(self) -> None:
         """Run all jobs for ever, each in its own rhythm."""
@@ -78,6 +79,9 @@ class Jobs:
             tasks.create_task(self._every(self._cold_interval_ms / 1000, self.snapshot_cold))
             tasks.create_task(self._every(self._prune_interval_ms / 1000, self.prune))
             tasks.create_task(self._every(self._limits.compaction_interval_s, self.compact))
+            if isinstance(self._log, SharedLog):
+                interval_s = self._limits.renewal_interval_s / len(self._runners)
+                tasks.create_task(self._every(interval_s, self.renew_next))
 
     @staticmethod
     async def _every(interval_s: float, job: Callable[[], Awaitable[None]]) -> None:
@@ -132,6 +136,11 @@ class Jobs:
             ),
         )
         self._prune(runner)
+
+    async def renew_next(self) -> None:
+        """Own one shard anew, the next in turn, so that each claim is younger than what brokers forget."""
+        self._renewed = (self._renewed + 1) % len(self._runners)
+        self._runners[self._renewed].renew()
 
     async def forget_topics(self, topic_ids: Collection[bytes]) -> None:
         """Delete the state of topics that are gone, in every shard; waits for shards that load.

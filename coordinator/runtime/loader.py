@@ -18,6 +18,7 @@ from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.shard_runner import ShardRunner
+from coordinator.shard import Shard
 from protocol.errors import DecodeError
 from protocol.record_batch import decode_batches
 from protocol.state_records import decode_record
@@ -33,28 +34,37 @@ class Loader:
         self._shared = log if isinstance(log, SharedLog) else None
         self._metrics = metrics
         self._limits = limits
-        self._owning: set[asyncio.Task[None]] = set()
+        self._owning: dict[int, asyncio.Task[None]] = {}
         self._waiting: dict[int, ShardRunner] = {}
         self._asked = asyncio.Event()
         self._backoff_s = limits.reload_backoff_first_s
 
-    def ask(self, runner: ShardRunner) -> None:
-        """Load this shard in the next pass."""
+    def ask(self, runner: ShardRunner, release_wait_s: float = 0.0) -> None:
+        """Load this shard in the next pass; wait so long at most for its owner until now to release it."""
         runner.begin_loading()
         if self._shared is None:
             self._pass_on(runner)
-        else:
-            # Each by itself: one whose partition has no leader must not keep the others from loading.
-            owning = asyncio.get_running_loop().create_task(self._own(self._shared, runner))
-            self._owning.add(owning)
-            owning.add_done_callback(self._owning.discard)
+            return
+        # Each by itself: one whose partition has no leader must not keep the others from loading.
+        partition = runner.state_partition
+        owning = asyncio.get_running_loop().create_task(self._own(self._shared, runner, release_wait_s))
+        self._owning[partition] = owning
+        owning.add_done_callback(lambda _: self._owning.pop(partition, None))
 
-    async def _own(self, log: SharedLog, runner: ShardRunner) -> None:
+    async def leave(self, runner: ShardRunner) -> None:
+        """Load this shard no more: it was closed. A pass that is under way drops what it read of it."""
+        self._waiting.pop(runner.state_partition, None)
+        owning = self._owning.get(runner.state_partition)
+        if owning is not None:
+            owning.cancel()
+            await asyncio.gather(owning, return_exceptions=True)
+
+    async def _own(self, log: SharedLog, runner: ShardRunner, release_wait_s: float) -> None:
         """Own a shard before it is read; close it if somebody else takes it at the same time."""
         backoff_s = self._limits.reload_backoff_first_s
         while True:
             try:
-                runner.owner_epoch = await log.own(runner.state_partition)
+                runner.owner_epoch = await log.own(runner.state_partition, release_wait_s)
             except LogFenced as error:
                 runner.fenced(error)
                 return
@@ -63,8 +73,8 @@ class Loader:
                 runner.failed(str(error))
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
-            else:
                 runner.begin_loading()
+            else:
                 self._pass_on(runner)
                 return
 
@@ -79,31 +89,35 @@ class Loader:
                 await self._asked.wait()
                 self._asked.clear()
                 runners, self._waiting = self._waiting, {}
-                await self._try_to_load(runners)
+                if runners:
+                    await self._try_to_load(runners)
         finally:
-            for owning in self._owning:
+            for owning in list(self._owning.values()):
                 owning.cancel()
 
     async def _try_to_load(self, runners: dict[int, ShardRunner]) -> None:
         for runner in runners.values():
             runner.begin_loading()
+        shards = {partition: runner.shard for partition, runner in runners.items()}
         try:
-            await self._load(runners)
+            await self._load(runners, shards)
             self._backoff_s = self._limits.reload_backoff_first_s
         except Exception as error:
             if isinstance(error, LogError | DecodeError):
                 _logger.error("loading %d shards failed: %s", len(runners), error)
             else:
                 _logger.exception("loading %d shards failed", len(runners))
-            for runner in runners.values():
+            failed = [runner for partition, runner in runners.items() if runner.shard is shards[partition]]
+            for runner in failed:
                 runner.failed(str(error))
             await asyncio.sleep(self._backoff_s)
             self._backoff_s = min(2 * self._backoff_s, self._limits.reload_backoff_max_s)
             # A damaged one is looked at again, because an operator may have put the file back.
-            for runner in runners.values():
-                self.ask(runner)
+            for runner in failed:
+                if runner.elected and runner.shard is shards[runner.state_partition]:
+                    self.ask(runner)
 
-    async def _load(self, runners: dict[int, ShardRunner]) -> None:
+    async def _load(self, runners: dict[int, ShardRunner], shards: dict[int, Shard]) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         records = dict.fromkeys(runners, 0)
@@ -111,7 +125,7 @@ class Loader:
         with _collector_paused():
             async for chunk in self._log.read(runners):
                 for state_partition, batch in chunk:
-                    records[state_partition] += _replay(runners[state_partition], batch)
+                    records[state_partition] += _replay(shards[state_partition], batch)
                     slice_left -= 1
                     if slice_left == 0:
                         slice_left = self._limits.load_slice_batches
@@ -119,16 +133,18 @@ class Loader:
         load_s = loop.time() - began_s
         for state_partition, runner in runners.items():
             runner.loaded(
-                self._log.end_offset(state_partition), records[state_partition], round(load_s * 1000)
+                shards[state_partition],
+                self._log.end_offset(state_partition),
+                records[state_partition],
+                round(load_s * 1000),
             )
             self._metrics.shard_loaded(state_partition, records[state_partition], load_s)
         _logger.info("loaded %d shards, %d records in %.3f s", len(runners), sum(records.values()), load_s)
 
 
-def _replay(runner: ShardRunner, batch_bytes: bytes) -> int:
+def _replay(shard: Shard, batch_bytes: bytes) -> int:
     """Replay one or more record batches of a shard; return the number of records."""
     count = 0
-    shard = runner.shard
     for batch in decode_batches(batch_bytes):
         if batch.is_control:
             continue
@@ -138,7 +154,7 @@ def _replay(runner: ShardRunner, batch_bytes: bytes) -> int:
                 _logger.warning(
                     "skipped a record of an unknown type at log offset %d of state partition %d",
                     log_record.offset,
-                    runner.state_partition,
+                    shard.state_partition,
                 )
                 continue
             shard.replay(record, log_record.offset, log_record.timestamp_ms)

@@ -5,12 +5,13 @@ It owns the log.  Everything runs on one event loop; nothing here is called from
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 
 import msgspec
 
 from coordinator.clock import Clock
-from coordinator.log.base import StateLog
+from coordinator.errors import LogError
+from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.jobs import Jobs
 from coordinator.runtime.limits import RuntimeLimits
@@ -60,7 +61,14 @@ class Runtime:
         state_partitions: int,
         cold_interval_ms: int,
         prune_interval_ms: int,
+        may_read: Callable[[], bool] = lambda: True,
+        taken: Callable[[int], None] = lambda state_partition: None,
     ) -> None:
+        """Make a runtime that has no shard yet.
+
+        `may_read` tells whether reads may be answered (a lease); `taken` is told a shard that the log says
+        somebody else owns.
+        """
         self.state_partitions = state_partitions
         self.limits = limits
         self._log = log
@@ -77,6 +85,8 @@ class Runtime:
                 policy=policy,
                 limits=limits,
                 reload=self._loader.ask,
+                may_read=may_read,
+                taken=taken,
             )
             for partition in range(state_partitions)
         ]
@@ -90,17 +100,75 @@ class Runtime:
             prune_interval_ms=prune_interval_ms,
         )
         self._tasks: list[asyncio.Task[None]] = []
+        self._resigning: dict[int, asyncio.Task[None]] = {}
 
-    async def start(self) -> None:
-        """Open the log and begin to load. Raises LogError when the log cannot be opened at all."""
+    async def start(self, *, elect_all: bool = True) -> None:
+        """Open the log, and begin to load every shard unless somebody else will elect.
+
+        Raises LogError when the log cannot be opened at all.
+        """
         await self._log.open()
-        for runner in self._runners:
-            self._loader.ask(runner)
         self._tasks = [
             asyncio.create_task(self._loader.run(), name="loader"),
             asyncio.create_task(self.jobs.run(), name="jobs"),
             asyncio.create_task(self._tick(), name="ticker"),
         ]
+        if elect_all:
+            for state_partition in range(self.state_partitions):
+                self.elect(state_partition)
+
+    # Ownership.
+
+    def elect(self, state_partition: int, *, release_expected: bool = False) -> None:
+        """Own a shard from now on, and load it; one that is ours already goes on as it is.
+
+        With `release_expected` its owner until now is given some time to finish and to release it.
+        """
+        runner = self._runners[state_partition]
+        if self._stopping or runner.elected:
+            return
+        runner.elected = True
+        if state_partition not in self._resigning:
+            self._loader.ask(runner, self.limits.release_wait_s if release_expected else 0.0)
+
+    def resign(self, state_partition: int) -> None:
+        """Own a shard no more: let its append under way finish, release it in the log, and forget it.
+
+        It is over when the state partition is not among `resigning`.
+        """
+        runner = self._runners[state_partition]
+        was_open = runner.status is not Status.CLOSED
+        runner.close("The shard moves to another coordinator.")
+        if was_open and state_partition not in self._resigning:
+            task = asyncio.create_task(self._resign(runner), name=f"resign shard {state_partition}")
+            self._resigning[state_partition] = task
+        elif not was_open:
+            runner.failure = None
+
+    async def _resign(self, runner: ShardRunner) -> None:
+        state_partition = runner.state_partition
+        try:
+            await self._loader.leave(runner)
+            await runner.quiet()
+            runner.forget()
+            if isinstance(self._log, SharedLog):
+                await self._log.release(state_partition)
+        except LogError as error:
+            # Whoever comes next waits for our lease to end, and takes it.
+            _logger.info("shard %d is left without a release: %s", state_partition, error)
+        finally:
+            del self._resigning[state_partition]
+            if runner.elected and not self._stopping:
+                self._loader.ask(runner)
+
+    @property
+    def resigning(self) -> Collection[int]:
+        """The shards that are being given away right now."""
+        return self._resigning.keys()
+
+    def owned(self) -> list[int]:
+        """Return the shards that this process should own, loaded or not."""
+        return [runner.state_partition for runner in self._runners if runner.elected]
 
     def refuse_readiness(self) -> None:
         """Say from now on that this coordinator is not ready: it is about to stop."""
@@ -113,9 +181,10 @@ class Runtime:
         the answers first (`Listener.drain`).
         """
         self._stopping = True
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._resigning.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for runner in self._runners:
             runner.close()
         await self._log.close()

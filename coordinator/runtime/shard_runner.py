@@ -13,8 +13,9 @@ other share-partitions, and go on while the log takes no writes.
 Memory is a cache of the log.  If an append fails, or what we know stops fitting together, memory is
 thrown away and the shard is loaded again; that is the one way to recover.
 
-States: LOADING -> ACTIVE -> LOADING ...; LOADING -> FAILED -> LOADING; any -> CLOSED.  A shard that
-somebody else owns now is closed and stays so: two owners that reopen by themselves fight for ever.
+States: CLOSED -> LOADING -> ACTIVE -> LOADING ...; LOADING -> FAILED -> LOADING; any -> CLOSED.  A shard is
+closed while it is not ours.  One that somebody else has taken stays so until it is elected again: two owners
+that reopen by themselves fight for ever.
 """
 
 import asyncio
@@ -60,9 +61,13 @@ class ShardRunner:
         policy: SnapshotPolicy,
         limits: RuntimeLimits,
         reload: Callable[["ShardRunner"], None],
+        may_read: Callable[[], bool] = lambda: True,
+        taken: Callable[[int], None] = lambda state_partition: None,
     ) -> None:
         self.state_partition = state_partition
-        self.status = Status.LOADING
+        self.status = Status.CLOSED
+        # Whether it should be ours: loading goes on only as long as it should.
+        self.elected = False
         self.failure: str | None = None
         self.shard = Shard(state_partition, policy)
         self.owner_epoch = 0
@@ -76,6 +81,8 @@ class ShardRunner:
         self._policy = policy
         self._limits = limits
         self._reload = reload
+        self._may_read = may_read
+        self._taken = taken
         self._mailbox: list[Operation] = []
         self._turn_planned = False
         # The append under way: its records, who waits for it, and the share-partitions it changes.
@@ -87,6 +94,9 @@ class ShardRunner:
         # Share-partitions with an operation in the mailbox: a read of one has to queue behind it.
         self._queued: set[SharePartitionKey] = set()
         self._next_log_offset = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._renewal_asked = False
 
     # Operations come in.
 
@@ -215,6 +225,7 @@ class ShardRunner:
         self._appending = records
         self._append_began_s = self._loop.time()
         self._append_bytes = append_bytes
+        self._quiet.clear()
         self._log.append(self.state_partition, encoded, now_ms, self._appended)
 
     def _appended(self, base_offset: int, error: LogError | None) -> None:
@@ -223,22 +234,39 @@ class ShardRunner:
         assert records is not None, "the log answered an append that nobody made"
         self._appending, self._waiting = None, []
         self._changing.clear()
+        self._quiet.set()
         self._metrics.append_done(
             len(records), self._append_bytes, self._loop.time() - self._append_began_s, error is not None
         )
-        if self.status is not Status.ACTIVE:
-            self._refuse_all(waiting, ErrorCode.NOT_COORDINATOR, "The shard was closed meanwhile.")
-            return
         if error is None and records and base_offset != self._next_log_offset:
             error = LogError(f"an append landed at {base_offset}, expected {self._next_log_offset}")
+        if self.status is not Status.ACTIVE:
+            if error is None:
+                self._answer_all(waiting)
+            else:
+                self._refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
+            return
         if error is not None:
             self._recover(error, waiting)
             return
         self._settle(records, base_offset)
-        for operation, result in waiting:
-            operation.answer(result.answer)
-        if self._mailbox:
+        self._answer_all(waiting)
+        if self._renewal_asked:
+            self.renew()
+        elif self._mailbox:
             self._plan_turn()
+
+    def _answer_all(self, waiting: list[tuple[Operation, Result]]) -> None:
+        """Give answers that the log has confirmed; but no state while somebody else may have been elected."""
+        may_read = self._may_read()
+        for operation, result in waiting:
+            if may_read or operation.writes:
+                operation.answer(result.answer)
+            else:
+                operation.refuse(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                    "This coordinator has not heard of the others for too long to answer reads.",
+                )
 
     def _settle(self, records: list[StateRecord], base_offset: int) -> None:
         for log_offset, record in enumerate(records, base_offset):
@@ -277,12 +305,15 @@ class ShardRunner:
         """Forget everything but the mailbox; operations are parked until `loaded` or `failed`."""
         assert self._appending is None, "a shard is not loaded under its own append"
         self.status = Status.LOADING
+        self.failure = None
+        self._renewal_asked = False
         self.shard = Shard(self.state_partition, self._policy)
 
-    def loaded(self, next_log_offset: int, records: int, load_ms: int) -> None:
-        """Start serving from the state that was replayed into `shard`."""
+    def loaded(self, shard: Shard, next_log_offset: int, records: int, load_ms: int) -> None:
+        """Start serving from the state that was replayed into a shard, unless it is out of date by now."""
+        if self.shard is not shard or self.status is not Status.LOADING:
+            return
         self.status = Status.ACTIVE
-        self.failure = None
         self.load_ms = load_ms
         self.loaded_records = records
         self._next_log_offset = next_log_offset
@@ -291,12 +322,20 @@ class ShardRunner:
 
     def failed(self, reason: str) -> None:
         """Note that loading failed; operations stay parked for the next attempt, or expire."""
-        self.status = Status.FAILED
-        self.failure = reason
+        if self.status is Status.LOADING:
+            self.status = Status.FAILED
+            self.failure = reason
+
+    def renew(self) -> None:
+        """Own and load the shard anew, as soon as no append is under way."""
+        self._renewal_asked = self._appending is not None
+        if self.status is Status.ACTIVE and self._appending is None:
+            self._reload(self)
 
     def close(self, reason: str = "This coordinator is stopping.") -> None:
-        """Answer everything that waits with NOT_COORDINATOR; an append under way is not answered NONE."""
+        """Answer what waits with NOT_COORDINATOR; what an append under way carries, as the log tells."""
         self.status = Status.CLOSED
+        self.elected = False
         waiting, self._mailbox = self._mailbox, []
         self._queued.clear()
         for operation in waiting:
@@ -305,9 +344,18 @@ class ShardRunner:
     def fenced(self, error: LogFenced) -> None:
         """Close the shard because somebody else owns it, and forget its state, which is theirs to change."""
         _logger.warning("shard %d is closed: %s", self.state_partition, error)
-        self.failure = str(error)
+        self.close(str(error))
+        self.forget(str(error))
+        self._taken(self.state_partition)
+
+    def forget(self, failure: str | None = None) -> None:
+        """Drop the state of a shard that is closed; `failure` is why that should worry somebody."""
+        self.failure = failure
         self.shard = Shard(self.state_partition, self._policy)
-        self.close(self.failure)
+
+    async def quiet(self) -> None:
+        """Wait until no append is under way."""
+        await self._quiet.wait()
 
     def expire(self) -> None:
         """Refuse what has waited too long; called by the runtime's ticker."""

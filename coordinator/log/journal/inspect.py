@@ -98,12 +98,15 @@ def dump(folder: Path, *, state_partitions: Collection[int] | None = None) -> It
         raise report.damage
 
 
-async def look(disk: Disk) -> JournalReport:
-    """Look at a journal until it is seen at rest, or has been in motion for long enough."""
+async def look(disk: Disk, *, count_records: bool = True) -> JournalReport:
+    """Look at a journal until it is seen at rest, or has been in motion for long enough.
+
+    Counting records takes decoding them, which is most of what looking costs.
+    """
     bad_place: object = None
     for looks_left in reversed(range(LOOKS_MAX)):
         try:
-            looked, damage = await _look_once(disk)
+            looked, damage = await _look_once(disk, count_records)
         except FileNotFoundError:
             # A coordinator removed a segment meanwhile.
             if not looks_left:
@@ -122,9 +125,9 @@ async def look(disk: Disk) -> JournalReport:
 class _Look:
     """One walk, and the records that it counted."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, count_records: bool) -> None:
         self._describe = disk.describe
-        self.walk = Walk(disk, None, self._visit)
+        self.walk = Walk(disk, None, self._visit if count_records else None)
         self.records: dict[str, int] = {}
 
     def _visit(self, name: str, frame: layout.Frame) -> None:
@@ -165,8 +168,8 @@ class _Look:
         )
 
 
-async def _look_once(disk: Disk) -> tuple[_Look, LogDamaged | None]:
-    looked = _Look(disk)
+async def _look_once(disk: Disk, count_records: bool) -> tuple[_Look, LogDamaged | None]:
+    looked = _Look(disk, count_records)
     try:
         await looked.walk.run()
     except LogDamaged as damage:

@@ -19,22 +19,24 @@ from coordinator.clock import Clock
 from coordinator.errors import LogDamaged, LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.kafka.cluster import Cluster
 from coordinator.log.base import AppendDone, LoggedBatch
-from coordinator.log.claims import Validity, encode_claim, owner_epoch_of
+from coordinator.log.claims import Validity, encode_claim, encode_release
 from coordinator.log.kafka.appends import Appender, deposed
 from coordinator.log.kafka.offsets import OffsetFinder
-from coordinator.log.kafka.ownership import Ownership, ProducerIds
+from coordinator.log.kafka.ownership import LastWord, Ownership, ProducerIds, last_word
 from coordinator.log.kafka.pruning import Pruner
 from coordinator.log.kafka.replay import Replay, counting_batches
 from coordinator.log.kafka.sizes import PartitionSize
 from coordinator.log.kafka.topic import TopicWish, ensure_topic, find_topic
 from protocol.errors import DecodeError
-from protocol.record_batch import decode_batches, encode_batch
+from protocol.record_batch import encode_batch
 
 _logger = logging.getLogger(__name__)
 
 # Batches that are looked through before other work on the event loop gets its turn.
 SLICE_BATCHES = 128
 CHUNK_BYTES = 1 << 20
+# How often the log is looked at for the release of its owner.
+RELEASE_POLL_S = 0.02
 
 
 class KafkaLogLimits(NamedTuple):
@@ -116,51 +118,73 @@ class KafkaLog:
                 part.close()
         await self._cluster.close()
 
-    async def own(self, state_partition: int) -> int:
+    async def own(self, state_partition: int, release_wait_s: float = 0.0) -> int:
         """Write a claim with an owner epoch that is higher than any that we have heard of.
 
         It is the last record of the log that tells the epoch.  That may be one of a deposed owner and mislead
         us; then our claim is not accepted, which the `read` that follows finds out.
         """
+        self._check_writable()
+        producer = await self._producer_ids.get(state_partition)
+        self._owned.pop(state_partition, None)
+        last = await self._last_word(state_partition, release_wait_s)
+        heard = max(self._owner_epochs[state_partition], last.owner_epoch)
+        self._owner_epochs[state_partition] = owner_epoch = heard + 1
+        ownership = Ownership(state_partition, owner_epoch, producer)
+        claim = encode_claim(state_partition, self._owner)
+        ownership.claim_offset = await self._append_mark(ownership, claim, is_claim=True)
+        self._owned[state_partition] = ownership
+        return owner_epoch
+
+    async def release(self, state_partition: int) -> None:
+        """Write the last record of an ownership of ours; from then on appends say LogFenced."""
+        self._check_writable()
+        ownership = self._owned.pop(state_partition, None)
+        if ownership is None or not ownership.verified or ownership.lost is not None:
+            return
+        self._ends[state_partition] = ownership.next_offset
+        await self._append_mark(ownership, encode_release(state_partition), is_claim=False)
+        self._ends[state_partition] = ownership.next_offset
+
+    def _check_writable(self) -> None:
         if not self._open:
             raise LogUnavailable("the log is not open")
         if self._read_only:
             raise LogUnavailable("the log was opened for reading only")
-        producer = await self._producer_ids.get(state_partition)
-        self._owned.pop(state_partition, None)
-        heard = max(self._owner_epochs[state_partition], await self._last_owner_epoch(state_partition))
-        self._owner_epochs[state_partition] = owner_epoch = heard + 1
-        ownership = Ownership(state_partition, owner_epoch, producer)
-        claimed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def _append_mark(self, ownership: Ownership, record: tuple[bytes, bytes], *, is_claim: bool) -> int:
+        """Append a claim or a release and return where it landed."""
+        appended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def done(base_offset: int, error: LogError | None) -> None:
             self._leave()
             if error is not None:
-                claimed.set_exception(error)
+                appended.set_exception(error)
             else:
-                claimed.set_result(base_offset)
+                self._sizes[ownership.state_partition].add(base_offset, len(batch))
+                appended.set_result(base_offset)
 
-        batch = self._encode(ownership, [encode_claim(state_partition, self._owner)], self._clock.now_ms())
+        batch = self._encode(ownership, [record], self._clock.now_ms())
         self._under_way += 1
-        self._appender.append(ownership, batch, 1, done, is_claim=True)
+        self._appender.append(ownership, batch, 1, done, is_claim=is_claim)
         # The append goes on if the caller is cancelled, and somebody has to hear of it.
-        claimed.add_done_callback(lambda claimed: claimed.cancelled() or claimed.exception())
-        ownership.claim_offset = await asyncio.shield(claimed)
-        self._owned[state_partition] = ownership
-        self._sizes[state_partition].add(ownership.claim_offset, len(batch))
-        return owner_epoch
+        appended.add_done_callback(lambda appended: appended.cancelled() or appended.exception())
+        return await asyncio.shield(appended)
 
-    async def _last_owner_epoch(self, state_partition: int) -> int:
-        end = await self._end_finder.find(state_partition)
-        start = await self._start_finder.find(state_partition)
-        owner_epoch = 0
-        if start < end:
-            async for chunk in self._replay.batches({state_partition: end - 1}, {state_partition: end}):
-                for logged in chunk:
-                    for batch in decode_batches(logged.batch):
-                        heard = [owner_epoch_of(record) or 0 for record in batch.records]
-                        owner_epoch = max(owner_epoch, *heard)
-        return owner_epoch
+    async def _last_word(self, state_partition: int, release_wait_s: float) -> LastWord:
+        """Return what the last record says of its owner; for a while, wait for that to be a release."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + release_wait_s
+        seen_end, last = -1, LastWord()
+        while True:
+            end = await self._end_finder.find(state_partition)
+            if end != seen_end:
+                start = await self._start_finder.find(state_partition)
+                last = await last_word(self._replay, state_partition, start, end)
+                seen_end = end
+            if last.owner_epoch == 0 or last.is_release or loop.time() >= until_s:
+                return last
+            await asyncio.sleep(RELEASE_POLL_S)
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
         """Give every batch that counts; for the state partitions that we own, see our claim accepted too."""

@@ -8,6 +8,7 @@ transactional, so there are no markers and no gaps in the offsets.
 
 import asyncio
 import logging
+from typing import NamedTuple
 
 from coordinator.errors import LogError, LogUnavailable
 from coordinator.kafka.cluster import (
@@ -19,7 +20,9 @@ from coordinator.kafka.cluster import (
     ProducerId,
     Unsupported,
 )
-from coordinator.log.claims import owner_epoch_headers
+from coordinator.log.claims import is_release, owner_epoch_headers, owner_epoch_of
+from coordinator.log.kafka.replay import Replay
+from protocol.record_batch import decode_batches
 
 _logger = logging.getLogger(__name__)
 
@@ -54,6 +57,27 @@ class Ownership:
         self.last_own_offset = self.next_offset - 1
         # Kafka's sequences wrap to 0.
         self.sequence = (self.sequence + count) % _SEQUENCES
+
+
+class LastWord(NamedTuple):
+    """What the end of a log says of its owner: the owner epoch, 0 if none, and whether it is a release."""
+
+    owner_epoch: int = 0
+    is_release: bool = False
+
+
+async def last_word(replay: Replay, state_partition: int, start: int, end: int) -> LastWord:
+    """Look at the last batch of a state partition; at nothing else, so it may be a deposed owner's."""
+    last = LastWord()
+    if start < end:
+        async for chunk in replay.batches({state_partition: end - 1}, {state_partition: end}):
+            for logged in chunk:
+                for batch in decode_batches(logged.batch):
+                    for record in batch.records:
+                        last = LastWord(
+                            max(last.owner_epoch, owner_epoch_of(record) or 0), is_release(record)
+                        )
+    return last
 
 
 class ProducerIds:

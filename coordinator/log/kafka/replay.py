@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from coordinator.errors import LogUnavailable
 from coordinator.kafka.cluster import NO_NODE, NONE, OFFSET_OUT_OF_RANGE, Cluster, Fetched, NoAnswer
 from coordinator.log.base import LoggedBatch
-from coordinator.log.claims import Validity, is_claim
+from coordinator.log.claims import Validity, is_mark
 from protocol.record_batch import LogRecord, batch_size_at, decode_batches, encode_batch, next_offset_at
 
 LANE = "fetch"
@@ -101,7 +101,7 @@ def _take_batches(
 
 
 def counting_batches(batch_bytes: bytes, validity: Validity, start_offset: int) -> list[bytes]:
-    """Apply the rule to the next batch of a log; return it without claims and what does not count.
+    """Apply the rule to the next batch of a log; return it without marks and what does not count.
 
     A batch of which all records stay is returned as it is: that is nearly every one.  Of one that is mixed,
     which nobody who goes by the rule writes, the rest is encoded anew at its own offsets.  Records below the
@@ -115,7 +115,7 @@ def counting_batches(batch_bytes: bytes, validity: Validity, start_offset: int) 
         records = [
             record
             for record in batch.records
-            if record.offset >= start_offset and counts(record) and not is_claim(record)
+            if record.offset >= start_offset and counts(record) and not is_mark(record)
         ]
         if len(records) == len(batch.records):
             kept.append(batch_bytes)
