@@ -240,11 +240,17 @@ class FakeGroup:
 
 
 class FakeLink:
-    """A `GroupLink` of one process. `cut` cuts it off."""
+    """A `GroupLink` of one process. `cut` cuts it off; `back_s` is how long answers take.
+
+    While `syncs_pass` is cleared, answers to syncs do not arrive.
+    """
 
     def __init__(self, group: FakeGroup) -> None:
         self.group = group
         self.cut = False
+        self.back_s = TRAVEL_S
+        self.syncs_pass = asyncio.Event()
+        self.syncs_pass.set()
         self.closed = False
 
     async def _travel(self, api: str, node: int) -> int:
@@ -259,7 +265,7 @@ class FakeLink:
         return kafka.NONE if node == self.group.node else kafka.NOT_COORDINATOR
 
     async def _back(self, node: int) -> None:
-        await asyncio.sleep(TRAVEL_S)
+        await asyncio.sleep(self.back_s)
         if self.cut or node in self.group.down:
             raise NoAnswer(f"broker {node} did not answer", sent=True)
 
@@ -289,6 +295,7 @@ class FakeLink:
             return Synced(code)
         answer = self.group.sync(generation, member_id, assignments)
         synced = answer if isinstance(answer, Synced) else await asyncio.shield(answer)
+        await self.syncs_pass.wait()
         await self._back(node)
         return synced
 

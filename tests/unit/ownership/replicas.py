@@ -2,13 +2,14 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from coordinator.kafka.group import GroupLink
 from coordinator.ownership.base import OwnerMap, Replica
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
+from tests.unit.ownership.fake_group import FakeGroup
 
 _starts = itertools.count(1)
 
@@ -178,3 +179,7 @@ class Fleet:
 def by_instance(ones: "tuple[One, ...]", instance: str) -> One:
     """Return the replica of that name."""
     return next(one for one in ones if one.replica.instance == instance)
+
+
+# Plays a scene: a coroutine function of a group in memory and a fleet without replicas.
+Play = Callable[[Callable[[FakeGroup, Fleet], Awaitable[object]]], None]
