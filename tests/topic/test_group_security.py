@@ -1,0 +1,62 @@
+"""What a replica must be allowed to do to be in a group, and what it says if it is not."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from coordinator.kafka.security import Security
+from tests.kafka.broker import Broker
+from tests.kafka.jars import RELEASES, KafkaJars, fetch_jars
+from tests.topic.groups import fleet_of
+from tests.topic.test_security import PASSWORD, USER, secure
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+def forbid(broker: Broker) -> None:
+    """Have the broker let nobody do anything but those who come by its internal listener."""
+    for override in (
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users=User:ANONYMOUS",
+    ):
+        broker.process.command += ["--override", override]
+
+
+def allow(broker: Broker, *what: str) -> None:
+    """Let our user do something."""
+    # The tool needs a class that the newest release does not have.
+    done = fetch_jars(RELEASES[-2]).run(
+        "org.apache.kafka.tools.AclCommand",
+        "--bootstrap-server",
+        f"127.0.0.1:{broker.internal_port}",
+        "--add",
+        "--allow-principal",
+        f"User:{USER}",
+        *what,
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+@pytest.mark.timeout(120)
+def test_to_read_the_group_is_enough(newest_jars: KafkaJars, tmp_path: Path) -> None:
+    broker = Broker(newest_jars, tmp_path)
+    signer = secure(broker, tmp_path)
+    forbid(broker)
+    security = Security("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
+
+    async def main() -> None:
+        async with fleet_of(broker.bootstrap, security=security) as fleet:
+            one = await fleet.add()
+            await fleet.until(lambda: "GROUP_AUTHORIZATION_FAILED" in str(one.ownership.health()))
+            assert "needs READ on the group" in one.ownership.health()[0]
+            group = ("--group", "coordinators-", "--resource-pattern-type", "prefixed")
+            await asyncio.to_thread(allow, broker, "--operation", "READ", *group)
+            await fleet.until(lambda: fleet.shared_by(one))
+            assert one.ownership.health() == []
+
+    try:
+        broker.start()
+        asyncio.run(main())
+    finally:
+        broker.kill()
