@@ -13,6 +13,7 @@ from coordinator.cli.config_commands import config_app
 from coordinator.cli.demo_command import demo
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
+from coordinator.cli.recovery_commands import recovery_app
 from coordinator.cli.run_commands import serve, version
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
 
@@ -38,6 +39,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(journal_app, name="journal")
 app.add_typer(journal_app, name="journal")
 app.command(context_settings=ANY_SETTING, epilog=PLACES)(migrate)
+app.add_typer(recovery_app, name="recovery")
 app.command()(demo)
 app.command()(version)
 

@@ -101,6 +101,12 @@ class Brokers:
         """Return the log start offsets."""
         return await self._list(node, lane, partitions, _EARLIEST)
 
+    async def list_later(
+        self, node: int, lane: str, partitions: Sequence[int], time_ms: int
+    ) -> Mapping[int, Listed]:
+        """Return the offset of the first record that is later than a time, -1 where there is none."""
+        return await self._list(node, lane, partitions, time_ms + 1)
+
     async def _list(
         self, node: int, lane: str, partitions: Sequence[int], which: int
     ) -> Mapping[int, Listed]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from coordinator.log.claims import CLAIM_TYPE
+from coordinator.log.claims import CLAIM_TYPE, RELEASE_TYPE
 from coordinator.recovery.records import Bools, Bytes, Ints, Records, Spans, at_any_byte, joined
 from coordinator.recovery.schema import NONE
 from protocol.errors import DecodeError
@@ -28,7 +28,7 @@ _NOT_A_ROW_EACH = ("share_partitions", "batches", "unreadable", "claims", "unkno
 
 # A key beside its group id: record type, length of the group id, topic id, partition.
 _KEY_FIXED_BYTES = 24
-_CLAIM_KEY_BYTES = 6
+_MARK_KEY_BYTES = 6
 
 # Where the count of batches stands in a value, and the least that a value takes.
 _COUNT_AT = {SNAPSHOT_TYPE: 38, UPDATE_TYPE: 18}
@@ -162,12 +162,14 @@ def decode(records: Records) -> Decoded:
 
 
 def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
-    """Split rows by their keys: share-partitions', claims, of unknown types, not to be understood."""
+    """Split rows by their keys: share-partitions', claims, of unknown types, undecodable; releases are none."""
     typed = keys.length >= 2
     i2 = at_any_byte(keys.data, ">i2")
     record_type = np.where(typed, i2[np.where(typed, keys.at, 0)], NONE) if len(keys.at) else keys.at
     ours = typed & ((record_type == SNAPSHOT_TYPE) | (record_type == UPDATE_TYPE))
-    claims = typed & (record_type == CLAIM_TYPE) & (keys.length == _CLAIM_KEY_BYTES)
+    marks = typed & (keys.length == _MARK_KEY_BYTES)
+    claims = marks & (record_type == CLAIM_TYPE)
+    releases = marks & (record_type == RELEASE_TYPE)
     whole = ours & (keys.length >= _KEY_FIXED_BYTES)
     group_bytes = i2[np.where(whole, keys.at + 2, 0)].astype(np.int64) if len(keys.at) else keys.at
     whole &= (group_bytes >= 0) & (keys.length == _KEY_FIXED_BYTES + group_bytes)
@@ -175,7 +177,7 @@ def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
     return (
         np.flatnonzero(whole),
         np.flatnonzero(claims),
-        np.flatnonzero(typed & ~ours & ~claims),
+        np.flatnonzero(typed & ~ours & ~claims & ~releases),
         np.flatnonzero(undecodable),
     )
 

@@ -3,7 +3,7 @@
 Memory is that of one chunk and of the share-partitions that the range has, not of its records.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,11 @@ from coordinator.recovery.fold import fold
 from coordinator.recovery.ownership import Claims
 from coordinator.recovery.partials import Name, Partials, concatenated, partials_of
 from coordinator.recovery.records import Bools, Ints, Records
-from coordinator.recovery.schema import PARTIALS, RANGES
+from coordinator.recovery.schema import RANGES
+from coordinator.recovery.tasks import Output
+
+# The names of what phase 1 makes of a range.
+RANGES_OUTPUT, PARTIALS_OUTPUT = "ranges", "partials"
 
 # Rows that wait until they are folded together: enough that folding costs little beside decoding.
 _WAITING_MAX = 200_000
@@ -34,13 +38,13 @@ class Scanned(NamedTuple):
 class RangeScan:
     """Decodes the records of one state partition in one range, in log order, and sums them up."""
 
-    def __init__(self, state_partition: int, start: int) -> None:
-        """Begin; the range goes by `start` if nothing is found in it."""
+    def __init__(self, state_partition: int) -> None:
         self.state_partition = state_partition
-        self.range_start = start
-        self._range_end = start
+        # The log offset of the first record, by which the range goes.
+        self.range_start = 0
+        self._range_end = 0
         self._claims = Claims()
-        self._totals = dict.fromkeys(("records", "batches", "bytes", "unknown", "undecodable"), 0)
+        self._totals = dict.fromkeys(("records", "batches", "bytes", "unknown", "undecodable", "unread"), 0)
         self._timestamps_ms: tuple[int, int] | None = None
 
     def take(self, records: Records) -> Scanned:
@@ -56,6 +60,7 @@ class RangeScan:
         may_count, claimed = self._claims.take(records, decoded)
         totals = self._totals
         totals["records"] += len(records)
+        totals["unread"] += records.unread_bytes
         totals["batches"] += int(used.sum())
         totals["bytes"] += int(records.batches.size_bytes[used].sum())
         totals["unknown"] += len(decoded.unknown)
@@ -85,6 +90,7 @@ class RangeScan:
             "undecodable_records": totals["undecodable"],
             "timestamp_ms_min": least,
             "timestamp_ms_max": greatest,
+            "unread_bytes": totals["unread"],
         }
 
 
@@ -144,25 +150,22 @@ class RangeFold:
         return self._waiting[0]
 
 
-class FoldedRange(NamedTuple):
-    """What phase 1 makes of a range: rows of `RANGES` and of `PARTIALS`."""
+def fold_range(chunks: Iterable[Records]) -> Iterator[Output]:
+    """Fold the records of a range to rows of `RANGES` and `PARTIALS`, under these names.
 
-    ranges: pa.RecordBatch
-    partials: pa.RecordBatch
-
-
-def fold_range(chunks: Iterable[Records], start: int = 0) -> FoldedRange:
-    """Fold the records of a range; chunks may be of several state partitions, each in log order."""
+    Chunks may be of several state partitions, each in log order.
+    """
     scans: dict[int, RangeScan] = {}
     folds: dict[int, RangeFold] = {}
     for records in chunks:
         state_partition = records.state_partition
         if state_partition not in scans:
-            scans[state_partition] = RangeScan(state_partition, start)
+            scans[state_partition] = RangeScan(state_partition)
             folds[state_partition] = RangeFold(state_partition)
         scan = scans[state_partition]
         folds[state_partition].take(scan, scan.take(records))
-    results = [found.to_arrow() for each in folds.values() if (found := each.result()) is not None]
-    ranges = pa.RecordBatch.from_pylist([scan.summary() for scan in scans.values()], RANGES)
-    partials = pa.Table.from_batches(results, PARTIALS).combine_chunks().to_batches()
-    return FoldedRange(ranges, partials[0] if partials else pa.RecordBatch.from_pylist([], PARTIALS))
+    for state_partition, scan in scans.items():
+        yield Output(RANGES_OUTPUT, state_partition, pa.RecordBatch.from_pylist([scan.summary()], RANGES))
+        folded = folds[state_partition].result()
+        if folded is not None:
+            yield Output(PARTIALS_OUTPUT, state_partition, folded.to_arrow())

@@ -62,12 +62,14 @@ class Spans(NamedTuple):
         length = np.maximum(self.length, 0)
         views = np.zeros((rows, 4), np.int32)
         views[:, 0] = length
-        if len(self.data) >= 4:
-            views[:, 1] = at_any_byte(self.data, "<i4")[np.minimum(self.at, len(self.data) - 4)]
+        views[:, 1] = at_any_byte(self.data, "<i4")[self.at]
         views[:, 3] = self.at
-        for row in np.flatnonzero(length <= _VIEW_INLINE_MAX):
-            inline = self.data[self.at[row] : self.at[row] + length[row]].tobytes()
-            views[row, 1:] = np.frombuffer(inline.ljust(_VIEW_INLINE_MAX, b"\0"), np.int32)
+        inline = np.flatnonzero(length <= _VIEW_INLINE_MAX)
+        if len(inline):
+            place = np.arange(_VIEW_INLINE_MAX)
+            chars = self.data[self.at[inline, None] + place]
+            chars[place >= length[inline, None]] = 0
+            views[inline, 1:] = chars.view(np.int32)
         nulls = self.length < 0
         mask = None
         if nulls.any():
@@ -97,7 +99,10 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of one state partition, in log order; `batch` is the row of each record's batch."""
+    """Records of one state partition, in log order; `batch` is the row of each record's batch.
+
+    `unread_bytes` stand behind them where a file ends in a write that broke off.
+    """
 
     state_partition: int
     log_offset: Ints
@@ -107,6 +112,7 @@ class Records:
     owner_epoch: Ints
     batch: Ints
     batches: Batches
+    unread_bytes: int = 0
 
     def __len__(self) -> int:
         return len(self.log_offset)

@@ -12,7 +12,9 @@ from coordinator.recovery.decode import StateBatches
 from coordinator.recovery.fold import begun, fold
 from coordinator.recovery.ownership import RangeOwners, owner_epochs_at_starts
 from coordinator.recovery.partials import Partials, floors, partials_from_arrow
-from coordinator.recovery.schema import NONE, STATE_BATCH, STATES
+from coordinator.recovery.ranges import PARTIALS_OUTPUT
+from coordinator.recovery.schema import NONE, PARTIALS, STATE_BATCH, STATES
+from coordinator.recovery.tasks import Tables
 from protocol.state_records import topic_id_text
 
 _TOPIC_ID_BYTES, _PARTITION_BYTES = 16, 4
@@ -65,6 +67,12 @@ def joined(rows: Partials) -> Partials:
 def states_of(partials: pa.Table | pa.RecordBatch, known: OwnerEpochs) -> pa.RecordBatch:
     """Make states of all the partial states of some share-partitions: rows of `STATES`."""
     return states(joined(settled(partials_from_arrow(partials), known)))
+
+
+def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> pa.RecordBatch:
+    """Make states of the outputs of a state partition: the second task of a job, its first argument bound."""
+    partials = tables.get(PARTIALS_OUTPUT, ())
+    return states_of(pa.Table.from_batches(partials, PARTIALS), known)
 
 
 def states(rows: Partials) -> pa.RecordBatch:

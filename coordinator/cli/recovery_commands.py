@@ -1,0 +1,179 @@
+"""`recovery rebuild | archive`: what a state log holds, whether or not a coordinator is at work on it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coordinator.cli import settings_flags as flags
+from coordinator.cli.output import Output, OutputOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from coordinator.recovery.engines import Engine
+    from coordinator.recovery.sources import Cut, Source
+
+recovery_app = typer.Typer(
+    help="The state log, from outside: a topic (ours or Kafka's own), its files, a journal, an archive.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="SOURCE",
+        help="kafka:TOPIC (with --bootstrap-servers), segments:DIR, journal:DIR or archive:DIR.",
+        show_default=False,
+    ),
+]
+AsOfOffset = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of-offset", metavar="P:O,...", help="Read state partition P up to log offset O, not included."
+    ),
+]
+AsOfTime = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of-time", metavar="TIME", help="Read up to the first record later than an ISO 8601 time."
+    ),
+]
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="ENGINE", help="local (processes), spark, or auto.")
+]
+Master = Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master; local[*] by default.")]
+Processes = Annotated[
+    int | None, typer.Option("--processes", help="Of the local engine; as many as cores by default.", min=1)
+]
+
+KAFKA_FLAGS = """
+\b
+To read a topic: the flags of serve about its cluster, among them
+  --bootstrap-servers HOST:PORT,...   --security-protocol   --sasl-mechanism   --ssl-ca-location
+"""
+
+
+@recovery_app.command(context_settings=flags.ANY_SETTING, epilog=KAFKA_FLAGS)
+def rebuild(
+    ctx: typer.Context,
+    source: From,
+    as_of_offset: AsOfOffset = None,
+    as_of_time: AsOfTime = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="A new folder for the states as parquet, and a manifest."),
+    ] = None,
+    engine: EngineName = "auto",
+    master: Master = "",
+    processes: Processes = None,
+    config: flags.ConfigFile = None,
+    settings: flags.Set = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Rebuild the state of every share-partition from a log, as a coordinator does when it loads.
+
+    Without --to the states are printed. Nothing is written to the source.
+    """
+    opened = opened_source(source, ctx.args, config, settings)
+    cut = cut_of(as_of_offset, as_of_time)
+    from coordinator.recovery.progress import shown
+    from coordinator.recovery.rebuild import rebuild as rebuild_states
+
+    worker = opened_engine(engine, master, processes)
+    try:
+        with shown() as phases:
+            run = rebuild_states(worker, opened, cut=cut, to=to, phases=phases)
+    finally:
+        worker.close()
+    for note in run.manifest["notes"]:
+        typer.echo(f"share-coordinator: {note}", err=True)
+    if output is Output.JSON:
+        found: dict[str, Any] = {"manifest": run.manifest}
+        if to is None:
+            found["states"] = run.states.to_pylist()
+        print_json(found)
+        return
+    if to is None:
+        print_states(run.states)
+    print_totals(run.manifest)
+
+
+def print_states(states: Any) -> None:
+    """Print states under Kafka's column names."""
+    columns = {
+        "GROUP": "group_id",
+        "TOPIC": "topic_id",
+        "PARTITION": "partition",
+        "STATE-EPOCH": "state_epoch",
+        "LEADER-EPOCH": "leader_epoch",
+        "START-OFFSET": "start_offset",
+        "COMPLETE-COUNT": "delivery_complete_count",
+        "BATCHES": "state_batches",
+    }
+    rows = []
+    for state in states.select(list(columns.values())).to_pylist():
+        state["state_batches"] = len(state["state_batches"])
+        rows.append(["-" if value == -1 else value for value in state.values()])
+    print_table(list(columns), rows)
+
+
+def print_totals(manifest: dict[str, Any]) -> None:
+    """Print in a line what was read and what came of it."""
+    totals = manifest["totals"]
+    typer.echo(
+        f"{manifest['states']} share-partitions, {manifest['state_batches']} state batches, from "
+        f"{totals['records']} records of {len(manifest['partitions'])} state partitions"
+    )
+    for name, what in (
+        ("unreadable_states", "share-partitions have records that cannot be understood"),
+        ("undecodable_records", "records belong to no share-partition that can be told"),
+    ):
+        if count := manifest.get(name, totals.get(name)):
+            typer.echo(f"share-coordinator: {count} {what}", err=True)
+
+
+def opened_source(text: str, extra: list[str], config: Path | None, settings: list[str] | None) -> "Source":
+    """Return the source of a command; what secures the way to a topic is taken from the settings.
+
+    Raises ConfigError, also for flags that are none.
+    """
+    need("pyarrow", "numpy")
+    from coordinator.recovery.sources import open_source
+    from coordinator.recovery.sources.access import access_of
+
+    loaded = flags.load(extra, config, settings)
+    return open_source(text, **access_of(loaded.config))
+
+
+def opened_engine(name: str, master: str, processes: int | None) -> "Engine":
+    """Return the engine of a command. Raises ConfigError and LogError."""
+    from coordinator.recovery.engines import open_engine
+
+    return open_engine(name, master=master, processes=processes)
+
+
+def cut_of(as_of_offset: str | None, as_of_time: str | None) -> "Cut":
+    """Return the cut that the flags ask for. Raises ConfigError."""
+    from coordinator.errors import ConfigError
+    from coordinator.recovery.manifest import parse_time
+    from coordinator.recovery.sources import Cut
+    from coordinator.recovery.sources.base import parse_offsets
+
+    if as_of_offset is not None and as_of_time is not None:
+        raise ConfigError("--as-of-time", as_of_time, "given without --as-of-offset")
+    offsets = None if as_of_offset is None else parse_offsets(as_of_offset)
+    return Cut(offsets, None if as_of_time is None else parse_time(as_of_time))
+
+
+def need(*packages: str) -> None:
+    """Raise a CoordinatorError in one line if a package of the extra is not installed."""
+    from importlib.util import find_spec
+
+    from coordinator.errors import CoordinatorError
+
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        raise CoordinatorError(
+            f"the recovery jobs take {' and '.join(missing)}: pip install share-coordinator[recovery]"
+        )

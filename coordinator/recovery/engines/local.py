@@ -1,0 +1,116 @@
+"""The engine of one machine: a process for each core, none at all if there is little to do.
+
+Processes are made by a fork server that has imported what they need, so that one takes milliseconds to start
+and inherits no threads.
+"""
+
+import multiprocessing
+import os
+import platform
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.errors import LogError
+from coordinator.recovery.engines.base import (
+    ALONE_MAX,
+    Advance,
+    Gathered,
+    by_partition,
+    outputs_of,
+)
+from coordinator.recovery.sources.base import ALL, LogRange, Source
+from coordinator.recovery.tasks import JoinTask, Output, ReadTask
+
+
+@dataclass
+class LocalGathered:
+    """Outputs in the memory of this process."""
+
+    outputs: list[Output]
+
+    def rows(self, name: str) -> list[tuple[int, pa.RecordBatch]]:
+        """Return all outputs of a name."""
+        return [(output.state_partition, output.rows) for output in self.outputs if output.name == name]
+
+    def without(self, state_partitions: Collection[int]) -> "LocalGathered":
+        """Return the outputs of all other state partitions."""
+        if ALL in state_partitions:
+            return LocalGathered([])
+        return LocalGathered([each for each in self.outputs if each.state_partition not in state_partitions])
+
+    def with_more(self, more: Gathered) -> "LocalGathered":
+        """Return these outputs and others."""
+        assert isinstance(more, LocalGathered)
+        return LocalGathered([*self.outputs, *more.outputs])
+
+    def joined(self, join: JoinTask, schema: pa.Schema, advance: Advance) -> pa.Table:
+        """Join the outputs of each state partition, one after the other: they are small."""
+        tables = []
+        for state_partition, named in by_partition(self.outputs):
+            tables.append(join(state_partition, named))
+            advance(1)
+        return pa.Table.from_batches(tables, schema)
+
+    def close(self) -> None:
+        """Forget them."""
+        self.outputs = []
+
+
+class LocalEngine:
+    """Processes of this machine."""
+
+    name = "local"
+
+    def __init__(self, processes: int | None = None) -> None:
+        """Use so many processes; by default as many as there are cores for us."""
+        self._processes = processes or len(os.sched_getaffinity(0))
+        self._pool: ProcessPoolExecutor | None = None
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """What it runs on."""
+        return {"python": platform.python_version(), "pyarrow": pa.__version__, "numpy": np.__version__}
+
+    def gather(
+        self, source: Source, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
+    ) -> LocalGathered:
+        """Read ranges, the largest first."""
+        ordered = sorted(ranges, key=lambda each: -each.records)
+        found: list[Output] = []
+        if self._processes == 1 or len(ordered) < 2 or sum(each.records for each in ordered) <= ALONE_MAX:
+            for log_range in ordered:
+                found += outputs_of(source, log_range, read)
+                advance(log_range.records)
+            return LocalGathered(found)
+        pool = self._started()
+        waiting = {pool.submit(outputs_of, source, each, read): each for each in ordered}
+        try:
+            for done in as_completed(waiting):
+                found += done.result()
+                advance(waiting[done].records)
+        except BrokenProcessPool:
+            raise LogError(
+                "a process that read the log has died, perhaps for want of memory: fewer may do (--processes)"
+            ) from None
+        finally:
+            for future in waiting:
+                future.cancel()
+        return LocalGathered(found)
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(["coordinator.recovery.rebuild"])
+            self._pool = ProcessPoolExecutor(self._processes, mp_context=context)
+        return self._pool
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None

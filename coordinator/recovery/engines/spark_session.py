@@ -1,0 +1,95 @@
+"""A Spark session as the recovery jobs need it, or why there is none, in one line.
+
+A session that is active (a notebook's, one of spark-submit) is used as it is.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coordinator.errors import LogError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JAVA_PACKAGE = "openjdk-17-jre-headless"
+_OPTIONS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # A range that failed is not read again by chance somewhere else: what it found is told.
+    "spark.task.maxFailures": "2",
+}
+
+
+class SparkMissing(LogError):
+    """Spark cannot be used here; the text is one line that says what to do about it."""
+
+
+def session(master: str = "", options: dict[str, str] | None = None) -> "SparkSession":
+    """Return the active session, or start one. Raises SparkMissing."""
+    _check_python_side()
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    # Workers would be the first python3 of the path, which has none of our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _check_java()
+    builder = SparkSession.builder.appName("share-coordinator recovery")
+    if master:
+        builder = builder.master(master)
+    elif "PYSPARK_GATEWAY_PORT" not in os.environ:
+        builder = builder.master("local[*]")
+    for name, value in {**_OPTIONS, **(options or {})}.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        raise SparkMissing(f"Spark does not start: {_first_line(error)}") from None
+
+
+def _check_python_side() -> None:
+    try:
+        import pyspark
+    except ImportError:
+        raise SparkMissing("the Spark engine takes PySpark: pip install share-coordinator[spark]") from None
+    try:
+        import pandas
+    except ImportError:
+        raise SparkMissing("PySpark takes pandas: pip install share-coordinator[spark]") from None
+    if int(pandas.__version__.split(".")[0]) >= 3:
+        raise SparkMissing(
+            f"PySpark {pyspark.__version__} does not go with pandas {pandas.__version__}: "
+            f"pip install 'pandas<3'"
+        )
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home) / "bin" / "java" if home else None
+    if java is not None and java.is_file():
+        return
+    if java is not None:
+        raise SparkMissing(f"JAVA_HOME is {home}, where there is no Java; Spark takes Java 17 or later")
+    if shutil.which("java") is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        raise SparkMissing(
+            f"Spark takes Java 17 or later, and there is none: apt-get install {_JAVA_PACKAGE}"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def has_active() -> bool:
+    """Say whether a session is active in this process."""
+    _check_python_side()
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None

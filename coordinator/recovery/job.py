@@ -1,0 +1,91 @@
+"""What all jobs do: settle what to read, read it with an engine, and read again what was pruned meanwhile."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from coordinator.errors import ConfigError, LogUnavailable
+from coordinator.recovery.engines.base import Engine, Gathered, pruned_starts
+from coordinator.recovery.progress import Phases
+from coordinator.recovery.ranges import RANGES_OUTPUT
+from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, Cut, Plan, Source
+from coordinator.recovery.tasks import ReadTask
+
+_READS_MAX = 5
+
+
+@dataclass(frozen=True)
+class LogRead:
+    """A log that has been read: the plan that was carried out, and what its ranges amount to.
+
+    `pruned_during_read` says where state partitions began in the end that were pruned meanwhile.
+    """
+
+    plan: Plan
+    gathered: Gathered
+    ranges: list[dict[str, Any]]
+    pruned_during_read: Mapping[int, int] = field(default_factory=dict)
+
+
+def read_log(
+    engine: Engine,
+    source: Source,
+    read: ReadTask,
+    *,
+    cut: Cut | None = None,
+    phases: Phases | None = None,
+    range_records: int = RANGE_RECORDS,
+) -> LogRead:
+    """Read a log up to a cut with the first function of a job.
+
+    What the function calls `ranges` are rows of `RANGES`.  Raises ConfigError for a cut below the log, and
+    LogUnavailable if the log is pruned faster than it can be read.
+    """
+    cut, phases = cut or Cut(), phases or Phases()
+    plan = checked(source.plan(cut, range_records=range_records), cut)
+    ranges = plan.ranges
+    gathered: Gathered | None = None
+    pruned_during_read: dict[int, int] = {}
+    for _ in range(_READS_MAX):
+        with phases.phase("read", sum(each.records for each in ranges), "records") as advance:
+            more = engine.gather(source, ranges, read, advance)
+        gathered = more if gathered is None else gathered.with_more(more)
+        pruned = pruned_starts(gathered)
+        if not pruned:
+            rows = [row for _, found in gathered.rows(RANGES_OUTPUT) for row in found.to_pylist()]
+            return LogRead(plan, gathered, rows, pruned_during_read)
+        pruned_during_read |= pruned
+        gathered = gathered.without(pruned)
+        again = source.plan(Cut({**(cut.offsets or {}), **plan.ends}), range_records=range_records)
+        ranges = tuple(each for each in again.ranges if ALL in pruned or each.state_partition in pruned)
+        plan = replace(again, notes=plan.notes)
+    raise LogUnavailable(f"{source.text} is pruned faster than it can be read")
+
+
+def checked(plan: Plan, cut: Cut) -> Plan:
+    """Refuse a cut below the log, and note where a cut may be too early to be whole."""
+    notes = list(plan.notes)
+    for state_partition, offset in sorted((cut.offsets or {}).items()):
+        start = plan.starts.get(state_partition)
+        if start is None:
+            raise ConfigError(
+                "--as-of-offset", f"{state_partition}:{offset}", "of a state partition there is"
+            )
+        if offset < start:
+            raise ConfigError(
+                "--as-of-offset",
+                f"{state_partition}:{offset}",
+                f"at or above {start}, where the log of that state partition begins by now",
+            )
+    if cut.offsets is not None or cut.time_ms is not None:
+        doubtful = [
+            p
+            for p, start in plan.starts.items()
+            if start > 0 and plan.ends.get(p, END) < plan.whole_from.get(p, END)
+        ]
+        if doubtful:
+            notes.append(
+                f"of {len(doubtful)} state partitions the beginning was pruned, perhaps after the cut: then "
+                f"what had a newer snapshot is missing or incomplete (an archive keeps what pruning takes)"
+            )
+    return replace(plan, notes=tuple(notes))

@@ -1,0 +1,137 @@
+"""What a run read and made, as a file beside its results: written last, so it is what makes them count."""
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coordinator.errors import ConfigError, LogDamaged
+from coordinator.recovery.durable import sync_folder, write_durably
+from coordinator.recovery.engines.base import Engine
+from coordinator.recovery.job import LogRead
+from coordinator.recovery.sources.base import Cut, Source
+
+MANIFEST = "_manifest.json"
+FORMAT = 1
+
+
+def manifest_of(
+    job: str, engine: Engine, source: Source, cut: Cut, log: LogRead, *, now_ms: int, **more: Any
+) -> dict[str, Any]:
+    """Describe a run: what was read, up to where, by what; `more` is what the job itself has to say."""
+    plan = log.plan
+    partitions: dict[int, dict[str, int | None]] = {
+        partition: {
+            "start": start,
+            "end": plan.ends.get(partition),
+            "read_to": start,
+            "records": 0,
+            "bytes": 0,
+        }
+        for partition, start in sorted(plan.starts.items())
+    }
+    totals = dict.fromkeys(
+        ("records", "batches", "bytes", "claims", "unknown_records", "undecodable_records"), 0
+    )
+    for row in log.ranges:
+        of = partitions.setdefault(
+            row["state_partition"], {"start": None, "end": None, "read_to": 0, "records": 0, "bytes": 0}
+        )
+        of["read_to"] = max(of["read_to"] or 0, row["range_end"])
+        for name in ("records", "bytes"):
+            of[name] = (of[name] or 0) + row[name]
+        for name in totals:
+            totals[name] += row[name]
+    return {
+        "format": FORMAT,
+        "job": job,
+        "run_id": f"{_time(now_ms):%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z-{os.getpid()}",
+        "at": iso_time(now_ms),
+        "source": source.text,
+        "source_facts": dict(plan.facts),
+        "as_of_offsets": None if cut.offsets is None else {str(p): o for p, o in cut.offsets.items()},
+        "as_of_time": None if cut.time_ms is None else iso_time(cut.time_ms),
+        "engine": engine.name,
+        "versions": {"share-coordinator": _release(), **engine.versions},
+        "notes": list(plan.notes),
+        "pruned_during_read": {str(p): start for p, start in log.pruned_during_read.items()},
+        "totals": totals,
+        "partitions": {str(p): of for p, of in sorted(partitions.items())},
+        **more,
+    }
+
+
+def check_new(folder: Path) -> None:
+    """Refuse a folder for results that has something in it: results are never mixed. Raises ConfigError."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError("--to", folder, "a folder that is new or empty")
+
+
+def write_results(folder: Path, tables: Mapping[str, pa.Table], manifest: dict[str, Any]) -> None:
+    """Write tables as NAME.parquet, then the manifest, which lists them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        write_parquet(folder / f"{name}.parquet", table)
+    manifest = {**manifest, "files": {f"{name}.parquet": table.num_rows for name, table in tables.items()}}
+    write_durably(folder / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write a table so that it is on the disk when this returns."""
+    with path.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of results. Raises ConfigError if there are none, LogDamaged if it is garbled."""
+    path = folder / MANIFEST
+    try:
+        said: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError("results", folder, f"a folder with a {MANIFEST}: a run that finished") from None
+    except ValueError as error:
+        raise LogDamaged(path, 0, str(error), "run the job again") from None
+    return said
+
+
+def read_results(folder: Path, name: str) -> pa.Table:
+    """Read a table of results that were written whole. Raises ConfigError."""
+    if f"{name}.parquet" not in read_manifest(folder).get("files", {}):
+        raise ConfigError("results", folder, f"of a job that makes {name}")
+    return pq.read_table(folder / f"{name}.parquet")
+
+
+def _time(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+def iso_time(time_ms: int) -> str:
+    """Write a time as ISO 8601 in UTC, to the millisecond."""
+    return _time(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_time(text: str) -> int:
+    """Read an ISO 8601 time, in UTC if it does not say; return milliseconds. Raises ConfigError."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError("--as-of-time", text, "a time as 2026-11-20T09:41:00Z") from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return round(found.timestamp() * 1000)
+
+
+def _release() -> str:
+    try:
+        return version("share-coordinator")
+    except PackageNotFoundError:
+        return "unknown"

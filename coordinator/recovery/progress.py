@@ -1,0 +1,61 @@
+"""What a person sees of a job while it runs: a bar for each phase, on a terminal only."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+
+class Phases:
+    """Shows phases of a job one under the other."""
+
+    @contextmanager
+    def phase(self, what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+        """Run a phase; call what is given with how much more is done."""
+        yield lambda more: None
+
+
+class Bars(Phases):
+    """Phases as bars of a terminal, with their rate."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    @contextmanager
+    def phase(self, what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+        """Show a bar, which stays when the phase is over."""
+        task = self._progress.add_task(what, total=total, unit=unit, rate="")
+
+        def advance(more: int) -> None:
+            self._progress.advance(task, more)
+            self._tell_rate(task, unit)
+
+        yield advance
+        self._progress.update(task, completed=total)
+
+    def _tell_rate(self, task: TaskID, unit: str) -> None:
+        found = self._progress.tasks[self._progress.task_ids.index(task)]
+        if found.elapsed:
+            self._progress.update(task, rate=f"{found.completed / found.elapsed:,.0f} {unit}/s")
+
+
+@contextmanager
+def shown(stream: TextIO | None = None) -> Iterator[Phases]:
+    """Show phases on a stream, stderr by default, if that is a terminal."""
+    stream = stream or sys.stderr
+    if not stream.isatty():
+        yield Phases()
+        return
+    columns = (
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[rate]}"),
+    )
+    with Progress(*columns, console=Console(file=stream)) as progress:
+        yield Bars(progress)

@@ -1,0 +1,76 @@
+"""The job `rebuild`: the state of every share-partition, as a coordinator holds it that has just loaded."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator.clock import Clock, SystemClock
+from coordinator.recovery.engines.base import Engine
+from coordinator.recovery.job import LogRead, read_log
+from coordinator.recovery.manifest import check_new, manifest_of, write_results
+from coordinator.recovery.progress import Phases
+from coordinator.recovery.ranges import fold_range
+from coordinator.recovery.schema import RANGES, STATES
+from coordinator.recovery.settle import join_states, owner_epochs
+from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Source
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """States (rows of `STATES`, by group, topic, partition), the ranges that were read, and the manifest."""
+
+    states: pa.Table
+    ranges: pa.Table
+    manifest: dict[str, Any]
+
+
+def rebuild(
+    engine: Engine,
+    source: Source,
+    *,
+    cut: Cut | None = None,
+    to: Path | None = None,
+    phases: Phases | None = None,
+    range_records: int = RANGE_RECORDS,
+    clock: Clock | None = None,
+) -> Rebuilt:
+    """Rebuild all states up to a cut, and write them to a new folder if one is given.
+
+    Raises ConfigError, LogError, OSError; then no manifest is written.
+    """
+    cut, phases, clock = cut or Cut(), phases or Phases(), clock or SystemClock()
+    if to is not None:
+        check_new(to)
+    log = read_log(engine, source, fold_range, cut=cut, phases=phases, range_records=range_records)
+    try:
+        states = states_of_log(log, phases)
+    finally:
+        log.gathered.close()
+    unreadable = len(states) - states.column("unreadable").null_count
+    manifest = manifest_of(
+        *("rebuild", engine, source, cut, log),
+        now_ms=clock.now_ms(),
+        states=len(states),
+        unreadable_states=unreadable,
+        state_batches=pc.sum(pc.list_value_length(states.column("state_batches"))).as_py() or 0,
+    )
+    ranges = pa.Table.from_pylist(log.ranges, RANGES).sort_by(
+        [("state_partition", "ascending"), ("range_start", "ascending")]
+    )
+    if to is not None:
+        write_results(to, {"states": states, "ranges": ranges}, manifest)
+    return Rebuilt(states, ranges, manifest)
+
+
+def states_of_log(log: LogRead, phases: Phases) -> pa.Table:
+    """Join the partial states that `fold_range` made of a log; sorted by group, topic and partition."""
+    known = owner_epochs(log.ranges)
+    with phases.phase("join", len({row["state_partition"] for row in log.ranges}), "partitions") as advance:
+        states = log.gathered.joined(partial(join_states, known), STATES, advance)
+    return states.sort_by(
+        [(name, "ascending") for name in ("group_id", "topic_id", "partition", "state_partition")]
+    )

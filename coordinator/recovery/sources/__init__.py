@@ -1,0 +1,44 @@
+"""Where records come from: `base` is the port; a prefix on the command line names its implementation."""
+
+from coordinator.errors import ConfigError
+from coordinator.kafka.security import Security
+from coordinator.recovery.sources.base import Cut, LogRange, Plan, Source
+
+FORMS = "kafka:TOPIC, segments:DIR, journal:DIR or archive:DIR"
+
+__all__ = ["FORMS", "Cut", "LogRange", "Plan", "Source", "open_source"]
+
+
+def open_source(
+    text: str,
+    *,
+    bootstrap_servers: str = "",
+    security: Security | None = None,
+    request_timeout_s: float = 10.0,
+) -> Source:
+    """Return the source that a text names; nothing is opened yet.
+
+    A source that is none, or needs what is not given, raises ConfigError.
+    """
+    kind, colon, where = text.partition(":")
+    if colon and where:
+        match kind:
+            case "kafka":
+                from coordinator.recovery.sources.topic import TopicSource
+
+                if not bootstrap_servers:
+                    raise ConfigError("--bootstrap-servers", "", f"HOST:PORT of a broker, to read {text}")
+                return TopicSource(where, bootstrap_servers, security or Security(), request_timeout_s)
+            case "segments":
+                from coordinator.recovery.sources.segments import SegmentSource
+
+                return SegmentSource(where)
+            case "journal":
+                from coordinator.recovery.sources.journal import JournalSource
+
+                return JournalSource(where)
+            case "archive":
+                from coordinator.recovery.sources.archive import ArchiveSource
+
+                return ArchiveSource(where)
+    raise ConfigError("--from", text, FORMS)

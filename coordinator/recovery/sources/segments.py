@@ -1,0 +1,228 @@
+"""Kafka's own files: the segments of a state topic, on a broker's disk or in a backup of one.
+
+A folder `TOPIC-N` holds the segments of one partition; nothing is written to it and no broker need run.
+What is on one broker's disk may be more than is committed: the last records of a dead leader may not be.
+The last segment may end in a batch that was not written whole; anywhere else that is damage.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from coordinator.errors import ConfigError, LogDamaged
+from coordinator.recovery.parse import parse
+from coordinator.recovery.records import Records
+from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, ends_after
+from protocol.errors import DecodeError
+from protocol.record_batch import batch_size_at
+
+_FOLDER = re.compile(r"(.+)-(\d+)")
+_SEGMENT = re.compile(r"(\d{20})\.log")
+_INDEX_ENTRY = Struct(">ii")
+_CHECKPOINT = "log-start-offset-checkpoint"
+_READ_BYTES = 8 << 20
+# To guess the number of records by: what a usual one takes, its part of the batch header included.
+_RECORD_BYTES = 100
+_STATE_TOPICS = ("__share_group_state", "_share-coordinator-state")
+
+_ADVICE = "take the files of another replica, or of another backup"
+
+
+@dataclass(frozen=True)
+class SegmentSource:
+    """A folder of `TOPIC-N` folders (or `FOLDER/TOPIC`, if it has several topics), or one such folder."""
+
+    folder: str
+
+    @property
+    def text(self) -> str:
+        """The source as a user writes it."""
+        return f"segments:{self.folder}"
+
+    def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
+        """Look at the files, and cut large ones into ranges of bytes."""
+        ranges: list[LogRange] = []
+        starts, ends = {}, {}
+        folders = self._folders()
+        for state_partition, folder in sorted(folders.items()):
+            segments = _segments(folder)
+            if not segments:
+                continue
+            starts[state_partition] = max(segments[0][0], _checkpointed_start(folder))
+            ends_before = [base for base, _ in segments[1:]]
+            for (base, path), end in zip(segments, [*ends_before, END], strict=True):
+                end = min(end, cut.end(state_partition))
+                start = max(base, starts[state_partition])
+                if end <= start and end != END:
+                    continue
+                is_last = path == segments[-1][1]
+                ranges += _byte_ranges(path, state_partition, start, end, is_last, range_records)
+            if cut.end(state_partition) != END:
+                ends[state_partition] = cut.end(state_partition)
+        plan = Plan(tuple(ranges), starts, ends, facts={"folders": len(folders)})
+        if cut.time_ms is None:
+            return plan
+        later = ends_after(self, plan, cut.time_ms)
+        kept = [
+            replace(each, end=min(each.end, later.get(each.state_partition, END)))
+            for each in ranges
+            if each.start < later.get(each.state_partition, END)
+        ]
+        return Plan(tuple(kept), starts, {**ends, **later}, facts=plan.facts)
+
+    def read(self, log_range: LogRange) -> Iterator[Records]:
+        """Give the records in a stretch of a file."""
+        name, begin, end, may_be_torn = log_range.place
+        with open(name, "rb", buffering=0) as file:
+            file.seek(begin)
+            data, position = b"", begin
+            while True:
+                wanted = min(_READ_BYTES, end - position - len(data))
+                more = file.read(max(wanted, 0))
+                data = data + more if data else more
+                found = _parsed(log_range.state_partition, data, name, position)
+                at_end = not more
+                position += found.used_bytes
+                data = data[found.used_bytes :]
+                stuck = found.found is not None or (at_end and bool(data))
+                if stuck and not may_be_torn:
+                    why = found.found or "its last batch is cut off"
+                    raise LogDamaged(name, position, why, _ADVICE)
+                unread_bytes = end - position if stuck else 0
+                records = found.records.between(log_range.start, log_range.end)
+                if len(records) or unread_bytes:
+                    yield replace(records, unread_bytes=unread_bytes)
+                if stuck or at_end or _is_past(found.records, log_range.end):
+                    return
+
+    def _folders(self) -> dict[int, Path]:
+        """Return the folder of each state partition. Raises ConfigError if it is not one topic's."""
+        given = Path(self.folder)
+        if given.is_dir() and (named := _FOLDER.fullmatch(given.resolve().name)) and _segments(given):
+            return {int(named[2]): given}
+        by_topic: dict[str, dict[int, Path]] = {}
+        parent = given if given.is_dir() else given.parent
+        if not parent.is_dir():
+            raise ConfigError("segments", self.folder, "a folder that exists")
+        for entry in sorted(os.scandir(parent), key=lambda entry: entry.name):
+            matched = _FOLDER.fullmatch(entry.name)
+            if matched and entry.is_dir():
+                by_topic.setdefault(matched[1], {})[int(matched[2])] = Path(entry.path)
+        if not given.is_dir():
+            by_topic = {topic: folders for topic, folders in by_topic.items() if topic == given.name}
+        states = [topic for topic in by_topic if topic in _STATE_TOPICS]
+        topics = states if states and len(by_topic) > 1 else list(by_topic)
+        if len(topics) != 1:
+            has = f"it has those of {', '.join(sorted(topics))}" if topics else "it has none"
+            raise ConfigError(
+                "segments",
+                self.folder,
+                f"a folder with the TOPIC-N folders of one topic, or FOLDER/TOPIC ({has})",
+            )
+        return by_topic[topics[0]]
+
+
+def _parsed(state_partition: int, data: bytes, name: str, position: int) -> Any:
+    try:
+        return parse(state_partition, data, first_byte=position)
+    except DecodeError as error:
+        raise LogDamaged(name, position, str(error), _ADVICE) from None
+
+
+def _is_past(records: Records, end: int) -> bool:
+    return len(records) > 0 and int(records.log_offset[-1]) >= end - 1
+
+
+def _segments(folder: Path) -> list[tuple[int, str]]:
+    """Return base offset and path of each segment, in log order."""
+    found = []
+    for entry in os.scandir(folder):
+        matched = _SEGMENT.fullmatch(entry.name)
+        if matched:
+            found.append((int(matched[1]), entry.path))
+    return sorted(found)
+
+
+def _checkpointed_start(folder: Path) -> int:
+    """Return the log start offset that the broker noted for a partition, 0 if it did not.
+
+    Below it are records that were pruned and whose segment is still there.
+    """
+    try:
+        lines = (folder.parent / _CHECKPOINT).read_text("ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return 0
+    for line in lines[2:]:
+        topic, partition, offset = (*line.rsplit(" ", 2), "", "")[:3]
+        if f"{topic}-{partition}" == folder.resolve().name and offset.isdigit():
+            return int(offset)
+    return 0
+
+
+def _byte_ranges(
+    path: str, state_partition: int, start: int, end: int, is_last: bool, range_records: int
+) -> list[LogRange]:
+    """Cut a segment into ranges that begin at batches."""
+    size = os.path.getsize(path)
+    if not size:
+        return []
+    stretch = max(range_records * _RECORD_BYTES, 1)
+    places = [0, *(_batch_positions(path, size, stretch) if size > 3 * stretch // 2 else []), size]
+    return [
+        LogRange(
+            state_partition,
+            start,
+            end,
+            (until - begin) // _RECORD_BYTES,
+            (path, begin, until, is_last and until == size),
+        )
+        for begin, until in pairwise(places)
+    ]
+
+
+def _batch_positions(path: str, size: int, stretch: int) -> list[int]:
+    """Return positions of batches about so many bytes apart: from the index, else by going through all."""
+    found: list[int] = []
+    for position in _indexed(path) or _walked(path):
+        if position >= size:
+            break
+        if position - (found[-1] if found else 0) >= stretch:
+            found.append(position)
+    return found
+
+
+def _indexed(path: str) -> list[int]:
+    """Return the positions in the offset index of a segment, which has one every few kilobytes."""
+    try:
+        data = Path(path).with_suffix(".index").read_bytes()
+    except OSError:
+        return []
+    positions: list[int] = []
+    for _, position in _INDEX_ENTRY.iter_unpack(data[: len(data) // 8 * 8]):
+        if position <= (positions[-1] if positions else 0):
+            # Zeros that were made room for, or an entry at the beginning.
+            if positions:
+                break
+            continue
+        positions.append(position)
+    return positions
+
+
+def _walked(path: str) -> Iterator[int]:
+    position = 0
+    with open(path, "rb", buffering=0) as file:
+        while True:
+            file.seek(position)
+            try:
+                size_bytes = batch_size_at(file.read(12), 0)
+            except DecodeError:
+                return
+            if size_bytes is None:
+                return
+            position += size_bytes
+            yield position

@@ -1,0 +1,213 @@
+"""A live topic, ours or Kafka's own: offsets are asked for once, and each range is fetched by itself.
+
+Fetched raw, so that nothing is lost on the way: owner epochs, producer ids, leader epochs.  No group is
+joined and nothing is committed.  Records that are committed are read, those of open transactions too, as
+Kafka's own coordinator reads them.
+"""
+
+import asyncio
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.errors import ConfigError, LogDamaged, LogError, LogUnavailable
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.cluster import Listed, NoAnswer
+from coordinator.kafka.security import Security
+from coordinator.recovery.parse import parse
+from coordinator.recovery.records import Records
+from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan, Pruned, run_apart
+from protocol.errors import DecodeError
+from protocol.record_batch import batch_size_at, next_offset_at
+
+_LANE = "recovery"
+_FETCH_BYTES = 8 << 20
+_PAUSE_S = 0.1
+# Answers that wait to be parsed.
+_ANSWERS_MAX = 2
+_END_OF_ANSWERS = None
+_ADVICE = "look at the broker's disks; the segments of another replica may be whole"
+
+_PLAIN = Security()
+
+_Ask = Callable[[int, list[int]], Awaitable[Mapping[int, Listed]]]
+
+
+@dataclass(frozen=True)
+class TopicSource:
+    """A topic of a Kafka cluster; `timeout_s` is how long nothing may move."""
+
+    topic: str
+    bootstrap_servers: str
+    security: Security = _PLAIN
+    request_timeout_s: float = 10.0
+    timeout_s: float = 30.0
+
+    @property
+    def text(self) -> str:
+        """The source as a user writes it."""
+        return f"kafka:{self.topic}"
+
+    def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
+        """Ask where each partition begins and ends now, and cut it into ranges."""
+        return run_apart(self._plan(cut, range_records))
+
+    async def _plan(self, cut: Cut, range_records: int) -> Plan:
+        async with self._connected() as brokers:
+            shape = await brokers.describe_topic()
+            if shape is None:
+                raise ConfigError("kafka", self.topic, f"a topic of {self.bootstrap_servers}")
+            partitions = range(shape.partitions)
+            ends = await self._list(brokers, partitions, lambda node, of: brokers.list_ends(node, _LANE, of))
+            starts = await self._list(
+                brokers, partitions, lambda node, of: brokers.list_starts(node, _LANE, of)
+            )
+            if (time_ms := cut.time_ms) is not None:
+                later = await self._list(
+                    brokers, partitions, lambda node, of: brokers.list_later(node, _LANE, of, time_ms)
+                )
+                ends = {p: min(end, later[p]) if later[p] >= 0 else end for p, end in ends.items()}
+        ends = {p: max(min(end, cut.end(p)), starts[p]) for p, end in ends.items()}
+        ranges = [
+            LogRange(p, begin, min(begin + range_records, ends[p]), min(range_records, ends[p] - begin))
+            for p in partitions
+            for begin in range(starts[p], ends[p], range_records)
+        ]
+        return Plan(tuple(ranges), starts, ends, facts={"bootstrap_servers": self.bootstrap_servers})
+
+    def read(self, log_range: LogRange) -> Iterator[Records]:
+        """Fetch on a thread of its own, so that answers travel while others are parsed."""
+        answers: queue.Queue[bytes | BaseException | None] = queue.Queue(_ANSWERS_MAX)
+        closed = threading.Event()
+
+        def put(answer: bytes | BaseException | None) -> bool:
+            while not closed.is_set():
+                try:
+                    answers.put(answer, timeout=_PAUSE_S)
+                except queue.Full:
+                    continue
+                return True
+            return False
+
+        def fetch() -> None:
+            try:
+                asyncio.run(self._fetch(log_range, put))
+                put(_END_OF_ANSWERS)
+            except BaseException as error:
+                put(error)
+
+        thread = threading.Thread(target=fetch, name="recovery fetch", daemon=True)
+        thread.start()
+        try:
+            while (answer := answers.get()) is not _END_OF_ANSWERS:
+                if isinstance(answer, BaseException):
+                    raise answer
+                records = self._parsed(log_range, answer).between(log_range.start, log_range.end)
+                if len(records):
+                    yield records
+        finally:
+            closed.set()
+            thread.join()
+
+    def _parsed(self, log_range: LogRange, answer: bytes) -> Records:
+        place = f"{self.topic}-{log_range.state_partition}"
+        try:
+            found = parse(log_range.state_partition, answer)
+        except DecodeError as error:
+            raise LogDamaged(place, 0, str(error), _ADVICE) from None
+        if found.found is not None:
+            raise LogDamaged(place, found.used_bytes, found.found, _ADVICE)
+        return found.records
+
+    async def _fetch(self, log_range: LogRange, put: Callable[[bytes], bool]) -> None:
+        """Fetch a range; put whole batches. Raises Pruned, LogUnavailable."""
+        partition, position = log_range.state_partition, log_range.start
+        loop = asyncio.get_running_loop()
+        async with self._connected() as brokers:
+            moved_s = loop.time()
+            while position < log_range.end:
+                fetched = await self._fetch_once(brokers, partition, position)
+                whole = 0
+                if fetched is not None:
+                    data = fetched.data
+                    while (size := batch_size_at(data, whole)) is not None and whole + size <= len(data):
+                        position = next_offset_at(data, whole)
+                        whole += size
+                if fetched is not None and whole:
+                    moved_s = loop.time()
+                    # Off the loop, which must go on while the queue is full.
+                    if not await asyncio.to_thread(put, fetched.data[:whole]):
+                        return
+                elif loop.time() - moved_s > self.timeout_s:
+                    raise LogUnavailable(f"state partition {partition} of {self.topic} cannot be read now")
+                else:
+                    await asyncio.sleep(_PAUSE_S)
+
+    async def _fetch_once(self, brokers: Any, partition: int, position: int) -> Any:
+        """Ask once; None if no good answer came. Raises Pruned."""
+        try:
+            answers = await brokers.fetch(
+                brokers.leader(partition), _LANE, {partition: position}, _FETCH_BYTES
+            )
+        except NoAnswer:
+            brokers.refresh_soon()
+            return None
+        fetched = answers.get(partition)
+        if fetched is None or fetched.error_code == kafka.NONE:
+            return fetched
+        if fetched.error_code == kafka.OFFSET_OUT_OF_RANGE:
+            starts = await self._list(
+                brokers, [partition], lambda node, of: brokers.list_starts(node, _LANE, of)
+            )
+            if starts[partition] > position:
+                raise Pruned(partition, starts[partition])
+        brokers.refresh_soon()
+        return None
+
+    async def _list(self, brokers: Any, partitions: Collection[int], ask: _Ask) -> dict[int, int]:
+        """Ask the leaders for an offset of each partition until all are known. Raises LogUnavailable."""
+        found: dict[int, int] = {}
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self.timeout_s
+        while True:
+            by_node: defaultdict[int, list[int]] = defaultdict(list)
+            for partition in partitions:
+                if partition not in found:
+                    by_node[brokers.leader(partition)].append(partition)
+            if not by_node:
+                return found
+            if loop.time() > deadline_s:
+                missing = ", ".join(map(str, sorted(set(partitions) - set(found))))
+                raise LogUnavailable(f"no leader of {self.topic} tells the offsets of partition {missing}")
+            for node, asked in by_node.items():
+                try:
+                    answers = await ask(node, asked)
+                except NoAnswer:
+                    continue
+                found |= {p: each.log_offset for p, each in answers.items() if each.error_code == kafka.NONE}
+            if len(found) < len(partitions):
+                brokers.refresh_soon()
+                await asyncio.sleep(_PAUSE_S)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Any]:
+        try:
+            from coordinator.kafka.brokers import Brokers
+        except ImportError:
+            raise LogError("reading a topic takes aiokafka: pip install share-coordinator[kafka]") from None
+        brokers = Brokers(
+            self.bootstrap_servers,
+            self.topic,
+            security=self.security,
+            client_id="share-coordinator-recovery",
+            request_timeout_s=self.request_timeout_s,
+        )
+        await brokers.connect()
+        try:
+            yield brokers
+        finally:
+            await brokers.close()
