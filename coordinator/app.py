@@ -8,6 +8,7 @@ import asyncio
 import gc
 import logging
 import signal
+import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
@@ -17,12 +18,16 @@ from coordinator.admin import HttpServer, create_app
 from coordinator.clock import SystemClock
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
+from coordinator.kafka.group import GroupLink
 from coordinator.kafka.security import Security
 from coordinator.log.base import StateLog
 from coordinator.log.journal import Journal
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
+from coordinator.ownership import OwnerMap, Ownership, Replica, StaticOwnership
+from coordinator.ownership.group import GroupOwnership
+from coordinator.ownership.limits import GroupLimits
 from coordinator.runtime import Runtime, RuntimeLimits
 from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
 from coordinator.service import Service
@@ -38,6 +43,9 @@ EXIT_FAILED = 1
 # freed by its reference counts; the collector is for the rare cycle.
 _COLLECT_YOUNG_AFTER = 50_000
 
+# Of the time that a stop may take, what goes to giving the shards away.
+_HAND_OVER_SHARE = 0.6
+
 
 def serve(config: Config, *, said_ready: Callable[[str], None] | None = None) -> int:
     """Run a coordinator until SIGTERM or SIGINT; return the exit code of the process.
@@ -51,6 +59,31 @@ def serve(config: Config, *, said_ready: Callable[[str], None] | None = None) ->
     return uvloop.run(_Coordinator(config).run(said_ready or _logger.info))
 
 
+class _Shards:
+    """Carries out what ownership decides. See `OwnershipListener` for the promises."""
+
+    def __init__(self, runtime: Runtime, directory: CoordinatorDirectory, *, one_owner: bool) -> None:
+        self._runtime = runtime
+        self._directory = directory
+        self._one_owner = one_owner
+
+    def owners_changed(self, owner_map: OwnerMap | None) -> None:
+        if not self._one_owner:
+            self._directory.follow(owner_map)
+
+    def elected(self, state_partition: int, *, release_expected: bool) -> None:
+        self._runtime.elect(state_partition, release_expected=release_expected)
+
+    def resigned(self, state_partition: int) -> None:
+        self._runtime.resign(state_partition)
+
+    def ready(self) -> bool:
+        return self._runtime.could_serve
+
+    def resigning(self) -> bool:
+        return bool(self._runtime.resigning)
+
+
 class _Coordinator:
     """One coordinator process, from start to stop."""
 
@@ -58,12 +91,15 @@ class _Coordinator:
         self._config = config
         self._stop_asked = asyncio.Event()
         self._hurry_asked = asyncio.Event()
+        self._ownership: Ownership | None = None
 
     async def run(self, said_ready: Callable[[str], None]) -> int:
         self._take_signals()
         config = self._config
         metrics = Metrics()
-        runtime = make_runtime(config, make_log(config, metrics), metrics)
+        runtime = make_runtime(
+            config, make_log(config, metrics), metrics, may_read=self._may_read, taken=self._taken
+        )
         directory = CoordinatorDirectory(
             _advertised(config, config.listen.port),
             node_id_first=config.node_id_first,
@@ -75,27 +111,52 @@ class _Coordinator:
         try:
             # HTTP first: a long recovery of the journal should be seen from outside.
             await http.start()
-            await runtime.start()
+            await runtime.start(elect_all=False)
             await listener.start(config.listen)
+            advertised = _advertised(config, listener.port)
+            self._ownership = make_ownership(config, advertised, config.http._replace(port=http.port))
+            one_owner = config.ownership == "static"
+            if one_owner:
+                directory.advertise(advertised)
+            else:
+                directory.follow(None)
+            runtime.ask_health_of(self._ownership.health)
+            await self._ownership.start(_Shards(runtime, directory, one_owner=one_owner))
         except CoordinatorError as error:
             _logger.error("the coordinator cannot start: %s", error)
             await self._stop(runtime, listener, http)
             return EXIT_FAILED
-        listen = config.listen._replace(port=listener.port)
-        directory.advertised = _advertised(config, listener.port)
         said_ready(
-            f"share coordinator on {listen}, advertised as {directory.advertised}, "
+            f"share coordinator on {config.listen._replace(port=listener.port)}, "
+            f"advertised as {advertised}, "
             f"HTTP on http://{config.http._replace(port=http.port)}, log: {_describe_log(config)}"
         )
         await self._stop_asked.wait()
         _logger.info("stopping: finishing what was accepted")
         runtime.refuse_readiness()
-        await self._unless_hurried(listener.drain(config.stop_timeout_ms / 1000))
+        await self._unless_hurried(self._drain(listener))
         await self._stop(runtime, listener, http)
         _logger.info("stopped")
         return EXIT_OK
 
+    async def _drain(self, listener: Listener) -> None:
+        """Give the shards to others, then answer what was accepted."""
+        timeout_s = self._config.stop_timeout_ms / 1000
+        began_s = asyncio.get_running_loop().time()
+        if self._ownership is not None:
+            await self._ownership.drain(timeout_s * _HAND_OVER_SHARE)
+        await listener.drain(timeout_s - (asyncio.get_running_loop().time() - began_s))
+
+    def _may_read(self) -> bool:
+        return self._ownership is not None and self._ownership.lease_is_fresh()
+
+    def _taken(self, state_partition: int) -> None:
+        if self._ownership is not None:
+            self._ownership.fenced(state_partition)
+
     async def _stop(self, runtime: Runtime, listener: Listener, http: HttpServer) -> None:
+        if self._ownership is not None:
+            await self._ownership.stop()
         await listener.stop()
         await runtime.stop()
         await http.stop()
@@ -142,17 +203,7 @@ def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
         raise ConfigError(
             "log", "kafka", "memory or journal without aiokafka: pip install share-coordinator[kafka]"
         ) from None
-    security = Security(
-        protocol=config.security_protocol,
-        mechanism=config.sasl_mechanism,
-        username=config.sasl_username,
-        password=config.sasl_password,
-        ca_file=config.ssl_ca_location,
-        certificate_file=config.ssl_certificate_location,
-        key_file=config.ssl_key_location,
-        key_password=config.ssl_key_password,
-        check_hostname=config.ssl_endpoint_identification_algorithm == "https",
-    )
+    security = Security.of(config)
     request_timeout_s = config.request_timeout_ms / 1000
     brokers = Brokers(
         config.bootstrap_servers, config.state_topic, security=security, request_timeout_s=request_timeout_s
@@ -174,7 +225,57 @@ def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
     )
 
 
-def make_runtime(config: Config, log: StateLog, metrics: Metrics) -> Runtime:
+def make_ownership(config: Config, advertised: HostPort, http: HostPort) -> Ownership:
+    """Make the ownership that the configuration names."""
+    replica = Replica(
+        instance=uuid.uuid4().hex,
+        wire=str(advertised),
+        http=str(http),
+        broker_id=config.broker_id,
+        connections=config.node_ids,
+    )
+    if config.ownership == "static":
+        return StaticOwnership(replica, config.state_partitions)
+    from coordinator.kafka.group_link import KafkaGroupLink
+
+    limits = _group_limits(config)
+
+    def make_link() -> GroupLink:
+        return KafkaGroupLink(
+            config.bootstrap_servers,
+            config.group_id,
+            config.state_topic,
+            security=Security.of(config),
+            session_timeout_s=limits.session_timeout_s,
+            rebalance_timeout_s=limits.rebalance_timeout_s,
+        )
+
+    return GroupOwnership(
+        make_link,
+        replica=replica,
+        state_topic=config.state_topic,
+        state_partitions=config.state_partitions,
+        group_id=config.group_id,
+        limits=limits,
+    )
+
+
+def _group_limits(config: Config) -> GroupLimits:
+    return GroupLimits(
+        session_timeout_s=config.session_timeout_ms / 1000,
+        heartbeat_interval_s=config.heartbeat_interval_ms / 1000,
+        rebalance_timeout_s=config.rebalance_timeout_ms / 1000,
+    )
+
+
+def make_runtime(
+    config: Config,
+    log: StateLog,
+    metrics: Metrics,
+    *,
+    may_read: Callable[[], bool] = lambda: True,
+    taken: Callable[[int], None] = lambda state_partition: None,
+) -> Runtime:
     """Make a runtime over a log, with the bounds of the configuration."""
     runtime = Runtime(
         log=log,
@@ -187,10 +288,13 @@ def make_runtime(config: Config, log: StateLog, metrics: Metrics) -> Runtime:
             write_timeout_s=config.write_timeout_ms / 1000,
             load_wait_s=config.load_wait_ms / 1000,
             request_age_max_s=config.request_age_max_ms / 1000,
+            release_wait_s=_group_limits(config).lease_s,
         ),
         state_partitions=config.state_partitions,
         cold_interval_ms=config.cold_snapshot_interval_ms,
         prune_interval_ms=config.prune_interval_ms,
+        may_read=may_read,
+        taken=taken,
     )
     metrics.attach(runtime, log.size_bytes)
     return runtime

@@ -5,12 +5,13 @@ bound of the coordinator is one of them. Values come from flags, then the enviro
 file, then the defaults; the first that says something wins.
 """
 
-from coordinator.config.fields import HostPort
+from coordinator.config.fields import INT32_MAX, HostPort
 from coordinator.config.loading import LoadedConfig, load_config
 from coordinator.config.reference import render_reference
 from coordinator.config.settings import SETTINGS, Config, Setting
 
 __all__ = [
+    "INT32_MAX",
     "SETTINGS",
     "Config",
     "HostPort",

@@ -24,10 +24,11 @@ from coordinator.config.fields import (
     upper,
 )
 from coordinator.config.kafka_log import KafkaLogSettings
+from coordinator.config.ownership import OwnershipSettings
 from coordinator.errors import ConfigError
 
 
-class Config(KafkaLogSettings):
+class Config(OwnershipSettings, KafkaLogSettings):
     """All settings of one coordinator process. Frozen: a change means a restart.
 
     Raises pydantic.ValidationError for a value outside its range, ConfigError for values that do not fit
@@ -240,6 +241,7 @@ class Config(KafkaLogSettings):
             self.check_kafka_log()
         else:
             self.check_one_copy()
+        self.check_ownership(self.log)
         if self.queued_bytes_max < self.frame_bytes_max:
             raise ConfigError(
                 "queued.max.request.bytes",
@@ -302,10 +304,10 @@ def _kind_and_allowed(annotation: Any, metadata: list[Any], named: Named) -> tup
 
 def _settings() -> tuple[Setting, ...]:
     rows = []
-    # The base class comes first in Python and last for people.
-    of_topic = KafkaLogSettings.model_fields
-    ours = [attribute for attribute in Config.model_fields if attribute not in of_topic]
-    for attribute in (*ours, *of_topic):
+    # The base classes come first in Python and last for people.
+    later = {**KafkaLogSettings.model_fields, **OwnershipSettings.model_fields}
+    ours = [attribute for attribute in Config.model_fields if attribute not in later]
+    for attribute in (*ours, *later):
         field = Config.model_fields[attribute]
         (named,) = (mark for mark in field.metadata if isinstance(mark, Named))
         kind, allowed = _kind_and_allowed(field.annotation, field.metadata, named)

@@ -1,8 +1,9 @@
 """How connections to brokers are secured, and the TLS context that goes with it."""
 
 import ssl
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+from coordinator.config import Config
 from coordinator.errors import ConfigError
 
 
@@ -18,6 +19,21 @@ class Security(NamedTuple):
     key_file: str = ""
     key_password: str = ""
     check_hostname: bool = True
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return what the settings say."""
+        return cls(
+            protocol=config.security_protocol,
+            mechanism=config.sasl_mechanism,
+            username=config.sasl_username,
+            password=config.sasl_password,
+            ca_file=config.ssl_ca_location,
+            certificate_file=config.ssl_certificate_location,
+            key_file=config.ssl_key_location,
+            key_password=config.ssl_key_password,
+            check_hostname=config.ssl_endpoint_identification_algorithm == "https",
+        )
 
     @property
     def uses_tls(self) -> bool:

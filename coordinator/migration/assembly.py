@@ -115,15 +115,5 @@ def _connecting(config: Config, bootstrap: str) -> Callable[[str], Cluster]:
         request_timeout_s = config.request_timeout_ms / 1000
         return Brokers(bootstrap, topic, security=security, request_timeout_s=request_timeout_s)
 
-    security = Security(
-        protocol=config.security_protocol,
-        mechanism=config.sasl_mechanism,
-        username=config.sasl_username,
-        password=config.sasl_password,
-        ca_file=config.ssl_ca_location,
-        certificate_file=config.ssl_certificate_location,
-        key_file=config.ssl_key_location,
-        key_password=config.ssl_key_password,
-        check_hostname=config.ssl_endpoint_identification_algorithm == "https",
-    )
+    security = Security.of(config)
     return connect

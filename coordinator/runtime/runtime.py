@@ -74,6 +74,8 @@ class Runtime:
         self._log = log
         self._metrics = metrics
         self._stopping = False
+        self._well = False
+        self._more_health: list[Callable[[], list[str]]] = []
         self._loader = Loader(log, metrics, limits)
         self._runners = [
             ShardRunner(
@@ -206,17 +208,29 @@ class Runtime:
             self._metrics.loop_lag(max(0.0, loop.time() - due_s))
             for runner in self._runners:
                 runner.expire()
+            self._well = self._log.health() is None and not any(
+                runner.status is Status.FAILED for runner in self._runners
+            )
 
     # Look.
+
+    @property
+    def could_serve(self) -> bool:
+        """True if shards would be served here: the log is well and nothing failed to load. For any thread."""
+        return self._well and not self._stopping
 
     @property
     def loaded_once(self) -> bool:
         """True as soon as every shard is past its first load."""
         return all(runner.status in (Status.ACTIVE, Status.CLOSED) for runner in self._runners)
 
+    def ask_health_of(self, part: Callable[[], list[str]]) -> None:
+        """Add to `health` what a part outside of the runtime says."""
+        self._more_health.append(part)
+
     def health(self) -> list[str]:
         """Return why this coordinator is not ready, one sentence each; nothing when it is."""
-        reasons = []
+        reasons = [reason for part in self._more_health for reason in part()]
         if self._stopping:
             reasons.append("The coordinator is stopping.")
         loading = sum(runner.status is Status.LOADING for runner in self._runners)

@@ -82,6 +82,7 @@ class Api:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._found: dict[bytes, bytes] = {}
+        self._found_edition = directory.edition
 
     def handle(self, frame: bytes, origin: Origin, respond: Respond) -> None:
         """Answer one request frame (without its size): `respond` gets the response frame with its size.
@@ -134,6 +135,9 @@ class Api:
             raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
         # All but the correlation id decides the answer.
         asked = frame[:4] + frame[8:]
+        if self._found_edition != self._directory.edition:
+            self._found.clear()
+            self._found_edition = self._directory.edition
         body = self._found.get(asked)
         if body is None:
             header_version = 2 if api_version >= 3 else 1
@@ -144,7 +148,7 @@ class Api:
                 raise CloseConnection("undecodable", f"FindCoordinator v{api_version}: {error}") from None
             response = self._directory.find(request, api_version)
             body = (b"\0" if api_version >= 3 else b"") + find_api.encode_response(response, api_version)
-            if len(asked) <= FOUND_REQUEST_BYTES_MAX and self._directory.advertised.port:
+            if len(asked) <= FOUND_REQUEST_BYTES_MAX:
                 if len(self._found) >= FOUND_REMEMBERED_MAX:
                     self._found.clear()
                 self._found[asked] = body

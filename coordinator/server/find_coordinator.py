@@ -1,11 +1,18 @@
 """Who coordinates a share-partition: answered from memory, because a broker asks before every request.
 
-The answer names one of several node ids, all of them this process at its advertised address.  A broker
+The answer names one of several node ids of the owner's process, all at its advertised address.  A broker
 keeps one connection, with one request in flight, for each node id; several ids give it several.  The
-ids are far outside the brokers' own range: a broker reuses the connection of an id that it knows.
+ids are far outside the brokers' own range: a broker reuses the connection of an id that it knows, whatever
+address comes with it.  So where several coordinators share the work, the ids of each follow from its address
+alone, on all replicas alike and for as long as it has that address.
 """
 
-from coordinator.config import HostPort
+from collections.abc import Iterable
+from typing import NamedTuple
+from zlib import crc32
+
+from coordinator.config import INT32_MAX, HostPort
+from coordinator.ownership import OwnerMap
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.routing import state_partition
@@ -14,21 +21,62 @@ from protocol.state_records import SharePartitionKey
 SHARE_KEY_TYPE = 2
 SHARE_KEY_TYPE_MIN_VERSION = 6
 BATCHED_KEYS_MIN_VERSION = 4
+# Each replica of a group has so many node ids for itself.
+NODE_IDS_PER_REPLICA = 64
+
+
+class Route(NamedTuple):
+    """How a broker gets to a coordinator."""
+
+    node_id: int
+    host: str
+    port: int
 
 
 class CoordinatorDirectory:
-    """Maps share-partitions to node ids of this process, at its `advertised` address.
+    """Knows the route to the owner of each shard: at first to this process, at its `advertised` address.
 
-    While that has port 0 (the listener has not got its port yet), nobody is named.
+    While that has port 0 (the listener has not got its port yet), and for shards without an owner, nobody is
+    named. `edition` grows whenever answers may have changed.
     """
 
     def __init__(
         self, advertised: HostPort, *, node_id_first: int, node_ids: int, state_partitions: int
     ) -> None:
-        self.advertised = advertised
+        self.edition = 0
         self._node_id_first = node_id_first
         self._node_ids = node_ids
         self._state_partitions = state_partitions
+        self._routes: list[Route | None] = []
+        self.advertise(advertised)
+
+    def advertise(self, advertised: HostPort) -> None:
+        """Name this process as the owner of all shards."""
+        self.advertised = advertised
+        self._lead_to(
+            _route(advertised, self._node_id_first + shard % self._node_ids)
+            for shard in range(self._state_partitions)
+        )
+
+    def follow(self, owner_map: OwnerMap | None) -> None:
+        """Name the owners of a map; None: nobody knows who they are."""
+        if owner_map is None:
+            self._lead_to([None] * self._state_partitions)
+            return
+        first_ids = _first_ids(owner_map, self._node_id_first)
+        routes: list[Route | None] = []
+        for shard in range(self._state_partitions):
+            owner = owner_map.owner(shard)
+            if owner is None:
+                routes.append(None)
+                continue
+            node_id = first_ids[owner.wire] + shard % min(max(owner.connections, 1), NODE_IDS_PER_REPLICA)
+            routes.append(_route(HostPort.parse(owner.wire), node_id))
+        self._lead_to(routes)
+
+    def _lead_to(self, routes: Iterable[Route | None]) -> None:
+        self._routes = list(routes)
+        self.edition += 1
 
     def find(self, request: FindCoordinatorRequest, api_version: int) -> FindCoordinatorResponse:
         """Answer a request, in the order of Kafka's checks; each key on its own."""
@@ -55,15 +103,14 @@ class CoordinatorDirectory:
         except ValueError:
             # Kafka sends an empty message with this error, so its clients expect one.
             return self._refused(text, ErrorCode.INVALID_REQUEST, "")
-        if not self.advertised.host or not 0 < self.advertised.port < 65536:
-            # Such an address with error NONE kills the broker that is told it: better no answer than that.
+        route = self._routes[state_partition(key, self._state_partitions)]
+        if route is None:
             return self._refused(text, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
-        shard = state_partition(key, self._state_partitions)
         return Coordinator(
             key=text,
-            node_id=self._node_id_first + shard % self._node_ids,
-            host=self.advertised.host,
-            port=self.advertised.port,
+            node_id=route.node_id,
+            host=route.host,
+            port=route.port,
             error_code=0,
             error_message="",
         )
@@ -73,3 +120,25 @@ class CoordinatorDirectory:
         return Coordinator(
             key=text, node_id=-1, host="", port=-1, error_code=int(error_code), error_message=message
         )
+
+
+def _route(address: HostPort, node_id: int) -> Route | None:
+    """Return the route to an address that a broker can be told.
+
+    Without a host or a port, and with error NONE, it would kill the broker: better no answer than that.
+    """
+    if not address.host or not 0 < address.port < 65536:
+        return None
+    return Route(node_id, address.host, address.port)
+
+
+def _first_ids(owner_map: OwnerMap, node_id_first: int) -> dict[str, int]:
+    """Return the first node id of each address: a hash of it, or the next that is free."""
+    slots = (INT32_MAX - node_id_first) // NODE_IDS_PER_REPLICA
+    taken: dict[int, str] = {}
+    for wire in sorted({replica.wire for replica in owner_map.replicas}):
+        slot = crc32(wire.encode()) % slots
+        while slot in taken:
+            slot = (slot + 1) % slots
+        taken[slot] = wire
+    return {wire: node_id_first + slot * NODE_IDS_PER_REPLICA for slot, wire in taken.items()}

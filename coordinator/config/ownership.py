@@ -1,0 +1,82 @@
+"""The settings of ownership: who has which shards, where several coordinators share one topic.
+
+Names and defaults of the membership are those of Kafka's consumers where these have them.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from coordinator.config.fields import INT32_MAX, Milliseconds, Named
+from coordinator.errors import ConfigError
+
+
+class OwnershipSettings(BaseModel):
+    """The part of `Config` that concerns ownership."""
+
+    ownership: Annotated[
+        Literal["static", "group"],
+        Named(
+            "ownership",
+            "static: this process owns all shards. group: with log=kafka, coordinators that join group.id "
+            "share them, and take over from each other.",
+        ),
+    ] = "static"
+    group_id: Annotated[
+        str,
+        Field(min_length=1, max_length=249),
+        Named(
+            "group.id",
+            "With ownership=group: the Kafka group that the coordinators of one state topic join.",
+            "the name of a group",
+        ),
+    ] = "share-coordinator"
+    broker_id: Annotated[
+        int,
+        Field(ge=-1, le=INT32_MAX),
+        Named(
+            "broker.id",
+            "With ownership=group: the id of the broker that this coordinator runs beside, -1 for none. It "
+            "gets shards whose partitions that broker leads, where that costs no balance.",
+        ),
+    ] = -1
+    session_timeout_ms: Annotated[
+        Milliseconds,
+        Named(
+            "session.timeout.ms",
+            "With ownership=group: a coordinator that Kafka has not heard of for so long loses its shards to "
+            "the others. Brokers allow group.min.session.timeout.ms (6000) and more. Kafka's default for "
+            "consumers is 45000.",
+        ),
+    ] = 10_000
+    heartbeat_interval_ms: Annotated[
+        Milliseconds,
+        Named(
+            "heartbeat.interval.ms",
+            "With ownership=group: how often Kafka hears of this coordinator. Kafka's default for consumers "
+            "is 3000.",
+        ),
+    ] = 1_000
+    rebalance_timeout_ms: Annotated[
+        Milliseconds,
+        Named(
+            "rebalance.timeout.ms",
+            "With ownership=group: a coordinator that takes longer to join a rebalance is left out of it. "
+            "The others serve on meanwhile.",
+        ),
+    ] = 10_000
+
+    def check_ownership(self, log: str) -> None:
+        """Raise ConfigError if the settings do not go together."""
+        if self.ownership != "group":
+            return
+        if log != "kafka":
+            raise ConfigError(
+                "ownership", "group", f"static with log={log}, which one process has for itself"
+            )
+        if 3 * self.heartbeat_interval_ms > self.session_timeout_ms:
+            raise ConfigError(
+                "heartbeat.interval.ms",
+                str(self.heartbeat_interval_ms),
+                f"at most a third of session.timeout.ms ({self.session_timeout_ms})",
+            )
