@@ -99,6 +99,41 @@ def rebuild(
     print_totals(run.manifest)
 
 
+@recovery_app.command(context_settings=flags.ANY_SETTING, epilog=KAFKA_FLAGS)
+def archive(
+    ctx: typer.Context,
+    source: From,
+    to: Annotated[
+        Path, typer.Option("--to", metavar="DIR", help="The archive's folder; made if it is not there.")
+    ],
+    config: flags.ConfigFile = None,
+    settings: flags.Set = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Copy what is new on a log to an archive, which other commands read as archive:DIR.
+
+    Run it more often than the log is pruned. What was copied once stays, also when pruning takes it.
+    """
+    opened = opened_source(source, ctx.args, config, settings)
+    from coordinator.recovery.archive import archive as copy_new
+    from coordinator.recovery.progress import shown
+
+    with shown() as phases:
+        run = copy_new(opened, to, phases=phases)
+    if output is Output.JSON:
+        print_json(
+            {"commit": run.commit, "records": run.records, "ends": dict(run.ends), "gaps": dict(run.gaps)}
+        )
+        return
+    typer.echo(f"copied {run.records} records of {len(run.ends)} state partitions, commit {run.commit}")
+    for state_partition, (copied_to, goes_on) in sorted(run.gaps.items()):
+        typer.echo(
+            f"share-coordinator: records {copied_to} to {goes_on - 1} of state partition {state_partition} "
+            "were pruned before they could be copied: run it more often",
+            err=True,
+        )
+
+
 def print_states(states: Any) -> None:
     """Print states under Kafka's column names."""
     columns = {

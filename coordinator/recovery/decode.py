@@ -162,7 +162,7 @@ def decode(records: Records) -> Decoded:
 
 
 def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
-    """Split rows by their keys: share-partitions', claims, of unknown types, undecodable; releases are none."""
+    """Split rows by their keys: share-partitions', claims, unknown, undecodable; releases are left out."""
     typed = keys.length >= 2
     i2 = at_any_byte(keys.data, ">i2")
     record_type = np.where(typed, i2[np.where(typed, keys.at, 0)], NONE) if len(keys.at) else keys.at

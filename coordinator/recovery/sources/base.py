@@ -26,15 +26,21 @@ RANGE_RECORDS = 2_000_000
 class Cut(NamedTuple):
     """Up to where the log is read: an offset for each state partition named (not included), or a time.
 
-    Without either, up to the end as it is when the plan is made.
+    Without either, up to the end as it is when the plan is made.  `since` leaves out what is below an offset:
+    for a copy that goes on, never for a state.
     """
 
     offsets: Mapping[int, int] | None = None
     time_ms: int | None = None
+    since: Mapping[int, int] | None = None
 
     def end(self, state_partition: int) -> int:
         """Return the offset that a state partition is read up to at most."""
         return END if self.offsets is None else self.offsets.get(state_partition, END)
+
+    def start(self, state_partition: int) -> int:
+        """Return the offset that a state partition is read from at least."""
+        return 0 if self.since is None else self.since.get(state_partition, 0)
 
 
 @dataclass(frozen=True)

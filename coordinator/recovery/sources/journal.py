@@ -5,7 +5,7 @@ whole leading segments removed.  If one of those is gone when it is its turn, th
 deletion in it may concern what was read from the segments before it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,9 +54,10 @@ class JournalSource:
             raise report.damage
         if not report.segments and not report.unused_files:
             raise ConfigError("journal", self.folder, "the folder of a journal (it has none)")
+        starts = [cut.start(partition) for partition in range(report.state_partitions)]
         ends = {partition: min(end, cut.end(partition)) for partition, end in enumerate(report.end_offsets)}
         plan = Plan(
-            tuple(self._ranges(report, ends)),
+            tuple(self._ranges(report, starts, ends)),
             dict(enumerate(report.start_offsets)),
             ends,
             notes=("a coordinator was writing to it",) if report.in_motion else (),
@@ -65,19 +66,21 @@ class JournalSource:
             return plan
         later = ends_after(self, plan, cut.time_ms)
         ends = {partition: min(end, later.get(partition, END)) for partition, end in ends.items()}
-        return replace(plan, ranges=tuple(self._ranges(report, ends)), ends=ends)
+        return replace(plan, ranges=tuple(self._ranges(report, starts, ends)), ends=ends)
 
-    def _ranges(self, report: JournalReport, ends: Mapping[int, int]) -> Iterator[LogRange]:
+    def _ranges(
+        self, report: JournalReport, starts: Sequence[int], ends: Mapping[int, int]
+    ) -> Iterator[LogRange]:
         for segment in report.segments:
             place = (
                 *(segment.file, segment.number, segment.used_bytes, segment.first_commit),
-                *(report.state_partitions, tuple(ends[p] for p in range(report.state_partitions))),
+                *(report.state_partitions, tuple(starts), tuple(ends[p] for p in range(len(starts)))),
             )
             yield LogRange(ALL, 0, END, segment.used_bytes // _RECORD_BYTES, place)
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Give the records of a segment."""
-        file, number, used_bytes, first_commit, state_partitions, ends = log_range.place
+        file, number, used_bytes, first_commit, state_partitions, starts, ends = log_range.place
         path = Path(self.folder) / file
         try:
             data = memoryview(path.read_bytes())[:used_bytes]
@@ -92,15 +95,19 @@ class JournalSource:
                 waiting_bytes += len(batch)
             position = frame.end
             if waiting_bytes >= _PARSE_BYTES:
-                yield from _parsed(waiting, ends, path, position)
+                yield from _parsed(waiting, starts, ends, path, position)
                 waiting, waiting_bytes = {}, 0
         if position < used_bytes:
             raise LogDamaged(path, position, "a commit that was valid is not valid any more", ADVICE)
-        yield from _parsed(waiting, ends, path, position)
+        yield from _parsed(waiting, starts, ends, path, position)
 
 
 def _parsed(
-    waiting: Mapping[int, list[bytes]], ends: tuple[int, ...], path: Path, position: int
+    waiting: Mapping[int, list[bytes]],
+    starts: Sequence[int],
+    ends: Sequence[int],
+    path: Path,
+    position: int,
 ) -> Iterator[Records]:
     for state_partition, batches in waiting.items():
         try:
@@ -109,6 +116,6 @@ def _parsed(
             raise LogDamaged(path, position, str(error), ADVICE) from None
         if found.used_bytes != sum(map(len, batches)):
             raise LogDamaged(path, position, found.found or "a batch is cut off", ADVICE)
-        records = found.records.between(0, ends[state_partition])
+        records = found.records.between(starts[state_partition], ends[state_partition])
         if len(records):
             yield records

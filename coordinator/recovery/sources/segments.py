@@ -57,7 +57,7 @@ class SegmentSource:
             ends_before = [base for base, _ in segments[1:]]
             for (base, path), end in zip(segments, [*ends_before, END], strict=True):
                 end = min(end, cut.end(state_partition))
-                start = max(base, starts[state_partition])
+                start = max(base, starts[state_partition], cut.start(state_partition))
                 if end <= start and end != END:
                     continue
                 is_last = path == segments[-1][1]

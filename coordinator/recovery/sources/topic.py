@@ -75,7 +75,7 @@ class TopicSource:
         ranges = [
             LogRange(p, begin, min(begin + range_records, ends[p]), min(range_records, ends[p] - begin))
             for p in partitions
-            for begin in range(starts[p], ends[p], range_records)
+            for begin in range(max(starts[p], cut.start(p)), ends[p], range_records)
         ]
         return Plan(tuple(ranges), starts, ends, facts={"bootstrap_servers": self.bootstrap_servers})
 
