@@ -4,6 +4,17 @@
 """
 
 from coordinator.ownership.base import NOBODY, OwnerMap, Ownership, OwnershipListener, Replica
+from coordinator.ownership.group import GroupOwnership
+from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.static import StaticOwnership
 
-__all__ = ["NOBODY", "OwnerMap", "Ownership", "OwnershipListener", "Replica", "StaticOwnership"]
+__all__ = [
+    "NOBODY",
+    "GroupLimits",
+    "GroupOwnership",
+    "OwnerMap",
+    "Ownership",
+    "OwnershipListener",
+    "Replica",
+    "StaticOwnership",
+]

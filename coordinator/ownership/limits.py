@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-# The part of the session timeout that a lease lasts. The rest is for clocks that run unequally, and for the
+# The part of the time-outs that a lease lasts. The rest is for clocks that run unequally, and for the
 # time that an answer takes: Kafka begins to count when it hears from us, we when we begin to speak.
 LEASE_PART = 0.8
 
@@ -33,5 +33,5 @@ class GroupLimits(NamedTuple):
 
     @property
     def lease_s(self) -> float:
-        """How long a lease lasts."""
-        return self.session_timeout_s * LEASE_PART
+        """How long a lease lasts: others get our shards if a session or a rebalance goes by without us."""
+        return min(self.session_timeout_s, self.rebalance_timeout_s) * LEASE_PART
