@@ -15,7 +15,7 @@ from contextlib import suppress
 import uvloop
 
 from coordinator.admin import HttpServer, create_app
-from coordinator.clock import SystemClock
+from coordinator.clock import SystemClock, seconds_since_boot
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.kafka.group import GroupLink
@@ -91,12 +91,12 @@ class _Coordinator:
         self._config = config
         self._stop_asked = asyncio.Event()
         self._hurry_asked = asyncio.Event()
+        self._metrics = Metrics()
         self._ownership: Ownership | None = None
 
     async def run(self, said_ready: Callable[[str], None]) -> int:
         self._take_signals()
-        config = self._config
-        metrics = Metrics()
+        config, metrics = self._config, self._metrics
         runtime = make_runtime(
             config, make_log(config, metrics), metrics, may_read=self._may_read, taken=self._taken
         )
@@ -121,6 +121,8 @@ class _Coordinator:
             else:
                 directory.follow(None)
             runtime.ask_health_of(self._ownership.health)
+            if isinstance(self._ownership, GroupOwnership):
+                metrics.attach_membership(self._ownership)
             await self._ownership.start(_Shards(runtime, directory, one_owner=one_owner))
         except CoordinatorError as error:
             _logger.error("the coordinator cannot start: %s", error)
@@ -151,6 +153,7 @@ class _Coordinator:
         return self._ownership is not None and self._ownership.lease_is_fresh()
 
     def _taken(self, state_partition: int) -> None:
+        self._metrics.shard_fenced()
         if self._ownership is not None:
             self._ownership.fenced(state_partition)
 
@@ -257,6 +260,7 @@ def make_ownership(config: Config, advertised: HostPort, http: HostPort) -> Owne
         state_partitions=config.state_partitions,
         group_id=config.group_id,
         limits=limits,
+        monotonic=seconds_since_boot,
     )
 
 

@@ -18,3 +18,9 @@ class SystemClock:
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
+
+
+def seconds_since_boot() -> float:
+    """Return a time that only grows, and where the system can tell, also while the machine is suspended."""
+    boot_time = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot_time is None else time.clock_gettime(boot_time)

@@ -1,5 +1,6 @@
 """How families are made, and those that are read off the shards at scrape time."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -46,6 +47,19 @@ class ObservedRuntime(Protocol):
     def appends_in_flight(self) -> int: ...
 
 
+class ObservedMembership(Protocol):
+    """What is asked of the membership of a group at scrape time."""
+
+    @property
+    def generation(self) -> int: ...
+    @property
+    def heartbeat_age_s(self) -> float | None: ...
+    @property
+    def members(self) -> int: ...
+    @property
+    def rebalances(self) -> int: ...
+
+
 def counter(name: str, meaning: str, value: float) -> Metric:
     return CounterMetricFamily(PREFIX + name, meaning, value=value)
 
@@ -83,6 +97,19 @@ def shard_families(shards: Sequence[ShardFigures]) -> Iterator[Metric]:
     )
     for name, meaning, figure in _SHARD_GAUGES:
         yield gauges(name, meaning, "shard", {str(shard.state_partition): figure(shard) for shard in shards})
+
+
+def membership_families(membership: ObservedMembership) -> Iterator[Metric]:
+    """Make the families of a member of a group; without a lease its age is not a number."""
+    age_s = membership.heartbeat_age_s
+    yield gauge("membership_generation", "Generation of the map of owners.", membership.generation)
+    yield gauge("membership_replicas", "Coordinators that share the shards.", membership.members)
+    yield counter("rebalances", "Maps of owners that this process got.", membership.rebalances)
+    yield gauge(
+        "last_heartbeat_age_seconds",
+        "Since when Kafka has not confirmed that we are a member.",
+        math.nan if age_s is None else age_s,
+    )
 
 
 _SHARD_GAUGES: tuple[tuple[str, str, Callable[[ShardFigures], int]], ...] = (

@@ -25,12 +25,14 @@ from prometheus_client.registry import Collector
 
 from coordinator.metrics.families import (
     PREFIX,
+    ObservedMembership,
     ObservedRuntime,
     counter,
     counters,
     gauge,
     gauges,
     histogram,
+    membership_families,
     shard_families,
 )
 from coordinator.metrics.tally import RECORDS, SECONDS, Tally
@@ -63,6 +65,8 @@ class Metrics:
         self._append_seconds = Tally(SECONDS)
         self._append_bytes = 0
         self._append_failures = 0
+        self._fenced = 0
+        self._membership: ObservedMembership | None = None
         self._load_seconds = Tally(SECONDS)
         self._snapshots: defaultdict[str, int] = defaultdict(int)
         self._pruned: dict[int, int] = {}
@@ -112,6 +116,10 @@ class Metrics:
         """Set the log offset below which the records of a shard were given up."""
         self._pruned[state_partition] = log_offset
 
+    def shard_fenced(self) -> None:
+        """Count a shard that the log gave to somebody else."""
+        self._fenced += 1
+
     def prune_failed(self, reason: str) -> None:
         """Count that the log could not free what is not needed any more."""
         self._prune_failures[reason] += 1
@@ -138,6 +146,10 @@ class Metrics:
         self._runtime = runtime
         self._log_bytes = log_bytes
 
+    def attach_membership(self, membership: ObservedMembership) -> None:
+        """Read what there is to know of the membership of a group at each scrape."""
+        self._membership = membership
+
     # Collect.
 
     def _families(self) -> Iterator[Metric]:
@@ -153,6 +165,8 @@ class Metrics:
             )
             yield gauge("append_inflight", "Appends under way.", self._runtime.appends_in_flight())
             yield from shard_families(self._runtime.shard_views())
+        if self._membership is not None:
+            yield from membership_families(self._membership)
 
     def _build_family(self) -> Metric:
         family = InfoMetricFamily(PREFIX + "build", "The release that runs.")
@@ -184,6 +198,7 @@ class Metrics:
         yield histogram("append_duration_seconds", "How long an append took.", self._append_seconds)
         yield counter("append_bytes", "Bytes appended to the log.", self._append_bytes)
         yield counter("append_failures", "Appends that failed.", self._append_failures)
+        yield counter("fenced", "Shards that somebody else took over in the log.", self._fenced)
         yield counters("snapshots", "Snapshots written, by cause.", "kind", self._snapshots)
         yield histogram("shard_load_duration_seconds", "How long a shard took to load.", self._load_seconds)
         pruned = {str(shard): offset for shard, offset in self._pruned.items()}

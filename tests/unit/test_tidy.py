@@ -31,7 +31,7 @@ HOMES = {
     "datetime.utcnow": (),
     "datetime.today": (),
     "uuid.uuid1": (),
-    "uuid.uuid4": ("coordinator/demo.py", "coordinator/demo/"),
+    "uuid.uuid4": ("coordinator/app.py", "coordinator/demo/"),
     "random.*": ("coordinator/client/", "coordinator/client.py", "coordinator/demo.py", "coordinator/demo/"),
     "os.urandom": (),
     "secrets.*": (),

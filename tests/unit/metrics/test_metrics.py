@@ -66,9 +66,18 @@ def parsed(text: str) -> dict[str, float]:
     return found
 
 
+class FakeMembership:
+    generation = 7
+    heartbeat_age_s = 0.4
+    members = 3
+    rebalances = 2
+
+
 def used() -> Metrics:
     """Metrics in which everything has happened once."""
     metrics = Metrics()
+    metrics.attach_membership(FakeMembership())
+    metrics.shard_fenced()
     metrics.attach(FakeRuntime(), log_bytes=lambda: 4096)
     metrics.request_done(85, 0, 0.002)
     metrics.write_operation()
@@ -105,6 +114,11 @@ def test_what_is_counted_comes_out() -> None:
     assert found["sharecoord_frames_refused_total{reason=size}"] == 1
     assert found["sharecoord_event_loop_lag_seconds_sum{}"] == 0.003
     assert found["sharecoord_log_bytes{}"] == 4096
+    assert found["sharecoord_fenced_total{}"] == 1
+    assert found["sharecoord_membership_generation{}"] == 7
+    assert found["sharecoord_membership_replicas{}"] == 3
+    assert found["sharecoord_rebalances_total{}"] == 2
+    assert found["sharecoord_last_heartbeat_age_seconds{}"] == 0.4
 
 
 def test_shards_are_read_at_scrape_time() -> None:

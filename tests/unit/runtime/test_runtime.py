@@ -44,7 +44,7 @@ class Origin:
 class Driven:
     """A runtime over a held log, with the service in front of it."""
 
-    def __init__(self, log: HeldLog, limits: RuntimeLimits) -> None:
+    def __init__(self, log: HeldLog, limits: RuntimeLimits, **ownership: Callable[..., Any]) -> None:
         self.log = log
         self.clock = StandingClock()
         self.runtime = Runtime(
@@ -57,6 +57,7 @@ class Driven:
             state_partitions=STATE_PARTITIONS,
             cold_interval_ms=3_600_000,
             prune_interval_ms=3_600_000,
+            **ownership,
         )
         self.service = Service(self.runtime)
 

@@ -1,0 +1,190 @@
+"""Shards that are elected and resigned one by one, over a log that coordinators share."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from coordinator.clock import SystemClock
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.runtime import RuntimeLimits
+from coordinator.service import INITIALIZE, READ, WRITE
+from protocol.errors import ErrorCode
+from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
+from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.runtime.test_runtime import STATE_PARTITIONS, Driven
+
+TOPIC = "state"
+LIMITS = RuntimeLimits(reload_backoff_first_s=0.01)
+
+
+class Lease:
+    """A lease and a log's last word, as a test sets and reads them."""
+
+    def __init__(self) -> None:
+        self.fresh = True
+        self.taken: list[int] = []
+
+
+@asynccontextmanager
+async def replica(
+    fake: FakeKafka, limits: RuntimeLimits = LIMITS, lease: Lease | None = None
+) -> AsyncIterator[Driven]:
+    """Run a coordinator that owns nothing until it is elected."""
+    lease = lease or Lease()
+    log = KafkaLog(
+        fake.cluster(TOPIC),
+        TopicWish(TOPIC, STATE_PARTITIONS),
+        owner="test",
+        clock=SystemClock(),
+        limits=KafkaLogLimits(append_timeout_s=0.5),
+    )
+    one = Driven(log, limits, may_read=lambda: lease.fresh, taken=lease.taken.append)  # type: ignore[arg-type]
+    await one.runtime.start(elect_all=False)
+    try:
+        yield one
+    finally:
+        await one.runtime.stop()
+
+
+async def elected(one: Driven, **more: bool) -> Driven:
+    one.runtime.elect(0, **more)
+    await one.until(lambda: status(one) == "ACTIVE")
+    return one
+
+
+def status(one: Driven) -> str:
+    return one.runtime.shard_views()[0].status
+
+
+def owner_epoch(one: Driven) -> int:
+    return one.runtime.shard_views()[0].owner_epoch
+
+
+def run(scenario: Callable[[], object]) -> None:
+    asyncio.run(scenario())  # type: ignore[arg-type]
+
+
+def test_who_is_not_elected_owns_nothing_and_is_well() -> None:
+    async def scenario() -> None:
+        async with replica(FakeKafka()) as one:
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NOT_COORDINATOR
+            assert one.runtime.health() == []
+            assert one.runtime.owned() == []
+            assert one.runtime.loaded_once
+
+    run(scenario)
+
+
+def test_a_shard_is_handed_over_with_what_was_under_way() -> None:
+    async def scenario() -> None:
+        fake, lease = FakeKafka(), Lease()
+        async with replica(fake, lease=lease) as first, replica(fake) as second:
+            await elected(first)
+            assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            writing = first.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
+            await first.until(lambda: first.runtime.appends_in_flight() == 1)
+            first.runtime.resign(0)
+            assert list(first.runtime.resigning) == [0]
+            second.runtime.elect(0, release_expected=True)
+            assert (await writing)[0].error_code == ErrorCode.NONE
+            assert await first.code(WRITE, write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
+            await second.until(lambda: status(second) == "ACTIVE")
+            state = (await second.ask(READ, read()))[0].state_batches
+            assert unpacked(state) == [(0, 4, ACKNOWLEDGED, 1)]
+            assert not first.runtime.resigning
+            assert first.runtime.health() == []
+            # Handed over in order, nobody was fenced.
+            assert lease.taken == []
+
+    run(scenario)
+
+
+def test_the_next_owner_does_not_wait_for_a_release_for_ever() -> None:
+    async def scenario() -> None:
+        fake, lease = FakeKafka(), Lease()
+        limits = LIMITS._replace(release_wait_s=0.2)
+        async with replica(fake, lease=lease) as first, replica(fake, limits) as second:
+            await elected(first)
+            assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            began_s = asyncio.get_running_loop().time()
+            await elected(second, release_expected=True)
+            assert asyncio.get_running_loop().time() - began_s >= 0.2
+            assert await first.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
+            assert lease.taken == [0]
+            assert "taken over" in " ".join(first.runtime.health())
+            # Ownership hears of it; the map that follows says that it is not ours.
+            first.runtime.resign(0)
+            assert first.runtime.health() == []
+
+    run(scenario)
+
+
+def test_a_new_log_is_not_waited_for() -> None:
+    async def scenario() -> None:
+        limits = LIMITS._replace(release_wait_s=3_600.0)
+        async with replica(FakeKafka(), limits) as one:
+            await elected(one, release_expected=True)
+
+    run(scenario)
+
+
+def test_a_shard_goes_away_and_comes_back_at_once() -> None:
+    async def scenario() -> None:
+        async with replica(FakeKafka()) as one:
+            await elected(one)
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            one.runtime.resign(0)
+            one.runtime.elect(0)
+            one.runtime.resign(0)
+            one.runtime.elect(0)
+            await one.until(lambda: status(one) == "ACTIVE")
+            assert owner_epoch(one) == 2
+            assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+
+    run(scenario)
+
+
+def test_a_shard_that_goes_away_while_it_loads_is_not_served() -> None:
+    async def scenario() -> None:
+        async with replica(FakeKafka()) as one:
+            one.runtime.elect(0)
+            asking = one.ask(INITIALIZE, initialize())
+            one.runtime.resign(0)
+            assert (await asking)[0].error_code == ErrorCode.NOT_COORDINATOR
+            await one.until(lambda: not one.runtime.resigning)
+            assert status(one) == "CLOSED"
+            await elected(one)
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+
+    run(scenario)
+
+
+def test_without_a_fresh_lease_writes_go_on_and_reads_do_not() -> None:
+    async def scenario() -> None:
+        lease = Lease()
+        async with replica(FakeKafka(), lease=lease) as one:
+            await elected(one)
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            lease.fresh = False
+            assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            assert await one.code(READ, read()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            lease.fresh = True
+            assert await one.code(READ, read()) == ErrorCode.NONE
+
+    run(scenario)
+
+
+def test_a_shard_is_owned_anew_in_time_and_keeps_its_state() -> None:
+    async def scenario() -> None:
+        limits = LIMITS._replace(renewal_interval_s=0.05 * STATE_PARTITIONS)
+        async with replica(FakeKafka(), limits) as one:
+            await elected(one)
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            written = 0
+            while owner_epoch(one) < 4:
+                assert await one.code(WRITE, write((written, written, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+                written += 1
+            state = unpacked((await one.ask(READ, read()))[0].state_batches)
+            assert state == [(0, written - 1, ACKNOWLEDGED, 1)]
+
+    run(scenario)

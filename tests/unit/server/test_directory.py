@@ -1,0 +1,86 @@
+"""The directory of coordinators where several share the work."""
+
+from coordinator.config import INT32_MAX, HostPort
+from coordinator.ownership import NOBODY, OwnerMap, Replica
+from coordinator.server import CoordinatorDirectory
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
+from protocol.routing import state_partition
+from tests.builders import KEY
+
+SHARDS = 10
+KEYS = [KEY._replace(partition=partition) for partition in range(200)]
+FIRST = 1_000_000
+
+
+def directory() -> CoordinatorDirectory:
+    return CoordinatorDirectory(
+        HostPort("localhost", 9095), node_id_first=FIRST, node_ids=4, state_partitions=SHARDS
+    )
+
+
+def replica(number: int, port: int = 9095, connections: int = 4) -> Replica:
+    return Replica(f"instance {number}", f"kafka-{number}:{port}", connections=connections)
+
+
+def found(one: CoordinatorDirectory) -> dict[int, Coordinator]:
+    """What is answered for each shard; all its share-partitions must get the same."""
+    request = FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key) for key in KEYS])
+    answers: dict[int, Coordinator] = {}
+    for key, answer in zip(KEYS, one.find(request, 6).coordinators, strict=True):
+        shard = state_partition(key, SHARDS)
+        assert answer.key == str(key)
+        answer.key = ""
+        assert answers.setdefault(shard, answer) == answer
+    assert len(answers) == SHARDS
+    return answers
+
+
+def test_the_owner_of_each_shard_is_named() -> None:
+    owner_map = OwnerMap(3, (replica(1), replica(2)), (0, 1) * (SHARDS // 2))
+    one = directory()
+    edition = one.edition
+    one.follow(owner_map)
+    assert one.edition > edition
+    for shard, answer in found(one).items():
+        assert (answer.host, answer.port, answer.error_code) == (f"kafka-{shard % 2 + 1}", 9095, 0)
+        assert FIRST <= answer.node_id <= INT32_MAX
+
+
+def test_every_replica_gives_the_same_answer_whatever_it_answered_before() -> None:
+    one, other = directory(), directory()
+    one.follow(OwnerMap(1, (replica(1), replica(2), replica(3)), (2,) * SHARDS))
+    last = OwnerMap(9, (replica(3), replica(1)), (0, 1) * (SHARDS // 2))
+    for each in (one, other):
+        each.follow(last)
+    assert found(one) == found(other)
+
+
+def test_a_node_id_means_one_address_for_ever() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    one = directory()
+    for generation in range(50):
+        replicas = tuple(replica(number, connections=64) for number in range(generation % 7, 12))
+        owners = tuple((generation + shard) % len(replicas) for shard in range(SHARDS))
+        one.follow(OwnerMap(generation, replicas, owners))
+        for answer in found(one).values():
+            assert addresses.setdefault(answer.node_id, (answer.host, answer.port)) == (
+                answer.host,
+                answer.port,
+            )
+
+
+def test_nobody_is_named_where_nobody_owns_or_it_is_not_known() -> None:
+    one = directory()
+    one.follow(OwnerMap(1, (replica(1),), (NOBODY,) * SHARDS))
+    unknown = found(one)
+    one.follow(None)
+    for answer in (*unknown.values(), *found(one).values()):
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
+
+
+def test_a_broker_is_never_told_an_address_that_would_kill_it() -> None:
+    one = directory()
+    one.follow(OwnerMap(1, (replica(1, port=0), replica(2)), (0,) * SHARDS))
+    assert {answer.error_code for answer in found(one).values()} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
