@@ -1,13 +1,14 @@
 """The engine of a cluster: Spark runs the two functions of a job, each as one Python stage.
 
-Rows of the log never cross into the JVM.  A task of phase 1 reads one range and returns what it amounts to,
-as tables in Arrow's stream format; these few go through the shuffle to phase 2, a task for each state
-partition.  Ranges are ours and never Spark's file splits, so a share-partition with most of the records is
-read by as many tasks as any other.
+Rows of the log never cross into the JVM.  A task of phase 1 reads some ranges and returns what they amount
+to, as tables in Arrow's stream format; these few go through the shuffle to phase 2, all of a state partition
+to one task.  Ranges are ours and never Spark's file splits, so a share-partition with most of the records is read
+by as many tasks as any other.
 """
 
 import platform
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from coordinator.errors import LogError
 from coordinator.recovery.engines.base import Advance, Gathered, by_partition, outputs_of
 from coordinator.recovery.engines.spark_progress import watched
 from coordinator.recovery.engines.spark_session import session
-from coordinator.recovery.sources.base import ALL, LogRange, Source
+from coordinator.recovery.sources.base import ALL, RANGE_RECORDS, LogRange, Source
 from coordinator.recovery.tasks import JoinTask, Output, ReadTask
 
 if TYPE_CHECKING:
@@ -31,16 +32,19 @@ OUTPUTS = pa.schema(
 )
 _OUTPUTS_SQL = "name string, state_partition int, rows binary"
 
+# Several, so that all cores are at work until the end.
+_TASKS_PER_CORE = 4
+_PARALLELISM_UNKNOWN = 50
+
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class SparkGathered:
     """Outputs in Spark's storage, on the executors."""
 
-    def __init__(self, spark: "SparkSession", frame: "DataFrame", state_partitions: int) -> None:
+    def __init__(self, spark: "SparkSession", frame: "DataFrame") -> None:
         self._spark = spark
         self.frame = frame
-        self._state_partitions = state_partitions
 
     def rows(self, name: str) -> list[tuple[int, pa.RecordBatch]]:
         """Bring the outputs of a name here."""
@@ -52,26 +56,30 @@ class SparkGathered:
         column = self.frame["state_partition"]
         wanted = column.isin(list(state_partitions))
         frame = self.frame.limit(0) if ALL in state_partitions else self.frame.where(~wanted)
-        return SparkGathered(self._spark, frame, self._state_partitions)
+        return SparkGathered(self._spark, frame)
 
     def with_more(self, more: Gathered) -> "SparkGathered":
         """Put other outputs to these."""
         assert isinstance(more, SparkGathered)
-        count = max(self._state_partitions, more._state_partitions)
-        return SparkGathered(self._spark, self.frame.unionByName(more.frame), count)
+        return SparkGathered(self._spark, self.frame.unionByName(more.frame))
 
     def joined(self, join: JoinTask, schema: pa.Schema, advance: Advance) -> pa.Table:
-        """Join each state partition in a task of its own, and bring the rows here."""
-        with watched(self._spark, [1] * self._state_partitions, advance):
-            return self.joined_frame(join, schema).toArrow().cast(schema)
+        """Join all state partitions, and bring the rows here, packed as they are."""
+        tasks = parallelism(self._spark)
+        frame = self._shuffled(tasks).mapInArrow(_joining(join, pack=True), _OUTPUTS_SQL)
+        with watched(self._spark, [1] * tasks, advance):
+            found = frame.toArrow()
+        return pa.Table.from_batches([rows for _, _, rows in _unpacked(found.to_batches())], schema)
 
     def joined_frame(self, join: JoinTask, schema: pa.Schema) -> "DataFrame":
         """Join like `joined`, and leave the rows in Spark."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        tasks = max(self._state_partitions, 1)
-        shuffled = self.frame.repartition(tasks, "state_partition")
-        return shuffled.mapInArrow(_joining(join), from_arrow_schema(schema))
+        shuffled = self._shuffled(parallelism(self._spark))
+        return shuffled.mapInArrow(_joining(join, pack=False), from_arrow_schema(schema))
+
+    def _shuffled(self, tasks: int) -> "DataFrame":
+        return self.frame.repartition(tasks, "state_partition")
 
     def close(self) -> None:
         """Free the storage."""
@@ -108,20 +116,19 @@ class SparkEngine:
     def gather(
         self, source: Source, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
     ) -> SparkGathered:
-        """Read ranges, a task for each, the largest first."""
-        ordered = sorted(ranges, key=lambda each: -each.records)
-        ids = self.spark.range(0, len(ordered), 1, max(len(ordered), 1))
-        state_partitions = len({each.state_partition for each in ordered})
+        """Read ranges, a few in each task where they are small: a task costs as much as 50,000 records."""
+        tasks = spread(ranges, self._tasks(sum(each.records for each in ranges)))
+        numbers = self.spark.range(0, len(tasks), 1, max(len(tasks), 1))
         return self.gathered_from(
-            ids.mapInArrow(_reading(source, ordered, read), _OUTPUTS_SQL),
-            [each.records for each in ordered],
+            numbers.mapInArrow(_reading(source, tasks, read), _OUTPUTS_SQL),
+            [sum(each.records for each in task) for task in tasks],
             advance,
-            _PARTITIONS_UNKNOWN if ALL in {each.state_partition for each in ordered} else state_partitions,
         )
 
-    def gathered_from(
-        self, frame: "DataFrame", weights: Sequence[int], advance: Advance, state_partitions: int
-    ) -> SparkGathered:
+    def _tasks(self, records: int) -> int:
+        return max(_TASKS_PER_CORE * parallelism(self.spark), records // RANGE_RECORDS)
+
+    def gathered_from(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> SparkGathered:
         """Carry out a frame of outputs once, and keep what comes."""
         from pyspark import StorageLevel
 
@@ -131,7 +138,7 @@ class SparkEngine:
                 kept.count()
         except Exception as error:
             raise _told(error) from None
-        return SparkGathered(self.spark, kept, state_partitions)
+        return SparkGathered(self.spark, kept)
 
     def close(self) -> None:
         """Stop Spark if it was started here."""
@@ -139,27 +146,43 @@ class SparkEngine:
             self.spark.stop()
 
 
-# As many tasks join the ranges of a source whose ranges have all state partitions.
-_PARTITIONS_UNKNOWN = 50
+def parallelism(spark: "SparkSession") -> int:
+    """Return how many tasks Spark runs at once, as far as it tells."""
+    try:
+        return spark.sparkContext.defaultParallelism
+    except Exception:
+        return _PARALLELISM_UNKNOWN
 
 
-def _reading(source: Source, ranges: Sequence[LogRange], read: ReadTask) -> ArrowTask:
-    """Return the function of phase 1: numbers of ranges to outputs."""
+def spread(ranges: Sequence[LogRange], count: int) -> list[list[LogRange]]:
+    """Spread ranges over so many tasks of about the same size; the largest task first."""
+    tasks: list[tuple[int, int, list[LogRange]]] = [(0, n, []) for n in range(min(count, len(ranges)))]
+    for each in sorted(ranges, key=lambda each: -each.records):
+        records, number, task = heappop(tasks)
+        task.append(each)
+        heappush(tasks, (records + each.records, number, task))
+    return [task for _, _, task in sorted(tasks, key=lambda task: -task[0])]
+
+
+def _reading(source: Source, tasks: Sequence[Sequence[LogRange]], read: ReadTask) -> ArrowTask:
+    """Return the function of phase 1: numbers of tasks to outputs."""
 
     def reading(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield packed(outputs_of(source, ranges[number], read))
+                for log_range in tasks[number]:
+                    yield packed(outputs_of(source, log_range, read))
 
     return reading
 
 
-def _joining(join: JoinTask) -> ArrowTask:
-    """Return the function of phase 2: outputs of some state partitions to rows."""
+def _joining(join: JoinTask, *, pack: bool) -> ArrowTask:
+    """Return the function of phase 2: outputs of some state partitions to rows, as they are or packed."""
 
     def joining(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for state_partition, tables in by_partition(_unpacked(batches)):
-            yield join(state_partition, tables)
+            rows = join(state_partition, tables)
+            yield packed([Output("joined", state_partition, rows)]) if pack else rows
 
     return joining
 
