@@ -81,6 +81,8 @@ class Peer:
     ) -> None:
         # Connections have names of their own: what one is asked takes effect in order.
         self.name = f"{name} #{end.number}"
+        # Which node this leads to, if that matters.
+        self.node: int | None = None
         self.end = end
         self._loop = loop
         self._history = history
@@ -262,9 +264,16 @@ class Clients:
             answers_in_time=self._answers_in_time,
         )
 
-    def node_of(self, key: SharePartitionKey) -> int:
-        """Return which of the node ids coordinates a share-partition, from 0 up."""
+    def node_of(self, key: SharePartitionKey, who: str = "") -> int:
+        """Return which of the node ids coordinates a share-partition, from 0 up, as far as somebody knows."""
         return state_partition(key, self._state_partitions) % self.node_ids
+
+    def missed(self, key: SharePartitionKey, who: str) -> None:
+        """Note that somebody did not learn at a node what became of an operation."""
+
+    def within_reach(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
+        """Return what somebody may ask about on a connection: all, or something."""
+        return keys
 
     def home_of(self, key: SharePartitionKey) -> int | None:
         """Return the node that must answer for a share-partition; None if any does."""
@@ -327,13 +336,16 @@ class Broker:
         while True:
             op = await self._submit(kind, key, part)
             attempts -= 1
-            if op.known or not attempts:
+            if op.known:
+                return op
+            self._clients.missed(key, self.name)
+            if not attempts:
                 return op
             await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
             pause_s = min(2 * pause_s, 30.0)
 
     def _submit(self, kind: str, key: SharePartitionKey, part: Any) -> asyncio.Future[Op]:
-        node = self._clients.node_of(key)
+        node = self._clients.node_of(key, self.name)
         answered: asyncio.Future[Op] = self._clients.loop.create_future()
         self._waiting.setdefault(node, []).append((kind, key, part, answered))
         if node not in self._sending:

@@ -134,6 +134,7 @@ class History:
         op.answered = self.stamp(now_s)
         op.answer = result
         self._held.discard(op.number)
+        self.idle_ops += op.went_astray
         if op.known:
             self._open.pop(op.number, None)
 

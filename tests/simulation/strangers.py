@@ -60,8 +60,9 @@ class Stranger:
         kind = rng.choice((READ, READ, WRITE, WRITE, WRITE, SUMMARY, INITIALIZE, DELETE))
         if kind in (INITIALIZE, DELETE) and rng.random() < 0.7:
             kind = SUMMARY
-        group_id = rng.choice(self._keys).group_id
-        keys = [key for key in self._keys if key.group_id == group_id]
+        keys = self._cluster.clients.within_reach(peer, self._keys)
+        group_id = rng.choice(keys).group_id
+        keys = [key for key in keys if key.group_id == group_id]
         chosen = [rng.choice(keys) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
         make = _PARTS[kind]
         asked = [(key, make(self, key)) for key in chosen]
@@ -138,7 +139,7 @@ class Watcher:
             try:
                 if peer is None or peer.lost:
                     peer = await cluster.clients.connect(self.name)
-                key = rng.choice(cluster.keys)
+                key = rng.choice(cluster.clients.within_reach(peer, cluster.keys))
                 if rng.random() < 0.5:
                     (op,) = await peer.ask(SUMMARY, [(key, SummaryPart(key.partition, 0))])
                 else:

@@ -44,17 +44,44 @@ class ManyClients(Clients):
         self._addresses = addresses
         self._owner = owner
         self._rng = rng
+        # Where somebody goes with a state partition until that fails.
+        self._known: dict[tuple[str, int], int] = {}
 
     def address(self, node: int | None) -> HostPort:
-        """Return where a node is; some address if it does not matter."""
-        return self._rng.choice(self._addresses) if node is None else self._addresses[node]
+        """Return where a node is."""
+        assert node is not None
+        return self._addresses[node]
 
-    def node_of(self, key: SharePartitionKey) -> int:
-        """Return where the coordinator of a share-partition is, or may be."""
-        owner = self._owner(state_partition(key, self._state_partitions))
-        if owner is None or self._rng.random() < self.astray_rate:
-            return self._rng.randrange(len(self._addresses))
-        return owner
+    async def connect(self, name: str, node: int | None = None) -> Peer:
+        """Open a connection to a node, or to some. Raises Lost when that fails."""
+        if node is None:
+            owners = [owner for owner in map(self._owner, range(self._state_partitions)) if owner is not None]
+            some = self._rng.random() < 0.8 and owners
+            node = self._rng.choice(owners) if some else self._rng.randrange(len(self._addresses))
+        peer = await super().connect(name, node)
+        peer.node = node
+        return peer
+
+    def node_of(self, key: SharePartitionKey, who: str = "") -> int:
+        """Return where somebody believes the coordinator of a share-partition to be."""
+        shard = state_partition(key, self._state_partitions)
+        if (who, shard) not in self._known:
+            owner = self._owner(shard)
+            if owner is None or self._rng.random() < self.astray_rate:
+                owner = self._rng.randrange(len(self._addresses))
+            self._known[who, shard] = owner
+        return self._known[who, shard]
+
+    def missed(self, key: SharePartitionKey, who: str) -> None:
+        """Let somebody look for the coordinator anew, now or later."""
+        if self._rng.random() < 0.7:
+            self._known.pop((who, state_partition(key, self._state_partitions)), None)
+
+    def within_reach(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
+        """Return mostly those that the node of a connection coordinates."""
+        if self._rng.random() < self.astray_rate + 0.05:
+            return keys
+        return [key for key in keys if self.home_of(key) == peer.node] or keys
 
     def home_of(self, key: SharePartitionKey) -> int | None:
         """Return where the coordinator of a share-partition should be."""

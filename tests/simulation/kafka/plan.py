@@ -134,9 +134,7 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
         state_partitions=rng.randrange(1, 6),
         quiet_points=rng.randrange(2),
         astray_rate=perhaps(rng, 0.01, 0.5),
-        load=replace(
-            draw_load(rng), brokers=rng.randrange(1, 3), leaders_per_key=rng.randrange(1, 3), library_users=0
-        ),
+        load=_draw_load(rng),
         nemesis=nemesis,
         net=draw_net(rng),
         broker_faults=_draw_broker_faults(rng),
@@ -156,6 +154,20 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     return plan
 
 
+def _draw_load(rng: Random) -> Load:
+    """Draw a load that is slow enough for memberships to change under it."""
+    return replace(
+        draw_load(rng),
+        brokers=rng.randrange(1, 3),
+        leaders_per_key=rng.randrange(1, 3),
+        think_s=between(rng, 0.5, 10.0),
+        stranger_think_s=between(rng, 0.5, 10.0),
+        stranger_pipeline_max=rng.choice((1, 1, 3)),
+        watch_s=perhaps_every(rng, 0.2, 5.0),
+        library_users=0,
+    )
+
+
 def _draw_nemesis(rng: Random) -> KafkaNemesis:
     return KafkaNemesis(
         crash_s=perhaps_every(rng, 2.0, 60.0),
@@ -165,7 +177,7 @@ def _draw_nemesis(rng: Random) -> KafkaNemesis:
         paused_s=between(rng, 0.2, 15.0),
         part_s=perhaps_every(rng, 2.0, 40.0),
         parted_s=between(rng, 0.5, 15.0),
-        cut_off_s=perhaps_every(rng, 3.0, 40.0, 0.4),
+        cut_off_s=perhaps_every(rng, 2.0, 20.0, 0.5),
         cut_off_for_s=between(rng, 1.0, 30.0),
         broker_dies_s=perhaps_every(rng, 2.0, 60.0, 0.4),
         broker_down_s=between(rng, 0.1, 10.0),

@@ -51,7 +51,7 @@ class KafkaProcess:
         self.log: KafkaLog
         self.runtime: Runtime
         self.listener: Listener
-        self.owner_map: OwnerMap | None = None
+        self._directory: CoordinatorDirectory
         self._loop = loop
         self._plan = plan
         self._clock = clock
@@ -91,13 +91,15 @@ class KafkaProcess:
             may_read=self._ownership.lease_is_fresh,
             taken=self._ownership.fenced,
         )
-        directory = CoordinatorDirectory(
+        self._directory = CoordinatorDirectory(
             self.address,
             node_id_first=NODE_ID_FIRST,
             node_ids=plan.node_ids,
             state_partitions=plan.state_partitions,
         )
-        self.listener = Listener(Api(Service(self.runtime), directory, metrics), metrics, plan.server_limits)
+        self._directory.follow(None)
+        api = Api(Service(self.runtime), self._directory, metrics)
+        self.listener = Listener(api, metrics, plan.server_limits)
         await self.runtime.start(elect_all=False)
         await self.listener.start(self.address)
         await self._ownership.start(self)
@@ -153,7 +155,7 @@ class KafkaProcess:
 
     def owners_changed(self, owner_map: OwnerMap | None) -> None:
         """Take a map of all owners."""
-        self.owner_map = owner_map
+        self._directory.follow(owner_map)
 
     def elected(self, state_partition: int, *, release_expected: bool) -> None:
         """Own a shard."""
