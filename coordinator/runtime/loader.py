@@ -25,6 +25,9 @@ from protocol.state_records import decode_record
 
 _logger = logging.getLogger(__name__)
 
+# How long a shard that is given away while it is claimed may take to be claimed all the same.
+CLAIM_WAIT_S = 1.0
+
 
 class Loader:
     """Loads the shards that ask for it, one pass over the log at a time. Runs as one task."""
@@ -56,6 +59,8 @@ class Loader:
         self._waiting.pop(runner.state_partition, None)
         owning = self._owning.get(runner.state_partition)
         if owning is not None:
+            # A claim that is on its way is better made, and then released, than left for the next owner.
+            await asyncio.wait({owning}, timeout=CLAIM_WAIT_S)
             owning.cancel()
             await asyncio.gather(owning, return_exceptions=True)
 
@@ -73,9 +78,12 @@ class Loader:
                 runner.failed(str(error))
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
+                if not runner.elected:
+                    return
                 runner.begin_loading()
             else:
-                self._pass_on(runner)
+                if runner.elected:
+                    self._pass_on(runner)
                 return
 
     def _pass_on(self, runner: ShardRunner) -> None:

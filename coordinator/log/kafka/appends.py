@@ -57,7 +57,7 @@ class Append:
         deadline_s: float,
         done: _Done,
         *,
-        is_claim: bool,
+        anywhere: bool,
     ) -> None:
         self.ownership = ownership
         self.state_partition = ownership.state_partition
@@ -65,7 +65,7 @@ class Append:
         self.count = count
         self.deadline_s = deadline_s
         self.done = done
-        self.is_claim = is_claim
+        self.anywhere = anywhere
         self.attempts = 0
         # True once an attempt may have reached a broker without our learning what it did.
         self.may_be_there = False
@@ -105,11 +105,11 @@ class Appender:
         )
 
     def append(
-        self, ownership: Ownership, batch: bytes, count: int, done: _Done, *, is_claim: bool = False
+        self, ownership: Ownership, batch: bytes, count: int, done: _Done, *, anywhere: bool = False
     ) -> None:
-        """Send a batch whose first sequence is the ownership's; a claim may land anywhere."""
+        """Send a batch whose first sequence is the ownership's; a claim may land `anywhere`."""
         deadline_s = self._loop.time() + self._append_timeout_s
-        self._courier.take(Append(ownership, batch, count, deadline_s, done, is_claim=is_claim))
+        self._courier.take(Append(ownership, batch, count, deadline_s, done, anywhere=anywhere))
 
     def prove(self, ownership: Ownership, done: _Done) -> None:
         """Find out whether the log still ends where we left it: then nobody has claimed it since.
@@ -147,7 +147,7 @@ class Appender:
         """Take a broker's word on one batch; return why it must be sent again, or None."""
         ownership, code = append.ownership, produced.error_code
         if code == kafka.NONE:
-            if append.is_claim or produced.base_offset == ownership.next_offset:
+            if append.anywhere or produced.base_offset == ownership.next_offset:
                 self._landed(append, produced.base_offset)
             else:
                 self._look(self._explain(ownership, ownership.next_offset, produced.base_offset, append.done))
@@ -219,7 +219,7 @@ class Appender:
         expected = ownership.next_offset
         try:
             end = await self._ends.find(append.state_partition)
-            if not append.is_claim and end > expected:
+            if not append.anywhere and end > expected:
                 async for batch in self._batches(append.state_partition, expected, expected + 1):
                     if _is_ours(batch, ownership, expected):
                         self._landed(append, expected)

@@ -132,7 +132,7 @@ class KafkaLog:
         self._owner_epochs[state_partition] = owner_epoch = heard + 1
         ownership = Ownership(state_partition, owner_epoch, producer)
         claim = encode_claim(state_partition, self._owner)
-        ownership.claim_offset = await self._append_mark(ownership, claim, is_claim=True)
+        ownership.claim_offset = await self._append_mark(ownership, claim, anywhere=True)
         self._owned[state_partition] = ownership
         return owner_epoch
 
@@ -140,10 +140,11 @@ class KafkaLog:
         """Write the last record of an ownership of ours; from then on appends say LogFenced."""
         self._check_writable()
         ownership = self._owned.pop(state_partition, None)
-        if ownership is None or not ownership.verified or ownership.lost is not None:
+        if ownership is None or ownership.lost is not None:
             return
         self._ends[state_partition] = ownership.next_offset
-        await self._append_mark(ownership, encode_release(state_partition), is_claim=False)
+        release = encode_release(state_partition)
+        await self._append_mark(ownership, release, anywhere=not ownership.verified)
         self._ends[state_partition] = ownership.next_offset
 
     def _check_writable(self) -> None:
@@ -152,7 +153,7 @@ class KafkaLog:
         if self._read_only:
             raise LogUnavailable("the log was opened for reading only")
 
-    async def _append_mark(self, ownership: Ownership, record: tuple[bytes, bytes], *, is_claim: bool) -> int:
+    async def _append_mark(self, ownership: Ownership, record: tuple[bytes, bytes], *, anywhere: bool) -> int:
         """Append a claim or a release and return where it landed."""
         appended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -166,7 +167,7 @@ class KafkaLog:
 
         batch = self._encode(ownership, [record], self._clock.now_ms())
         self._under_way += 1
-        self._appender.append(ownership, batch, 1, done, is_claim=is_claim)
+        self._appender.append(ownership, batch, 1, done, anywhere=anywhere)
         # The append goes on if the caller is cancelled, and somebody has to hear of it.
         appended.add_done_callback(lambda appended: appended.cancelled() or appended.exception())
         return await asyncio.shield(appended)

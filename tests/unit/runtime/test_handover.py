@@ -188,3 +188,18 @@ def test_a_shard_is_owned_anew_in_time_and_keeps_its_state() -> None:
             assert state == [(0, written - 1, ACKNOWLEDGED, 1)]
 
     run(scenario)
+
+
+def test_a_claim_on_its_way_is_released_so_that_the_next_owner_need_not_wait() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        limits = LIMITS._replace(release_wait_s=3_600.0)
+        async with replica(fake) as crashed:
+            await elected(crashed)
+        async with replica(fake) as second, replica(fake, limits) as third:
+            second.runtime.elect(0)
+            second.runtime.resign(0)
+            await elected(third, release_expected=True)
+            assert owner_epoch(third) == 3
+
+    run(scenario)
