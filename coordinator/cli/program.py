@@ -37,7 +37,6 @@ app = typer.Typer(
 app.command(context_settings=ANY_SETTING, epilog=COMMON_FLAGS)(serve)
 app.add_typer(config_app, name="config")
 app.add_typer(journal_app, name="journal")
-app.add_typer(journal_app, name="journal")
 app.command(context_settings=ANY_SETTING, epilog=PLACES)(migrate)
 app.add_typer(recovery_app, name="recovery")
 app.command()(demo)
