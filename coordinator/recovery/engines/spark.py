@@ -2,8 +2,8 @@
 
 Rows of the log never cross into the JVM.  A task of phase 1 reads some ranges and returns what they amount
 to, as tables in Arrow's stream format; these few go through the shuffle to phase 2, all of a state partition
-to one task.  Ranges are ours and never Spark's file splits, so a share-partition with most of the records is read
-by as many tasks as any other.
+to one task.  Ranges are ours and never Spark's file splits, so a share-partition with most of the records is
+read by as many tasks as any other.
 """
 
 import platform

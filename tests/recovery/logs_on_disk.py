@@ -1,0 +1,110 @@
+"""State logs on this machine for tests: segment files and journals that the shard core has an answer to."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from coordinator.log.journal import Journal
+from coordinator.recovery.sources.base import Cut, Source
+from coordinator.shard import Shard, SnapshotPolicy
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import decode_batches, encode_batch
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
+from tests.recovery.logs import core_rows
+from tests.unit.log.worlds import append_durably
+
+TOPIC = "__share_group_state"
+
+
+def some_records(
+    count: int, *, share_partitions: int = 20, seed: int = 1
+) -> list[tuple[bytes, bytes | None]]:
+    """Return records of a log in which everything happens: snapshots, updates, deletions, backward starts."""
+    random = Random(seed)
+    keys = [SharePartitionKey(f"group-{seed}-{n % 3}", bytes([n]) * 16, n) for n in range(share_partitions)]
+    found = []
+    for _ in range(count):
+        key, chance = random.choice(keys), random.random()
+        first = random.randrange(100)
+        batches = pack(
+            StateBatch(first + n, first + n + random.randrange(4), random.choice([0, 2, 4]), 1 + n % 2)
+            for n in range(random.randrange(4))
+        )
+        start, complete = random.choice([-1, -1, 0, 20, 50, 80]), random.choice([-1, 3])
+        value: ShareSnapshotValue | ShareUpdateValue | None = ShareUpdateValue(1, 2, start, batches, complete)
+        if chance < 0.02:
+            value = None
+        elif chance < 0.1:
+            value = ShareSnapshotValue(random.randrange(9), 1, 2, start, 5, 6, batches, complete)
+        found.append(encode_record(StateRecord(key, value)))
+    return found
+
+
+def batches_of(
+    records: list[tuple[bytes, bytes | None]], *, base_offset: int = 0, size: int = 7
+) -> list[bytes]:
+    """Write records as batches; each record batch is a millisecond after the one before."""
+    return [
+        encode_batch(base_offset + at, 1_000 + (base_offset + at) // size, records[at : at + size])
+        for at in range(0, len(records), size)
+    ]
+
+
+def write_segments(folder: Path, batches: list[bytes], *, batches_in_file: int = 1_000_000) -> list[Path]:
+    """Write batches as the segment files of one partition."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for at in range(0, len(batches), batches_in_file):
+        part = batches[at : at + batches_in_file]
+        path = folder / f"{int.from_bytes(part[0][:8]):020}.log"
+        path.write_bytes(b"".join(part))
+        files.append(path)
+    return files
+
+
+def expected(partitions: Mapping[int, list[bytes]], *, before: Mapping[int, int] | None = None) -> list[Any]:
+    """Return the states that shards hold which have loaded these logs, up to log offsets."""
+    states = {}
+    for state_partition, batches in partitions.items():
+        shard = Shard(state_partition, SnapshotPolicy())
+        for batch in decode_batches(b"".join(batches)):
+            for log_record in batch.records:
+                if before is not None and log_record.offset >= before.get(state_partition, 2**63):
+                    continue
+                record = decode_record(log_record.key, log_record.value)
+                if record is not None:
+                    shard.replay(record, log_record.offset, log_record.timestamp_ms)
+        states.update(shard.items())
+    return core_rows(states)
+
+
+def write_journal(folder: Path, partitions: Mapping[int, list[tuple[bytes, bytes | None]]]) -> None:
+    """Write records to a journal, one commit each."""
+
+    async def main() -> None:
+        journal = open_journal(folder)
+        await journal.open()
+        for state_partition, records in partitions.items():
+            for at in range(0, len(records), 5):
+                await append_durably(journal, state_partition, records[at : at + 5])
+        await journal.close()
+
+    asyncio.run(main())
+
+
+def open_journal(folder: Path) -> Journal:
+    """Return a journal of small segments, not open yet."""
+    return Journal(folder, state_partitions=4, segment_bytes=64 << 10, sync="os")
+
+
+def offsets_read(source: Source, cut: Cut | None = None) -> dict[int, list[int]]:
+    """Return the log offsets that a source gives, by state partition, in the order they come."""
+    found: dict[int, list[int]] = {}
+    for log_range in source.plan(cut or Cut()).ranges:
+        for records in source.read(log_range):
+            found.setdefault(records.state_partition, []).extend(records.log_offset.tolist())
+    return found

@@ -1,0 +1,155 @@
+"""The archive: what is copied stays, what is not committed does not count, and gaps are known."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from coordinator.errors import ConfigError, LogDamaged, LogError
+from coordinator.recovery.archive import archive
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.sources.archive import ArchiveSource
+from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.sources.journal import JournalSource
+from coordinator.recovery.sources.segments import SegmentSource
+from tests.recovery.logs import by_key, comparable
+from tests.recovery.logs_on_disk import (
+    TOPIC,
+    batches_of,
+    expected,
+    offsets_read,
+    some_records,
+    write_journal,
+    write_segments,
+)
+
+ALONE = LocalEngine(1)
+
+
+class Log:
+    """One partition on a disk, which grows and is pruned."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.source = SegmentSource(str(folder))
+        self.records = some_records(900)
+        self.end = 0
+
+    def grow(self, count: int) -> None:
+        write_segments(
+            self.folder / f"{TOPIC}-0",
+            batches_of(self.records[self.end : self.end + count], base_offset=self.end, size=5),
+        )
+        self.end += count
+
+    def prune(self) -> None:
+        """Drop all but the last segment."""
+        for path in sorted((self.folder / f"{TOPIC}-0").glob("*.log"))[:-1]:
+            path.unlink()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "disk")
+
+
+def rows(folder: Path, cut: Cut | None = None) -> list[dict[str, object]]:
+    run = rebuild(ALONE, ArchiveSource(str(folder)), cut=cut, range_records=50)
+    return comparable(by_key(run.states.to_pylist()))
+
+
+def test_each_run_copies_what_is_new_and_pruning_takes_nothing_from_it(log: Log, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    for number in (1, 2, 3):
+        log.grow(300)
+        run = archive(log.source, folder)
+        assert (run.commit, run.records, run.ends, run.gaps) == (number, 300, {0: 300 * number}, {})
+        log.prune()
+    assert archive(log.source, folder).records == 0
+    assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(900))}
+    whole = {0: batches_of(log.records, size=5)}
+    assert rows(folder) == expected(whole)
+    for end in (0, 1, 250, 300, 777):
+        assert rows(folder, Cut({0: end})) == expected(whole, before={0: end})
+    assert rows(folder, Cut(time_ms=1_039)) == expected(whole, before={0: 200})
+
+
+def test_a_run_that_died_does_not_count(log: Log, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    log.grow(100)
+    archive(log.source, folder)
+    log.grow(100)
+    archive(log.source, folder)
+    # As if the machine had died in front of the commit, in the middle of a file.
+    (folder / "commits" / "00000002.json").unlink()
+    torn = folder / "records" / "00000002-0.parquet"
+    torn.write_bytes(torn.read_bytes()[:100])
+    (folder / "commits" / ".00000002.json.unfinished").write_text("{")
+    assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(100))}
+    assert archive(log.source, folder).records == 100
+    assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(200))}
+
+
+def test_behind_a_gap_reading_begins_anew(log: Log, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    log.grow(100)
+    archive(log.source, folder)
+    log.grow(100)
+    log.grow(100)
+    log.prune()
+    assert archive(log.source, folder).gaps == {0: (100, 200)}
+    log.grow(100)
+    assert archive(log.source, folder).gaps == {}
+    source = ArchiveSource(str(folder))
+    assert offsets_read(source) == {0: list(range(200, 400))}
+    assert offsets_read(source, Cut({0: 90})) == {0: list(range(90))}
+    # In the gap nothing newer is known than in front of it.
+    assert offsets_read(source, Cut({0: 150})) == {0: list(range(100))}
+    assert "pruned" in rebuild(ALONE, source, cut=Cut({0: 250})).manifest["notes"][0]
+    assert rebuild(ALONE, source, cut=Cut({0: 300})).manifest["notes"] == []
+
+
+def test_another_log_is_refused(log: Log, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    write_journal(tmp_path / "journal", {0: some_records(50)})
+    archive(JournalSource(str(tmp_path / "journal")), folder)
+    log.grow(10)
+    with pytest.raises(ConfigError, match="is an archive of"):
+        archive(log.source, folder)
+    shutil.rmtree(tmp_path / "journal")
+    write_journal(tmp_path / "journal", {0: some_records(20)})
+    with pytest.raises(LogError, match="ends at 20, and records up to 50 were copied"):
+        archive(JournalSource(str(tmp_path / "journal")), folder)
+
+
+def test_a_second_run_at_once_is_refused(log: Log, tmp_path: Path) -> None:
+    from coordinator.recovery.archive import _locked
+
+    folder = tmp_path / "archive"
+    log.grow(10)
+    archive(log.source, folder)
+    with _locked(folder), pytest.raises(LogError, match="is written to by another run"):
+        archive(log.source, folder)
+
+
+def test_a_damaged_archive_is_refused(log: Log, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    with pytest.raises(ConfigError, match="it has none"):
+        ArchiveSource(str(folder)).plan(Cut())
+    for _ in range(2):
+        log.grow(100)
+        archive(log.source, folder)
+    data = folder / "records" / "00000001-0.parquet"
+    data.rename(folder / "aside")
+    with pytest.raises(LogDamaged, match="parquet is damaged"):
+        rows(folder)
+    (folder / "aside").rename(data)
+    first = folder / "commits" / "00000001.json"
+    said = first.read_text()
+    first.write_text(said[:-5])
+    with pytest.raises(LogDamaged, match="it is no commit"):
+        rows(folder)
+    first.unlink()
+    with pytest.raises(LogDamaged, match="the commit is missing"):
+        rows(folder)

@@ -1,0 +1,193 @@
+"""Parsing and decoding in columns against the codecs of `protocol`, which say what bytes mean."""
+
+from dataclasses import astuple
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.log.claims import owner_epoch_headers, owner_epoch_of
+from coordinator.recovery.decode import Kind, decode, packed_batches
+from coordinator.recovery.parse import parse
+from coordinator.recovery.records import Records, records_from_arrow
+from coordinator.recovery.schema import RECORDS
+from protocol.errors import DecodeError
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import decode_batches, encode_batch
+from protocol.state_records import UnreadableValue, decode_record
+from tests.recovery.logs import Entry, kafkas_logs, our_logs, stored
+
+Row = tuple[Any, ...]
+
+
+def rows_of(records: Records) -> list[Row]:
+    return [
+        (
+            int(records.log_offset[row]),
+            int(records.timestamp_ms[row]),
+            records.keys.get(row),
+            records.values.get(row),
+            int(records.owner_epoch[row]),
+        )
+        for row in range(len(records))
+    ]
+
+
+def rows_by_protocol(data: bytes) -> list[Row]:
+    found = []
+    for batch in decode_batches(data):
+        for record in batch.records:
+            epoch = owner_epoch_of(record)
+            found.append(
+                (record.offset, record.timestamp_ms, record.key, record.value, -1 if epoch is None else epoch)
+            )
+    return found
+
+
+binaries = st.none() | st.binary(max_size=300)
+headers = st.sampled_from(
+    [
+        (),
+        owner_epoch_headers(7),
+        (("owner-epoch", b"\0"),),
+        (("owner-epoch", b"\0\0\0\2"), ("more", b"x")),
+        (("a", b""), *owner_epoch_headers(2**31 - 1)),
+        (("owner-epoxh", b"\0\0\0\2"),),
+    ]
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.tuples(st.binary(max_size=200), binaries), min_size=1, max_size=5), headers),
+        max_size=6,
+    ),
+    st.integers(0, 2**40),
+)
+@settings(deadline=None)
+def test_records_are_those_that_the_protocol_reads(
+    batches: list[tuple[list[tuple[bytes, bytes | None]], Any]], base_offset: int
+) -> None:
+    data = b""
+    for records, with_headers in batches:
+        data += encode_batch(base_offset, 1_700_000_000_000, records, headers=with_headers, leader_epoch=3)
+        base_offset += len(records)
+    found = parse(1, data)
+    assert (found.used_bytes, found.found) == (len(data), None)
+    assert rows_of(found.records) == rows_by_protocol(data)
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4], ids=["none", "gzip", "snappy", "lz4", "zstd"])
+def test_what_a_client_writes_is_read_whatever_its_compression(codec: int) -> None:
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=codec,
+        is_transactional=0,
+        producer_id=9,
+        producer_epoch=4,
+        base_sequence=17,
+        batch_size=1 << 20,
+    )
+    for number in range(300):
+        key, value = b"key %d" % number, None if number % 7 == 0 else b"value" * number
+        headers = [("owner-epoch", b"\0\0\0\x05")] if number % 3 else []
+        builder.append(number, timestamp=1_000 + number, key=key, value=value, headers=headers)
+    data = bytes(builder.build())
+    plain = encode_batch(300, 5, [(b"k", b"v")])
+    found = parse(1, plain + data + plain).records
+    assert rows_of(found) == rows_by_protocol(plain + data + plain)
+    assert found.batches.producer_id is not None
+    assert found.batches.producer_id.tolist() == [-1, 9, -1]
+    assert found.batches.base_sequence is not None
+    assert found.batches.base_sequence.tolist() == [0, 17, 0]
+
+
+def test_reading_stops_in_front_of_what_is_cut_off_or_damaged() -> None:
+    good = encode_batch(0, 5, [(b"k", b"v"), (b"k", None)])
+    more = encode_batch(2, 5, [(b"k", b"w")])
+    for end in range(len(more)):
+        found = parse(1, good + more[:end])
+        assert (len(found.records), found.used_bytes, found.found) == (2, len(good), None)
+    for place in range(17, len(more)):
+        damaged = bytearray(more)
+        damaged[place] ^= 1
+        found = parse(1, good + bytes(damaged), first_byte=1_000)
+        assert (len(found.records), found.used_bytes) == (2, len(good))
+        assert f"the batch at byte {1_000 + len(good)} fails its CRC" in str(found.found)
+    assert "there is no batch" in str(parse(1, good + bytes(100)).found)
+    assert parse(1, b"").used_bytes == 0
+
+
+def test_a_batch_with_a_good_crc_whose_records_do_not_parse_is_refused() -> None:
+    from crc32c import crc32c
+
+    batch = bytearray(encode_batch(0, 5, [(b"key", b"value")]))
+    batch[61] += 2
+    batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4)
+    with pytest.raises(DecodeError):
+        parse(1, bytes(batch))
+
+
+@given(kafkas_logs | our_logs)
+@settings(deadline=None)
+def test_records_go_through_arrow_unchanged(log: list[Entry]) -> None:
+    batches = stored(log)
+    if not batches:
+        return
+    records = parse(3, b"".join(batches)).records
+    (again,) = records_from_arrow(records.to_arrow())
+    assert rows_of(again) == rows_of(records)
+    assert again.state_partition == 3
+    assert again.to_arrow().equals(records.to_arrow())
+    table = pa.Table.from_batches([records.to_arrow()], RECORDS)
+    assert table.schema.equals(RECORDS)
+
+
+@given(kafkas_logs)
+@settings(deadline=None, max_examples=200)
+def test_values_are_those_that_the_protocol_reads(log: list[Entry]) -> None:
+    records = parse(3, b"".join(stored(log))).records
+    decoded = decode(records)
+    rows = {int(row): place for place, row in enumerate(decoded.record)}
+    for row in range(len(records)):
+        try:
+            record = decode_record(records.keys.get(row), records.values.get(row))
+        except DecodeError:
+            assert row in decoded.undecodable
+            continue
+        if record is None:
+            assert row in decoded.unknown or row in decoded.claims
+            continue
+        place = rows.pop(row)
+        identity = decoded.share_partitions[int(decoded.key[place])]
+        assert (records.keys.get(row) or b"")[2:] == identity
+        kind, value = Kind(int(decoded.kind[place])), record.value
+        if value is None:
+            assert kind is Kind.TOMBSTONE
+        elif isinstance(value, UnreadableValue):
+            assert kind is Kind.UNREADABLE
+            assert decoded.unreadable[place] == value.reason
+        else:
+            assert kind is (Kind.SNAPSHOT if isinstance(value, ShareSnapshotValue) else Kind.UPDATE)
+            _check_value(decoded, place, value)
+    assert not rows
+
+
+def _check_value(decoded: Any, place: int, value: ShareSnapshotValue | ShareUpdateValue) -> None:
+    names = ["snapshot_epoch", "leader_epoch", "start_offset", "delivery_complete_count"]
+    if isinstance(value, ShareSnapshotValue):
+        names += ["state_epoch", "leader_epoch_max", "create_timestamp", "write_timestamp"]
+    for name in names:
+        assert int(getattr(decoded, name)[place]) == getattr(value, name), name
+    mine = decoded.batches.take(decoded.batches.row == place)
+    assert packed_batches(mine) == bytes(value.state_batches)
+    assert int(decoded.batch_count[place]) == len(mine.row)
+
+
+def test_what_a_batch_says_of_its_producer_is_kept() -> None:
+    records = parse(1, encode_batch(4, 5, [(b"k", b"v")], producer_id=11, producer_epoch=2)).records
+    assert [column[0] for column in astuple(records.batches)] == [4, 5, 70, 0, 0, 11, 2, 0]

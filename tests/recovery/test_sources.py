@@ -1,0 +1,210 @@
+"""Segment files and journals as sources: what is read, what is left, what is refused."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from coordinator.errors import ConfigError, LogDamaged
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.job import read_log
+from coordinator.recovery.ranges import fold_range
+from coordinator.recovery.rebuild import Rebuilt, rebuild
+from coordinator.recovery.sources import Cut, open_source
+from coordinator.recovery.sources.base import Pruned, Source, parse_offsets
+from coordinator.recovery.sources.journal import JournalSource
+from coordinator.recovery.sources.segments import SegmentSource
+from protocol.record_batch import encode_batch
+from tests.recovery.logs import by_key, comparable
+from tests.recovery.logs_on_disk import (
+    TOPIC,
+    batches_of,
+    expected,
+    offsets_read,
+    open_journal,
+    some_records,
+    write_journal,
+    write_segments,
+)
+from tests.unit.log.worlds import append_durably
+
+ALONE = LocalEngine(1)
+
+
+def rebuilt(source: Source, cut: Cut | None = None, range_records: int = 100) -> Rebuilt:
+    return rebuild(ALONE, source, cut=cut, range_records=range_records)
+
+
+def rows(run: Rebuilt) -> list[dict[str, object]]:
+    return comparable(by_key(run.states.to_pylist()))
+
+
+def test_all_partitions_of_a_brokers_disk_are_rebuilt(tmp_path: Path) -> None:
+    partitions = {p: batches_of(some_records(400, seed=p)) for p in range(3)}
+    for p, batches in partitions.items():
+        write_segments(tmp_path / f"{TOPIC}-{p}", batches, batches_in_file=20)
+    (tmp_path / "orders-0").mkdir()
+    run = rebuilt(open_source(f"segments:{tmp_path}"))
+    assert rows(run) == expected(partitions)
+    assert run.manifest["totals"]["records"] == 1_200
+    assert run.manifest["partitions"]["1"]["read_to"] == 400
+
+
+def test_a_folder_of_one_partition_and_one_topic_of_several_can_be_named(tmp_path: Path) -> None:
+    write_segments(tmp_path / "states-4", batches_of(some_records(10)))
+    write_segments(tmp_path / "other-1", batches_of(some_records(20)))
+    assert list(offsets_read(SegmentSource(str(tmp_path / "states-4")))) == [4]
+    assert list(offsets_read(SegmentSource(str(tmp_path / "other")))) == [1]
+    with pytest.raises(ConfigError, match="it has those of other, states"):
+        SegmentSource(str(tmp_path)).plan(Cut())
+    with pytest.raises(ConfigError, match="it has none"):
+        SegmentSource(str(tmp_path / "nothing")).plan(Cut())
+    with pytest.raises(ConfigError, match="a folder that exists"):
+        SegmentSource(str(tmp_path / "no" / "thing")).plan(Cut())
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_a_large_segment_is_cut_at_batches(tmp_path: Path, with_index: bool) -> None:
+    batches = batches_of(some_records(2_000))
+    (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
+    if with_index:
+        position, entries = 0, b""
+        for number, batch in enumerate(batches):
+            if number % 9 == 8:
+                entries += (7 * number + 6).to_bytes(4) + position.to_bytes(4)
+            position += len(batch)
+        path.with_suffix(".index").write_bytes(entries + bytes(80))
+    source = SegmentSource(str(tmp_path))
+    plan = source.plan(Cut(), range_records=100)
+    assert len(plan.ranges) > 5
+    found = [offset for each in plan.ranges for read in source.read(each) for offset in read.log_offset]
+    assert found == list(range(2_000))
+    assert rows(rebuilt(source)) == expected({0: batches})
+
+
+def test_a_torn_tail_is_left_and_said_so(tmp_path: Path) -> None:
+    batches = batches_of(some_records(100))
+    (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
+    torn = encode_batch(100, 5, [(b"key", b"value")])[:-3]
+    path.write_bytes(path.read_bytes() + torn)
+    run = rebuilt(SegmentSource(str(tmp_path)))
+    assert rows(run) == expected({0: batches})
+    assert run.ranges.column("unread_bytes").to_pylist()[-1] == len(torn)
+    path.write_bytes(b"".join(batches) + bytes(4_096))
+    assert rows(rebuilt(SegmentSource(str(tmp_path)))) == expected({0: batches})
+
+
+def test_damage_before_the_end_is_refused_and_the_place_is_told(tmp_path: Path) -> None:
+    batches = batches_of(some_records(100))
+    first, _ = write_segments(tmp_path / f"{TOPIC}-0", batches, batches_in_file=8)
+    data = bytearray(first.read_bytes())
+    data[-1] ^= 1
+    first.write_bytes(bytes(data))
+    position = sum(map(len, batches[:7]))
+    with pytest.raises(LogDamaged, match=f"at byte {position}: the batch at byte {position} fails its CRC"):
+        rebuilt(SegmentSource(str(tmp_path)))
+    first.write_bytes(bytes(data[:-1]))
+    with pytest.raises(LogDamaged, match=f"at byte {position}: its last batch is cut off"):
+        rebuilt(SegmentSource(str(tmp_path)))
+
+
+def test_what_the_broker_pruned_is_not_read_though_its_segment_is_there(tmp_path: Path) -> None:
+    write_segments(tmp_path / f"{TOPIC}-0", batches_of(some_records(100)))
+    (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 33\n")
+    assert offsets_read(SegmentSource(str(tmp_path))) == {0: list(range(33, 100))}
+
+
+def test_a_cut_by_offset_is_what_was_there_then(tmp_path: Path) -> None:
+    partitions = {p: batches_of(some_records(300, seed=p)) for p in range(2)}
+    for p, batches in partitions.items():
+        write_segments(tmp_path / f"{TOPIC}-{p}", batches, batches_in_file=10)
+    source = SegmentSource(str(tmp_path))
+    cut = {0: 151, 1: 0}
+    assert rows(rebuilt(source, Cut(cut))) == expected(partitions, before=cut)
+    with pytest.raises(ConfigError, match="7:1 cannot be used: it must be of a state partition there is"):
+        rebuilt(source, Cut({7: 1}))
+
+
+def test_a_cut_by_time_ends_in_front_of_the_first_later_record(tmp_path: Path) -> None:
+    batches = batches_of(some_records(300))
+    write_segments(tmp_path / f"{TOPIC}-0", batches, batches_in_file=10)
+    source = SegmentSource(str(tmp_path))
+    # Seven records a millisecond, from 1000 on.
+    assert rows(rebuilt(source, Cut(time_ms=1_019))) == expected({0: batches}, before={0: 140})
+    assert rows(rebuilt(source, Cut(time_ms=9_999))) == expected({0: batches})
+    assert rows(rebuilt(source, Cut(time_ms=1))) == []
+
+
+def test_a_cut_below_a_pruned_log_is_refused_and_one_within_is_doubtful(tmp_path: Path) -> None:
+    write_segments(tmp_path / f"{TOPIC}-0", batches_of(some_records(100), base_offset=500))
+    source = SegmentSource(str(tmp_path))
+    with pytest.raises(ConfigError, match="0:499 cannot be used: it must be at or above 500"):
+        rebuilt(source, Cut({0: 499}))
+    (note,) = rebuilt(source, Cut({0: 550})).manifest["notes"]
+    assert "the beginning was pruned" in note
+    assert rebuilt(source).manifest["notes"] == []
+
+
+def test_a_journal_is_rebuilt_also_while_a_coordinator_has_it(tmp_path: Path) -> None:
+    records = {p: some_records(600, seed=p) for p in range(4)}
+    write_journal(tmp_path, records)
+    batches = {p: batches_of(found, size=5) for p, found in records.items()}
+    source = JournalSource(str(tmp_path))
+
+    def without_times(found: list[dict[str, object]]) -> list[dict[str, object]]:
+        return [{**row, "last_write_ms": 0} for row in found]
+
+    async def main() -> None:
+        journal = open_journal(tmp_path)
+        await journal.open()
+        run = await asyncio.to_thread(rebuilt, source)
+        assert len(source.plan(Cut()).ranges) > 2
+        assert without_times(rows(run)) == without_times(expected(batches))
+        await append_durably(journal, 2, some_records(3, seed=9))
+        cut = {p: 100 * p for p in range(4)}
+        assert {p: len(found) for p, found in offsets_read(source, Cut(cut)).items()} == {
+            1: 100,
+            2: 200,
+            3: 300,
+        }
+        assert len(offsets_read(source)[2]) == 603
+        await journal.close()
+
+    asyncio.run(main())
+
+
+def test_a_journal_whose_segment_was_dropped_meanwhile_is_planned_anew(tmp_path: Path) -> None:
+    write_journal(tmp_path, {1: some_records(3_000)})
+    source = JournalSource(str(tmp_path))
+    first = source.plan(Cut()).ranges[0]
+    (tmp_path / first.place[0]).unlink()
+    with pytest.raises(Pruned):
+        list(source.read(first))
+
+
+def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="it has none"):
+        JournalSource(str(tmp_path)).plan(Cut())
+    with pytest.raises(ConfigError, match="a folder that exists"):
+        JournalSource(str(tmp_path / "nothing")).plan(Cut())
+
+
+@pytest.mark.parametrize("text", ["", "segments", "segments:", "files:/x", "kafka:topic"])
+def test_what_names_no_source_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        open_source(text)
+
+
+def test_offsets_are_read() -> None:
+    assert parse_offsets("0:12, 3:4") == {0: 12, 3: 4}
+    for text in ("", "1", "1:", "a:1", "1:-2", "1:2,"):
+        with pytest.raises(ConfigError):
+            parse_offsets(text)
+
+
+def test_an_empty_log_has_no_states(tmp_path: Path) -> None:
+    (tmp_path / f"{TOPIC}-0").mkdir()
+    (tmp_path / f"{TOPIC}-0" / f"{0:020}.log").write_bytes(b"")
+    source = SegmentSource(str(tmp_path))
+    assert read_log(ALONE, source, fold_range).ranges == []
+    assert rows(rebuilt(source)) == []

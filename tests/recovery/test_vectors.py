@@ -1,0 +1,62 @@
+"""The logs that releases of Kafka wrote, rebuilt: what Kafka answered from the same state."""
+
+import asyncio
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from coordinator.recovery.parse import parse
+from coordinator.recovery.ranges import fold_range
+from protocol.record_batch import encode_batch
+from protocol.state_batches import unpack
+from protocol.state_records import topic_id_text
+from tests.conformance.vectors import RELEASES_WITH_LOG, answered, recorded_log, recorded_rpcs, replayed
+from tests.recovery.logs import comparable, core_rows, settled_states
+
+
+def rebuilt(release: str, records_in_range: int) -> list[dict[str, Any]]:
+    """Rebuild the states of a recorded log, cut into ranges."""
+    found = []
+    for state_partition, lines in groupby(
+        sorted(recorded_log(release)), key=lambda line: line.state_partition
+    ):
+        batches = [
+            encode_batch(line.log_offset, line.timestamp_ms, [(line.key, line.value)]) for line in lines
+        ]
+        for begin in range(0, len(batches), records_in_range):
+            data = b"".join(batches[begin : begin + records_in_range])
+            found += fold_range([parse(state_partition, data).records])
+    return settled_states(found)
+
+
+@pytest.mark.parametrize("records_in_range", [7, 1_000_000])
+@pytest.mark.parametrize("release", RELEASES_WITH_LOG)
+def test_a_recorded_log_folds_to_what_the_shard_core_holds(release: str, records_in_range: int) -> None:
+    rows = rebuilt(release, records_in_range)
+    assert comparable(rows) == core_rows(replayed(recorded_log(release)))
+    assert len(rows) >= 5
+
+
+def test_the_state_is_the_one_that_kafka_answered() -> None:
+    topics, requests = recorded_rpcs()
+
+    async def expected() -> dict[tuple[str, str, int], tuple[Any, ...]]:
+        _, runtime = await answered(topics, requests)
+        return {
+            (key.group_id, topic_id_text(key.topic_id), key.partition): (
+                state.state_epoch,
+                state.leader_epoch,
+                state.start_offset,
+                state.delivery_complete_count,
+                [batch._asdict() for batch in unpack(state.batches)],
+            )
+            async for key, state in runtime.share_partitions()
+        }
+
+    names = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count", "state_batches")
+    got = {
+        (row["group_id"], row["topic_id"], row["partition"]): tuple(row[name] for name in names)
+        for row in rebuilt("4.4.0", 50)
+    }
+    assert got == asyncio.run(expected())
