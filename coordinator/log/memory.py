@@ -112,7 +112,7 @@ class MemoryLog:
 
     def health(self) -> str | None:
         """Return None while open."""
-        return None if self._loop is not None else "the log is not open"
+        return None if self._loop is not None else "The log is not open yet."
 
     def size_bytes(self) -> int:
         """Return the bytes of all batches kept."""

@@ -41,18 +41,36 @@ class Loader:
         self._waiting: dict[int, ShardRunner] = {}
         self._asked = asyncio.Event()
         self._backoff_s = limits.reload_backoff_first_s
+        # What is said of a burst of loads: it lasts until nothing is about to be read.
+        self._claiming: set[int] = set()
+        self._reading = False
+        self._burst_began_s: float | None = None
+        self._burst_shards = self._burst_records = 0
 
     def ask(self, runner: ShardRunner, release_wait_s: float = 0.0) -> None:
         """Load this shard in the next pass; wait so long at most for its owner until now to release it."""
         runner.begin_loading()
+        loop = asyncio.get_running_loop()
+        if self._burst_began_s is None:
+            self._burst_began_s = loop.time()
         if self._shared is None:
             self._pass_on(runner)
             return
         # Each by itself: one whose partition has no leader must not keep the others from loading.
         partition = runner.state_partition
-        owning = asyncio.get_running_loop().create_task(self._own(self._shared, runner, release_wait_s))
+        self._claiming.add(partition)
+        owning = loop.create_task(self._own(self._shared, runner, release_wait_s))
         self._owning[partition] = owning
-        owning.add_done_callback(lambda _: self._owning.pop(partition, None))
+        owning.add_done_callback(lambda _: self._owned(partition))
+
+    def _owned(self, partition: int) -> None:
+        self._owning.pop(partition, None)
+        self._claimed(partition)
+
+    def _claimed(self, partition: int) -> None:
+        """Note that a claim succeeded or not; it may be what the end of a burst waited for."""
+        self._claiming.discard(partition)
+        self._say_loaded()
 
     async def leave(self, runner: ShardRunner) -> None:
         """Load this shard no more: it was closed. A pass that is under way drops what it read of it."""
@@ -76,6 +94,7 @@ class Loader:
             except LogError as error:
                 _logger.error("shard %d cannot be owned: %s", runner.state_partition, error)
                 runner.failed(str(error))
+                self._claimed(runner.state_partition)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
                 if not runner.elected:
@@ -98,7 +117,10 @@ class Loader:
                 self._asked.clear()
                 runners, self._waiting = self._waiting, {}
                 if runners:
+                    self._reading = True
                     await self._try_to_load(runners)
+                    self._reading = False
+                self._say_loaded()
         finally:
             for owning in list(self._owning.values()):
                 owning.cancel()
@@ -147,7 +169,26 @@ class Loader:
                 round(load_s * 1000),
             )
             self._metrics.shard_loaded(state_partition, records[state_partition], load_s)
-        _logger.info("loaded %d shards, %d records in %.3f s", len(runners), sum(records.values()), load_s)
+        self._burst_shards += len(runners)
+        self._burst_records += sum(records.values())
+
+    def _say_loaded(self) -> None:
+        """Say at the end of a burst what it came to, claims included: shards of a topic come one by one."""
+        busy = self._waiting or self._claiming or self._reading
+        if busy or self._burst_began_s is None:
+            return
+        took_s = asyncio.get_running_loop().time() - self._burst_began_s
+        if self._burst_shards:
+            _logger.info(
+                "loaded shards",
+                extra={
+                    "shards": self._burst_shards,
+                    "records": self._burst_records,
+                    "seconds": round(took_s, 3),
+                },
+            )
+        self._burst_began_s = None
+        self._burst_shards = self._burst_records = 0
 
 
 def _replay(shard: Shard, batch_bytes: bytes) -> int:

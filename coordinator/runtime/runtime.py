@@ -110,6 +110,7 @@ class Runtime:
         Raises LogError when the log cannot be opened at all.
         """
         await self._log.open()
+        self._look_whether_well()
         self._tasks = [
             asyncio.create_task(self._loader.run(), name="loader"),
             asyncio.create_task(self.jobs.run(), name="jobs"),
@@ -208,9 +209,12 @@ class Runtime:
             self._metrics.loop_lag(max(0.0, loop.time() - due_s))
             for runner in self._runners:
                 runner.expire()
-            self._well = self._log.health() is None and not any(
-                runner.status is Status.FAILED for runner in self._runners
-            )
+            self._look_whether_well()
+
+    def _look_whether_well(self) -> None:
+        self._well = self._log.health() is None and not any(
+            runner.status is Status.FAILED for runner in self._runners
+        )
 
     # Look.
 
@@ -235,7 +239,7 @@ class Runtime:
             reasons.append("The coordinator is stopping.")
         loading = sum(runner.status is Status.LOADING for runner in self._runners)
         if loading:
-            reasons.append(f"{loading} of {len(self._runners)} shards are loading.")
+            reasons.append(f"{loading} of {len(self.owned())} shards are loading.")
         failures = {runner.failure for runner in self._runners if runner.status is Status.FAILED}
         reasons.extend(f"Shards failed to load: {failure}" for failure in sorted(filter(None, failures)))
         fenced = [runner for runner in self._runners if runner.status is Status.CLOSED and runner.failure]

@@ -58,6 +58,11 @@ class Membership(NamedTuple):
     cluster_id: str
     members: Sequence[Member]
 
+    @property
+    def bootstrap(self) -> str:
+        """Where clients find the cluster: host:port of each member."""
+        return ",".join(f"{_HERE}:{member.client_port}" for member in self.members)
+
 
 def new_cluster(brokers: int = 1) -> Membership:
     """Return a cluster of `brokers` members, with ports of their own."""
@@ -119,7 +124,7 @@ class Broker:
     @property
     def bootstrap(self) -> str:
         """Where clients find the cluster: host:port of each member."""
-        return ",".join(f"{_HERE}:{member.client_port}" for member in self._cluster.members)
+        return self._cluster.bootstrap
 
     def start(self) -> None:
         """Start the broker and wait until it serves."""

@@ -6,9 +6,11 @@ what Kafka does. `StandaloneRig` is the same broker led to ours:
     share consumer --> broker --persister--> HAProxy --> share-coordinator
 
 `ThreeBrokerRig` is three brokers, each behind an HAProxy of its own, and one coordinator for all of them.
+`ReplicatedRig` is the same with a coordinator beside each broker; they keep state in a topic of that cluster
+and share the shards in a group.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +69,22 @@ class ThreeBrokerRig:
         ]
 
 
-def end_of_logs(rig: BuiltInRig | ThreeBrokerRig) -> str:
+@dataclass(frozen=True)
+class ReplicatedRig:
+    """Three running brokers with a coordinator of ours beside each. The coordinators are not started."""
+
+    brokers: Sequence[Broker]
+    client: KafkaClient
+    haproxies: Sequence[HAProxy]
+    coordinators: Sequence[CoordinatorProcess]
+
+    @property
+    def processes(self) -> list[ChildProcess]:
+        parts = [*self.brokers, *self.haproxies, *self.coordinators]
+        return [*(part.process for part in parts), self.client.process]
+
+
+def end_of_logs(rig: BuiltInRig | ThreeBrokerRig | ReplicatedRig) -> str:
     """Return the end of the log of every process of `rig`."""
     return "\n".join(f"--- {process.log}\n{process.log_tail()}" for process in rig.processes)
 
@@ -100,18 +117,38 @@ def three_broker_rig(jars: KafkaJars, directory: Path) -> Iterator[ThreeBrokerRi
     with ExitStack() as stack:
         coordinator = _coordinator(stack, directory)
         cluster = new_cluster(brokers=3)
-        brokers, haproxies = [], []
-        for member in cluster.members:
-            own = directory / f"broker-{member.node_id}"
-            own.mkdir()
-            broker, haproxy = _fronted_broker(stack, jars, own, coordinator, cluster, member.node_id)
-            # None of them is ready before most of them run.
-            broker.process.start()
-            brokers.append(broker)
-            haproxies.append(haproxy)
-        for broker in brokers:
-            broker.wait_ready()
+        brokers, haproxies = _fronted_cluster(stack, jars, directory, [coordinator] * 3, cluster)
         yield ThreeBrokerRig(brokers, _client(stack, brokers[0], directory), haproxies, coordinator)
+
+
+@contextmanager
+def replicated_rig(jars: KafkaJars, directory: Path, settings: Mapping[str, str]) -> Iterator[ReplicatedRig]:
+    """Start three brokers, and prepare a coordinator beside each; kill all of them at the end."""
+    with ExitStack() as stack:
+        cluster = new_cluster(brokers=3)
+        coordinators = [
+            _replica(stack, directory, cluster, member.node_id, settings) for member in cluster.members
+        ]
+        brokers, haproxies = _fronted_cluster(stack, jars, directory, coordinators, cluster)
+        yield ReplicatedRig(brokers, _client(stack, brokers[0], directory), haproxies, coordinators)
+
+
+def _replica(
+    stack: ExitStack, directory: Path, cluster: Membership, node_id: int, settings: Mapping[str, str]
+) -> CoordinatorProcess:
+    """Return a coordinator that is not started yet; it will sit beside the broker with this id."""
+    own = directory / f"coordinator-{node_id}"
+    own.mkdir()
+    port, http_port = free_ports(2)
+    own_settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "ownership": "group",
+        "broker.id": str(node_id),
+        **settings,
+    }
+    coordinator = CoordinatorProcess(own, port=port, http_port=http_port, log="kafka", settings=own_settings)
+    stack.callback(coordinator.kill)
+    return coordinator
 
 
 def _coordinator(stack: ExitStack, directory: Path) -> CoordinatorProcess:
@@ -120,6 +157,28 @@ def _coordinator(stack: ExitStack, directory: Path) -> CoordinatorProcess:
     stack.callback(coordinator.kill)
     coordinator.start()
     return coordinator
+
+
+def _fronted_cluster(
+    stack: ExitStack,
+    jars: KafkaJars,
+    directory: Path,
+    coordinators: Sequence[CoordinatorProcess],
+    cluster: Membership,
+) -> tuple[list[Broker], list[HAProxy]]:
+    """Start the brokers of a cluster, each behind an HAProxy that leads to the coordinator at its place."""
+    brokers, haproxies = [], []
+    for member, coordinator in zip(cluster.members, coordinators, strict=True):
+        own = directory / f"broker-{member.node_id}"
+        own.mkdir()
+        broker, haproxy = _fronted_broker(stack, jars, own, coordinator, cluster, member.node_id)
+        # None of them is ready before most of them run.
+        broker.process.start()
+        brokers.append(broker)
+        haproxies.append(haproxy)
+    for broker in brokers:
+        broker.wait_ready()
+    return brokers, haproxies
 
 
 def _fronted_broker(

@@ -335,7 +335,7 @@ class KafkaLog:
 
     def health(self) -> str | None:
         """Return None while some broker can be reached."""
-        return self._cluster.trouble() if self._open else "the log is not open"
+        return self._cluster.trouble() if self._open else "The log is not open yet."
 
     def size_bytes(self) -> int:
         """Return the bytes between start and end, of one replica, that we have read or written."""

@@ -1,8 +1,11 @@
 """Shards that are elected and resigned one by one, over a log that coordinators share."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+
+import pytest
 
 from coordinator.clock import SystemClock
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
@@ -71,8 +74,26 @@ def test_who_is_not_elected_owns_nothing_and_is_well() -> None:
             assert one.runtime.health() == []
             assert one.runtime.owned() == []
             assert one.runtime.loaded_once
+            # Ownership asks for that as it joins: one that seemed not ready would be given nothing at first.
+            assert one.runtime.could_serve
 
     run(scenario)
+
+
+def test_loading_counts_what_is_ours_and_is_one_line_when_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        async with replica(FakeKafka()) as one:
+            one.runtime.elect(0)
+            assert one.runtime.health() == ["1 of 1 shards are loading."]
+            await one.until(lambda: not one.runtime.health())
+
+    run(scenario)
+    said = [record for record in caplog.records if record.getMessage() == "loaded shards"]
+    assert [record.shards for record in said] == [1]  # type: ignore[attr-defined]
 
 
 def test_a_shard_is_handed_over_with_what_was_under_way() -> None:
