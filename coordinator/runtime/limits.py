@@ -23,5 +23,7 @@ class RuntimeLimits(NamedTuple):
     compaction_interval_s: float = 10.0
     # How long the next owner waits for the last one to release a shard: until its lease is over for sure.
     release_wait_s: float = 8.0
+    # How long a stop waits for the releases of the shards that are still ours.
+    release_timeout_s: float = 3.0
     # Brokers forget a producer that has not written for a day, and with it that a deposed one is deposed.
     renewal_interval_s: float = 12 * 3600.0

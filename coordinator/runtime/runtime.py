@@ -184,6 +184,8 @@ class Runtime:
         the answers first (`Listener.drain`).
         """
         self._stopping = True
+        if isinstance(self._log, SharedLog):
+            await self._release_all()
         tasks = [*self._tasks, *self._resigning.values()]
         for task in tasks:
             task.cancel()
@@ -191,6 +193,13 @@ class Runtime:
         for runner in self._runners:
             runner.close()
         await self._log.close()
+
+    async def _release_all(self) -> None:
+        """Let whoever comes next know that nothing of ours is under way, if the log takes that soon."""
+        for state_partition in self.owned():
+            self.resign(state_partition)
+        if self._resigning:
+            await asyncio.wait(self._resigning.values(), timeout=self.limits.release_timeout_s)
 
     def submit(self, operation: Operation) -> None:
         """Hand an operation to the shard of its share-partition."""

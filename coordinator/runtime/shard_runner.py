@@ -242,7 +242,7 @@ class ShardRunner:
             error = LogError(f"an append landed at {base_offset}, expected {self._next_log_offset}")
         if self.status is not Status.ACTIVE:
             if error is None:
-                self._answer_all(waiting)
+                self._answer_all(waiting, appended=bool(records))
             else:
                 self._refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
             return
@@ -250,23 +250,28 @@ class ShardRunner:
             self._recover(error, waiting)
             return
         self._settle(records, base_offset)
-        self._answer_all(waiting)
+        self._answer_all(waiting, appended=bool(records))
         if self._renewal_asked:
             self.renew()
         elif self._mailbox:
             self._plan_turn()
 
-    def _answer_all(self, waiting: list[tuple[Operation, Result]]) -> None:
-        """Give answers that the log has confirmed; but no state while somebody else may have been elected."""
-        may_read = self._may_read()
-        for operation, result in waiting:
-            if may_read or operation.writes:
+    def _answer_all(self, waiting: list[tuple[Operation, Result]], *, appended: bool) -> None:
+        """Give answers that the log has confirmed; but no state while somebody else may have been elected.
+
+        Records at their place in the log prove that nobody else wrote before them.  Without any, the proof is
+        only as good as the broker that gave it, which may be cut off: then the lease has to bound it.  That
+        goes for writes, too: that there was nothing to write, or why it was refused, is what the state says.
+        """
+        if appended or self._may_read():
+            for operation, result in waiting:
                 operation.answer(result.answer)
-            else:
-                operation.refuse(
-                    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                    "This coordinator has not heard of the others for too long to answer reads.",
-                )
+            return
+        self._refuse_all(
+            waiting,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "This coordinator has not heard of the others for too long to tell what the state is.",
+        )
 
     def _settle(self, records: list[StateRecord], base_offset: int) -> None:
         for log_offset, record in enumerate(records, base_offset):

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from coordinator.clock import Clock
@@ -40,11 +41,14 @@ RELEASE_POLL_S = 0.02
 
 
 class KafkaLogLimits(NamedTuple):
-    """How long a broker may take for an answer, an append for its outcome, and the start for the topic."""
+    """How long a broker may take for an answer, an append for its outcome, the start for the topic, and the
+    appends under way for their outcome when the log is closed (their clients are not told then).
+    """
 
     request_timeout_s: float = 10.0
     append_timeout_s: float = 30.0
     start_timeout_s: float = 30.0
+    close_timeout_s: float = 5.0
 
 
 class KafkaLog:
@@ -107,12 +111,14 @@ class KafkaLog:
         self._open = True
 
     async def close(self) -> None:
-        """Wait for the outcome of the appends under way, then let go of the cluster."""
+        """Wait for the outcome of the appends under way, but not for long; then let go of the cluster."""
         if self._open:
             self._open = False
-            while self._under_way:
-                self._quiet.clear()
-                await self._quiet.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.close_timeout_s):
+                    while self._under_way:
+                        self._quiet.clear()
+                        await self._quiet.wait()
             await self._pruner.close()
             for part in (self._appender, self._end_finder, self._start_finder):
                 part.close()

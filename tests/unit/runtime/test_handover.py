@@ -215,12 +215,33 @@ def test_a_claim_on_its_way_is_released_so_that_the_next_owner_need_not_wait() -
     async def scenario() -> None:
         fake = FakeKafka()
         limits = LIMITS._replace(release_wait_s=3_600.0)
-        async with replica(fake) as crashed:
+        async with replica(fake, LIMITS._replace(release_timeout_s=0.0)) as crashed:
             await elected(crashed)
         async with replica(fake) as second, replica(fake, limits) as third:
             second.runtime.elect(0)
             second.runtime.resign(0)
             await elected(third, release_expected=True)
             assert owner_epoch(third) == 3
+
+    run(scenario)
+
+
+def test_a_stop_releases_what_it_still_has() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        async with replica(fake) as first:
+            await elected(first)
+        async with replica(fake, LIMITS._replace(release_wait_s=3_600.0)) as second:
+            await elected(second, release_expected=True)
+
+    run(scenario)
+
+
+def test_a_stop_does_not_wait_for_a_kafka_that_is_gone() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        async with replica(fake, LIMITS._replace(release_timeout_s=0.05)) as one:
+            await elected(one)
+            fake.requests_lost = 1_000_000
 
     run(scenario)
