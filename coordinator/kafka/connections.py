@@ -40,7 +40,7 @@ class Connections:
     def __init__(
         self,
         bootstrap_servers: str,
-        topic: str,
+        topic: str | None,
         *,
         security: Security | None,
         client_id: str,
@@ -49,7 +49,8 @@ class Connections:
     ) -> None:
         """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
 
-        `patience_s` has the lanes on which a broker may take longer to answer than `request_timeout_s`.
+        Without a topic metadata is about the brokers alone. `patience_s` has the lanes on which a broker may
+        take longer to answer than `request_timeout_s`.
         """
         security = security or Security()
         self._bootstrap = bootstrap_servers
@@ -146,7 +147,8 @@ class Connections:
 
         Raises LogUnavailable if none answers.
         """
-        request = MetadataRequest([self._topic], allow_auto_topic_creation=False)
+        topics = [] if self._topic is None else [self._topic]
+        request = MetadataRequest(topics, allow_auto_topic_creation=False)
         # Who answered last time first: one that hangs would cost the time of a request.
         for node in sorted(self._addresses, key=lambda node: node != self._informant):
             try:

@@ -1,0 +1,129 @@
+"""The topics that share groups consume, as the cluster knows them: names and end offsets.
+
+Only for people who watch: the coordinator itself never needs a user's topic. It asks with DESCRIBE on the
+topics; what it may not see is left out of its answers.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from aiokafka.protocol.offset import OffsetRequest
+
+from coordinator.errors import LogUnavailable
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.cluster import NO_NODE, NoAnswer
+from coordinator.kafka.connections import METADATA_LANE, Connections
+from coordinator.kafka.security import Security
+from coordinator.kafka.topic_ids import NO_TOPIC_ID, TopicsRequest
+
+_LATEST = -1
+_READ_UNCOMMITTED = 0
+
+# What is remembered of leaders; beyond it, as after a long life with many topics, all is asked anew.
+_PARTITIONS_MAX = 100_000
+
+TopicPartition = tuple[bytes, int]
+
+
+class UserTopics:
+    """Asks the cluster behind bootstrap servers, "host:port,host:port". Made and used on one event loop."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        security: Security | None = None,
+        client_id: str = "share-coordinator-view",
+        request_timeout_s: float = 5.0,
+    ) -> None:
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
+        self._connections = Connections(
+            bootstrap_servers,
+            None,
+            security=security,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+        )
+        self._leaders: dict[TopicPartition, int] = {}
+        self._names: dict[bytes, str] = {}
+
+    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
+        """Return the names of these topics, without those that are gone or that we may not see.
+
+        Raises LogUnavailable if no broker answers, and Unsupported below Kafka 3.1.
+        """
+        return await self._describe([(topic_id, None) for topic_id in topic_ids])
+
+    async def topic_id(self, name: str) -> bytes | None:
+        """Return the id of a topic, None if there is none or we may not see it. Raises as `names`."""
+        found = await self._describe([(NO_TOPIC_ID, name)])
+        return next(iter(found), None)
+
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermarks of these partitions, without those that nobody can tell.
+
+        Raises as `names`.
+        """
+        unknown = {
+            topic_id for topic_id, partition in partitions if (topic_id, partition) not in self._leaders
+        }
+        if unknown:
+            await self.names(unknown)
+        by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        for topic_partition in partitions:
+            leader = self._leaders.get(topic_partition, NO_NODE)
+            if leader != NO_NODE:
+                by_leader[leader].append(topic_partition)
+        answers = await asyncio.gather(*(self._ends(node, asked) for node, asked in by_leader.items()))
+        return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
+
+    async def _describe(self, topics: list[tuple[bytes, str | None]]) -> dict[bytes, str]:
+        request = TopicsRequest(topics)
+        if not self._connections.nodes():
+            await self._connections.refresh()
+        try:
+            metadata = await self._connections.ask_any(request)
+        except LogUnavailable:
+            await self._connections.refresh()
+            metadata = await self._connections.ask_any(request)
+        if len(self._leaders) > _PARTITIONS_MAX:
+            self._leaders.clear()
+        found = {}
+        for node, host, port, *_ in metadata.brokers:
+            self._connections.learn(node, host, port)
+        for code, name, topic_id, _, partitions, *_ in metadata.topics:
+            if code == kafka.NONE and name is not None:
+                found[topic_id] = name
+                for _, partition, leader, *_ in partitions:
+                    self._leaders[topic_id, partition] = leader
+        self._names.update(found)
+        return found
+
+    async def _ends(self, node: int, asked: list[TopicPartition]) -> dict[TopicPartition, int]:
+        by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        ids = {}
+        for topic_id, partition in asked:
+            name = self._names[topic_id]
+            ids[name] = topic_id
+            by_topic[name].append((partition, _LATEST))
+        request = OffsetRequest(-1, _READ_UNCOMMITTED, list(by_topic.items()))
+        found = {}
+        try:
+            response = await self._connections.ask(node, METADATA_LANE, request)
+        except NoAnswer:
+            # Whoever leads now is asked for the next time.
+            for topic_partition in asked:
+                self._leaders.pop(topic_partition, None)
+            return {}
+        for name, partitions in response.topics:
+            for partition, code, _, offset, *_ in partitions:
+                if code == kafka.NONE:
+                    found[ids[name], partition] = offset
+                else:
+                    self._leaders.pop((ids[name], partition), None)
+        return found
