@@ -189,6 +189,10 @@ def test_without_a_fresh_lease_writes_go_on_and_reads_do_not() -> None:
             lease.fresh = False
             assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
             assert await one.code(READ, read()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            # Nothing is to be written here, so nothing proves that this state is the latest.
+            assert (
+                await one.code(INITIALIZE, initialize(start_offset=-1)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            )
             lease.fresh = True
             assert await one.code(READ, read()) == ErrorCode.NONE
 
