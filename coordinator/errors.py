@@ -18,7 +18,7 @@ a waiting client is told when the exception is the reason that its request faile
 
 import os
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from protocol.errors import ErrorCode
 
@@ -27,6 +27,19 @@ class CoordinatorError(Exception):
     """The root: whoever catches it catches all that the coordinator raises on purpose."""
 
     error_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel between processes whole: most are made of other arguments than their text."""
+        return _remade, (type(self), self.args, self.__dict__)
+
+
+def _remade(
+    kind: type[CoordinatorError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> CoordinatorError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class ConfigError(CoordinatorError):

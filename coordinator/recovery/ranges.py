@@ -51,8 +51,8 @@ class RangeScan:
         """Take the next records, those of control batches included."""
         if len(records) and not self._totals["batches"]:
             self.range_start = int(records.log_offset[0])
-        if len(records.batches.next_offset):
-            self._range_end = max(self._range_end, int(records.batches.next_offset.max()))
+        if len(records):
+            self._range_end = int(records.log_offset[-1]) + 1
         used = np.zeros(len(records.batches.size_bytes), np.bool_)
         used[records.batch] = True
         records = records.data_records()

@@ -52,7 +52,7 @@ RANGES = pa.schema(
         _required("state_partition", pa.int32()),
         # Of the first record that was read, whether it counts or not.  Orders the ranges of a partition.
         _required("range_start", pa.int64()),
-        # Behind the last batch that was read, records or not.
+        # Behind the last record that was read.
         _required("range_end", pa.int64()),
         _required("records", pa.int64()),
         _required("batches", pa.int64()),

@@ -91,9 +91,6 @@ class Pruned(LogError):
         self.state_partition = state_partition
         self.start = start
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Pruned, (self.state_partition, self.start)
-
 
 class Source(Protocol):
     """A log that can be read, from the start of each state partition's log."""

@@ -1,0 +1,209 @@
+"""The local engine and what all jobs do: processes, pruning meanwhile, manifests, Spark where it is not."""
+
+import json
+import pickle
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+
+from coordinator.errors import ConfigError, LogDamaged, LogUnavailable
+from coordinator.recovery import api
+from coordinator.recovery.engines import LocalEngine, open_engine
+from coordinator.recovery.engines.base import ALONE_MAX, Gathered
+from coordinator.recovery.engines.spark_session import SparkMissing, session
+from coordinator.recovery.manifest import MANIFEST, iso_time, parse_time, read_manifest, read_results
+from coordinator.recovery.progress import Phases
+from coordinator.recovery.ranges import fold_range
+from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.records import Records
+from coordinator.recovery.schema import RANGES, STATES
+from coordinator.recovery.sources.base import Cut, LogRange, Plan, Pruned
+from coordinator.recovery.sources.segments import SegmentSource
+from tests.recovery.logs import by_key, comparable
+from tests.recovery.logs_on_disk import TOPIC, batches_of, expected, some_records, write_segments
+
+ALONE = LocalEngine(1)
+
+
+@pytest.fixture
+def partitions(tmp_path: Path) -> dict[int, list[bytes]]:
+    found = {p: batches_of(some_records(400, seed=p)) for p in range(3)}
+    for p, batches in found.items():
+        write_segments(tmp_path / "disk" / f"{TOPIC}-{p}", batches, batches_in_file=20)
+    return found
+
+
+@pytest.fixture
+def source(partitions: dict[int, list[bytes]], tmp_path: Path) -> SegmentSource:
+    return SegmentSource(str(tmp_path / "disk"))
+
+
+def test_processes_find_the_same_as_one(source: SegmentSource) -> None:
+    class MuchToDo(SegmentSource):
+        """Says that its ranges are large, so that they are worth processes."""
+
+        def plan(self, cut: Cut, *, range_records: int = 1) -> Plan:
+            plan = super().plan(cut, range_records=range_records)
+            ranges = tuple(replace(each, records=ALONE_MAX) for each in plan.ranges)
+            return replace(plan, ranges=ranges)
+
+    engine = LocalEngine(2)
+    told: list[int] = []
+    ranges = MuchToDo(source.folder).plan(Cut()).ranges
+    gathered = engine.gather(source, ranges, fold_range, told.append)
+    engine.close()
+    assert sum(told) == ALONE_MAX * len(ranges)
+    alone = ALONE.gather(source, ranges, fold_range, lambda more: None)
+    assert in_order(gathered) == in_order(alone)
+
+
+def in_order(gathered: Gathered) -> list[dict[str, object]]:
+    rows = [row for _, found in gathered.rows("ranges") for row in found.to_pylist()]
+    return sorted(rows, key=lambda row: (row["state_partition"], row["range_start"]))
+
+
+def test_errors_travel_between_processes_whole() -> None:
+    for error in (LogDamaged("f", 3, "found", "advice"), ConfigError("a", 1, "b"), Pruned(1, 2)):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+def test_damage_in_a_process_is_told_as_it_is(source: SegmentSource, tmp_path: Path) -> None:
+    first = min((tmp_path / "disk" / f"{TOPIC}-1").glob("*.log"))
+    first.write_bytes(first.read_bytes()[:-1])
+    engine = LocalEngine(2)
+    ranges = [replace(each, records=ALONE_MAX) for each in source.plan(Cut()).ranges]
+    with pytest.raises(LogDamaged, match="its last batch is cut off"):
+        engine.gather(source, ranges, fold_range, lambda more: None)
+    engine.close()
+
+
+@dataclass
+class PrunedSource:
+    """A log that is pruned when its reading has begun, `times` times."""
+
+    inner: SegmentSource
+    times: int
+    step: int = 100
+    text: str = "pruned"
+    starts: dict[int, int] = field(default_factory=dict)
+    cuts: list[Cut] = field(default_factory=list)
+
+    def plan(self, cut: Cut, *, range_records: int = 100) -> Plan:
+        """Plan what is left."""
+        self.cuts.append(cut)
+        plan = self.inner.plan(cut, range_records=range_records)
+        left = [
+            replace(each, start=max(each.start, self.starts.get(each.state_partition, 0)))
+            for each in plan.ranges
+        ]
+        starts = {**plan.starts, **self.starts}
+        return Plan(tuple(each for each in left if each.start < each.end), starts, {p: 400 for p in range(3)})
+
+    def read(self, log_range: LogRange) -> Iterator[Records]:
+        """Prune partition 1 in the middle of its second range."""
+        if log_range.state_partition == 1 and log_range.start >= 140 and self.times:
+            self.times -= 1
+            self.starts[1] = self.starts.get(1, 0) + self.step
+            raise Pruned(1, self.starts[1])
+        yield from self.inner.read(log_range)
+
+
+def test_what_is_pruned_meanwhile_is_read_again_from_where_it_begins_now(
+    source: SegmentSource, partitions: dict[int, list[bytes]]
+) -> None:
+    pruned = PrunedSource(source, times=2)
+    run = rebuild(ALONE, pruned)
+    left = {**partitions, 1: batches_of(some_records(400, seed=1)[200:], base_offset=200)}
+    found = [{**row, "last_write_ms": 0} for row in comparable(by_key(run.states.to_pylist()))]
+    assert found == [{**row, "last_write_ms": 0} for row in expected(left)]
+    assert run.manifest["pruned_during_read"] == {"1": 200}
+    assert run.manifest["partitions"]["1"]["start"] == 200
+    # The end stays the one that was found first.
+    assert pruned.cuts[-1].offsets == {0: 400, 1: 400, 2: 400}
+    with pytest.raises(LogUnavailable, match="pruned faster than it can be read"):
+        rebuild(ALONE, PrunedSource(source, times=99, step=1))
+
+
+def test_results_count_once_their_manifest_is_there(source: SegmentSource, tmp_path: Path) -> None:
+    to = tmp_path / "results"
+    run = rebuild(ALONE, source, to=to)
+    assert read_manifest(to) == json.loads(json.dumps(run.manifest | {"files": read_manifest(to)["files"]}))
+    assert read_manifest(to)["files"] == {
+        "states.parquet": len(run.states),
+        "ranges.parquet": len(run.ranges),
+    }
+    assert read_results(to, "states").equals(run.states)
+    assert pq.read_schema(to / "states.parquet").equals(STATES)
+    assert pq.read_schema(to / "ranges.parquet").equals(RANGES)
+    assert {path.name for path in to.iterdir()} == {"states.parquet", "ranges.parquet", MANIFEST}
+    with pytest.raises(ConfigError, match="new or empty"):
+        rebuild(ALONE, source, to=to)
+    (to / MANIFEST).unlink()
+    with pytest.raises(ConfigError, match="a run that finished"):
+        read_results(to, "states")
+
+
+def test_a_run_that_fails_leaves_no_manifest(source: SegmentSource, tmp_path: Path) -> None:
+    class Full(Phases):
+        """Fails where the states are joined."""
+
+        def phase(self, what: str, total: int, unit: str):  # type: ignore[no-untyped-def]
+            if what == "join":
+                raise OSError("no space left")
+            return super().phase(what, total, unit)
+
+    with pytest.raises(OSError, match="no space"):
+        rebuild(ALONE, source, to=tmp_path / "results", phases=Full())
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_api_rebuilds_and_reads(source: SegmentSource, partitions: dict[int, list[bytes]]) -> None:
+    run = api.rebuild(source.text, engine="local", processes=1, as_of_offsets={0: 100})
+    assert comparable(by_key(run.states.to_pylist())) == expected(partitions, before={0: 100})
+    assert len(api.records(source.text)) == 1_200
+
+
+def test_times_are_read_and_written() -> None:
+    assert parse_time("2026-11-20T09:41:00Z") == parse_time("2026-11-20T09:41") == 1_795_167_660_000
+    assert parse_time("2026-11-20T10:41:00.5+01:00") == 1_795_167_660_500
+    assert iso_time(1_795_167_660_500) == "2026-11-20T09:41:00.500Z"
+    with pytest.raises(ConfigError):
+        parse_time("yesterday")
+
+
+def test_an_engine_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match="auto, local, spark"):
+        open_engine("flink")
+    with pytest.raises(ConfigError, match="--engine spark"):
+        open_engine("local", master="local[2]")
+
+
+def test_without_pyspark_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(SparkMissing, match=r"pip install share-coordinator\[spark\]"):
+        session()
+
+
+def test_pandas_3_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(__version__="3.0.1"))
+    with pytest.raises(SparkMissing, match=r"does not go with pandas 3\.0\.1: pip install 'pandas<3'"):
+        session()
+
+
+def test_without_java_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from coordinator.recovery.engines import spark_session
+
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SparkMissing, match="apt-get install openjdk-17"):
+        spark_session._check_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkMissing, match="where there is no Java"):
+        spark_session._check_java()

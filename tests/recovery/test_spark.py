@@ -1,0 +1,161 @@
+"""The jobs on a real Spark: equal to the local engine and to SQL that shares nothing with them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coordinator.recovery import api
+from coordinator.recovery.engines import LocalEngine, open_engine
+from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.schema import RECORDS, STATES
+from coordinator.recovery.sources.base import Cut, Plan
+from coordinator.recovery.sources.segments import SegmentSource
+from protocol.state_records import parse_topic_id
+from tests.benchmarks.state_logs import write_log
+from tests.recovery.logs import by_key, comparable
+from tests.recovery.logs_on_disk import TOPIC, batches_of, expected, some_records, write_segments
+
+if TYPE_CHECKING:
+    from coordinator.recovery.engines.spark import SparkEngine
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+ALONE = LocalEngine(1)
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> SegmentSource:
+    """A broker's disk with three partitions of everything that happens."""
+    folder = tmp_path_factory.mktemp("disk")
+    for p in range(3):
+        write_segments(folder / f"{TOPIC}-{p}", batches_of(some_records(500, seed=p)), batches_in_file=30)
+    return SegmentSource(str(folder))
+
+
+def test_spark_and_the_local_engine_agree(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
+    for cut in (Cut(), Cut({0: 100, 2: 333})):
+        theirs = rebuild(spark_engine, disk, cut=cut, range_records=60)
+        ours = rebuild(ALONE, disk, cut=cut)
+        assert theirs.states.schema.equals(STATES)
+        assert theirs.states.equals(ours.states)
+        assert len(theirs.ranges) > len(ours.ranges)
+        for same in ("partitions", "totals", "states", "state_batches"):
+            assert theirs.manifest[same] == ours.manifest[same]
+    assert theirs.manifest["versions"]["spark"].startswith("4.")
+
+
+def test_one_share_partition_with_most_of_the_records_is_read_by_many_tasks(
+    spark_engine: "SparkEngine", tmp_path: Path
+) -> None:
+    write_log(tmp_path, records=30_000, share_partitions=200, state_partitions=4, hot_part=0.8)
+    source = SegmentSource(str(tmp_path))
+    theirs = rebuild(spark_engine, source, range_records=2_000)
+    assert theirs.states.equals(rebuild(ALONE, source).states)
+    assert len(theirs.ranges) >= 12
+    assert max(theirs.states.column("records").to_pylist()) >= 24_000
+
+
+def test_sql_that_shares_nothing_with_us_finds_the_same(
+    spark_engine: "SparkEngine", disk: SegmentSource
+) -> None:
+    from tests.recovery.sql_oracle import folded
+
+    records = api.records(disk.text, spark=spark_engine.spark)
+    oracle = {
+        bytes(row.share_partition): (
+            row.start_offset,
+            row.state_epoch,
+            row.snapshot_epoch,
+            [tuple(each) for each in row.offsets],
+        )
+        for row in folded(spark_engine.spark, records).collect()
+    }
+    found = {}
+    for state in rebuild(ALONE, disk).states.to_pylist():
+        group = state["group_id"].encode()
+        key = (
+            len(group).to_bytes(2)
+            + group
+            + parse_topic_id(state["topic_id"])
+            + state["partition"].to_bytes(4)
+        )
+        offsets = [
+            (offset, batch["delivery_count"], batch["delivery_state"])
+            for batch in state["state_batches"]
+            for offset in range(batch["first_offset"], batch["last_offset"] + 1)
+        ]
+        found[key] = (state["start_offset"], state["state_epoch"], state["snapshot_epoch"], offsets)
+    assert found == oracle
+    assert len(found) > 40
+
+
+def test_the_data_source_gives_the_records_as_they_stand(
+    spark_engine: "SparkEngine", disk: SegmentSource
+) -> None:
+    frame: Any = api.records(disk.text, spark=spark_engine.spark)
+    assert frame.columns == RECORDS.names
+    table: Any = api.records(disk.text)
+    order = [("state_partition", "ascending"), ("log_offset", "ascending")]
+    got = frame.toArrow().cast(RECORDS).sort_by(order)
+    assert got.equals(table.sort_by(order))
+    assert frame.rdd.getNumPartitions() == len(disk.plan(Cut()).ranges)
+    states = api.states_frame(spark_engine.spark, rebuild(ALONE, disk))
+    assert states.where("start_offset = 80").count() > 0
+
+
+def test_an_active_session_is_used_and_left_alone(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
+    engine = open_engine("auto")
+    assert engine.name == "spark"
+    engine.close()
+    run = api.rebuild(disk.text)
+    assert run.manifest["engine"] == "spark"
+    assert spark_engine.spark.range(3).count() == 3
+
+
+def test_a_failure_in_a_task_is_one_line(spark_engine: "SparkEngine", tmp_path: Path) -> None:
+    from coordinator.errors import LogError
+
+    batches = batches_of(some_records(50))
+    path, _ = write_segments(tmp_path / f"{TOPIC}-0", batches, batches_in_file=5)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(LogError, match=r"damaged at byte \d+: its last batch is cut off") as caught:
+        rebuild(spark_engine, SegmentSource(str(tmp_path)))
+    assert "\n" not in str(caught.value)
+
+
+def test_without_its_jar_the_kafka_connector_is_missed_in_one_line(spark_engine: "SparkEngine") -> None:
+    from coordinator.recovery.engines.spark_session import SparkMissing
+    from coordinator.recovery.sources.spark import connector_frame
+
+    with pytest.raises(SparkMissing, match=r"spark-sql-kafka-0-10_2\.13") as caught:
+        connector_frame(spark_engine.spark, "topic", "127.0.0.1:1", Plan((), {0: 0}, {0: 1}))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cluster_of_processes_rebuilds_the_same(disk: SegmentSource, tmp_path: Path) -> None:
+    """Two executors in processes of their own, which find this package as it is installed."""
+    command = [
+        *(sys.executable, "-m", "coordinator", "recovery", "rebuild", "--from", disk.text, "-o", "json"),
+        *("--engine", "spark", "--master", "local-cluster[2,1,1024]"),
+    ]
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_SUBMIT_ARGS": f"--conf spark.ui.enabled=false "
+        f"--conf 'spark.driver.extraJavaOptions={options}' "
+        f"--conf 'spark.executor.extraJavaOptions={options}' pyspark-shell",
+    }
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["manifest"]["versions"]["master"] == "local-cluster[2,1,1024]"
+    partitions = {p: batches_of(some_records(500, seed=p)) for p in range(3)}
+    assert comparable(by_key(said["states"])) == expected(partitions)
