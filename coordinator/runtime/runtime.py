@@ -169,6 +169,10 @@ class Runtime:
         """The shards that are being given away right now."""
         return self._resigning.keys()
 
+    def owns(self, state_partition: int) -> bool:
+        """Tell whether this process should own a shard, loaded or not."""
+        return self._runners[state_partition].elected
+
     def owned(self) -> list[int]:
         """Return the shards that this process should own, loaded or not."""
         return [runner.state_partition for runner in self._runners if runner.elected]
