@@ -100,7 +100,7 @@ class KafkaLog:
         self._end_finder = OffsetFinder(cluster, "ends", cluster.list_ends, timeout_s=wait_s)
         self._start_finder = OffsetFinder(cluster, "starts", cluster.list_starts, timeout_s=wait_s)
         self._producer_ids = ProducerIds(cluster, self._wish.name, timeout_s=wait_s)
-        self._pruner = Pruner(cluster, self._prune_failed)
+        self._pruner = Pruner(cluster, self._prune_failed, self._may_prune)
         self._appender = Appender(
             cluster,
             self._replay,
@@ -119,7 +119,7 @@ class KafkaLog:
                     while self._under_way:
                         self._quiet.clear()
                         await self._quiet.wait()
-            await self._pruner.close()
+                    await self._pruner.close()
             for part in (self._appender, self._end_finder, self._start_finder):
                 part.close()
         await self._cluster.close()
@@ -139,14 +139,20 @@ class KafkaLog:
         ownership = Ownership(state_partition, owner_epoch, producer)
         claim = encode_claim(state_partition, self._owner)
         ownership.claim_offset = await self._append_mark(ownership, claim, anywhere=True)
+        ownership.epoch_is_ours = ownership.claim_offset == last.end_offset
         self._owned[state_partition] = ownership
         return owner_epoch
 
     async def release(self, state_partition: int) -> None:
-        """Write the last record of an ownership of ours; from then on appends say LogFenced."""
+        """Write the last record of an ownership of ours; from then on appends say LogFenced.
+
+        Not if somebody else may have claimed the same owner epoch just before: it would release theirs.
+        """
         self._check_writable()
         ownership = self._owned.pop(state_partition, None)
         if ownership is None or ownership.lost is not None:
+            return
+        if not (ownership.verified or ownership.epoch_is_ours):
             return
         self._ends[state_partition] = ownership.next_offset
         release = encode_release(state_partition)
@@ -182,13 +188,12 @@ class KafkaLog:
         """Return what the last record says of its owner; for a while, wait for that to be a release."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + release_wait_s
-        seen_end, last = -1, LastWord()
+        last = LastWord(-1)
         while True:
             end = await self._end_finder.find(state_partition)
-            if end != seen_end:
+            if end != last.end_offset:
                 start = await self._start_finder.find(state_partition)
                 last = await last_word(self._replay, state_partition, start, end)
-                seen_end = end
             if last.owner_epoch == 0 or last.is_release or loop.time() >= until_s:
                 return last
             await asyncio.sleep(RELEASE_POLL_S)
@@ -200,6 +205,7 @@ class KafkaLog:
         partitions = list(state_partitions)
         if not partitions:
             return
+        await self._pruner.settled(partitions)
         claims = {partition: self._owned.get(partition) for partition in partitions}
         ends = dict(zip(partitions, await self._all(self._end_finder, partitions), strict=True))
         starts = dict(zip(partitions, await self._all(self._start_finder, partitions), strict=True))
@@ -325,6 +331,21 @@ class KafkaLog:
         ownership = self._owned.get(state_partition)
         if self._open and ownership is not None and ownership.verified and ownership.lost is None:
             self._pruner.prune(state_partition, min(start_offset, ownership.last_own_offset))
+
+    async def _may_prune(self, state_partition: int) -> bool:
+        """Tell whether what we know of a log still holds: then its old records are not needed.
+
+        A log that went back may have lost the very records that replaced them.
+        """
+        ownership = self._owned.get(state_partition)
+        if ownership is None or not ownership.verified or ownership.lost is not None:
+            return False
+        known_end = ownership.next_offset
+        try:
+            async with asyncio.timeout(self._limits.request_timeout_s):
+                return await self._end_finder.find(state_partition) >= known_end
+        except (LogError, TimeoutError):
+            return False
 
     def start_offset(self, state_partition: int) -> int:
         """Return the offset from which records are still promised, as far as it was read or pruned."""

@@ -7,7 +7,7 @@ grows, which is said once, and counted.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from coordinator.kafka.cluster import NO_NODE, NONE, Cluster, NoAnswer, Unsupported
 
@@ -20,9 +20,16 @@ class Pruner:
     `failed` is told a word each time that it did not work: "unsupported", "refused" or "unreachable".
     """
 
-    def __init__(self, cluster: Cluster, failed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        failed: Callable[[str], None],
+        may_prune: Callable[[int], Awaitable[bool]],
+    ) -> None:
+        """Prune where `may_prune` allows it at that time; otherwise drop what was asked."""
         self._cluster = cluster
         self._failed = failed
+        self._may_prune = may_prune
         self._wanted: dict[int, int] = {}
         self._off = False
         self._complained: set[int] = set()
@@ -36,6 +43,15 @@ class Pruner:
         if self._working is None or self._working.done():
             self._working = asyncio.get_running_loop().create_task(self._work())
 
+    async def settled(self, partitions: Collection[int]) -> None:
+        """Wait while records of these partitions are deleted: their start would move under a reader."""
+        while (
+            self._working is not None
+            and not self._working.done()
+            and not self._wanted.keys().isdisjoint(partitions)
+        ):
+            await asyncio.wait({self._working})
+
     async def close(self) -> None:
         """Let the request under way end."""
         if self._working is not None:
@@ -47,6 +63,11 @@ class Pruner:
         tried: dict[int, int] = {}
         while wanted := {p: o for p, o in self._wanted.items() if tried.get(p) != o}:
             tried.update(wanted)
+            allowed = await asyncio.gather(*map(self._may_prune, wanted))
+            for partition, may in zip(list(wanted), allowed, strict=True):
+                if not may:
+                    self._wanted.pop(partition, None)
+                    del wanted[partition]
             by_node: defaultdict[int, dict[int, int]] = defaultdict(dict)
             for partition, offset in wanted.items():
                 by_node[self._cluster.leader(partition)][partition] = offset

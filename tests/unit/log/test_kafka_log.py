@@ -12,7 +12,7 @@ from coordinator.kafka import cluster as kafka
 from coordinator.log.claims import encode_claim, owner_epoch_headers
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
 from protocol.record_batch import encode_batch
-from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.log.fake_kafka import FakeCluster, FakeKafka
 from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld, append, append_durably, read_all
 
 TOPIC = "state"
@@ -27,14 +27,19 @@ class Coordinators:
         self.pruning_failed: list[str] = []
 
     def log(self) -> KafkaLog:
-        return KafkaLog(
-            self.kafka.cluster(TOPIC),
+        return self.log_and_cluster()[0]
+
+    def log_and_cluster(self) -> tuple[KafkaLog, FakeCluster]:
+        cluster = self.kafka.cluster(TOPIC)
+        log = KafkaLog(
+            cluster,
             TopicWish(TOPIC, STATE_PARTITIONS),
             owner="test",
             clock=SystemClock(),
             limits=KafkaLogLimits(request_timeout_s=1, append_timeout_s=5, start_timeout_s=5),
             prune_failed=self.pruning_failed.append,
         )
+        return log, cluster
 
     async def owner(self, *state_partitions: int) -> KafkaLog:
         log = self.log()
@@ -277,6 +282,46 @@ def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
         late = all_of_them.log()
         await late.open()
         assert await late.own(0) == 2
+
+    run(main())
+
+
+def test_nothing_is_pruned_for_the_sake_of_records_that_were_lost() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        for _ in range(5):
+            await append_durably(log, 0, ONE)
+        # The newest record says all, so that the older ones are not needed; but then it is lost.
+        all_of_them.partition(0).truncate(5)
+        log.prune(0, 5)
+        assert await values(log) == [b"value"] * 4
+        await log.close()
+        assert all_of_them.partition(0).start == 0
+
+    run(main())
+
+
+def test_who_may_share_its_owner_epoch_with_a_rival_releases_nothing() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log, cluster = all_of_them.log_and_cluster()
+        await log.open()
+        produce = cluster.produce
+
+        async def produce_behind_a_rival(*args: Any) -> Any:
+            all_of_them.write(0, [encode_claim(0, "rival")], owner_epoch=1)
+            return await produce(*args)
+
+        cluster.produce = produce_behind_a_rival  # type: ignore[method-assign]
+        assert await log.own(0) == 1
+        cluster.produce = produce  # type: ignore[method-assign]
+        await log.release(0)
+        assert all_of_them.partition(0).end == 2
+        # Alone, it may.
+        assert await log.own(0) == 2
+        await log.release(0)
+        assert all_of_them.partition(0).end == 4
 
     run(main())
 
