@@ -18,6 +18,7 @@ from coordinator.admin import HttpServer, create_app
 from coordinator.clock import SystemClock, seconds_since_boot
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
+from coordinator.forwarding import KAFKAS_TOPIC, Forwarder, ForwardingMode
 from coordinator.kafka.group import GroupLink
 from coordinator.kafka.security import Security
 from coordinator.log.base import StateLog
@@ -62,14 +63,24 @@ def serve(config: Config, *, said_ready: Callable[[str], None] | None = None) ->
 class _Shards:
     """Carries out what ownership decides. See `OwnershipListener` for the promises."""
 
-    def __init__(self, runtime: Runtime, directory: CoordinatorDirectory, *, one_owner: bool) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        directory: CoordinatorDirectory,
+        forwarder: Forwarder | None,
+        *,
+        one_owner: bool,
+    ) -> None:
         self._runtime = runtime
         self._directory = directory
+        self._forwarder = forwarder
         self._one_owner = one_owner
 
     def owners_changed(self, owner_map: OwnerMap | None) -> None:
         if not self._one_owner:
             self._directory.follow(owner_map)
+        if self._forwarder is not None:
+            self._forwarder.follow(owner_map)
 
     def elected(self, state_partition: int, *, release_expected: bool) -> None:
         self._runtime.elect(state_partition, release_expected=release_expected)
@@ -93,6 +104,7 @@ class _Coordinator:
         self._hurry_asked = asyncio.Event()
         self._metrics = Metrics()
         self._ownership: Ownership | None = None
+        self._forwarding: ForwardingMode | None = None
 
     async def run(self, said_ready: Callable[[str], None]) -> int:
         self._take_signals()
@@ -106,7 +118,11 @@ class _Coordinator:
             node_ids=config.node_ids,
             state_partitions=config.state_partitions,
         )
-        listener = Listener(Api(Service(runtime), directory, metrics), metrics, _server_limits(config))
+        instance = uuid.uuid4().hex
+        self._forwarding = make_forwarding(config, runtime, metrics, instance)
+        forwarder = self._forwarding.forwarder if self._forwarding is not None else None
+        api = Api(Service(runtime, forwarder), directory, metrics)
+        listener = Listener(api, metrics, _server_limits(config))
         http = HttpServer(create_app(runtime, metrics, config), config.http)
         try:
             # HTTP first: a long recovery of the journal should be seen from outside.
@@ -114,7 +130,9 @@ class _Coordinator:
             await runtime.start(elect_all=False)
             await listener.start(config.listen)
             advertised = _advertised(config, listener.port)
-            self._ownership = make_ownership(config, advertised, config.http._replace(port=http.port))
+            self._ownership = make_ownership(
+                config, instance, advertised, config.http._replace(port=http.port)
+            )
             one_owner = config.ownership == "static"
             if one_owner:
                 directory.advertise(advertised)
@@ -123,7 +141,9 @@ class _Coordinator:
             runtime.ask_health_of(self._ownership.health)
             if isinstance(self._ownership, GroupOwnership):
                 metrics.attach_membership(self._ownership)
-            await self._ownership.start(_Shards(runtime, directory, one_owner=one_owner))
+            if self._forwarding is not None:
+                self._forwarding.start()
+            await self._ownership.start(_Shards(runtime, directory, forwarder, one_owner=one_owner))
         except CoordinatorError as error:
             _logger.error("the coordinator cannot start: %s", error)
             await self._stop(runtime, listener, http)
@@ -145,6 +165,8 @@ class _Coordinator:
         """Give the shards to others, then answer what was accepted."""
         timeout_s = self._config.stop_timeout_ms / 1000
         began_s = asyncio.get_running_loop().time()
+        if self._forwarding is not None:
+            self._forwarding.forwarder.keep_map()
         if self._ownership is not None:
             await self._ownership.drain(timeout_s * _HAND_OVER_SHARE)
         await listener.drain(timeout_s - (asyncio.get_running_loop().time() - began_s))
@@ -161,6 +183,8 @@ class _Coordinator:
         if self._ownership is not None:
             await self._ownership.stop()
         await listener.stop()
+        if self._forwarding is not None:
+            await self._forwarding.stop()
         await runtime.stop()
         await http.stop()
 
@@ -228,10 +252,24 @@ def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
     )
 
 
-def make_ownership(config: Config, advertised: HostPort, http: HostPort) -> Ownership:
-    """Make the ownership that the configuration names."""
+def make_forwarding(
+    config: Config, runtime: Runtime, metrics: Metrics, instance: str
+) -> ForwardingMode | None:
+    """Make what carries requests to other coordinators; None if there are none."""
+    if config.ownership == "static":
+        return None
+    from coordinator.kafka.topic_look import TopicLook
+
+    look = TopicLook(config.bootstrap_servers, KAFKAS_TOPIC, security=Security.of(config))
+    return ForwardingMode(
+        Forwarder(runtime, instance=instance, metrics=metrics), config.forwarding, look.exists
+    )
+
+
+def make_ownership(config: Config, instance: str, advertised: HostPort, http: HostPort) -> Ownership:
+    """Make the ownership that the configuration names; `instance` is our name in it."""
     replica = Replica(
-        instance=uuid.uuid4().hex,
+        instance=instance,
         wire=str(advertised),
         http=str(http),
         broker_id=config.broker_id,

@@ -1,7 +1,8 @@
 """The five share-state RPCs: a request is split by share-partition and its answers are gathered again.
 
 No coroutine runs per request: a request becomes operations, each of which puts its result into the
-request's place for it, and the last one calls `done` with the whole response.
+request's place for it, and the last one calls `done` with the whole response.  Where brokers may come to the
+wrong coordinator, a forwarder has the operations carried out where they belong.
 
 Source of what is answered to odd requests (no group, no topics, no partitions): ShareCoordinatorService
 of Kafka 4.4.  Results come in request order (Kafka's order is that of a hash map).
@@ -11,7 +12,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from coordinator.runtime import Operation, Origin, Runtime
+from coordinator.forwarding import Forwardable, Forwarder
+from coordinator.runtime import Origin, Runtime
 from coordinator.runtime.mailbox import Decide
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
@@ -106,7 +108,7 @@ class _Gathering:
             self._done(rpc.response([rpc.topic_result(topic_id, row) for topic_id, row in self._results]))
 
 
-class _PartOfRequest(Operation):
+class _PartOfRequest(Forwardable):
     """The unit of one share-partition within a request."""
 
     __slots__ = ("_gathering", "_partition_result", "_place", "_row")
@@ -126,6 +128,7 @@ class _PartOfRequest(Operation):
         self._row = row
         self._place = place
         self._gathering: _Gathering | None = None
+        self.call = None
 
     def gather_in(self, gathering: _Gathering) -> None:
         self._gathering = gathering
@@ -135,18 +138,29 @@ class _PartOfRequest(Operation):
         self._gathering.put(self._row, self._place, result)
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
+        if self.call is not None and error_code == ErrorCode.NOT_COORDINATOR:
+            self.call.not_coordinator(self)
+            return
         self.answer(self._partition_result(self.key.partition, int(error_code), error_message))
 
 
 class Service:
-    """Answers the five RPCs from the shards of a runtime."""
+    """Answers the five RPCs from the shards of a runtime, and those of others through a forwarder."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, forwarder: Forwarder | None = None) -> None:
         self._runtime = runtime
+        self._forwarder = forwarder
         self._loop = asyncio.get_running_loop()
 
-    def handle(self, rpc: Rpc, request: Any, origin: Origin | None, done: Done) -> None:
-        """Carry out a request of one of the five RPCs.
+    @property
+    def forwards(self) -> bool:
+        """Tell whether requests that belong to other coordinators are carried to them."""
+        return self._forwarder is not None and self._forwarder.active
+
+    def handle(
+        self, rpc: Rpc, request: Any, origin: Origin | None, done: Done, *, forwarded: bool = False
+    ) -> None:
+        """Carry out a request of one of the five RPCs; one that was `forwarded` to us, here or not at all.
 
         `done` is called exactly once with the response, within this call or later, unless the origin
         has gone. Never raises for what a client sent.
@@ -166,6 +180,9 @@ class Service:
         gathering = _Gathering(rpc, results, len(operations), done)
         for operation in operations:
             operation.gather_in(gathering)
+        if self._forwarder is not None and self._forwarder.active and not forwarded:
+            self._forwarder.take(rpc.api_key, operations)
+            return
         submit = self._runtime.submit
         for operation in operations:
             submit(operation)

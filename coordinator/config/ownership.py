@@ -40,6 +40,15 @@ class OwnershipSettings(BaseModel):
             "gets shards whose partitions that broker leads, where that costs no balance.",
         ),
     ] = -1
+    forwarding: Annotated[
+        Literal["auto", "always", "never"],
+        Named(
+            "forwarding",
+            "With ownership=group: whether a request for a shard of another coordinator is carried to it. "
+            "auto: while the cluster has Kafka's own topic __share_group_state, whose leaders brokers go by "
+            "without asking who the coordinator is. Where it is not, the answer is NOT_COORDINATOR.",
+        ),
+    ] = "auto"
     session_timeout_ms: Annotated[
         Milliseconds,
         Named(

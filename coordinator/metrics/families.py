@@ -60,6 +60,17 @@ class ObservedMembership(Protocol):
     def rebalances(self) -> int: ...
 
 
+class ObservedForwarder(Protocol):
+    """What is asked at scrape time of what goes to other coordinators."""
+
+    @property
+    def active(self) -> bool: ...
+    @property
+    def held(self) -> int: ...
+    @property
+    def in_flight(self) -> int: ...
+
+
 def counter(name: str, meaning: str, value: float) -> Metric:
     return CounterMetricFamily(PREFIX + name, meaning, value=value)
 
@@ -110,6 +121,13 @@ def membership_families(membership: ObservedMembership) -> Iterator[Metric]:
         "Since when Kafka has not confirmed that we are a member.",
         math.nan if age_s is None else age_s,
     )
+
+
+def forwarder_families(forwarder: ObservedForwarder) -> Iterator[Metric]:
+    """Make the gauges of a coordinator that can carry requests to others."""
+    yield gauge("forwarding", "1 if requests are forwarded to other coordinators.", forwarder.active)
+    yield gauge("forward_inflight", "Forwarded requests without an answer.", forwarder.in_flight)
+    yield gauge("forward_held", "Share-partitions that wait for an owner.", forwarder.held)
 
 
 _SHARD_GAUGES: tuple[tuple[str, str, Callable[[ShardFigures], int]], ...] = (

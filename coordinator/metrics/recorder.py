@@ -25,10 +25,12 @@ from prometheus_client.registry import Collector
 
 from coordinator.metrics.families import (
     PREFIX,
+    ObservedForwarder,
     ObservedMembership,
     ObservedRuntime,
     counter,
     counters,
+    forwarder_families,
     gauge,
     gauges,
     histogram,
@@ -75,6 +77,9 @@ class Metrics:
         self._connections_closed: defaultdict[str, int] = defaultdict(int)
         self._frames_refused: defaultdict[str, int] = defaultdict(int)
         self._loop_lag_seconds = Tally(SECONDS)
+        self._forwards: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self._forward_seconds = Tally(SECONDS)
+        self._forwarder: ObservedForwarder | None = None
         self._runtime: ObservedRuntime | None = None
         self._log_bytes: Callable[[], int] | None = None
         # So that rates can be computed from the first request on, and alerts find their series.
@@ -90,6 +95,11 @@ class Metrics:
         """Count a request that was answered; `error_code` is the first one in its answer, or 0."""
         self._requests[api_key, error_code] += 1
         self._request_seconds.get(api_key, self._other_seconds).add(seconds)
+
+    def forward_done(self, api_key: int, error_code: int, seconds: float) -> None:
+        """Count a request that was forwarded; `error_code` as in `request_done`, or why no answer came."""
+        self._forwards[api_key, error_code] += 1
+        self._forward_seconds.add(seconds)
 
     def write_operation(self) -> None:
         """Count what Kafka's write-total counts: a write, rejected or not, or a read that writes a record."""
@@ -150,6 +160,10 @@ class Metrics:
         """Read what there is to know of the membership of a group at each scrape."""
         self._membership = membership
 
+    def attach_forwarder(self, forwarder: ObservedForwarder) -> None:
+        """Read what is on its way to other coordinators at each scrape."""
+        self._forwarder = forwarder
+
     # Collect.
 
     def _families(self) -> Iterator[Metric]:
@@ -165,6 +179,8 @@ class Metrics:
             )
             yield gauge("append_inflight", "Appends under way.", self._runtime.appends_in_flight())
             yield from shard_families(self._runtime.shard_views())
+        if self._forwarder is not None:
+            yield from self._forward_families(self._forwarder)
         if self._membership is not None:
             yield from membership_families(self._membership)
 
@@ -192,6 +208,20 @@ class Metrics:
         durations.add_metric([OTHER_API], *self._other_seconds.cumulative())
         yield durations
         yield counter("write_operations", "Writes of a share-partition's state.", self._write_operations)
+
+    def _forward_families(self, forwarder: ObservedForwarder) -> Iterator[Metric]:
+        forwards = CounterMetricFamily(
+            PREFIX + "forwarded",
+            "Requests to other coordinators, by API and by the first error code in the answer.",
+            labels=["api", "code"],
+        )
+        for (api_key, error_code), count in sorted(self._forwards.items()):
+            forwards.add_metric([API_NAMES.get(api_key, OTHER_API), _code_name(error_code)], count)
+        yield forwards
+        yield histogram(
+            "forward_duration_seconds", "How long other coordinators took.", self._forward_seconds
+        )
+        yield from forwarder_families(forwarder)
 
     def _append_families(self) -> Iterator[Metric]:
         yield histogram("append_batch_records", "Records of one append to the log.", self._append_records)

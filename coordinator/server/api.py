@@ -11,6 +11,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple
 
+from coordinator.forwarding import FORWARDED_CLIENT_ID
 from coordinator.metrics import Metrics
 from coordinator.runtime import Origin
 from coordinator.server.find_coordinator import CoordinatorDirectory
@@ -31,6 +32,11 @@ _HEADER_BEGIN = Struct(">hhi")
 _CORRELATION_ID = Struct(">i")
 _FLEXIBLE_HEADER_BEGIN = Struct(">hhih")
 _SIZE_AND_CORRELATION_ID = Struct(">ii")
+
+# Where the client id begins behind a request header's fixed fields and its length, and one that a
+# coordinator has when it forwards.
+_CLIENT_ID_AT = 10
+_FORWARDED = FORWARDED_CLIENT_ID.encode()
 
 # FindCoordinator answers that are remembered, by the bytes of the request. A broker asks again before
 # every request, about few share-partitions; each entry takes some 400 bytes.
@@ -127,7 +133,10 @@ class Api:
             respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 5, correlation_id) + b"\0" + body)
             self._metrics.request_done(codec.rpc.api_key, _first_error(response), self._loop.time() - began_s)
 
-        self._service.handle(codec.rpc, request, origin, done)
+        service = self._service
+        # Who asked matters only where requests are forwarded: never twice.
+        forwarded = service.forwards and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
+        service.handle(codec.rpc, request, origin, done, forwarded=forwarded)
 
     def _find_coordinator(self, frame: bytes, api_version: int, correlation_id: int) -> bytes:
         """Answer FindCoordinator; for a request seen before, by a look into a dictionary."""

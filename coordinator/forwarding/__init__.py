@@ -1,0 +1,20 @@
+"""Forwarding: a request that reached the wrong coordinator is carried to the right one.
+
+For clusters whose brokers do not ask who the coordinator is; see docs/routing.md.
+"""
+
+from coordinator.forwarding.forwarder import Forwarder
+from coordinator.forwarding.limits import ForwardingLimits
+from coordinator.forwarding.mode import KAFKAS_TOPIC, ForwardingMode
+from coordinator.forwarding.operation import Call, Forwardable
+from coordinator.forwarding.peer import FORWARDED_CLIENT_ID
+
+__all__ = [
+    "FORWARDED_CLIENT_ID",
+    "KAFKAS_TOPIC",
+    "Call",
+    "Forwardable",
+    "Forwarder",
+    "ForwardingLimits",
+    "ForwardingMode",
+]

@@ -1,0 +1,363 @@
+"""What belongs to other coordinators: carried to them, held while that cannot be done, and answered.
+
+Theory of operation.  A request is split by owner: share-partitions of our shards go to the runtime, those of
+another coordinator go there, all of them as one request of the same API.  What was not carried out for a
+reason that may pass (nobody knows the owner, it says that it is none, no connection, no answer) is *held*,
+and routed anew after a short pause or when there is a new map of owners.  So a broker whose request meets a
+take-over waits for that and no longer; one that is told to come again does so after two seconds.
+
+A request that was sent and not answered is sent again, and may so be carried out twice.  Brokers do the same
+(since Kafka 4.2), and it is harmless: a write keeps the greatest delivery count and state of each offset,
+an initialisation that is there already changes nothing, what is deleted can be deleted.  Harmless as long as
+the broker waits: what is too old is neither sent nor left with an owner that has not answered.
+
+A request that was forwarded is not forwarded again: an owner answers that it is none, and we hold it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from coordinator.client import ShareCoordinatorError, TimedOut
+from coordinator.client.rpcs import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, request_of, results_of
+from coordinator.forwarding.limits import ForwardingLimits
+from coordinator.forwarding.operation import Forwardable
+from coordinator.forwarding.peer import Peer
+from coordinator.metrics import Metrics
+from coordinator.ownership import OwnerMap, Replica
+from coordinator.runtime import Runtime
+from protocol.errors import ErrorCode
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+
+_logger = logging.getLogger(__name__)
+
+_RPCS = {
+    initialize_api.API_KEY: INITIALIZE,
+    read_api.API_KEY: READ,
+    write_api.API_KEY: WRITE,
+    delete_api.API_KEY: DELETE,
+    summary_api.API_KEY: SUMMARY,
+}
+
+# What a share-partition takes in a request, besides its state batches.
+_PART_BYTES = 40
+
+
+class _Why(NamedTuple):
+    """Why something was not carried out: what its sender is told if it stays so."""
+
+    error_code: ErrorCode
+    message: str
+
+
+_NOT_OURS = _Why(ErrorCode.NOT_COORDINATOR, "This coordinator does not own the share-partition.")
+_NOT_THEIRS = _Why(ErrorCode.NOT_COORDINATOR, "The share-partition moves from one coordinator to another.")
+_STOPPING = _Why(ErrorCode.NOT_COORDINATOR, "This coordinator is stopping.")
+_NO_OWNER = _Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "It is not known who owns the share-partition.")
+_NO_ANSWER = _Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The owner of the share-partition did not answer.")
+_TOO_MUCH_HELD = _Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too many requests wait for their owners.")
+_TOO_MUCH_SENT = _Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too much is on its way to the owner.")
+_NO_RESULT = _Why(ErrorCode.UNKNOWN_SERVER_ERROR, "The owner's answer leaves the share-partition out.")
+_DEFECT = _Why(ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed to carry this to the owner.")
+
+
+class _Call:
+    """One client's request while its share-partitions are routed. A `Call`."""
+
+    __slots__ = ("_forwarder", "api_key", "group_id", "rpc")
+
+    def __init__(self, forwarder: "Forwarder", api_key: int, group_id: str) -> None:
+        self._forwarder = forwarder
+        self.api_key = api_key
+        self.group_id = group_id
+        self.rpc: Rpc = _RPCS[api_key]
+
+    def not_coordinator(self, operation: Forwardable) -> None:
+        """Hold what the runtime does not carry out."""
+        self._forwarder.hold(self, operation, _NOT_OURS)
+
+
+class _Held(NamedTuple):
+    """A share-partition that waits for the next look, and what it is told if there is none in time."""
+
+    call: _Call
+    operation: Forwardable
+    why: _Why
+
+
+class _Asked(NamedTuple):
+    """Whom a request went to, and for which share-partitions."""
+
+    owner: Replica
+    operations: Sequence[Forwardable]
+
+
+class Forwarder:
+    """Routes share-partitions between the runtime and the other coordinators. Held by one event loop.
+
+    While it is `active`, the service hands it the requests of all who do not forward themselves.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        instance: str,
+        metrics: Metrics,
+        limits: ForwardingLimits | None = None,
+    ) -> None:
+        """Begin inactive and without a map. `instance` is our name in the maps of owners."""
+        self.active = False
+        self._runtime = runtime
+        self._instance = instance
+        self._metrics = metrics
+        self._limits = limits or ForwardingLimits.beside(runtime.limits)
+        self._loop = asyncio.get_running_loop()
+        self._owner_map: OwnerMap | None = None
+        self._keeps_map = False
+        self._closed = False
+        self._peers: dict[str, Peer] = {}
+        self._asking: dict[asyncio.Timeout, _Asked] = {}
+        self._held: list[_Held] = []
+        self._look: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        metrics.attach_forwarder(self)
+
+    @property
+    def held(self) -> int:
+        """How many share-partitions wait to be routed anew."""
+        return len(self._held)
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests to other coordinators are under way."""
+        return sum(peer.in_flight for peer in self._peers.values())
+
+    # For the service.
+
+    def take(self, api_key: int, operations: Sequence[Forwardable]) -> None:
+        """Have the share-partitions of one request carried out, each where it belongs."""
+        call = _Call(self, api_key, operations[0].key.group_id)
+        for operation in operations:
+            operation.call = call
+        self._route(call, operations)
+
+    # For ownership.
+
+    def follow(self, owner_map: OwnerMap | None) -> None:
+        """Go by a map of owners; None: nobody knows who they are."""
+        if owner_map is None:
+            if not self._keeps_map:
+                self._owner_map = None
+            return
+        self._owner_map = owner_map
+        self._hurry_those_who_own_no_more(owner_map)
+        self._part_from_those_who_left(owner_map)
+        if self._look is not None:
+            # Not at once: elections come with this map.
+            self._look.cancel()
+            self._look = self._loop.call_later(0, self._route_held)
+
+    def keep_map(self) -> None:
+        """Go by the last map from now on: we are about to leave, and our shards go to those who stay."""
+        self._keeps_map = True
+
+    async def close(self) -> None:
+        """End everything; what has no answer yet is told that this coordinator is stopping."""
+        self._closed = True
+        if self._look is not None:
+            self._look.cancel()
+        held, self._held = self._held, []
+        _refuse((one.operation for one in held), _STOPPING)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(peer.close() for peer in self._peers.values()))
+
+    # Routing.
+
+    def _route(self, call: _Call, operations: Iterable[Forwardable]) -> None:
+        """Hand each share-partition to who owns it; hold it if that is nobody."""
+        theirs: dict[str, tuple[Replica, list[Forwardable]]] = {}
+        for operation in operations:
+            shard = state_partition(operation.key, self._runtime.state_partitions)
+            if self._runtime.owns(shard):
+                self._runtime.submit(operation)
+                continue
+            owner = self._owner(shard)
+            if owner is None:
+                self.hold(call, operation, _NO_OWNER)
+            elif owner.instance == self._instance:
+                # Our election is to come yet, or the log took the shard away and the group will hear of it.
+                self.hold(call, operation, _NOT_OURS)
+            else:
+                theirs.setdefault(owner.instance, (owner, []))[1].append(operation)
+        for owner, its in theirs.values():
+            self._send(call, owner, its)
+
+    def _owner(self, shard: int) -> Replica | None:
+        return None if self._owner_map is None else self._owner_map.owner(shard)
+
+    def hold(self, call: _Call, operation: Forwardable, why: _Why) -> None:
+        """Keep a share-partition that was not carried out for the next look, if there is time for that."""
+        if self._closed:
+            _refuse([operation], _STOPPING)
+        elif self._is_late(operation):
+            _refuse([operation], why)
+        elif len(self._held) >= self._limits.held_max:
+            _refuse([operation], _TOO_MUCH_HELD)
+        else:
+            self._held.append(_Held(call, operation, why))
+            if self._look is None:
+                self._look = self._loop.call_later(self._limits.pause_s, self._route_held)
+
+    def _route_held(self) -> None:
+        """Route what is held anew; what came in one request goes on in one."""
+        self._look = None
+        held, self._held = self._held, []
+        by_call: dict[_Call, list[Forwardable]] = {}
+        for call, operation, why in held:
+            if self._is_late(operation):
+                _refuse([operation], why)
+            elif not _nobody_waits_for(operation):
+                by_call.setdefault(call, []).append(operation)
+        for call, operations in by_call.items():
+            self._route(call, operations)
+
+    def _is_late(self, operation: Forwardable) -> bool:
+        return self._loop.time() - operation.received_s > self._limits.hold_s
+
+    # Asking other coordinators.
+
+    def _send(self, call: _Call, owner: Replica, operations: Sequence[Forwardable]) -> None:
+        """Begin to carry share-partitions of one request to their owner, if there is room for more."""
+        peer = self._peers.get(owner.wire)
+        if peer is None:
+            peer = self._peers[owner.wire] = Peer(owner.wire, self._instance, self._limits)
+        request_bytes = sum(map(_size_of, operations))
+        if not peer.reserve(request_bytes):
+            _refuse(operations, _TOO_MUCH_SENT)
+            return
+        task = self._loop.create_task(self._ask(call, owner, peer, operations))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: peer.release(request_bytes))
+
+    async def _ask(self, call: _Call, owner: Replica, peer: Peer, operations: Sequence[Forwardable]) -> None:
+        """Ask an owner; afterwards each share-partition has its answer or is held."""
+        began_s = self._loop.time()
+        code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+        try:
+            code = await self._exchange(call, owner, peer, operations)
+        except ShareCoordinatorError as error:
+            code = int(error.error_code)
+            for operation in operations:
+                self.hold(call, operation, _NO_ANSWER)
+        except asyncio.CancelledError:
+            _refuse(operations, _STOPPING)
+            raise
+        except Exception:
+            _logger.exception("forwarding to %s failed", owner.wire)
+            _refuse(operations, _DEFECT)
+        self._metrics.forward_done(call.api_key, code, self._loop.time() - began_s)
+
+    async def _exchange(
+        self, call: _Call, owner: Replica, peer: Peer, operations: Sequence[Forwardable]
+    ) -> int:
+        """Ask an owner and give its answers on; return the first error code of these.
+
+        Raises ShareCoordinatorError where no answer came.
+        """
+        deadline_s = operations[0].received_s + self._limits.request_age_max_s
+        try:
+            async with asyncio.timeout_at(deadline_s) as patience:
+                self._asking[patience] = _Asked(owner, operations)
+                try:
+                    async with peer.connection() as connection:
+                        wanted = self._still_wanted(operations)
+                        if not wanted:
+                            return ErrorCode.NONE
+                        parts = {operation.key: list(operation.unit) for operation in wanted}
+                        response = await connection.request(request_of(call.rpc, call.group_id, parts))
+                finally:
+                    del self._asking[patience]
+        except TimeoutError:
+            raise TimedOut(ErrorCode.REQUEST_TIMED_OUT, "The owner did not answer in time.") from None
+        return self._settle(call, wanted, results_of(call.group_id, response))
+
+    def _still_wanted(self, operations: Sequence[Forwardable]) -> list[Forwardable]:
+        """Return what is worth sending after the wait for a connection."""
+        wanted = []
+        for operation in operations:
+            if self._is_late(operation):
+                _refuse([operation], _NO_ANSWER)
+            elif not _nobody_waits_for(operation):
+                wanted.append(operation)
+        return wanted
+
+    def _settle(
+        self, call: _Call, operations: Sequence[Forwardable], results: Mapping[SharePartitionKey, Any]
+    ) -> int:
+        """Give an owner's answers on, or hold what it does not own; return the first error code."""
+        first_error = int(ErrorCode.NONE)
+        for operation in operations:
+            result = results.get(operation.key)
+            if result is None:
+                _refuse([operation], _NO_RESULT)
+                continue
+            first_error = first_error or result.error_code
+            if result.error_code == ErrorCode.NOT_COORDINATOR:
+                self.hold(call, operation, _NOT_THEIRS)
+            else:
+                operation.call = None
+                operation.answer(result)
+        return first_error
+
+    # When the map changes.
+
+    def _hurry_those_who_own_no_more(self, owner_map: OwnerMap) -> None:
+        """Wait only a little longer for a coordinator that a shard was taken from: it may be gone."""
+        soon_s = self._loop.time() + self._limits.moved_grace_s
+        for patience, asked in self._asking.items():
+            shards = {
+                state_partition(operation.key, self._runtime.state_partitions)
+                for operation in asked.operations
+            }
+            owners = {self._owner(shard) for shard in shards}
+            until_s = patience.when()
+            if owners != {asked.owner} and until_s is not None and not patience.expired():
+                patience.reschedule(min(until_s, soon_s))
+
+    def _part_from_those_who_left(self, owner_map: OwnerMap) -> None:
+        """Close the connections to coordinators that are in no map any more."""
+        staying = {replica.wire for replica in owner_map.replicas}
+        for wire, peer in list(self._peers.items()):
+            if wire not in staying and not peer.in_flight:
+                del self._peers[wire]
+                closing = self._loop.create_task(peer.close())
+                self._tasks.add(closing)
+                closing.add_done_callback(self._tasks.discard)
+
+
+def _refuse(operations: Iterable[Forwardable], why: _Why) -> None:
+    """Answer what has no answer yet with an error."""
+    for operation in operations:
+        if operation.call is not None:
+            operation.call = None
+            operation.refuse(*why)
+
+
+def _nobody_waits_for(operation: Forwardable) -> bool:
+    return operation.origin is not None and operation.origin.gone
+
+
+def _size_of(operation: Forwardable) -> int:
+    """Return about how many bytes an operation takes in a request."""
+    return sum(_PART_BYTES + len(getattr(part, "state_batches", b"")) for part in operation.unit)
