@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import uvloop
 
-from coordinator.admin import HttpServer, create_app
+from coordinator.admin import AdminSide, OwnerBoard, Topics
 from coordinator.clock import SystemClock, seconds_since_boot
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
@@ -68,12 +68,14 @@ class _Shards:
         runtime: Runtime,
         directory: CoordinatorDirectory,
         forwarder: Forwarder | None,
+        board: OwnerBoard,
         *,
         one_owner: bool,
     ) -> None:
         self._runtime = runtime
         self._directory = directory
         self._forwarder = forwarder
+        self._board = board
         self._one_owner = one_owner
 
     def owners_changed(self, owner_map: OwnerMap | None) -> None:
@@ -81,6 +83,7 @@ class _Shards:
             self._directory.follow(owner_map)
         if self._forwarder is not None:
             self._forwarder.follow(owner_map)
+        self._board.follow(owner_map)
 
     def elected(self, state_partition: int, *, release_expected: bool) -> None:
         self._runtime.elect(state_partition, release_expected=release_expected)
@@ -123,7 +126,7 @@ class _Coordinator:
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
         api = Api(Service(runtime, forwarder), directory, metrics)
         listener = Listener(api, metrics, _server_limits(config))
-        http = HttpServer(create_app(runtime, metrics, config), config.http)
+        http = AdminSide(runtime, metrics, config, make_user_topics(config))
         try:
             # HTTP first: a long recovery of the journal should be seen from outside.
             await http.start()
@@ -143,7 +146,8 @@ class _Coordinator:
                 metrics.attach_membership(self._ownership)
             if self._forwarding is not None:
                 self._forwarding.start()
-            await self._ownership.start(_Shards(runtime, directory, forwarder, one_owner=one_owner))
+            shards = _Shards(runtime, directory, forwarder, http.owners, one_owner=one_owner)
+            await self._ownership.start(shards)
         except CoordinatorError as error:
             _logger.error("the coordinator cannot start: %s", error)
             await self._stop(runtime, listener, http)
@@ -179,7 +183,7 @@ class _Coordinator:
         if self._ownership is not None:
             self._ownership.fenced(state_partition)
 
-    async def _stop(self, runtime: Runtime, listener: Listener, http: HttpServer) -> None:
+    async def _stop(self, runtime: Runtime, listener: Listener, http: AdminSide) -> None:
         if self._ownership is not None:
             await self._ownership.stop()
         await listener.stop()
@@ -250,6 +254,18 @@ def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
         ),
         prune_failed=metrics.prune_failed,
     )
+
+
+def make_user_topics(config: Config) -> Topics | None:
+    """Make the way to the names and end offsets of users' topics, which only people who watch need."""
+    if not config.bootstrap_servers:
+        return None
+    try:
+        from coordinator.kafka.user_topics import UserTopics
+    except ModuleNotFoundError:
+        _logger.warning("no names of topics without aiokafka: pip install share-coordinator[kafka]")
+        return None
+    return UserTopics(config.bootstrap_servers, security=Security.of(config))
 
 
 def make_forwarding(

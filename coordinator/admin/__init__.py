@@ -5,6 +5,9 @@ between.
 """
 
 from coordinator.admin.application import create_app
+from coordinator.admin.cluster import Topics
 from coordinator.admin.http_server import HttpServer
+from coordinator.admin.owners import OwnerBoard
+from coordinator.admin.side import AdminSide
 
-__all__ = ["HttpServer", "create_app"]
+__all__ = ["AdminSide", "HttpServer", "OwnerBoard", "Topics", "create_app"]

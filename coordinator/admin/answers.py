@@ -8,6 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from coordinator.admin.owners import Owner
+
 Item = TypeVar("Item")
 
 # How FastAPI wants to be told of other answers: status to what is known of it.
@@ -19,6 +21,12 @@ class Problem(BaseModel):
 
     status: int
     message: str
+
+
+class Elsewhere(Problem):
+    """There is no answer here, and who would have one."""
+
+    owner: Owner | None = None
 
 
 class Page(BaseModel, Generic[Item]):
@@ -53,10 +61,15 @@ class Summary(BaseModel):
     listen: str
     advertise: str
     log: str
+    ownership: str = Field(description="static: this process owns all shards. group: several share them.")
     shards: dict[str, int] = Field(description="Number of shards by status.")
     share_partitions: int
+    state_batches: int
     live_bytes: int
     event_loop_lag_seconds: float
+    cluster_trouble: str | None = Field(
+        description="Why names of topics and end offsets are not known, or None."
+    )
 
 
 class Shard(BaseModel):
@@ -64,6 +77,8 @@ class Shard(BaseModel):
 
     model_config = ConfigDict(from_attributes=True)
 
+    owner: Owner | None = Field(description="Who owns the shard, here or elsewhere, if that is known.")
+    here: bool = Field(description="Whether the shard belongs to this process.")
     state_partition: int
     status: str = Field(description="LOADING, ACTIVE, FAILED or CLOSED.")
     failure: str | None = Field(description="Why the last load failed.")
@@ -75,6 +90,8 @@ class Shard(BaseModel):
     load_ms: int = Field(description="How long the last load took.")
     loaded_records: int = Field(description="Records read at the last load.")
     live_bytes: int = Field(description="Bytes on the log that are not redundant.")
+    log_records: int = Field(description="Log offsets that are still there.")
+    prune_lag: int = Field(description="Log offsets that are still there and not needed any more.")
     state_batches: int = Field(description="Runs of offsets with a delivery state.")
 
 
@@ -103,6 +120,7 @@ class SharePartition(BaseModel):
     """The state of one partition of a topic as one share group consumes it."""
 
     group: str
+    topic: str | None = Field(description="The name of the topic, if the cluster told it.")
     topic_id: str = Field(description="The topic id as Kafka writes it: base64url.")
     topic_uuid: str = Field(description="The same with hyphens.")
     partition: int
@@ -111,6 +129,13 @@ class SharePartition(BaseModel):
         description="Share-partition start offset: everything below is done with. -1: not known yet, the "
         "leader begins by share.auto.offset.reset."
     )
+    end_offset: int | None = Field(
+        description="The offset of the next record of the user's partition, if the cluster told it."
+    )
+    lag: int | None = Field(
+        description="Records that are not done with, as kafka-share-groups.sh counts them: end offset - "
+        "start offset - delivery complete count. None if one of these is not known."
+    )
     state_epoch: int = Field(description="Rises when the group coordinator (re)initialises the state.")
     leader_epoch: int = Field(
         description="The leader epoch of the last share-partition leader that read the state."
@@ -118,6 +143,8 @@ class SharePartition(BaseModel):
     in_flight_records: int = Field(
         description="Offsets at or above the start offset that have a delivery state."
     )
+    records_by_state: dict[str, int] = Field(description="Number of in-flight records by delivery state.")
+    delivery_count_max: int = Field(description="The highest delivery count of these, 0 without any.")
     state_batches: int = Field(description="Runs of such offsets.")
     delivery_complete_count: int = Field(
         description="Offsets at or above the start offset whose delivery is complete. -1: never told."
@@ -126,6 +153,14 @@ class SharePartition(BaseModel):
     last_write_ms: int
     unreadable: str | None = Field(
         description="Why the state cannot be served: a record that this release does not understand."
+    )
+
+
+class SharePartitionPage(Page[SharePartition]):
+    """A part of a list of share-partitions."""
+
+    missing_shards: list[int] = Field(
+        description="State partitions that are not loaded: what they hold is not in the list."
     )
 
 
@@ -140,6 +175,16 @@ class DeliveryRun(BaseModel):
     delivery_count: int
 
 
+class Unfinished(BaseModel):
+    """A record whose delivery is not complete."""
+
+    offset: int
+    delivery_state: str | None = Field(
+        description="None: nothing is noted of it; it is with its first consumer, or with none yet."
+    )
+    delivery_count: int
+
+
 class SharePartitionDetail(SharePartition):
     """The whole state of one share-partition."""
 
@@ -148,7 +193,13 @@ class SharePartitionDetail(SharePartition):
     snapshot_created_ms: int
     snapshot_written_ms: int
     updates_since_snapshot: int
-    records_by_state: dict[str, int] = Field(description="Number of in-flight records by delivery state.")
+    last_in_flight_offset: int | None = Field(description="The highest offset that has a delivery state.")
+    oldest_unfinished: Unfinished | None = Field(
+        description="The record that holds the start offset back. None: there is none, or none is known of."
+    )
+    most_delivered: list[DeliveryRun] = Field(
+        description="Runs that were delivered more than once, the most often delivered first."
+    )
     in_flight: Page[DeliveryRun]
 
 

@@ -1,6 +1,7 @@
 """The FastAPI application: routes, the shape of errors, and paths whose parts may contain any character."""
 
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -8,15 +9,34 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from coordinator.admin.cluster import ClusterFacts, Topics
 from coordinator.admin.health import health_routes
-from coordinator.admin.state import GROUPS_PATH, state_routes
+from coordinator.admin.live import Live, live_routes
+from coordinator.admin.owners import OwnerBoard
+from coordinator.admin.page import page_routes
+from coordinator.admin.paths import GROUPS_PATH
+from coordinator.admin.state import NotHere, state_routes
+from coordinator.admin.watched import Watched
 from coordinator.config import Config
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime
 
 
-def create_app(runtime: Runtime, metrics: Metrics, config: Config) -> FastAPI:
-    """Make the application; it asks the runtime anew for every answer and keeps nothing."""
+def create_app(
+    runtime: Runtime,
+    metrics: Metrics,
+    config: Config,
+    *,
+    owners: OwnerBoard | None = None,
+    topics: Topics | None = None,
+) -> FastAPI:
+    """Make the application; it asks the runtime anew for every answer.
+
+    `app.state.live.end()` ends the answers that would go on for ever. Without `topics` names and end offsets
+    of the users' topics are not known.
+    """
+    watched = Watched(runtime, metrics, config, owners or OwnerBoard(), ClusterFacts(topics))
+    live = Live(watched)
     app = FastAPI(
         title="Share coordinator",
         version=version("share-coordinator"),
@@ -24,8 +44,11 @@ def create_app(runtime: Runtime, metrics: Metrics, config: Config) -> FastAPI:
         redirect_slashes=False,
         redoc_url=None,
     )
-    app.include_router(health_routes(runtime, metrics, config))
-    app.include_router(state_routes(runtime))
+    app.state.live = live
+    app.include_router(health_routes(watched))
+    app.include_router(state_routes(watched))
+    app.include_router(live_routes(live))
+    app.include_router(page_routes())
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_middleware(_EncodedSegments)
@@ -50,9 +73,10 @@ class _EncodedSegments:
 
 async def _refused(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return JSONResponse(
-        {"status": error.status_code, "message": error.detail}, error.status_code, headers=error.headers
-    )
+    problem: dict[str, Any] = {"status": error.status_code, "message": error.detail}
+    if isinstance(error, NotHere) and error.owner is not None:
+        problem["owner"] = error.owner.model_dump()
+    return JSONResponse(problem, error.status_code, headers=error.headers)
 
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:

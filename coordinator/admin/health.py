@@ -12,17 +12,39 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from coordinator.admin.answers import Liveness, Readiness, Responses, Summary
-from coordinator.config import Config
-from coordinator.metrics import Metrics, exposition
-from coordinator.runtime import Runtime
+from coordinator.admin.watched import Watched
+from coordinator.metrics import exposition
 
 _UNREADY: Responses = {
     503: {"model": Readiness, "description": "Not yet, or not any more; the reasons say why."}
 }
 
 
-def health_routes(runtime: Runtime, metrics: Metrics, config: Config) -> APIRouter:
+def summary_of(watched: Watched) -> Summary:
+    """Look at the coordinator; cheap at any size of state."""
+    reasons = watched.runtime.health()
+    shards = watched.runtime.shard_views()
+    config = watched.config
+    return Summary(
+        status="not ready" if reasons else "ready",
+        reasons=reasons,
+        version=version("share-coordinator"),
+        listen=str(config.listen),
+        advertise=str(config.advertise),
+        log=config.log,
+        ownership=config.ownership,
+        shards=dict(Counter(shard.status for shard in shards)),
+        share_partitions=sum(shard.share_partitions for shard in shards),
+        state_batches=sum(shard.state_batches for shard in shards),
+        live_bytes=sum(shard.live_bytes for shard in shards),
+        event_loop_lag_seconds=watched.metrics.loop_lag_last_seconds,
+        cluster_trouble=watched.cluster.trouble,
+    )
+
+
+def health_routes(watched: Watched) -> APIRouter:
     """Make the routes that probes and Prometheus use."""
+    runtime, metrics, config = watched.runtime, watched.metrics, watched.config
     routes = APIRouter(tags=["health"])
     started = False
 
@@ -51,21 +73,9 @@ def health_routes(runtime: Runtime, metrics: Metrics, config: Config) -> APIRout
     @routes.get("/healthz", responses={503: {"model": Summary}})
     async def healthz(response: Response) -> Summary:
         """Show the coordinator at a glance."""
-        reasons = runtime.health()
-        shards = runtime.shard_views()
-        response.status_code = 503 if reasons else 200
-        return Summary(
-            status="not ready" if reasons else "ready",
-            reasons=reasons,
-            version=version("share-coordinator"),
-            listen=str(config.listen),
-            advertise=str(config.advertise),
-            log=config.log,
-            shards=dict(Counter(shard.status for shard in shards)),
-            share_partitions=sum(shard.share_partitions for shard in shards),
-            live_bytes=sum(shard.live_bytes for shard in shards),
-            event_loop_lag_seconds=metrics.loop_lag_last_seconds,
-        )
+        summary = summary_of(watched)
+        response.status_code = 503 if summary.reasons else 200
+        return summary
 
     @routes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def scrape() -> Response:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -20,7 +20,11 @@ _STOP_TIMEOUT_S = 2
 class HttpServer:
     """Serves an application on an address, from `start` to `stop`, on the event loop that `start` runs on."""
 
-    def __init__(self, app: ASGIApp, address: HostPort) -> None:
+    def __init__(
+        self, app: ASGIApp, address: HostPort, *, before_stop: Callable[[], None] = lambda: None
+    ) -> None:
+        """Prepare; `before_stop` is told to end the answers that would not end by themselves."""
+        self._before_stop = before_stop
         self._address = address
         self._server = _EmbeddedServer(
             uvicorn.Config(
@@ -58,6 +62,7 @@ class HttpServer:
         """Finish the answers under way, for a moment, then close everything; harmless if never started."""
         if self._task is None:
             return
+        self._before_stop()
         self._server.should_exit = True
         await self._task
         self._task = None

@@ -1,12 +1,12 @@
 """The state that Kafka hides: shards, share groups, and each share-partition with its in-flight records."""
 
 from typing import Annotated
-from urllib.parse import unquote
-from uuid import UUID
 
-from fastapi import APIRouter, Depends, HTTPException, Path, Query
+from fastapi import APIRouter, HTTPException, Query
 
+from coordinator.admin import listing
 from coordinator.admin.answers import (
+    Elsewhere,
     GroupDetail,
     GroupPage,
     Page,
@@ -15,129 +15,178 @@ from coordinator.admin.answers import (
     Shard,
     SharePartition,
     SharePartitionDetail,
+    SharePartitionPage,
+)
+from coordinator.admin.listing import Found, GroupOrder, Order
+from coordinator.admin.owners import Owner
+from coordinator.admin.paths import (
+    GROUPS_PATH,
+    MALFORMED,
+    AskedPartition,
+    AskedTopicId,
+    Contains,
+    Descending,
+    GroupId,
+    Limit,
+    Offset,
+    Partition,
+    ShortLimit,
+    TopicId,
+    parsed_topic,
 )
 from coordinator.admin.views import GroupTotals, group_of, share_partition_detail, share_partition_of
-from coordinator.runtime import Runtime
-from coordinator.shard import ShareState
+from coordinator.admin.watched import Watched
 from protocol.routing import state_partition
-from protocol.state_records import SharePartitionKey, parse_topic_id
-
-GROUPS_PATH = "/api/v1/groups"
+from protocol.state_records import SharePartitionKey
 
 _NOT_FOUND: Responses = {
     404: {"model": Problem, "description": "There is no such state."},
-    503: {"model": Problem, "description": "The shard that would know is not loaded."},
-}
-_MALFORMED: Responses = {
-    422: {"model": Problem, "description": "A part of the path or the query does not parse."}
+    503: {"model": Elsewhere, "description": "The shard that would know is not loaded, or not here."},
 }
 
-Limit = Annotated[int, Query(ge=1, le=10_000, description="Items in one answer, at most.")]
-Offset = Annotated[int, Query(ge=0, description="Items to leave out at the beginning.")]
+# What it takes to make the answer for a share-partition, in share-partitions that are passed by.
+_ANSWER_WORK = 10
 
 
-async def _group(
-    group: Annotated[str, Path(description="The group id, percent-encoded (`/` as %2F).")],
-) -> str:
-    try:
-        return unquote(group, errors="strict")
-    except UnicodeDecodeError:
-        raise HTTPException(422, f"group: {group} is not percent-encoded UTF-8") from None
+class NotHere(HTTPException):
+    """Status 503 of what another coordinator may know."""
+
+    def __init__(self, message: str, owner: Owner | None) -> None:
+        super().__init__(503, message)
+        self.owner = owner
 
 
-async def _topic(
-    topic: Annotated[str, Path(description="The topic id: base64url, or a UUID with hyphens.")],
-) -> bytes:
-    try:
-        return UUID(topic).bytes if len(topic) == 36 else parse_topic_id(topic)
-    except ValueError:
-        raise HTTPException(
-            422, f"topic: {topic} is not a topic id: 22 characters of base64url, or a UUID with hyphens"
-        ) from None
-
-
-GroupId = Annotated[str, Depends(_group)]
-TopicId = Annotated[bytes, Depends(_topic)]
-
-
-def _missing_shards(runtime: Runtime) -> list[int]:
-    return [shard.state_partition for shard in runtime.shard_views() if shard.status != "ACTIVE"]
-
-
-def state_routes(runtime: Runtime) -> APIRouter:
+def state_routes(watched: Watched) -> APIRouter:
     """Make the routes that show state."""
-    routes = APIRouter(tags=["state"], responses=_MALFORMED)
-    _add_lists(routes, runtime)
-    _add_single_ones(routes, runtime)
+    routes = APIRouter(tags=["state"], responses=MALFORMED)
+    _add_shards(routes, watched)
+    _add_groups(routes, watched)
+    _add_share_partitions(routes, watched)
     return routes
 
 
-def _add_lists(routes: APIRouter, runtime: Runtime) -> None:
-
+def _add_shards(routes: APIRouter, watched: Watched) -> None:
     @routes.get("/api/v1/shards")
     async def list_shards(limit: Limit = 1000, offset: Offset = 0) -> Page[Shard]:
-        """List the shards."""
-        shards = runtime.shard_views()
-        return Page(
-            items=[Shard.model_validate(shard) for shard in shards[offset : offset + limit]],
-            total=len(shards),
+        """List the shards, those that other coordinators own too."""
+        shards = watched.shards()
+        return Page(items=shards[offset : offset + limit], total=len(shards), limit=limit, offset=offset)
+
+
+def _add_groups(routes: APIRouter, watched: Watched) -> None:
+    @routes.get(GROUPS_PATH)
+    async def list_groups(
+        limit: Limit = 100,
+        offset: Offset = 0,
+        contains: Contains = "",
+        sort: GroupOrder = GroupOrder.GROUP,
+        descending: Descending = False,
+    ) -> GroupPage:
+        """List the groups that have state."""
+        groups = await listing.groups(watched.runtime, contains)
+        chosen = await listing.part_of(
+            groups.items(),
+            listing.place_of_group(sort, descending=descending),
             limit=limit,
             offset=offset,
+            backwards=descending and sort is GroupOrder.GROUP,
         )
-
-    @routes.get(GROUPS_PATH)
-    async def list_groups(limit: Limit = 100, offset: Offset = 0) -> GroupPage:
-        """List the groups that have state, by group id."""
-        groups: dict[str, GroupTotals] = {}
-        async for key, state in runtime.share_partitions():
-            groups.setdefault(key.group_id, GroupTotals()).add(key, state)
-        chosen = sorted(groups)[offset : offset + limit]
         return GroupPage(
-            items=[group_of(group_id, groups[group_id]) for group_id in chosen],
+            items=await listing.made(chosen, lambda entry: group_of(*entry), lambda _: 1),
             total=len(groups),
             limit=limit,
             offset=offset,
-            missing_shards=_missing_shards(runtime),
+            missing_shards=watched.missing_shards(),
         )
 
-
-def _add_single_ones(routes: APIRouter, runtime: Runtime) -> None:
     @routes.get(GROUPS_PATH + "/{group}", responses=_NOT_FOUND)
-    async def show_group(group: GroupId, limit: Limit = 100, offset: Offset = 0) -> GroupDetail:
+    async def show_group(group: GroupId, limit: ShortLimit = 100, offset: Offset = 0) -> GroupDetail:
         """Show a group and its share-partitions, by topic id and partition."""
-        totals = GroupTotals()
-        found: list[tuple[SharePartitionKey, ShareState]] = []
-        async for key, state in runtime.share_partitions():
-            if key.group_id == group:
-                totals.add(key, state)
-                found.append((key, state))
-        missing = _missing_shards(runtime)
+        found = await listing.share_partitions(
+            watched.runtime, lambda key: key.group_id == group, Order.KEY, descending=False
+        )
+        missing = watched.missing_shards()
         if not found and missing:
-            raise HTTPException(503, f"group {group!r} is not found, but shards {missing} are not loaded")
+            raise NotHere(f"group {group!r} is not found, but shards {missing} are not loaded", None)
         if not found:
             raise HTTPException(404, f"group {group!r} has no state here")
-        found.sort(key=lambda entry: entry[0])
-        items = [
-            share_partition_of(key, state, runtime.state_partitions)
-            for key, state in found[offset : offset + limit]
-        ]
-        page = Page[SharePartition](items=items, total=len(found), limit=limit, offset=offset)
+        totals = GroupTotals()
+        await listing.made(found, lambda entry: totals.add(entry.key, entry.state), lambda _: 1)
+        page = await _page(watched, found, limit=limit, offset=offset)
         return GroupDetail(**group_of(group, totals).model_dump(), partitions=page, missing_shards=missing)
+
+
+def _add_share_partitions(routes: APIRouter, watched: Watched) -> None:
+    async def show(group: str, topic: bytes, partition: int, limit: int, offset: int) -> SharePartitionDetail:
+        key = SharePartitionKey(group, topic, partition)
+        number = state_partition(key, watched.runtime.state_partitions)
+        shard = watched.runtime.shard_views()[number]
+        if shard.status != "ACTIVE":
+            raise NotHere(f"shard {number} of {key} is {shard.status}", watched.owners.owner(number))
+        if watched.runtime.share_partition(key) is None:
+            raise HTTPException(404, f"share-partition {key} has no state here")
+        facts = await watched.cluster.of([(topic, partition)])
+        # Asked again: the cluster took its time.
+        state = watched.runtime.share_partition(key)
+        if state is None:
+            raise HTTPException(404, f"share-partition {key} has no state here")
+        return share_partition_detail(
+            key, state, watched.runtime.state_partitions, facts, limit=limit, offset=offset
+        )
+
+    @routes.get("/api/v1/share-partitions")
+    async def list_share_partitions(
+        group: Annotated[str | None, Query(description="Only those of this group.")] = None,
+        topic: Annotated[str | None, Query(description="Only those of this topic id.")] = None,
+        limit: ShortLimit = 100,
+        offset: Offset = 0,
+        sort: Order = Order.KEY,
+        descending: Descending = False,
+    ) -> SharePartitionPage:
+        """List share-partitions, of all groups or of one."""
+        topic_id = None if topic is None else parsed_topic(topic)
+
+        def wanted(key: SharePartitionKey) -> bool:
+            return (group is None or key.group_id == group) and (topic_id is None or key.topic_id == topic_id)
+
+        found = await listing.share_partitions(watched.runtime, wanted, sort, descending=descending)
+        backwards = descending and sort is Order.KEY
+        page = await _page(watched, found, limit=limit, offset=offset, backwards=backwards)
+        return SharePartitionPage(**dict(page), missing_shards=watched.missing_shards())
+
+    @routes.get("/api/v1/share-partition", responses=_NOT_FOUND)
+    async def ask_for_share_partition(
+        group: Annotated[str, Query(description="The group id.")],
+        topic: AskedTopicId,
+        partition: AskedPartition,
+        limit: Limit = 1_000,
+        offset: Offset = 0,
+    ) -> SharePartitionDetail:
+        """Show the whole state of a share-partition, of groups called `.` and `..` too.
+
+        A browser takes these two out of a path.
+        """
+        return await show(group, topic, partition, limit, offset)
 
     @routes.get(GROUPS_PATH + "/{group}/{topic}/{partition}", responses=_NOT_FOUND)
     async def show_share_partition(
-        group: GroupId,
-        topic: TopicId,
-        partition: Annotated[int, Path(ge=0, le=2**31 - 1)],
-        limit: Limit = 10_000,
-        offset: Offset = 0,
+        group: GroupId, topic: TopicId, partition: Partition, limit: Limit = 10_000, offset: Offset = 0
     ) -> SharePartitionDetail:
         """Show the whole state of a share-partition; limit and offset page its in-flight runs."""
-        key = SharePartitionKey(group, topic, partition)
-        shard = runtime.shard_views()[state_partition(key, runtime.state_partitions)]
-        if shard.status != "ACTIVE":
-            raise HTTPException(503, f"shard {shard.state_partition} of {key} is {shard.status}")
-        state = runtime.share_partition(key)
-        if state is None:
-            raise HTTPException(404, f"share-partition {key} has no state here")
-        return share_partition_detail(key, state, runtime.state_partitions, limit=limit, offset=offset)
+        return await show(group, topic, partition, limit, offset)
+
+
+async def _page(
+    watched: Watched, found: list[Found], *, limit: int, offset: int, backwards: bool = False
+) -> Page[SharePartition]:
+    part = await listing.part_of(
+        found, lambda entry: entry[:2], limit=limit, offset=offset, backwards=backwards
+    )
+    facts = await watched.cluster.of([(entry.key.topic_id, entry.key.partition) for entry in part])
+    state_partitions = watched.runtime.state_partitions
+    items = await listing.made(
+        part,
+        lambda entry: share_partition_of(entry.key, entry.state, state_partitions, facts),
+        lambda entry: _ANSWER_WORK + entry.state.batch_count,
+    )
+    return Page(items=items, total=len(found), limit=limit, offset=offset)

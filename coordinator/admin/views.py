@@ -2,9 +2,22 @@
 
 from collections import Counter
 from datetime import UTC, datetime
+from heapq import nsmallest
+from typing import Any
 from uuid import UUID
 
-from coordinator.admin.answers import DeliveryRun, Group, Page, SharePartition, SharePartitionDetail
+from coordinator.admin.answers import (
+    DeliveryRun,
+    Group,
+    Page,
+    Shard,
+    SharePartition,
+    SharePartitionDetail,
+    Unfinished,
+)
+from coordinator.admin.cluster import Facts
+from coordinator.admin.owners import Owner
+from coordinator.runtime import ShardView
 from coordinator.shard import ShareState
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch, unpack
@@ -12,6 +25,10 @@ from protocol.state_records import SharePartitionKey, topic_id_text
 
 # KIP-932 and, for ARCHIVING, KIP-1191. The coordinator stores whatever number it is sent.
 DELIVERY_STATES = {0: "AVAILABLE", 1: "ACQUIRED", 2: "ACKNOWLEDGED", 3: "ARCHIVING", 4: "ARCHIVED"}
+_COMPLETE = (2, 4)
+
+# Runs that are shown as the most often delivered ones.
+_MOST_DELIVERED = 10
 
 
 class GroupTotals:
@@ -45,55 +62,152 @@ def group_of(group_id: str, totals: GroupTotals) -> Group:
     )
 
 
-def share_partition_of(key: SharePartitionKey, state: ShareState, state_partitions: int) -> SharePartition:
-    """Make the answer for a share-partition in a list."""
-    batches = unpack(state.batches)
-    return SharePartition(
-        group=key.group_id,
-        topic_id=topic_id_text(key.topic_id),
-        topic_uuid=str(UUID(bytes=key.topic_id)),
-        partition=key.partition,
-        state_partition=state_partition(key, state_partitions),
-        start_offset=state.start_offset,
-        state_epoch=state.state_epoch,
-        leader_epoch=state.leader_epoch,
-        in_flight_records=sum(map(_records, batches)),
-        state_batches=len(batches),
-        delivery_complete_count=state.delivery_complete_count,
-        last_write=iso_time(state.last_write_ms),
-        last_write_ms=state.last_write_ms,
-        unreadable=state.unreadable,
+def shard_of(view: ShardView, *, here: bool, owner: Owner | None) -> Shard:
+    """Make the answer for a shard."""
+    return Shard(
+        state_partition=view.state_partition,
+        status=view.status,
+        here=here,
+        owner=owner,
+        failure=view.failure,
+        owner_epoch=view.owner_epoch,
+        share_partitions=view.share_partitions,
+        start_log_offset=view.start_log_offset,
+        end_log_offset=view.end_log_offset,
+        redundant_offset=view.redundant_offset,
+        load_ms=view.load_ms,
+        loaded_records=view.loaded_records,
+        live_bytes=view.live_bytes,
+        # Of a shard that is not loaded only the beginning of the log is known.
+        log_records=max(0, view.end_log_offset - view.start_log_offset),
+        prune_lag=max(0, view.redundant_offset - view.start_log_offset),
+        state_batches=view.state_batches,
     )
 
 
+def share_partition_of(
+    key: SharePartitionKey, state: ShareState, state_partitions: int, facts: Facts
+) -> SharePartition:
+    """Make the answer for a share-partition in a list."""
+    return SharePartition(**_share_partition(key, state, unpack(state.batches), state_partitions, facts))
+
+
 def share_partition_detail(
-    key: SharePartitionKey, state: ShareState, state_partitions: int, *, limit: int, offset: int
+    key: SharePartitionKey,
+    state: ShareState,
+    state_partitions: int,
+    facts: Facts,
+    *,
+    limit: int,
+    offset: int,
 ) -> SharePartitionDetail:
     """Make the answer for one share-partition, with a page of its in-flight runs."""
     batches = unpack(state.batches)
-    records_by_state: Counter[str] = Counter()
-    for batch in batches:
-        records_by_state[delivery_state_name(batch.delivery_state)] += _records(batch)
-    runs = [
-        DeliveryRun(
-            first_offset=batch.first_offset,
-            last_offset=batch.last_offset,
-            records=_records(batch),
-            delivery_state=delivery_state_name(batch.delivery_state),
-            delivery_state_number=batch.delivery_state,
-            delivery_count=batch.delivery_count,
-        )
-        for batch in batches[offset : offset + limit]
-    ]
+    end_offset = facts.end_offsets.get((key.topic_id, key.partition))
+    page = Page[DeliveryRun](
+        items=[_run(batch) for batch in batches[offset : offset + limit]],
+        total=len(batches),
+        limit=limit,
+        offset=offset,
+    )
     return SharePartitionDetail(
-        **share_partition_of(key, state, state_partitions).model_dump(),
+        **_share_partition(key, state, batches, state_partitions, facts),
         leader_epoch_max=state.leader_epoch_max,
         snapshot_epoch=state.snapshot_epoch,
         snapshot_created_ms=state.create_timestamp,
         snapshot_written_ms=state.write_timestamp,
         updates_since_snapshot=state.updates,
-        records_by_state=dict(records_by_state),
-        in_flight=Page(items=runs, total=len(batches), limit=limit, offset=offset),
+        last_in_flight_offset=batches[-1].last_offset if batches else None,
+        oldest_unfinished=_oldest_unfinished(state.start_offset, batches, end_offset),
+        most_delivered=_most_delivered(batches),
+        in_flight=page,
+    )
+
+
+def _share_partition(
+    key: SharePartitionKey,
+    state: ShareState,
+    batches: list[StateBatch],
+    state_partitions: int,
+    facts: Facts,
+) -> dict[str, Any]:
+    end_offset = facts.end_offsets.get((key.topic_id, key.partition))
+    records_by_state = Counter[str]()
+    for batch in batches:
+        records_by_state[delivery_state_name(batch.delivery_state)] += _records(batch)
+    return {
+        "group": key.group_id,
+        "topic": facts.names.get(key.topic_id),
+        "topic_id": topic_id_text(key.topic_id),
+        "topic_uuid": str(UUID(bytes=key.topic_id)),
+        "partition": key.partition,
+        "state_partition": state_partition(key, state_partitions),
+        "start_offset": state.start_offset,
+        "end_offset": end_offset,
+        "lag": _lag(state, end_offset),
+        "state_epoch": state.state_epoch,
+        "leader_epoch": state.leader_epoch,
+        "in_flight_records": records_by_state.total(),
+        "records_by_state": dict(records_by_state),
+        "delivery_count_max": max((batch.delivery_count for batch in batches), default=0),
+        "state_batches": len(batches),
+        "delivery_complete_count": state.delivery_complete_count,
+        "last_write": iso_time(state.last_write_ms),
+        "last_write_ms": state.last_write_ms,
+        "unreadable": state.unreadable,
+    }
+
+
+def _lag(state: ShareState, end_offset: int | None) -> int | None:
+    """Return the lag as Kafka's group coordinator computes it (KIP-1226), None where it does not.
+
+    The end offset may be older than the state, so what would be below 0 is 0.
+    """
+    if end_offset is None or state.start_offset < 0 or state.delivery_complete_count < 0:
+        return None
+    return max(0, end_offset - state.start_offset - state.delivery_complete_count)
+
+
+def _oldest_unfinished(
+    start_offset: int, batches: list[StateBatch], end_offset: int | None
+) -> Unfinished | None:
+    """Return the lowest offset from the start offset on whose delivery is not complete.
+
+    An offset between the runs counts: brokers note nothing of a record that is with its first consumer.
+    Behind the last run there is only a record if the end offset says so.
+    """
+    if start_offset < 0:
+        return None
+    offset = start_offset
+    for batch in batches:
+        if batch.first_offset > offset:
+            return Unfinished(offset=offset, delivery_state=None, delivery_count=0)
+        if batch.delivery_state not in _COMPLETE:
+            return Unfinished(
+                offset=offset,
+                delivery_state=delivery_state_name(batch.delivery_state),
+                delivery_count=batch.delivery_count,
+            )
+        offset = batch.last_offset + 1
+    if end_offset is None or offset >= end_offset:
+        return None
+    return Unfinished(offset=offset, delivery_state=None, delivery_count=0)
+
+
+def _most_delivered(batches: list[StateBatch]) -> list[DeliveryRun]:
+    again = (batch for batch in batches if batch.delivery_count > 1)
+    most = nsmallest(_MOST_DELIVERED, again, key=lambda batch: (-batch.delivery_count, batch.first_offset))
+    return [_run(batch) for batch in most]
+
+
+def _run(batch: StateBatch) -> DeliveryRun:
+    return DeliveryRun(
+        first_offset=batch.first_offset,
+        last_offset=batch.last_offset,
+        records=_records(batch),
+        delivery_state=delivery_state_name(batch.delivery_state),
+        delivery_state_number=batch.delivery_state,
+        delivery_count=batch.delivery_count,
     )
 
 

@@ -1,0 +1,51 @@
+"""Who has which shard, for people: where to look for what is not here."""
+
+from pydantic import BaseModel, Field
+
+from coordinator.config import HostPort
+from coordinator.config.fields import WILDCARD_HOSTS
+from coordinator.ownership import OwnerMap, Replica
+
+
+class Owner(BaseModel):
+    """A coordinator that owns a shard."""
+
+    wire: str = Field(description="The address that brokers are sent to.")
+    page: str | None = Field(description="Where its page and its API are, if it told.")
+    broker_id: int = Field(description="The broker that it runs beside, or -1.")
+
+
+class OwnerBoard:
+    """The newest map of all owners, as the ownership hung it out; empty while none is known."""
+
+    def __init__(self) -> None:
+        self._owners: tuple[Owner | None, ...] = ()
+        self.generation: int | None = None
+
+    def follow(self, owner_map: OwnerMap | None) -> None:
+        """Take a new map of all owners; None: it is not known who owns what."""
+        if owner_map is None:
+            self._owners, self.generation = (), None
+            return
+        owners = [_owner(replica) for replica in owner_map.replicas]
+        self._owners = tuple(owners[place] if place >= 0 else None for place in owner_map.owners)
+        self.generation = owner_map.generation
+
+    def owner(self, state_partition: int) -> Owner | None:
+        """Return the owner of a shard, None if there is none or it is not known."""
+        return self._owners[state_partition] if state_partition < len(self._owners) else None
+
+
+def _owner(replica: Replica) -> Owner:
+    return Owner(wire=replica.wire, page=_page(replica), broker_id=replica.broker_id)
+
+
+def _page(replica: Replica) -> str | None:
+    """Return the address of a replica's page. One that listens everywhere is found where brokers find it."""
+    try:
+        http = HostPort.parse(replica.http)
+        if http.host in WILDCARD_HOSTS:
+            http = http._replace(host=HostPort.parse(replica.wire).host)
+    except ValueError:
+        return None
+    return f"http://{http}"

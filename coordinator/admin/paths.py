@@ -1,0 +1,64 @@
+"""The parts of a path and a query: group ids of any characters, topic ids in two spellings, pages."""
+
+from typing import Annotated
+from urllib.parse import unquote
+from uuid import UUID
+
+from fastapi import Depends, HTTPException, Path, Query
+
+from coordinator.admin.answers import Problem, Responses
+from protocol.state_records import parse_topic_id
+
+GROUPS_PATH = "/api/v1/groups"
+
+MALFORMED: Responses = {
+    422: {"model": Problem, "description": "A part of the path or the query does not parse."}
+}
+
+Limit = Annotated[int, Query(ge=1, le=10_000, description="Items in one answer, at most.")]
+# Of what takes more to make.
+ShortLimit = Annotated[int, Query(ge=1, le=1_000, description="Items in one answer, at most.")]
+Offset = Annotated[int, Query(ge=0, description="Items to leave out at the beginning.")]
+Contains = Annotated[
+    str, Query(max_length=1_000, description="Only groups whose id contains this, whatever its case.")
+]
+Descending = Annotated[bool, Query(description="The other way round.")]
+
+
+async def _group(
+    group: Annotated[str, Path(description="The group id, percent-encoded (`/` as %2F).")],
+) -> str:
+    try:
+        return unquote(group, errors="strict")
+    except UnicodeDecodeError:
+        raise HTTPException(422, f"group: {group} is not percent-encoded UTF-8") from None
+
+
+def parsed_topic(topic: str) -> bytes:
+    """Read a topic id. Raises HTTPException with status 422."""
+    try:
+        return UUID(topic).bytes if len(topic) == 36 else parse_topic_id(topic)
+    except ValueError:
+        raise HTTPException(
+            422, f"topic: {topic} is not a topic id: 22 characters of base64url, or a UUID with hyphens"
+        ) from None
+
+
+_TOPIC_DESCRIPTION = "The topic id: base64url, or a UUID with hyphens."
+
+
+async def _topic(topic: Annotated[str, Path(description=_TOPIC_DESCRIPTION)]) -> bytes:
+    return parsed_topic(topic)
+
+
+async def _asked_topic(topic: Annotated[str, Query(description=_TOPIC_DESCRIPTION)]) -> bytes:
+    return parsed_topic(topic)
+
+
+_PARTITION_MAX = 2**31 - 1
+
+GroupId = Annotated[str, Depends(_group)]
+TopicId = Annotated[bytes, Depends(_topic)]
+AskedTopicId = Annotated[bytes, Depends(_asked_topic)]
+Partition = Annotated[int, Path(ge=0, le=_PARTITION_MAX)]
+AskedPartition = Annotated[int, Query(ge=0, le=_PARTITION_MAX)]

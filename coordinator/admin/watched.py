@@ -1,0 +1,33 @@
+"""What the HTTP side looks at, in one value."""
+
+from typing import NamedTuple
+
+from coordinator.admin.answers import Shard
+from coordinator.admin.cluster import ClusterFacts
+from coordinator.admin.owners import OwnerBoard
+from coordinator.admin.views import shard_of
+from coordinator.config import Config
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime
+
+
+class Watched(NamedTuple):
+    """A coordinator, who else owns what, and what the cluster says."""
+
+    runtime: Runtime
+    metrics: Metrics
+    config: Config
+    owners: OwnerBoard
+    cluster: ClusterFacts
+
+    def shards(self) -> list[Shard]:
+        """Return all shards, those of other coordinators too; cheap at any size of state."""
+        here = set(self.runtime.owned())
+        return [
+            shard_of(view, here=view.state_partition in here, owner=self.owners.owner(view.state_partition))
+            for view in self.runtime.shard_views()
+        ]
+
+    def missing_shards(self) -> list[int]:
+        """Return the shards whose state is not here, or not yet."""
+        return [shard.state_partition for shard in self.runtime.shard_views() if shard.status != "ACTIVE"]
