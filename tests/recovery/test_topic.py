@@ -1,0 +1,243 @@
+"""A live topic of a real broker as a source: ours with its owners, and that of Kafka's own coordinator."""
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coordinator.client import ONCE, ShareCoordinatorClient
+from coordinator.clock import SystemClock
+from coordinator.errors import ConfigError, LogUnavailable
+from coordinator.kafka.brokers import Brokers
+from coordinator.log.claims import owner_epoch_headers
+from coordinator.recovery import api
+from coordinator.recovery.archive import archive
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.schema import RECORDS
+from coordinator.recovery.sources.archive import ArchiveSource
+from coordinator.recovery.sources.base import Cut, LogRange, Plan
+from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.sources.topic import TopicSource
+from protocol.record_batch import encode_batch
+from protocol.state_batches import StateBatch
+from protocol.state_records import SharePartitionKey, topic_id_text
+from tests.kafka.built_in import BuiltInCoordinator
+from tests.kafka.rig import BuiltInRig
+from tests.recovery.logs import by_key, comparable, core_rows, core_shard
+from tests.recovery.logs_on_disk import some_records
+from tests.topic.logs import new_topic, topic_log
+from tests.unit.log.worlds import append, read_all
+
+if TYPE_CHECKING:
+    from coordinator.recovery.engines.spark import SparkEngine
+
+pytestmark = pytest.mark.broker
+
+ALONE = LocalEngine(1)
+PARTITIONS = 3
+RECORDS_EACH = 400
+# Later than the claims between, which have the time of this machine, and no later than brokers take.
+BEGAN_MS = SystemClock().now_ms() + 1_800_000
+
+
+@pytest.fixture(scope="module")
+def source(built_in: BuiltInRig) -> TopicSource:
+    """A topic of ours: three owners one after the other, and records that the first one sent too late."""
+    topic = new_topic("recovery")
+    bootstrap = built_in.broker.bootstrap
+
+    async def main() -> None:
+        for begin, end in ((0, 200), (200, 300), (300, RECORDS_EACH)):
+            async with topic_log(bootstrap, topic, PARTITIONS, own=False) as log:
+                await own(log)
+                await fill(log, begin, end)
+            if begin == 200:
+                await late_records(bootstrap, topic)
+
+    asyncio.run(main())
+    return TopicSource(topic, bootstrap)
+
+
+async def own(log: Any) -> None:
+    """Claim all of a log, again if late records kept a claim from being high enough, as the runtime does."""
+    while True:
+        try:
+            await asyncio.gather(*map(log.own, range(PARTITIONS)))
+            await read_all(log, range(PARTITIONS))
+        except LogUnavailable:
+            continue
+        return
+
+
+async def fill(log: Any, begin: int, end: int) -> None:
+    for p in range(PARTITIONS):
+        records = some_records(RECORDS_EACH, seed=p)[begin:end]
+        for at in range(0, len(records), 20):
+            _, error = await append(log, p, records[at : at + 20], BEGAN_MS + begin + at)
+            assert error is None
+
+
+async def late_records(bootstrap: str, topic: str) -> None:
+    """Write what a deposed owner might: to partition 1, with an owner epoch that is over."""
+    brokers = Brokers(bootstrap, topic)
+    await brokers.connect()
+    late = encode_batch(0, 1, some_records(5, seed=77), headers=owner_epoch_headers(0))
+    answers = await brokers.produce(brokers.leader(1), "late", [(1, late)], 5_000)
+    assert answers[1].error_code == 0
+    await brokers.close()
+
+
+def expected(source: TopicSource, cut: dict[int, int] | None = None) -> list[dict[str, Any]]:
+    """Return what shards hold that load the topic, by the rule of claims and the core alone."""
+    states = {}
+    for log_range in source.plan(Cut(cut)).ranges:
+        batches = []
+        for records in source.read(log_range):
+            for row in range(len(records)):
+                epoch = int(records.owner_epoch[row])
+                headers = owner_epoch_headers(epoch) if epoch >= 0 else ()
+                record = (records.keys.get(row) or b"", records.values.get(row))
+                offset, at_ms = int(records.log_offset[row]), int(records.timestamp_ms[row])
+                batches.append(encode_batch(offset, at_ms, [record], headers=headers))
+        states.update(core_shard(batches).items())
+    return core_rows(states)
+
+
+def rows(states: Any) -> list[dict[str, Any]]:
+    return comparable(by_key(states.to_pylist()))
+
+
+def test_a_topic_of_ours_is_rebuilt_without_what_a_deposed_owner_wrote(source: TopicSource) -> None:
+    run = rebuild(ALONE, source, range_records=90)
+    assert rows(run.states) == expected(source)
+    assert not any(row["group_id"].startswith("group-77") for row in run.states.to_pylist())
+    assert run.manifest["totals"]["records"] >= PARTITIONS * RECORDS_EACH + 5
+    assert run.manifest["totals"]["claims"] >= 3 * PARTITIONS
+    assert len(run.ranges) >= 4 * PARTITIONS
+    cut = {0: 100, 1: 250, 2: 0}
+    assert rows(rebuild(ALONE, source, cut=Cut(cut), range_records=70).states) == expected(source, cut)
+
+
+def test_a_time_finds_offsets(source: TopicSource) -> None:
+    everything = source.plan(Cut()).ends
+    assert source.plan(Cut(time_ms=2 * BEGAN_MS)).ends == everything
+    halfway = source.plan(Cut(time_ms=BEGAN_MS + RECORDS_EACH // 2 - 1)).ends
+    assert all(0 < halfway[p] < everything[p] for p in range(PARTITIONS))
+
+
+def test_the_topic_the_brokers_disk_and_an_archive_hold_the_same(
+    source: TopicSource, built_in: BuiltInRig, tmp_path: Path
+) -> None:
+    states = rebuild(ALONE, source).states
+    disk = SegmentSource(str(built_in.broker.directory / "data" / source.topic))
+    assert rebuild(ALONE, disk).states.equals(states)
+    run = archive(source, tmp_path)
+    assert (run.ends, run.gaps) == (source.plan(Cut()).ends, {})
+    assert rebuild(ALONE, ArchiveSource(str(tmp_path))).states.equals(states)
+    assert archive(source, tmp_path).records == 0
+
+
+def test_records_are_whole_with_producers_and_epochs(source: TopicSource) -> None:
+    table: Any = api.records(source.text, bootstrap_servers=source.bootstrap_servers)
+    assert table.schema.equals(RECORDS)
+    late = [row for row in table.to_pylist() if row["owner_epoch"] == 0 and row["producer_id"] == -1]
+    assert [row["state_partition"] for row in late] == [1] * 5
+    assert {row["partition_leader_epoch"] for row in table.to_pylist()} == {0}
+    epochs = [row["owner_epoch"] for row in table.to_pylist() if row["producer_id"] >= 0]
+    assert len(set(epochs)) >= 3
+
+
+class PrunedTopic(TopicSource):
+    """Is pruned between planning and reading."""
+
+    def read(self, log_range: LogRange) -> Iterator[Any]:
+        """Prune once, before the first fetch."""
+        if not self._pruned:
+            self._pruned.append(True)
+            asyncio.run(prune(self, {0: 150}))
+        return super().read(log_range)
+
+    _pruned: list[bool] = []  # noqa: RUF012
+
+
+async def prune(source: TopicSource, offsets: dict[int, int]) -> None:
+    brokers = Brokers(source.bootstrap_servers, source.topic)
+    await brokers.connect()
+    for p, offset in offsets.items():
+        assert await brokers.delete_records(brokers.leader(p), {p: offset}) == {p: 0}
+    await brokers.close()
+
+
+def test_a_topic_that_is_pruned_meanwhile_is_read_from_where_it_begins_now(built_in: BuiltInRig) -> None:
+    topic, bootstrap = new_topic("pruned"), built_in.broker.bootstrap
+
+    async def main() -> None:
+        async with topic_log(bootstrap, topic, PARTITIONS) as log:
+            await fill(log, 0, 300)
+
+    asyncio.run(main())
+    run = rebuild(ALONE, PrunedTopic(topic, bootstrap), range_records=100)
+    assert run.manifest["pruned_during_read"] == {"0": 150}
+    assert run.manifest["partitions"]["0"]["start"] == 150
+    plain = TopicSource(topic, bootstrap)
+    assert plain.plan(Cut()).starts[0] == 150
+    assert rows(run.states) == expected(plain)
+    with pytest.raises(ConfigError, match="0:149 cannot be used: it must be at or above 150"):
+        rebuild(ALONE, plain, cut=Cut({0: 149}))
+
+
+def test_a_topic_or_a_cluster_that_is_not_there_is_told_in_one_line(built_in: BuiltInRig) -> None:
+    with pytest.raises(ConfigError, match="kafka=no-such-topic cannot be used"):
+        TopicSource("no-such-topic", built_in.broker.bootstrap).plan(Cut())
+    with pytest.raises(LogUnavailable, match=r"No broker of 127\.0\.0\.1:1 can be reached"):
+        TopicSource("topic", "127.0.0.1:1").plan(Cut())
+
+
+def test_the_topic_of_kafkas_own_coordinator_is_rebuilt(built_in_coordinator: BuiltInCoordinator) -> None:
+    peer = built_in_coordinator
+    key = SharePartitionKey("recovered", peer.topic_id, 1)
+
+    async def main() -> None:
+        async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
+            await client.initialize(key, 3, 10)
+            await client.read(key, 5)
+            batches = [StateBatch(10, 14, 2, 1), StateBatch(15, 19, 0, 1)]
+            await client.write(key, state_epoch=3, leader_epoch=5, start_offset=10, batches=batches)
+            await client.write(
+                key, state_epoch=3, leader_epoch=5, start_offset=15, batches=[StateBatch(17, 17, 4, 2)]
+            )
+
+    asyncio.run(main())
+    run = api.rebuild(
+        "kafka:__share_group_state", bootstrap_servers=f"{peer.host}:{peer.port}", engine="local", processes=1
+    )
+    (state,) = [row for row in run.states.to_pylist() if row["group_id"] == key.group_id]
+    assert (state["topic_id"], state["partition"]) == (topic_id_text(key.topic_id), 1)
+    assert (state["state_epoch"], state["leader_epoch"], state["start_offset"]) == (3, 5, 15)
+    assert [tuple(batch.values()) for batch in state["state_batches"]] == [
+        (15, 16, 0, 1),
+        (17, 17, 4, 2),
+        (18, 19, 0, 1),
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore")
+def test_spark_reads_the_live_topic(source: TopicSource, spark_engine: "SparkEngine") -> None:
+    theirs = rebuild(spark_engine, source, range_records=100)
+    assert theirs.states.equals(rebuild(ALONE, source).states)
+    read = partial(api.records, source.text, bootstrap_servers=source.bootstrap_servers)
+    frame: Any = read(spark=spark_engine.spark)
+    order = [("state_partition", "ascending"), ("log_offset", "ascending")]
+    ours: Any = read()
+    assert frame.toArrow().cast(RECORDS).sort_by(order).equals(ours.sort_by(order))
+
+
+def test_a_plan_is_a_value(source: TopicSource) -> None:
+    plan = source.plan(Cut(), range_records=100)
+    assert isinstance(plan, Plan)
+    assert sum(each.records for each in plan.ranges) == plan.records == sum(plan.ends.values())
