@@ -1,0 +1,242 @@
+"""The job `audit`: is the log whole, and would what it holds come back?
+
+One reading of the log serves all checks and gives the states too.  What a check needs beside the log (the
+cluster, a live coordinator, an earlier audit) is optional; what was not checked is part of the result.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from coordinator.clock import Clock, SystemClock
+from coordinator.errors import LogDamaged
+from coordinator.recovery.checks.baseline import DELETED, Baseline, join_deleted
+from coordinator.recovery.checks.catalogue import CATALOGUE, SEVERITIES, Severity
+from coordinator.recovery.checks.facts import (
+    PartitionFacts,
+    check_complete_counts,
+    check_facts,
+    partition_facts,
+)
+from coordinator.recovery.checks.findings import (
+    PARTIAL_FINDINGS,
+    Finding,
+    finding_of,
+    findings_table,
+)
+from coordinator.recovery.checks.flow import WRITERS_OUTPUT, check_flow
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.checks.tasks import audit_range, damaged, join_findings
+from coordinator.recovery.engines.base import Engine
+from coordinator.recovery.job import LogRead, read_log
+from coordinator.recovery.manifest import check_new, manifest_of, write_results
+from coordinator.recovery.progress import Phases
+from coordinator.recovery.rebuild import states_of_log
+from coordinator.recovery.schema import RANGES, STATES
+from coordinator.recovery.settle import owner_epochs
+from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan, Source
+
+# What a run ends with.
+EXIT_CLEAN, EXIT_WARNINGS, EXIT_CRITICAL, EXIT_FAILED = 0, 1, 2, 3
+
+
+class Outside(NamedTuple):
+    """What was found outside of the log, and which checks were carried out for it."""
+
+    findings: Sequence[Finding] = ()
+    checked: frozenset[str] = frozenset()
+    notes: Sequence[str] = ()
+
+
+# Checks that need more than the log; told the states, and what was read.
+OutsideCheck = Callable[[pa.Table, LogRead], Outside]
+
+# Why a check that needs more is not made when it is not given.
+_NEEDS = {
+    "R8": "the number of state partitions is not known: --state-partitions",
+    "P5": "the configs of the topic are not at hand: read kafka:TOPIC",
+    "X1": "no live coordinator was asked: --live",
+    "X2": "the cluster was not asked: --bootstrap-servers",
+    "X3": "there is no earlier audit to compare with: --baseline",
+    "X4": "it is about a log that recovery rewrite has made",
+    "X5": "the cluster was not asked: --bootstrap-servers",
+    "X6": "no sample was folded a second time: --sample",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to audit. `state_partitions` is asked of the source if it is None."""
+
+    cut: Cut = field(default_factory=Cut)
+    limits: Limits = field(default_factory=Limits)
+    state_partitions: int | None = None
+    baseline: Path | None = None
+    to: Path | None = None
+    range_records: int = RANGE_RECORDS
+    outside: Sequence[OutsideCheck] = ()
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What came of it; `findings` are rows of `FINDINGS`, `not_checked` says why, by check."""
+
+    findings: pa.Table
+    states: pa.Table
+    ranges: pa.Table
+    partitions: Sequence[PartitionFacts]
+    manifest: dict[str, Any]
+    not_checked: Mapping[str, str]
+
+    @property
+    def counts(self) -> dict[Severity, int]:
+        """How many findings there are of each severity, those of one share-partition and check as one."""
+        counted = Counter(self.findings.column("severity").to_pylist())
+        return {severity: counted[severity.value] for severity in SEVERITIES}
+
+    @property
+    def exit_code(self) -> int:
+        """What a program ends with that has done this audit."""
+        return exit_code_of(self.counts)
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in a few words."""
+        return verdict_of(self.counts)
+
+
+def exit_code_of(counts: Mapping[Severity, int]) -> int:
+    """Return the exit code for so many findings."""
+    if counts[Severity.CRITICAL]:
+        return EXIT_CRITICAL
+    return EXIT_WARNINGS if counts[Severity.WARNING] else EXIT_CLEAN
+
+
+def verdict_of(counts: Mapping[Severity, int]) -> str:
+    """Say what so many findings amount to."""
+    told = [
+        f"{counts[severity]} {severity.value}"
+        for severity in (Severity.CRITICAL, Severity.WARNING)
+        if counts[severity]
+    ]
+    return ", ".join(told) if told else "clean"
+
+
+def audit(
+    engine: Engine,
+    source: Source,
+    options: Options,
+    *,
+    phases: Phases | None = None,
+    clock: Clock | None = None,
+) -> Audited:
+    """Audit a log up to a cut, and write states, findings and a manifest to a new folder if one is given.
+
+    Damage is a finding; what keeps the log from being read at all raises LogError, ConfigError or OSError.
+    """
+    phases, clock = phases or Phases(), clock or SystemClock()
+    if options.to is not None:
+        check_new(options.to)
+    baseline = None if options.baseline is None else Baseline(options.baseline)
+    read = partial(audit_range, options.limits)
+    try:
+        log = read_log(
+            engine,
+            source,
+            read,
+            cut=options.cut,
+            phases=phases,
+            range_records=options.range_records,
+        )
+    except LogDamaged as damage:
+        # The source could not even be planned: that is all there is to say.
+        log = LogRead(Plan((), {}, {}), engine.gather(source, (), read, lambda more: None), [])
+        _, found = damaged(damage)
+        try:
+            return _audited(engine, source, options, log, found, None, phases, clock, unread=True)
+        finally:
+            log.gathered.close()
+    try:
+        return _audited(engine, source, options, log, [], baseline, phases, clock)
+    finally:
+        log.gathered.close()
+
+
+def _audited(
+    engine: Engine,
+    source: Source,
+    options: Options,
+    log: LogRead,
+    found: list[Finding],
+    baseline: Baseline | None,
+    phases: Phases,
+    clock: Clock,
+    *,
+    unread: bool = False,
+) -> Audited:
+    states = STATES.empty_table() if unread else states_of_log(log, phases)
+    not_checked = dict(_NEEDS)
+    if unread:
+        not_checked = dict.fromkeys(CATALOGUE, "the log could not be read") | {"X4": _NEEDS["X4"]}
+        del not_checked["P4"]
+    found = [*found, *_of_log(log, options, not_checked, phases)]
+    facts = partition_facts(states, log.ranges, log.plan.starts, log.plan.ends)
+    found += [*check_facts(facts, options.limits), *check_complete_counts(states)]
+    notes: list[str] = []
+    if baseline is not None:
+        known = owner_epochs(log.ranges)
+        deleted = log.gathered.joined(partial(join_deleted, known), DELETED, lambda more: None)
+        found += baseline.check(states, deleted.to_pylist(), log.plan.starts)
+        not_checked.pop("X3")
+    for check in options.outside if not unread else ():
+        outside = check(states, log)
+        found += outside.findings
+        notes += outside.notes
+        for name in outside.checked:
+            not_checked.pop(name, None)
+    table = findings_table(found)
+    counts = Counter(table.column("severity").to_pylist())
+    manifest = manifest_of(
+        *("audit", engine, source, options.cut, log),
+        now_ms=clock.now_ms(),
+        states=len(states),
+        findings={severity.value: counts[severity.value] for severity in SEVERITIES},
+        checks=sorted(set(table.column("check").to_pylist())),
+        not_checked=not_checked,
+        limits=options.limits._asdict(),
+        state_batches=sum(map(len, states.column("state_batches").to_pylist())),
+        baseline=None if baseline is None else baseline.manifest["run_id"],
+    )
+    manifest["notes"] = [*manifest["notes"], *notes]
+    ranges = pa.Table.from_pylist(log.ranges, RANGES)
+    if options.to is not None:
+        tables = {"states": states, "findings": table, "ranges": ranges}
+        write_results(options.to, tables, manifest)
+    return Audited(table, states, ranges, facts, manifest, not_checked)
+
+
+def _of_log(log: LogRead, options: Options, not_checked: dict[str, str], phases: Phases) -> Iterable[Finding]:
+    """Give what the log itself shows."""
+    state_partitions = options.state_partitions or _number_of_partitions(log)
+    if state_partitions is not None:
+        not_checked.pop("R8", None)
+    known = owner_epochs(log.ranges)
+    join = partial(join_findings, known, options.limits, state_partitions, dict(log.plan.starts))
+    partitions = len({row["state_partition"] for row in log.ranges})
+    with phases.phase("check", partitions, "partitions") as advance:
+        rows = log.gathered.joined(join, PARTIAL_FINDINGS, advance)
+    for row in rows.to_pylist():
+        yield finding_of(row)
+    writers = [row for _, found in log.gathered.rows(WRITERS_OUTPUT) for row in found.to_pylist()]
+    yield from check_flow(writers, log.plan.starts, options.limits)
+
+
+def _number_of_partitions(log: LogRead) -> int | None:
+    """Return the number of state partitions, if the source has all of them."""
+    partitions = set(log.plan.starts)
+    return len(partitions) if partitions and partitions == set(range(len(partitions))) else None

@@ -1,0 +1,94 @@
+"""X3: what an earlier audit saw, and is not there any more.
+
+A share-partition that was pruned away as a whole leaves nothing in the log that could be found; only somebody
+who has seen it before can miss it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.recovery.checks.catalogue import Severity
+from coordinator.recovery.checks.facts import state_identity
+from coordinator.recovery.checks.findings import Finding
+from coordinator.recovery.checks.histories import HISTORIES, HISTORIES_OUTPUT, TOMBSTONE, histories_from_arrow
+from coordinator.recovery.checks.tasks import counted
+from coordinator.recovery.manifest import read_manifest, read_results
+from coordinator.recovery.settle import OwnerEpochs
+from coordinator.recovery.tasks import Tables
+
+_C, _W = Severity.CRITICAL, Severity.WARNING
+
+# Share-partitions that are deleted, and the log offset of the last tombstone.
+DELETED = pa.schema(
+    [
+        pa.field("share_partition", pa.binary(), nullable=False),
+        pa.field("log_offset", pa.int64(), nullable=False),
+    ]
+)
+
+
+def join_deleted(known: OwnerEpochs, state_partition: int, tables: Tables) -> pa.RecordBatch:
+    """Return the last tombstone of each share-partition that has one: a task for an engine to join by."""
+    parts = tables.get(HISTORIES_OUTPUT, ())
+    found: dict[bytes, int] = {}
+    if parts:
+        histories = histories_from_arrow(pa.Table.from_batches(parts, HISTORIES))
+        rows = np.flatnonzero(counted(histories, known, state_partition) & (histories["kind"] == TOMBSTONE))
+        for row in rows.tolist():
+            identity = histories.identities[int(histories.key[row])]
+            found[identity] = max(found.get(identity, -1), int(histories["last_at"][row]))
+    return pa.RecordBatch.from_pydict(
+        {"share_partition": list(found), "log_offset": list(found.values())}, schema=DELETED
+    )
+
+
+class Baseline:
+    """The results of an earlier audit: states, and how far each state partition was read."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read them. Raises ConfigError and LogDamaged."""
+        self.manifest = read_manifest(folder)
+        self.states = read_results(folder, "states").to_pylist()
+        self.read_to = {
+            int(partition): of["read_to"] for partition, of in self.manifest["partitions"].items()
+        }
+
+    def check(
+        self, states: pa.Table, deleted: Iterable[Mapping[str, Any]], starts: Mapping[int, int]
+    ) -> Iterator[Finding]:
+        """Compare with what is there now."""
+        now = {state_identity(row): row for row in states.to_pylist()}
+        deleted_at = {row["share_partition"]: row["log_offset"] for row in deleted}
+        for before in self.states:
+            identity = state_identity(before)
+            is_new = deleted_at.get(identity, -1) > before["last_log_offset"]
+            if is_new:
+                continue
+            if identity in now:
+                evidence, at = _what_went_back(before, now[identity]), now[identity]["last_log_offset"]
+            else:
+                evidence = f"it is gone without a deletion, start offset was {before['start_offset']}"
+                at = before["last_log_offset"]
+            if not evidence:
+                continue
+            state_partition = before["state_partition"]
+            severity = _C
+            if starts.get(state_partition, 0) > self.read_to.get(state_partition, 0):
+                severity = _W
+                evidence += "; the log was pruned since then, and a deletion may have been, too"
+            yield Finding("X3", severity, state_partition, identity, at, at, evidence=evidence)
+
+
+def _what_went_back(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    names = ["snapshot_epoch", "state_epoch"]
+    # With a higher state epoch it was initialised anew, anywhere.
+    if now["state_epoch"] == before["state_epoch"] and now["leader_epoch"] >= before["leader_epoch"]:
+        names.append("start_offset")
+    back = [name for name in names if now[name] < before[name]]
+    if now["last_log_offset"] < before["last_log_offset"]:
+        back.append("last_log_offset")
+    return ", ".join(f"{name.replace('_', ' ')} {now[name]} after {before[name]}" for name in back)

@@ -1,0 +1,215 @@
+"""Findings as rows: one for each check and share-partition, with a count and the first of them.
+
+While a range is read it is not known yet which of its records count (`coordinator.recovery.ownership`), so a
+finding says whose records it is about, and is dropped later if they do not.  Findings of one check and
+share-partition merge: their counts add up, and the first one's evidence stays.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.recovery.checks.catalogue import SEVERITIES, Severity, order_of
+from coordinator.recovery.records import Ints
+from coordinator.recovery.schema import NONE
+from coordinator.recovery.settle import OwnerEpochs
+from protocol.state_records import topic_id_text
+
+FINDINGS_OUTPUT = "findings"
+
+# Of whatever records, count or not: a record that is of no share-partition is there whoever wrote it.
+ANYBODYS = -2
+
+
+def _required(name: str, type_: pa.DataType) -> pa.Field:
+    return pa.field(name, type_, nullable=False)
+
+
+_WHAT = [
+    _required("check", pa.string()),
+    _required("severity", pa.string()),
+    _required("state_partition", pa.int32()),
+]
+_WHERE = [
+    # Log offsets of the first and the last; -1 where it is about no record.
+    _required("log_offset", pa.int64()),
+    _required("last_log_offset", pa.int64()),
+    _required("count", pa.int64()),
+    _required("evidence", pa.string()),
+]
+
+# As a range makes them.
+PARTIAL_FINDINGS = pa.schema(
+    [
+        *_WHAT,
+        pa.field("share_partition", pa.binary()),
+        _required("range_start", pa.int64()),
+        _required("owner_epoch", pa.int32()),
+        _required("claimed", pa.bool_()),
+        *_WHERE,
+    ]
+)
+
+# As an audit reports them; the state partition is -1 where it is about no one of them.
+FINDINGS = pa.schema(
+    [
+        *_WHAT,
+        pa.field("group_id", pa.string()),
+        pa.field("topic_id", pa.string()),
+        pa.field("partition", pa.int32()),
+        *_WHERE,
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding, or several of a check about one share-partition."""
+
+    check: str
+    severity: Severity
+    state_partition: int = NONE
+    share_partition: bytes | None = None
+    log_offset: int = NONE
+    last_log_offset: int = NONE
+    count: int = 1
+    evidence: str = ""
+
+    def and_(self, other: "Finding") -> "Finding":
+        """Return both as one; both must be of the same check, severity and share-partition."""
+        first = min(self, other, key=lambda each: each.log_offset)
+        last_log_offset = max(self.last_log_offset, other.last_log_offset)
+        return replace(first, last_log_offset=last_log_offset, count=self.count + other.count)
+
+
+class Findings:
+    """Findings of a state partition, merged as they come."""
+
+    def __init__(self, state_partition: int) -> None:
+        self.state_partition = state_partition
+        self._found: dict[tuple[str, Severity, bytes | None], Finding] = {}
+
+    def add(self, finding: Finding) -> None:
+        """Add one that is about this state partition."""
+        name = (finding.check, finding.severity, finding.share_partition)
+        known = self._found.get(name)
+        self._found[name] = finding if known is None else known.and_(finding)
+
+    def add_rows(
+        self,
+        check: str,
+        severity: Severity,
+        rows: Ints,
+        *,
+        share_partition: Callable[[int], bytes | None],
+        key: Ints,
+        log_offset: Ints,
+        evidence: Callable[[int], str],
+    ) -> None:
+        """Add a finding for each of these rows; `key` and `log_offset` are columns, in log order by key.
+
+        Evidence is asked for only for the first row of each key.
+        """
+        if not len(rows):
+            return
+        keys, first, count = np.unique(key[rows], return_index=True, return_counts=True)
+        _, last = np.unique(key[rows][::-1], return_index=True)
+        for at in range(len(keys)):
+            row = int(rows[first[at]])
+            self.add(
+                Finding(
+                    check,
+                    severity,
+                    self.state_partition,
+                    share_partition(row),
+                    int(log_offset[row]),
+                    int(log_offset[rows[len(rows) - 1 - last[at]]]),
+                    int(count[at]),
+                    evidence(row),
+                )
+            )
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self._found.values())
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def partial_rows(
+    findings: Iterable[Finding], *, range_start: int, owner_epoch: int, claimed: bool
+) -> pa.RecordBatch:
+    """Return findings as rows of `PARTIAL_FINDINGS`."""
+    rows = [
+        {
+            **asdict(finding),
+            "severity": finding.severity.value,
+            "range_start": range_start,
+            "owner_epoch": owner_epoch,
+            "claimed": claimed,
+        }
+        for finding in findings
+    ]
+    return pa.RecordBatch.from_pylist(rows, PARTIAL_FINDINGS)
+
+
+def settled_findings(tables: Iterable[pa.RecordBatch], known: OwnerEpochs) -> Iterator[Finding]:
+    """Give the findings that are about records that count."""
+    for table in tables:
+        for row in table.to_pylist():
+            owner_epoch = row["owner_epoch"]
+            if owner_epoch != ANYBODYS:
+                at_start = known[row["state_partition"], row["range_start"]]
+                counts = at_start <= owner_epoch if row["claimed"] else at_start == owner_epoch
+                if not counts:
+                    continue
+            yield finding_of(row)
+
+
+def finding_of(row: Mapping[str, Any]) -> Finding:
+    """Read a row of `PARTIAL_FINDINGS`."""
+    names = {field.name: row[field.name] for field in fields(Finding)}
+    return Finding(**{**names, "severity": Severity(row["severity"])})
+
+
+def findings_table(findings: Iterable[Finding]) -> pa.Table:
+    """Return findings as rows of `FINDINGS`: the gravest first, then by check, place and share-partition."""
+    gravity = {severity: place for place, severity in enumerate(SEVERITIES)}
+    ordered = sorted(
+        findings,
+        key=lambda each: (
+            gravity[each.severity],
+            order_of(each.check),
+            each.state_partition,
+            each.log_offset,
+            each.share_partition or b"",
+            each.evidence,
+        ),
+    )
+    return pa.Table.from_pylist([_row(finding) for finding in ordered], FINDINGS)
+
+
+def _row(finding: Finding) -> Mapping[str, Any]:
+    row = asdict(finding)
+    row["severity"] = finding.severity.value
+    identity = row.pop("share_partition")
+    group_id, topic_id, partition = (None, None, None) if identity is None else named(identity)
+    return {**row, "group_id": group_id, "topic_id": topic_id, "partition": partition}
+
+
+def named(identity: bytes) -> tuple[str, str, int]:
+    """Return group, topic id and partition of a record key without its type."""
+    return (
+        identity[2:-20].decode(),
+        topic_id_text(identity[-20:-4]),
+        int.from_bytes(identity[-4:], signed=True),
+    )
+
+
+def identity_of(group_id: str, topic_id: bytes, partition: int) -> bytes:
+    """Return the record key of a share-partition without its type."""
+    group = group_id.encode()
+    return len(group).to_bytes(2) + group + topic_id + partition.to_bytes(4, signed=True)

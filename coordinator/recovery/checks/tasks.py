@@ -1,0 +1,232 @@
+"""The two functions of an audit: what a range is asked, and what is left to ask of a state partition.
+
+Beside the findings a range gives what `rebuild` makes of it, so one reading serves both.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.errors import LogDamaged
+from coordinator.recovery.checks.catalogue import Severity
+from coordinator.recovery.checks.ending import check_endings, check_places
+from coordinator.recovery.checks.findings import (
+    ANYBODYS,
+    FINDINGS_OUTPUT,
+    PARTIAL_FINDINGS,
+    Finding,
+    Findings,
+    partial_rows,
+    settled_findings,
+)
+from coordinator.recovery.checks.flow import WRITERS_OUTPUT, Flow
+from coordinator.recovery.checks.generations import check_generations
+from coordinator.recovery.checks.histories import (
+    HISTORIES,
+    HISTORIES_OUTPUT,
+    Histories,
+    concatenated_histories,
+    histories_from_arrow,
+    histories_of,
+    merged_runs,
+    shortened,
+)
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.checks.neighbours import check_neighbours
+from coordinator.recovery.checks.record_checks import check_records, check_strangers
+from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, RangeFold, RangeScan, Scanned
+from coordinator.recovery.records import Ints, Records
+from coordinator.recovery.schema import NONE, RANGES
+from coordinator.recovery.settle import OwnerEpochs
+from coordinator.recovery.sources.base import ALL
+from coordinator.recovery.tasks import Output, Tables
+
+# Entries of histories that wait until they are joined: enough that joining costs little.
+_WAITING_MAX = 200_000
+_PARTITION = re.compile(r"-(\d+)(?:/[^/]*)?$")
+
+# Whose records: owner epoch, and whether it was claimed in the range.
+_Whose = tuple[int, bool]
+
+
+def examine(histories: Histories, limits: Limits, found: Findings) -> Histories:
+    """Check what has not been checked yet, and return what is left of it."""
+    histories = histories.sorted()
+    check_neighbours(histories, found)
+    histories = merged_runs(histories)
+    check_generations(histories, limits, found)
+    return shortened(histories)
+
+
+class _Ownership:
+    """The histories and findings of one ownership in a range."""
+
+    def __init__(self, state_partition: int) -> None:
+        self.found = Findings(state_partition)
+        self.waiting: list[Histories] = []
+        self.entries = 0
+
+    def take(self, histories: Histories, limits: Limits) -> None:
+        histories = examine(histories, limits, self.found)
+        self.waiting.append(histories)
+        self.entries += len(histories)
+        if self.entries > _WAITING_MAX + 8 * len(histories.identities):
+            self.joined(limits)
+
+    def joined(self, limits: Limits) -> Histories:
+        """Join what waits to one."""
+        if len(self.waiting) > 1:
+            self.waiting = [examine(concatenated_histories(self.waiting), limits, self.found)]
+        self.entries = len(self.waiting[0])
+        return self.waiting[0]
+
+
+class RangeAudit:
+    """Checks the records of one state partition in one range."""
+
+    def __init__(self, state_partition: int, limits: Limits) -> None:
+        self.state_partition = state_partition
+        self._limits = limits
+        self._scan = RangeScan(state_partition)
+        self._fold = RangeFold(state_partition)
+        self._flow = Flow(state_partition, limits)
+        self._strangers = Findings(state_partition)
+        self._ownerships: dict[_Whose, _Ownership] = {}
+        self._numbers: dict[bytes, int] = {}
+        self._identities: list[bytes] = []
+
+    def take(self, records: Records) -> None:
+        """Take the next records of the range."""
+        self._flow.take(records)
+        scanned = self._scan.take(records)
+        check_strangers(scanned.records, scanned.decoded, self._strangers)
+        if not len(scanned.decoded):
+            return
+        self._fold.take(self._scan, scanned)
+        key = self._numbered(scanned.decoded.share_partitions)[scanned.decoded.key]
+        for whose in _whose(scanned):
+            owner_epoch, claimed = whose
+            rows = (scanned.decoded.owner_epoch == owner_epoch) & (scanned.claimed == claimed)
+            ownership = self._ownerships.get(whose)
+            if ownership is None:
+                ownership = self._ownerships[whose] = _Ownership(self.state_partition)
+            check_records(scanned, rows, self._limits, ownership.found)
+            ownership.take(
+                histories_of(
+                    *(scanned.decoded, rows, key, self._identities), state_partition=self.state_partition
+                ),
+                self._limits,
+            )
+
+    def _numbered(self, share_partitions: list[bytes]) -> Ints:
+        found = np.empty(len(share_partitions), np.int64)
+        for place, identity in enumerate(share_partitions):
+            number = self._numbers.get(identity)
+            if number is None:
+                number = self._numbers[identity] = len(self._identities)
+                self._identities.append(identity)
+            found[place] = number
+        return found
+
+    def outputs(self) -> Iterator[Output]:
+        """Give what is left of the range."""
+        state_partition, range_start = self.state_partition, self._scan.range_start
+        yield Output(
+            RANGES_OUTPUT, state_partition, pa.RecordBatch.from_pylist([self._scan.summary()], RANGES)
+        )
+        yield Output(WRITERS_OUTPUT, state_partition, self._flow.to_arrow(range_start))
+        folded = self._fold.result()
+        if folded is not None:
+            yield Output(PARTIALS_OUTPUT, state_partition, folded.to_arrow())
+        for (owner_epoch, claimed), ownership in self._ownerships.items():
+            histories = ownership.joined(self._limits)
+            whose = {"range_start": range_start, "owner_epoch": owner_epoch, "claimed": claimed}
+            yield Output(HISTORIES_OUTPUT, state_partition, histories.to_arrow(**whose))  # type: ignore[arg-type]
+            if len(ownership.found):
+                yield Output(FINDINGS_OUTPUT, state_partition, partial_rows(ownership.found, **whose))  # type: ignore[arg-type]
+        yield from _anybodys(state_partition, [*self._flow.found, *self._strangers])
+
+
+def _whose(scanned: Scanned) -> list[_Whose]:
+    owner_epoch, claimed = scanned.decoded.owner_epoch, scanned.claimed
+    pairs = np.unique(owner_epoch * 2 + claimed)
+    return [(int(pair) // 2, bool(pair % 2)) for pair in pairs]
+
+
+def _anybodys(state_partition: int, found: list[Finding]) -> Iterator[Output]:
+    if found:
+        rows = partial_rows(found, range_start=0, owner_epoch=ANYBODYS, claimed=False)
+        yield Output(FINDINGS_OUTPUT, state_partition, rows)
+
+
+def audit_range(limits: Limits, chunks: Iterable[Records]) -> Iterator[Output]:
+    """Check the records of a range: the first task of the job, its first argument bound.
+
+    Damage is a finding, and what was read before it counts.
+    """
+    audits: dict[int, RangeAudit] = {}
+    damage: LogDamaged | None = None
+    try:
+        for records in chunks:
+            audit = audits.get(records.state_partition)
+            if audit is None:
+                audit = audits[records.state_partition] = RangeAudit(records.state_partition, limits)
+            audit.take(records)
+    except LogDamaged as found:
+        damage = found
+    for audit in audits.values():
+        yield from audit.outputs()
+    if damage is not None:
+        yield from _anybodys(*damaged(damage))
+
+
+def damaged(damage: LogDamaged) -> tuple[int, list[Finding]]:
+    """Return damage as a finding, and the state partition as far as its place tells."""
+    told = _PARTITION.search(str(damage.file))
+    state_partition = int(told[1]) if told else ALL
+    finding = Finding(
+        "P4", Severity.CRITICAL, state_partition, evidence=f"{damage}; what is behind it was not checked"
+    )
+    return state_partition, [finding]
+
+
+def join_findings(
+    known: OwnerEpochs,
+    limits: Limits,
+    state_partitions: int | None,
+    starts: Mapping[int, int],
+    state_partition: int,
+    tables: Tables,
+) -> pa.RecordBatch:
+    """Check what is left of a state partition: the second task of the job, but for the last two bound.
+
+    Returns rows of `PARTIAL_FINDINGS`, merged.  `state_partitions` is None where it is not known.
+    """
+    found = Findings(state_partition)
+    for finding in settled_findings(tables.get(FINDINGS_OUTPUT, ()), known):
+        found.add(finding)
+    parts = tables.get(HISTORIES_OUTPUT, ())
+    if parts:
+        histories = histories_from_arrow(pa.Table.from_batches(parts, HISTORIES))
+        counts = counted(histories, known, state_partition)
+        if counts.any():
+            histories = examine(histories.take(counts), limits, found)
+            start = starts.get(state_partition, 0)
+            check_endings(histories, limits, log_start=start, found=found)
+            if state_partitions is not None:
+                check_places(histories, state_partitions, found)
+    if not len(found):
+        return pa.RecordBatch.from_pylist([], PARTIAL_FINDINGS)
+    return partial_rows(found, range_start=0, owner_epoch=NONE, claimed=False)
+
+
+def counted(histories: Histories, known: OwnerEpochs, state_partition: int) -> "np.typing.NDArray[np.bool_]":
+    """Return which entries are of records that count."""
+    range_start, owner_epoch = histories.folded["range_start"], histories.folded["owner_epoch"]
+    at_start = np.array([known[state_partition, int(start)] for start in range_start], np.int64)
+    found: np.typing.NDArray[np.bool_] = np.where(
+        histories.folded["claimed"] != 0, at_start <= owner_epoch, at_start == owner_epoch
+    )
+    return found
