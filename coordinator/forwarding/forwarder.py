@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from coordinator.client import ShareCoordinatorError, TimedOut
 from coordinator.client.rpcs import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, request_of, results_of
 from coordinator.forwarding.limits import ForwardingLimits
-from coordinator.forwarding.operation import Forwardable
+from coordinator.forwarding.operation import Forwardable, Why, nobody_waits_for, refuse, size_of
 from coordinator.forwarding.peer import Peer
 from coordinator.metrics import Metrics
 from coordinator.ownership import OwnerMap, Replica
@@ -46,26 +46,15 @@ _RPCS = {
     summary_api.API_KEY: SUMMARY,
 }
 
-# What a share-partition takes in a request, besides its state batches.
-_PART_BYTES = 40
-
-
-class _Why(NamedTuple):
-    """Why something was not carried out: what its sender is told if it stays so."""
-
-    error_code: ErrorCode
-    message: str
-
-
-_NOT_OURS = _Why(ErrorCode.NOT_COORDINATOR, "This coordinator does not own the share-partition.")
-_NOT_THEIRS = _Why(ErrorCode.NOT_COORDINATOR, "The share-partition moves from one coordinator to another.")
-_STOPPING = _Why(ErrorCode.NOT_COORDINATOR, "This coordinator is stopping.")
-_NO_OWNER = _Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "It is not known who owns the share-partition.")
-_NO_ANSWER = _Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The owner of the share-partition did not answer.")
-_TOO_MUCH_HELD = _Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too many requests wait for their owners.")
-_TOO_MUCH_SENT = _Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too much is on its way to the owner.")
-_NO_RESULT = _Why(ErrorCode.UNKNOWN_SERVER_ERROR, "The owner's answer leaves the share-partition out.")
-_DEFECT = _Why(ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed to carry this to the owner.")
+_NOT_OURS = Why(ErrorCode.NOT_COORDINATOR, "This coordinator does not own the share-partition.")
+_NOT_THEIRS = Why(ErrorCode.NOT_COORDINATOR, "The share-partition moves from one coordinator to another.")
+_STOPPING = Why(ErrorCode.NOT_COORDINATOR, "This coordinator is stopping.")
+_NO_OWNER = Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "It is not known who owns the share-partition.")
+_NO_ANSWER = Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The owner of the share-partition did not answer.")
+_TOO_MUCH_HELD = Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too many requests wait for their owners.")
+_TOO_MUCH_SENT = Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too much is on its way to the owner.")
+_NO_RESULT = Why(ErrorCode.UNKNOWN_SERVER_ERROR, "The owner's answer leaves the share-partition out.")
+_DEFECT = Why(ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed to carry this to the owner.")
 
 
 class _Call:
@@ -89,7 +78,7 @@ class _Held(NamedTuple):
 
     call: _Call
     operation: Forwardable
-    why: _Why
+    why: Why
 
 
 class _Asked(NamedTuple):
@@ -158,8 +147,9 @@ class Forwarder:
                 self._owner_map = None
             return
         self._owner_map = owner_map
-        self._hurry_those_who_own_no_more(owner_map)
-        self._part_from_those_who_left(owner_map)
+        self._hurry_those_who_own_no_more()
+        for peer in list(self._peers.values()):
+            self._part_from_who_left(peer)
         if self._look is not None:
             # Not at once: elections come with this map.
             self._look.cancel()
@@ -175,7 +165,7 @@ class Forwarder:
         if self._look is not None:
             self._look.cancel()
         held, self._held = self._held, []
-        _refuse((one.operation for one in held), _STOPPING)
+        refuse((one.operation for one in held), _STOPPING)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -205,14 +195,14 @@ class Forwarder:
     def _owner(self, shard: int) -> Replica | None:
         return None if self._owner_map is None else self._owner_map.owner(shard)
 
-    def hold(self, call: _Call, operation: Forwardable, why: _Why) -> None:
+    def hold(self, call: _Call, operation: Forwardable, why: Why) -> None:
         """Keep a share-partition that was not carried out for the next look, if there is time for that."""
         if self._closed:
-            _refuse([operation], _STOPPING)
+            refuse([operation], _STOPPING)
         elif self._is_late(operation):
-            _refuse([operation], why)
+            refuse([operation], why)
         elif len(self._held) >= self._limits.held_max:
-            _refuse([operation], _TOO_MUCH_HELD)
+            refuse([operation], _TOO_MUCH_HELD)
         else:
             self._held.append(_Held(call, operation, why))
             if self._look is None:
@@ -225,8 +215,8 @@ class Forwarder:
         by_call: dict[_Call, list[Forwardable]] = {}
         for call, operation, why in held:
             if self._is_late(operation):
-                _refuse([operation], why)
-            elif not _nobody_waits_for(operation):
+                refuse([operation], why)
+            elif not nobody_waits_for(operation):
                 by_call.setdefault(call, []).append(operation)
         for call, operations in by_call.items():
             self._route(call, operations)
@@ -241,37 +231,52 @@ class Forwarder:
         peer = self._peers.get(owner.wire)
         if peer is None:
             peer = self._peers[owner.wire] = Peer(owner.wire, self._instance, self._limits)
-        request_bytes = sum(map(_size_of, operations))
+        request_bytes = sum(map(size_of, operations))
         if not peer.reserve(request_bytes):
-            _refuse(operations, _TOO_MUCH_SENT)
+            refuse(operations, _TOO_MUCH_SENT)
             return
-        task = self._loop.create_task(self._ask(call, owner, peer, operations))
+        asking = self._ask(call, owner, peer, operations, request_bytes)
+        task = self._loop.create_task(asking)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: peer.release(request_bytes))
 
-    async def _ask(self, call: _Call, owner: Replica, peer: Peer, operations: Sequence[Forwardable]) -> None:
+    async def _ask(
+        self,
+        call: _Call,
+        owner: Replica,
+        peer: Peer,
+        operations: Sequence[Forwardable],
+        request_bytes: int,
+    ) -> None:
         """Ask an owner; afterwards each share-partition has its answer or is held."""
         began_s = self._loop.time()
         code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
-            code = await self._exchange(call, owner, peer, operations)
+            try:
+                wanted, results = await self._exchange(call, owner, peer, operations)
+            finally:
+                # Before anybody gets an answer and asks again.
+                peer.release(request_bytes)
+                self._part_from_who_left(peer)
+            if not wanted:
+                return
+            code = self._settle(call, wanted, results)
         except ShareCoordinatorError as error:
             code = int(error.error_code)
             for operation in operations:
                 self.hold(call, operation, _NO_ANSWER)
         except asyncio.CancelledError:
-            _refuse(operations, _STOPPING)
+            refuse(operations, _STOPPING)
             raise
         except Exception:
             _logger.exception("forwarding to %s failed", owner.wire)
-            _refuse(operations, _DEFECT)
+            refuse(operations, _DEFECT)
         self._metrics.forward_done(call.api_key, code, self._loop.time() - began_s)
 
     async def _exchange(
         self, call: _Call, owner: Replica, peer: Peer, operations: Sequence[Forwardable]
-    ) -> int:
-        """Ask an owner and give its answers on; return the first error code of these.
+    ) -> tuple[list[Forwardable], Mapping[SharePartitionKey, Any]]:
+        """Ask an owner; return what it was asked for in the end, and its results.
 
         Raises ShareCoordinatorError where no answer came.
         """
@@ -283,22 +288,22 @@ class Forwarder:
                     async with peer.connection() as connection:
                         wanted = self._still_wanted(operations)
                         if not wanted:
-                            return ErrorCode.NONE
+                            return [], {}
                         parts = {operation.key: list(operation.unit) for operation in wanted}
                         response = await connection.request(request_of(call.rpc, call.group_id, parts))
                 finally:
                     del self._asking[patience]
         except TimeoutError:
             raise TimedOut(ErrorCode.REQUEST_TIMED_OUT, "The owner did not answer in time.") from None
-        return self._settle(call, wanted, results_of(call.group_id, response))
+        return wanted, results_of(call.group_id, response)
 
     def _still_wanted(self, operations: Sequence[Forwardable]) -> list[Forwardable]:
         """Return what is worth sending after the wait for a connection."""
         wanted = []
         for operation in operations:
             if self._is_late(operation):
-                _refuse([operation], _NO_ANSWER)
-            elif not _nobody_waits_for(operation):
+                refuse([operation], _NO_ANSWER)
+            elif not nobody_waits_for(operation):
                 wanted.append(operation)
         return wanted
 
@@ -310,7 +315,7 @@ class Forwarder:
         for operation in operations:
             result = results.get(operation.key)
             if result is None:
-                _refuse([operation], _NO_RESULT)
+                refuse([operation], _NO_RESULT)
                 continue
             first_error = first_error or result.error_code
             if result.error_code == ErrorCode.NOT_COORDINATOR:
@@ -322,7 +327,7 @@ class Forwarder:
 
     # When the map changes.
 
-    def _hurry_those_who_own_no_more(self, owner_map: OwnerMap) -> None:
+    def _hurry_those_who_own_no_more(self) -> None:
         """Wait only a little longer for a coordinator that a shard was taken from: it may be gone."""
         soon_s = self._loop.time() + self._limits.moved_grace_s
         for patience, asked in self._asking.items():
@@ -335,29 +340,12 @@ class Forwarder:
             if owners != {asked.owner} and until_s is not None and not patience.expired():
                 patience.reschedule(min(until_s, soon_s))
 
-    def _part_from_those_who_left(self, owner_map: OwnerMap) -> None:
-        """Close the connections to coordinators that are in no map any more."""
-        staying = {replica.wire for replica in owner_map.replicas}
-        for wire, peer in list(self._peers.items()):
-            if wire not in staying and not peer.in_flight:
-                del self._peers[wire]
-                closing = self._loop.create_task(peer.close())
-                self._tasks.add(closing)
-                closing.add_done_callback(self._tasks.discard)
-
-
-def _refuse(operations: Iterable[Forwardable], why: _Why) -> None:
-    """Answer what has no answer yet with an error."""
-    for operation in operations:
-        if operation.call is not None:
-            operation.call = None
-            operation.refuse(*why)
-
-
-def _nobody_waits_for(operation: Forwardable) -> bool:
-    return operation.origin is not None and operation.origin.gone
-
-
-def _size_of(operation: Forwardable) -> int:
-    """Return about how many bytes an operation takes in a request."""
-    return sum(_PART_BYTES + len(getattr(part, "state_batches", b"")) for part in operation.unit)
+    def _part_from_who_left(self, peer: Peer) -> None:
+        """Close the connections to a coordinator that is not in the map, once nobody needs them."""
+        if peer.in_flight or self._owner_map is None or self._closed:
+            return
+        if all(replica.wire != peer.wire for replica in self._owner_map.replicas):
+            self._peers.pop(peer.wire, None)
+            closing = self._loop.create_task(peer.close())
+            self._tasks.add(closing)
+            closing.add_done_callback(self._tasks.discard)

@@ -1,8 +1,13 @@
 """What can be carried out by another coordinator: an operation that knows the request it came with."""
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
 from coordinator.runtime import Operation
+from protocol.errors import ErrorCode
+
+# What a share-partition takes in a request, besides its state batches.
+_PART_BYTES = 40
 
 
 class Call(Protocol):
@@ -14,12 +19,36 @@ class Call(Protocol):
 
 
 class Forwardable(Operation):
-    """An operation on its way, if it has a `call`; without one it is carried out here or not at all.
+    """An operation that is on its way as long as it has a `call`, and is answered or refused without one.
 
-    `refuse` with NOT_COORDINATOR must call `call.not_coordinator` instead of answering, as long as there is a
-    call.
+    While there is one, `refuse` with NOT_COORDINATOR calls `call.not_coordinator` instead of answering.
     """
 
     __slots__ = ("call",)
 
     call: Call | None
+
+
+class Why(NamedTuple):
+    """Why something was not carried out: what its sender is told if it stays so."""
+
+    error_code: ErrorCode
+    message: str
+
+
+def refuse(operations: Iterable[Forwardable], why: Why) -> None:
+    """Answer those that have no answer yet with an error."""
+    for operation in operations:
+        if operation.call is not None:
+            operation.call = None
+            operation.refuse(*why)
+
+
+def nobody_waits_for(operation: Forwardable) -> bool:
+    """Tell whether who asked has gone."""
+    return operation.origin is not None and operation.origin.gone
+
+
+def size_of(operation: Forwardable) -> int:
+    """Return about how many bytes an operation takes in a request."""
+    return sum(_PART_BYTES + len(getattr(part, "state_batches", b"")) for part in operation.unit)

@@ -1,0 +1,220 @@
+"""Coordinators that share the shards of one topic, in one event loop on virtual time.
+
+Log, runtime, service, forwarder, listener and connections are the real ones; the cluster is in memory, the
+network simulated, and who owns what is said by the test.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from coordinator.clock import SystemClock
+from coordinator.config import HostPort
+from coordinator.forwarding import Forwarder, ForwardingLimits
+from coordinator.log.kafka import KafkaLog, TopicWish
+from coordinator.metrics import Metrics
+from coordinator.ownership import OwnerMap, Replica
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.service import Rpc, Service
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import EveryTopic
+from protocol.messages import APIS
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+from tests.builders import TOPIC_ID
+from tests.simulation.loop import SimLoop
+from tests.simulation.net import Network
+from tests.simulation.pipes import NetFaults
+from tests.unit.forwarding.relay import Relay
+from tests.unit.log.fake_kafka import FakeKafka
+
+STATE_PARTITIONS = 6
+GROUP = "group"
+NOBODY = -1
+
+
+class Origin:
+    """A broker that waits until it has gone."""
+
+    gone = False
+
+
+def partition_of(shard: int, which: int = 0) -> int:
+    """Return the number of a partition of TOPIC_ID whose state is in a shard; `which` counts them."""
+    found = (
+        partition
+        for partition in range(100_000)
+        if state_partition(SharePartitionKey(GROUP, TOPIC_ID, partition), STATE_PARTITIONS) == shard
+    )
+    for _ in range(which):
+        next(found)
+    return next(found)
+
+
+class One:
+    """One coordinator. Brokers and other coordinators reach it through its relay."""
+
+    def __init__(self, place: int, fake: FakeKafka, network: Network, limits: ForwardingLimits) -> None:
+        self.metrics = Metrics()
+        self.replica = Replica(f"instance-{place}", f"coordinator-{place}:9095")
+        self.relay = Relay(network, (f"coordinator-{place}", 9095), (f"behind-{place}", 9095))
+        self.lease_is_fresh = True
+        self._limits = limits
+        self._listens = HostPort(f"behind-{place}", 9095)
+        self._log = KafkaLog(
+            fake.cluster("state"),
+            TopicWish("state", STATE_PARTITIONS),
+            owner=self.replica.instance,
+            clock=SystemClock(),
+        )
+
+    async def start(self) -> None:
+        """Start without a shard."""
+        runtime = self.runtime = Runtime(
+            log=self._log,
+            clock=SystemClock(),
+            topics=EveryTopic(),
+            metrics=self.metrics,
+            policy=SnapshotPolicy(),
+            limits=RuntimeLimits(),
+            state_partitions=STATE_PARTITIONS,
+            cold_interval_ms=3_600_000,
+            prune_interval_ms=3_600_000,
+            may_read=lambda: self.lease_is_fresh,
+        )
+        self.forwarder = Forwarder(
+            runtime, instance=self.replica.instance, metrics=self.metrics, limits=self._limits
+        )
+        self.forwarder.active = True
+        self.service = Service(runtime, self.forwarder)
+        directory = CoordinatorDirectory(
+            self._listens, node_id_first=1_000_000, node_ids=4, state_partitions=STATE_PARTITIONS
+        )
+        self._listener = Listener(Api(self.service, directory, self.metrics), self.metrics, ServerLimits())
+        await runtime.start(elect_all=False)
+        await self._listener.start(self._listens)
+
+    async def stop(self) -> None:
+        """Stop as the app does."""
+        await self._listener.stop()
+        await self.forwarder.close()
+        await self.runtime.stop()
+
+    def hear(self, owner_map: OwnerMap | None) -> None:
+        """Be told a map, with the elections that come with it."""
+        mine = [
+            shard
+            for shard in range(STATE_PARTITIONS)
+            if owner_map is not None and owner_map.owner(shard) == self.replica
+        ]
+        for shard in set(self.runtime.owned()) - set(mine):
+            self.runtime.resign(shard)
+        self.forwarder.follow(owner_map)
+        for shard in mine:
+            self.runtime.elect(shard)
+
+    def ask(self, rpc: Rpc, *parts: Any, origin: Origin | None = None, forwarded: bool = False) -> Any:
+        """Send a request for TOPIC_ID; return a future of the results of its partitions."""
+        module: Any = APIS[rpc.api_key].module
+        request = getattr(module, f"{rpc.name}Request")
+        (topic,) = (
+            getattr(module, name)
+            for name in module.__all__
+            if name.endswith("StateData") or name.endswith("StateSummaryData")
+        )
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.service.handle(
+            rpc,
+            request(GROUP, [topic(TOPIC_ID, list(parts))]),
+            origin,
+            lambda response: done.set_result(response.results[0].partitions),
+            forwarded=forwarded,
+        )
+        return done
+
+    async def codes(self, rpc: Rpc, *parts: Any, **more: Any) -> list[int]:
+        """Send a request and return the error codes of its answers."""
+        return [result.error_code for result in await self.ask(rpc, *parts, **more)]
+
+    def forwarded(self, api: str, code: str = "NONE") -> int:
+        """Return what is counted of requests to others."""
+        labels = {"api": api, "code": code}
+        return int(self.metrics.registry.get_sample_value("sharecoord_forwarded_total", labels) or 0)
+
+
+class World:
+    """Three coordinators. At first each owns every third shard, and all know."""
+
+    def __init__(self, fake: FakeKafka, network: Network, limits: ForwardingLimits) -> None:
+        self.fake = fake
+        self.network = network
+        self.ones = [One(place, fake, network, limits) for place in range(3)]
+        self._generation = 0
+
+    def owner_map(self, *owners: int) -> OwnerMap:
+        """Return the next map: for each shard the place of its owner."""
+        self._generation += 1
+        return OwnerMap(self._generation, tuple(one.replica for one in self.ones), owners)
+
+    def tell(self, *owners: int) -> None:
+        """Tell all coordinators a map."""
+        owner_map = self.owner_map(*owners)
+        for one in self.ones:
+            one.hear(owner_map)
+
+    async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+        """Let virtual time pass until a condition holds."""
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def until_served(self) -> None:
+        """Wait until every shard that somebody should own is loaded there."""
+        await self.until(
+            lambda: (
+                not any(view.status == "LOADING" for one in self.ones for view in one.runtime.shard_views())
+            )
+        )
+
+
+@asynccontextmanager
+async def world(limits: ForwardingLimits, faults: NetFaults | None, seed: int) -> AsyncIterator[World]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    network = loop.network = Network(loop, Random(seed), faults or NetFaults())
+    it = World(FakeKafka(), network, limits)
+    for one in it.ones:
+        await one.start()
+    it.tell(0, 1, 2, 0, 1, 2)
+    await it.until_served()
+    try:
+        yield it
+    finally:
+        for one in it.ones:
+            await one.stop()
+    assert loop.failures == []
+
+
+def play(
+    scene: Callable[[World], Awaitable[object]],
+    limits: ForwardingLimits | None = None,
+    *,
+    faults: NetFaults | None = None,
+    seed: int = 1,
+) -> None:
+    """Play a scene on virtual time."""
+
+    async def whole() -> None:
+        async with world(limits or ForwardingLimits(), faults, seed) as it:
+            await scene(it)
+
+    run(whole())
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine on virtual time."""
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        return runner.run(main)

@@ -1,0 +1,134 @@
+"""Shards that move all the time, over a bad network, under requests that reach any coordinator.
+
+Whatever happens, each request gets one answer, in time; what was answered as stored is there; and what a
+leader with an old epoch is refused stays refused.
+"""
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from coordinator.service import INITIALIZE, READ, WRITE
+from protocol.errors import ErrorCode
+from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
+from tests.simulation.pipes import NetFaults
+from tests.unit.forwarding.coordinators import STATE_PARTITIONS, World, partition_of, play
+from tests.unit.forwarding.test_bounds import LIMITS
+
+SECONDS = 60.0
+BROKERS = 8
+# What a broker takes for a reason to come again.
+PASSES = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+ANSWER_WITHIN_S = LIMITS.request_age_max_s + 1.0
+
+BAD_NETWORK = NetFaults(
+    jitter_s=0.01, split_rate=0.1, cut_rate=0.3, half_open_rate=0.1, cut_after_bytes=3_000, stall_rate=0.005
+)
+
+
+class Leader:
+    """The leader of a share-partition in every shard, to which it writes one offset after the other."""
+
+    def __init__(self, it: World, number: int, rng: Random) -> None:
+        self.it = it
+        self.rng = rng
+        self.partitions = [partition_of(shard, number) for shard in range(STATE_PARTITIONS)]
+        self.stored: dict[int, list[int]] = {partition: [] for partition in self.partitions}
+        self.answered = 0
+
+    async def ask(self, rpc: Any, *parts: Any) -> list[Any]:
+        """Ask a coordinator that chance names; there is one answer for each part, and it comes in time."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        results: list[Any] = await asyncio.wait_for(self.it.ones[self.rng.randrange(3)].ask(rpc, *parts), 60)
+        assert [result.partition for result in results] == [part.partition for part in parts]
+        assert loop.time() - began_s < ANSWER_WITHIN_S
+        assert {result.error_code for result in results} <= {ErrorCode.NONE, *PASSES}
+        self.answered += 1
+        return results
+
+    async def until_done(self, rpc: Any, parts: list[Any]) -> list[Any]:
+        """Ask again for what was not carried out, as a broker does."""
+        done: dict[int, Any] = {}
+        while left := [part for part in parts if part.partition not in done]:
+            for result in await self.ask(rpc, *left):
+                if result.error_code == ErrorCode.NONE:
+                    done[result.partition] = result
+            await asyncio.sleep(self.rng.random())
+        return [done[part.partition] for part in parts]
+
+    async def lead(self) -> None:
+        """Write until the time is over."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + SECONDS
+        await self.until_done(
+            INITIALIZE, [initialize(1, partition=partition) for partition in self.partitions]
+        )
+        await self.until_done(READ, [read(1, partition=partition) for partition in self.partitions])
+        offset = 0
+        while loop.time() < until_s:
+            chosen = self.rng.sample(self.partitions, self.rng.randint(1, STATE_PARTITIONS))
+            parts = [
+                # Every other offset, so that batches do not merge.
+                write((offset, offset, ACKNOWLEDGED, 1), state_epoch=1, leader_epoch=1, partition=partition)
+                for partition in chosen
+            ]
+            for result in await self.ask(WRITE, *parts):
+                if result.error_code == ErrorCode.NONE:
+                    self.stored[result.partition].append(offset)
+            offset += 2
+            await asyncio.sleep(self.rng.random() / 2)
+
+    async def check(self) -> None:
+        """Read all of it; nothing that was answered as stored is missing."""
+        for state in await self.until_done(READ, [read(1, partition=p) for p in self.partitions]):
+            found = {first for first, _, _, _ in unpacked(state.state_batches)}
+            assert set(self.stored[state.partition]) <= found
+
+
+async def move_shards(it: World, rng: Random) -> None:
+    """Give shards to others again and again; not all hear of it at once, and some not for a while."""
+    while True:
+        await asyncio.sleep(rng.expovariate(1 / 4.0))
+        owner_map = it.owner_map(*(rng.randrange(-1, 3) if rng.random() < 0.3 else n % 3 for n in range(6)))
+        for one in rng.sample(it.ones, 3):
+            one.hear(owner_map)
+            await asyncio.sleep(rng.random())
+        if rng.random() < 0.3:
+            lost = rng.choice(it.ones)
+            lost.forwarder.follow(None)
+        relay = rng.choice(it.ones).relay
+        if rng.random() < 0.3:
+            relay.shut()
+            await asyncio.sleep(2 * rng.random())
+            relay.open()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_request_is_answered_and_nothing_stored_is_lost(seed: int) -> None:
+    async def scene(it: World) -> None:
+        rng = Random(seed)
+        leaders = [Leader(it, number, Random(rng.random())) for number in range(BROKERS)]
+        moving = asyncio.ensure_future(move_shards(it, rng))
+        await asyncio.gather(*(leader.lead() for leader in leaders))
+        moving.cancel()
+        await asyncio.gather(moving, return_exceptions=True)
+        it.tell(2, 2, 0, 0, 1, 1)
+        await it.until_served()
+        await asyncio.gather(*(leader.check() for leader in leaders))
+        assert sum(leader.answered for leader in leaders) > 300
+        assert sum(len(stored) for leader in leaders for stored in leader.stored.values()) > 1_000
+        # All of it was reached: what moved, what got lost, and what had to wait.
+        counted = [one.forwarded("WriteShareGroupState", code) for one in it.ones for code in ("NONE",)]
+        assert min(counted) > 20
+        for code in ("NOT_COORDINATOR", "NETWORK_EXCEPTION"):
+            assert sum(one.forwarded("WriteShareGroupState", code) for one in it.ones) > 0
+        assert [one.forwarder.held for one in it.ones] == [0, 0, 0]
+
+    play(scene, faults=BAD_NETWORK, seed=seed)
