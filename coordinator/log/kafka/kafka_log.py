@@ -139,24 +139,28 @@ class KafkaLog:
         ownership = Ownership(state_partition, owner_epoch, producer)
         claim = encode_claim(state_partition, self._owner)
         ownership.claim_offset = await self._append_mark(ownership, claim, anywhere=True)
-        ownership.epoch_is_ours = ownership.claim_offset == last.end_offset
         self._owned[state_partition] = ownership
         return owner_epoch
 
     async def release(self, state_partition: int) -> None:
         """Write the last record of an ownership of ours; from then on appends say LogFenced.
 
-        Not if somebody else may have claimed the same owner epoch just before: it would release theirs.
+        Of two that claimed the same owner epoch only one owns: who does not know that it is the one would
+        release the other's, and so reads the log first.
         """
         self._check_writable()
-        ownership = self._owned.pop(state_partition, None)
-        if ownership is None or ownership.lost is not None:
-            return
-        if not (ownership.verified or ownership.epoch_is_ours):
+        ownership = self._owned.get(state_partition)
+        try:
+            if ownership is not None and not ownership.verified and ownership.lost is None:
+                async for _ in self.read((state_partition,)):
+                    pass
+        finally:
+            self._owned.pop(state_partition, None)
+        if ownership is None or not ownership.verified or ownership.lost is not None:
             return
         self._ends[state_partition] = ownership.next_offset
         release = encode_release(state_partition)
-        await self._append_mark(ownership, release, anywhere=not ownership.verified)
+        await self._append_mark(ownership, release, anywhere=False)
         self._ends[state_partition] = ownership.next_offset
 
     def _check_writable(self) -> None:
@@ -188,12 +192,13 @@ class KafkaLog:
         """Return what the last record says of its owner; for a while, wait for that to be a release."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + release_wait_s
-        last = LastWord(-1)
+        seen_end, last = -1, LastWord()
         while True:
             end = await self._end_finder.find(state_partition)
-            if end != last.end_offset:
+            if end != seen_end:
                 start = await self._start_finder.find(state_partition)
                 last = await last_word(self._replay, state_partition, start, end)
+                seen_end = end
             if last.owner_epoch == 0 or last.is_release or loop.time() >= until_s:
                 return last
             await asyncio.sleep(RELEASE_POLL_S)

@@ -46,8 +46,6 @@ class Ownership:
         self.producer_epoch = producer.producer_epoch
         self.sequence = 0
         self.claim_offset = -1
-        # Whether the claim landed where its owner epoch had been looked for: then nobody else has that one.
-        self.epoch_is_ours = False
         self.next_offset = -1
         self.last_own_offset = -1
         self.verified = False
@@ -64,21 +62,20 @@ class Ownership:
 class LastWord(NamedTuple):
     """What the end of a log says of its owner: the owner epoch, 0 if none, and whether it is a release."""
 
-    end_offset: int
     owner_epoch: int = 0
     is_release: bool = False
 
 
 async def last_word(replay: Replay, state_partition: int, start: int, end: int) -> LastWord:
     """Look at the last batch of a state partition; at nothing else, so it may be a deposed owner's."""
-    last = LastWord(end)
+    last = LastWord()
     if start < end:
         async for chunk in replay.batches({state_partition: end - 1}, {state_partition: end}):
             for logged in chunk:
                 for batch in decode_batches(logged.batch):
                     for record in batch.records:
                         owner_epoch = max(last.owner_epoch, owner_epoch_of(record) or 0)
-                        last = LastWord(end, owner_epoch, is_release(record))
+                        last = LastWord(owner_epoch, is_release(record))
     return last
 
 
