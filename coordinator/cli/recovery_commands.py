@@ -47,6 +47,13 @@ Processes = Annotated[
     int | None, typer.Option("--processes", help="Of the local engine; as many as cores by default.", min=1)
 ]
 
+Connector = Annotated[
+    bool,
+    typer.Option(
+        "--kafka-connector", help="Spark reads the topic through its own connector, a jar to bring."
+    ),
+]
+
 KAFKA_FLAGS = """
 \b
 To read a topic: the flags of serve about its cluster, among them
@@ -67,6 +74,7 @@ def rebuild(
     engine: EngineName = "auto",
     master: Master = "",
     processes: Processes = None,
+    connector: Connector = False,
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
@@ -80,7 +88,7 @@ def rebuild(
     from coordinator.recovery.progress import shown
     from coordinator.recovery.rebuild import rebuild as rebuild_states
 
-    worker = opened_engine(engine, master, processes)
+    worker = opened_engine(engine, master, processes, connector)
     try:
         with shown() as phases:
             run = rebuild_states(worker, opened, cut=cut, to=to, phases=phases)
@@ -181,11 +189,11 @@ def opened_source(text: str, extra: list[str], config: Path | None, settings: li
     return open_source(text, **access_of(loaded.config))
 
 
-def opened_engine(name: str, master: str, processes: int | None) -> "Engine":
+def opened_engine(name: str, master: str, processes: int | None, connector: bool = False) -> "Engine":
     """Return the engine of a command. Raises ConfigError and LogError."""
     from coordinator.recovery.engines import open_engine
 
-    return open_engine(name, master=master, processes=processes)
+    return open_engine(name, master=master, processes=processes, connector=connector)
 
 
 def cut_of(as_of_offset: str | None, as_of_time: str | None) -> "Cut":

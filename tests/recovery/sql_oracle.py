@@ -50,6 +50,11 @@ def folded(spark: SparkSession, records: DataFrame) -> DataFrame:
         from oracle_reset
         where (reset_at is null or log_offset >= reset_at) and not is_tombstone
     """).createOrReplaceTempView("oracle_alive")
+    return _greatest(spark)
+
+
+def _greatest(spark: SparkSession) -> DataFrame:
+    """Find the winner of each offset among the records that are left."""
     spark.sql("""
         select *, max(case when start_then = -1 then null else start_then end)
                     over (partition by share_partition order by log_offset

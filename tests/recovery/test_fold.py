@@ -5,7 +5,15 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator.recovery.parse import parse
+from coordinator.recovery.ranges import RangeFold, RangeScan
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import encode_batch
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import StateRecord, encode_record
 from tests.recovery.logs import (
+    KEYS,
+    STATE_PARTITION,
     Entry,
     comparable,
     core_rows,
@@ -42,3 +50,22 @@ def test_ranges_and_chunks_do_not_matter(log: list[Entry], data: st.DataObject) 
     found = folded(ranges)
     data.draw(st.randoms(use_true_random=False)).shuffle(found)
     assert comparable(settled_states(found)) == core_rows(core_states(batches))
+
+
+def test_memory_is_that_of_share_partitions_and_not_of_records() -> None:
+    """A range of one hot share-partition is folded as it comes: what waits is bounded."""
+    key = KEYS[0]
+    scan, folding = RangeScan(STATE_PARTITION), RangeFold(STATE_PARTITION)
+    most = 0
+    for first in range(0, 500_000, 50_000):
+        value = ShareUpdateValue(0, 1, first, pack([StateBatch(first, first + 5, 2, 1)]))
+        batch = encode_batch(first, 1, [encode_record(StateRecord(key, value))] * 50_000)
+        records = parse(STATE_PARTITION, batch).records
+        folding.take(scan, scan.take(records))
+        most = max(most, sum(map(len, folding._waiting)))
+    assert most < 300_000
+    folded_range = folding.result()
+    assert folded_range is not None
+    assert len(folded_range) == 1
+    assert folded_range["records"].tolist() == [500_000]
+    assert folded_range["start_offset"].tolist() == [450_000]

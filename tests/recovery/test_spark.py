@@ -4,20 +4,28 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coordinator.log.claims import encode_claim
 from coordinator.recovery import api
 from coordinator.recovery.engines import LocalEngine, open_engine
-from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.job import LogRead
+from coordinator.recovery.progress import Phases
+from coordinator.recovery.ranges import RANGES_OUTPUT, fold_range
+from coordinator.recovery.rebuild import rebuild, states_of_log
 from coordinator.recovery.schema import RECORDS, STATES
-from coordinator.recovery.sources.base import Cut, Plan
+from coordinator.recovery.sources.base import Cut, LogRange, Plan
 from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.sources.topic import TopicSource
+from protocol.record_batch import decode_batches
 from protocol.state_records import parse_topic_id
 from tests.benchmarks.state_logs import write_log
-from tests.recovery.logs import by_key, comparable
+from tests.recovery.logs import Entry, by_key, comparable, core_rows, core_states, stored
 from tests.recovery.logs_on_disk import TOPIC, batches_of, expected, some_records, write_segments
 
 if TYPE_CHECKING:
@@ -133,8 +141,44 @@ def test_without_its_jar_the_kafka_connector_is_missed_in_one_line(spark_engine:
     from coordinator.recovery.sources.spark import connector_frame
 
     with pytest.raises(SparkMissing, match=r"spark-sql-kafka-0-10_2\.13") as caught:
-        connector_frame(spark_engine.spark, "topic", "127.0.0.1:1", Plan((), {0: 0}, {0: 1}))
+        connector_frame(spark_engine.spark, TopicSource("topic", "127.0.0.1:1"), [LogRange(0, 0, 9, 9)])
     assert "\n" not in str(caught.value)
+
+
+def test_what_the_kafka_connector_gives_folds_to_the_same(spark_engine: "SparkEngine") -> None:
+    """The columns are those that Spark documents; the connector itself is in no package that pip installs."""
+    from coordinator.recovery.engines.spark import OUTPUTS_SQL, reading_rows
+    from coordinator.recovery.sources.spark import from_connector
+
+    log = [Entry(key, value, 3, 1_000 + n) for n, (key, value) in enumerate(some_records(300))]
+    late = [replace(entry, owner_epoch=2) for entry in log[:20]]
+    batches = stored([Entry(*encode_claim(0, "owner"), 3, 999), *log, *late])
+    rows = [
+        (
+            7,
+            record.offset,
+            datetime.fromtimestamp(record.timestamp_ms / 1000, UTC),
+            record.key,
+            record.value,
+            [(name, value) for name, value in record.headers],
+        )
+        for batch in decode_batches(b"".join(batches))
+        for record in batch.records
+    ]
+    schema = (
+        "partition int, offset bigint, timestamp timestamp, key binary, value binary, "
+        "headers array<struct<key: string, value: binary>>"
+    )
+    frame = from_connector(spark_engine.spark.createDataFrame(rows, schema).coalesce(1))
+    assert frame.columns == RECORDS.names
+    gathered = spark_engine.gathered_from(
+        frame.mapInArrow(reading_rows(fold_range), OUTPUTS_SQL), [1], lambda more: None
+    )
+    ranges = [row for _, found in gathered.rows(RANGES_OUTPUT) for row in found.to_pylist()]
+    states = states_of_log(LogRead(Plan((), {}, {}), gathered, ranges), Phases())
+    assert comparable(by_key(states.to_pylist())) == core_rows(core_states(batches))
+    assert len(states) > 10
+    gathered.close()
 
 
 def test_a_cluster_of_processes_rebuilds_the_same(disk: SegmentSource, tmp_path: Path) -> None:

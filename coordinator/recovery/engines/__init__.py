@@ -12,21 +12,26 @@ ENGINES = ("auto", "local", "spark")
 __all__ = ["ENGINES", "Engine", "LocalEngine", "open_engine"]
 
 
-def open_engine(name: str = "auto", *, master: str = "", processes: int | None = None) -> Engine:
+def open_engine(
+    name: str = "auto", *, master: str = "", processes: int | None = None, connector: bool = False
+) -> Engine:
     """Return an engine, Spark started if it is that.
 
     `auto` is Spark where a session is active or a master is given, else this machine alone, which is faster
-    for all that fits a machine.  Raises ConfigError, and LogError in one line if Spark cannot be used.
+    for all that fits a machine.  With `connector`, Spark reads topics through its own Kafka connector, whose
+    jar must be there.  Raises ConfigError, and LogError in one line if Spark cannot be used.
     """
     if name not in ENGINES:
         raise ConfigError("--engine", name, ", ".join(ENGINES))
     if name == "local" and master:
         raise ConfigError("--master", master, "given with --engine spark")
-    if name == "local" or (name == "auto" and not master and not _has_session()):
+    if name == "local" and connector:
+        raise ConfigError("--kafka-connector", "", "given with --engine spark")
+    if name == "local" or (name == "auto" and not (master or connector or _has_session())):
         return LocalEngine(processes)
     from coordinator.recovery.engines.spark import SparkEngine
 
-    return SparkEngine.started(master)
+    return SparkEngine.started(master, connector=connector)
 
 
 def _has_session() -> bool:

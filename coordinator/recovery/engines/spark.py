@@ -16,8 +16,10 @@ import pyarrow as pa
 from coordinator.errors import LogError
 from coordinator.recovery.engines.base import Advance, Gathered, by_partition, outputs_of
 from coordinator.recovery.engines.spark_progress import watched
-from coordinator.recovery.engines.spark_session import session
+from coordinator.recovery.engines.spark_session import has_active, session
+from coordinator.recovery.records import records_from_arrow
 from coordinator.recovery.sources.base import ALL, RANGE_RECORDS, LogRange, Source
+from coordinator.recovery.sources.topic import TopicSource
 from coordinator.recovery.tasks import JoinTask, Output, ReadTask
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ OUTPUTS = pa.schema(
         pa.field("rows", pa.binary(), nullable=False),
     ]
 )
-_OUTPUTS_SQL = "name string, state_partition int, rows binary"
+OUTPUTS_SQL = "name string, state_partition int, rows binary"
 
 # Several, so that all cores are at work until the end.
 _TASKS_PER_CORE = 4
@@ -66,7 +68,7 @@ class SparkGathered:
     def joined(self, join: JoinTask, schema: pa.Schema, advance: Advance) -> pa.Table:
         """Join all state partitions, and bring the rows here, packed as they are."""
         tasks = parallelism(self._spark)
-        frame = self._shuffled(tasks).mapInArrow(_joining(join, pack=True), _OUTPUTS_SQL)
+        frame = self._shuffled(tasks).mapInArrow(_joining(join, pack=True), OUTPUTS_SQL)
         with watched(self._spark, [1] * tasks, advance):
             found = frame.toArrow()
         return pa.Table.from_batches([rows for _, _, rows in _unpacked(found.to_batches())], schema)
@@ -91,17 +93,17 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, spark: "SparkSession", *, is_ours: bool = False) -> None:
+    def __init__(self, spark: "SparkSession", *, is_ours: bool = False, connector: bool = False) -> None:
+        """Use a session; with `connector`, topics are read through Spark's own Kafka connector."""
         self.spark = spark
         self._is_ours = is_ours
+        self._connector = connector
 
     @classmethod
-    def started(cls, master: str = "") -> "SparkEngine":
+    def started(cls, master: str = "", *, connector: bool = False) -> "SparkEngine":
         """Take the active session, or start one. Raises SparkMissing."""
-        from coordinator.recovery.engines.spark_session import has_active
-
         is_ours = not has_active()
-        return cls(session(master), is_ours=is_ours)
+        return cls(session(master), is_ours=is_ours, connector=connector)
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -117,12 +119,24 @@ class SparkEngine:
         self, source: Source, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
     ) -> SparkGathered:
         """Read ranges, a few in each task where they are small: a task costs as much as 50,000 records."""
+        if self._connector and isinstance(source, TopicSource):
+            return self._gather_through_connector(source, ranges, read, advance)
         tasks = spread(ranges, self._tasks(sum(each.records for each in ranges)))
         numbers = self.spark.range(0, len(tasks), 1, max(len(tasks), 1))
         return self.gathered_from(
-            numbers.mapInArrow(_reading(source, tasks, read), _OUTPUTS_SQL),
+            numbers.mapInArrow(_reading(source, tasks, read), OUTPUTS_SQL),
             [sum(each.records for each in task) for task in tasks],
             advance,
+        )
+
+    def _gather_through_connector(
+        self, source: TopicSource, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
+    ) -> SparkGathered:
+        from coordinator.recovery.sources.spark import connector_frame
+
+        records = connector_frame(self.spark, source, ranges)
+        return self.gathered_from(
+            records.mapInArrow(reading_rows(read), OUTPUTS_SQL), [each.records for each in ranges], advance
         )
 
     def _tasks(self, records: int) -> int:
@@ -172,6 +186,15 @@ def _reading(source: Source, tasks: Sequence[Sequence[LogRange]], read: ReadTask
             for number in batch.column(0).to_pylist():
                 for log_range in tasks[number]:
                     yield packed(outputs_of(source, log_range, read))
+
+    return reading
+
+
+def reading_rows(read: ReadTask) -> ArrowTask:
+    """Return the function of phase 1 where Spark has read: rows of `RECORDS` to outputs."""
+
+    def reading(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield packed(read(records for batch in batches for records in records_from_arrow(batch)))
 
     return reading
 

@@ -9,7 +9,7 @@ Kafka connector is the other way to a topic, where its jar is present; it does n
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,13 +17,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from coordinator.errors import ConfigError
 from coordinator.kafka.security import Security
 from coordinator.log.claims import OWNER_EPOCH_HEADER
 from coordinator.recovery.engines.spark_session import SparkMissing
 from coordinator.recovery.schema import NONE, RECORDS
 from coordinator.recovery.sources import Cut, open_source
 from coordinator.recovery.sources.base import LogRange, Plan, Source, parse_offsets
+from coordinator.recovery.sources.topic import TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,29 +108,29 @@ def records_frame(
     return reader.load()
 
 
-def connector_frame(
-    spark: "SparkSession",
-    topic: str,
-    bootstrap_servers: str,
-    plan: Plan,
-    options: Mapping[str, str] | None = None,
-) -> "DataFrame":
-    """Return the records of a topic through Spark's own Kafka connector, between the offsets of a plan.
+def connector_frame(spark: "SparkSession", source: TopicSource, ranges: Sequence[LogRange]) -> "DataFrame":
+    """Return the records of a topic through Spark's own Kafka connector, in the ranges of a plan.
 
-    Every offset is given: left to itself, each task would ask for them when it starts.  Raises SparkMissing
-    if the connector's jar is not there.
+    Every offset is given: left to itself, each task would ask for them when it starts.  The connector cuts
+    partitions as it sees fit.  What was pruned meanwhile fails the query.  Raises SparkMissing if the
+    connector's jar is not there.
     """
-    if not plan.ends:
-        raise ConfigError("kafka", topic, "a topic with partitions")
+    starts: dict[str, int] = {}
+    ends: dict[str, int] = {}
+    for each in ranges:
+        name = str(each.state_partition)
+        starts[name] = min(starts.get(name, each.start), each.start)
+        ends[name] = max(ends.get(name, each.end), each.end)
     reader = spark.read.format("kafka").options(
         **{
-            "kafka.bootstrap.servers": bootstrap_servers,
-            "subscribe": topic,
-            "startingOffsets": json.dumps({topic: {str(p): o for p, o in plan.starts.items()}}),
-            "endingOffsets": json.dumps({topic: {str(p): o for p, o in plan.ends.items()}}),
+            "kafka.bootstrap.servers": source.bootstrap_servers,
+            **_connector_security(source.security),
+            "assign": json.dumps({source.topic: [int(name) for name in starts]}),
+            "startingOffsets": json.dumps({source.topic: starts}),
+            "endingOffsets": json.dumps({source.topic: ends}),
+            "minPartitions": str(len(ranges)),
             "includeHeaders": "true",
             "failOnDataLoss": "true",
-            **(options or {}),
         }
     )
     try:
@@ -142,7 +142,33 @@ def connector_frame(
                 f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}, or leave it to our own reader"
             ) from None
         raise
-    return found.selectExpr(*_CONNECTOR_COLUMNS)
+    return from_connector(found)
+
+
+def from_connector(frame: "DataFrame") -> "DataFrame":
+    """Return what the connector gives, headers included, as rows of `RECORDS`."""
+    return frame.selectExpr(*_CONNECTOR_COLUMNS)
+
+
+def _connector_security(security: Security) -> dict[str, str]:
+    """Return the options of Java's Kafka client for the way to the brokers."""
+    options = {"kafka.security.protocol": security.protocol}
+    if security.username:
+        scram = "scram.Scram" if security.mechanism.startswith("SCRAM") else "plain.Plain"
+        options["kafka.sasl.mechanism"] = security.mechanism
+        options["kafka.sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{scram}LoginModule required "
+            f"username={json.dumps(security.username)} password={json.dumps(security.password)};"
+        )
+    if security.uses_tls:
+        if security.ca_file:
+            options |= {
+                "kafka.ssl.truststore.type": "PEM",
+                "kafka.ssl.truststore.location": security.ca_file,
+            }
+        if not security.check_hostname:
+            options["kafka.ssl.endpoint.identification.algorithm"] = ""
+    return options
 
 
 _CONNECTOR_COLUMNS = (

@@ -1,0 +1,144 @@
+"""`python -m tests.benchmarks.recovery`: how fast a state log is rebuilt, by this machine alone and by Spark.
+
+The log is that of `state_logs`: made once in a folder, and made again only for other sizes.  CPU seconds are
+those of all processes together, and what to compare by on a machine that does other things too.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from coordinator.recovery.engines import Engine, LocalEngine, open_engine
+from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.sources.segments import SegmentSource
+from tests.benchmarks.state_logs import write_log
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Figures(NamedTuple):
+    """One run."""
+
+    records: int
+    wall_s: float
+    cpu_s: float
+
+
+def cpu_seconds() -> float:
+    """Return what this process and all below it have used, those that ended too."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+            used[int(entry.name)] = sum(map(int, fields[11:15])) / _TICKS
+    ours = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(used.get(pid, 0.0) for pid in ours)
+
+
+def measure(engine: Engine, source: SegmentSource) -> Figures:
+    """Rebuild once."""
+    began_s, cpu_s = time.perf_counter(), cpu_seconds()
+    run = rebuild(engine, source)
+    wall_s = time.perf_counter() - began_s
+    return Figures(run.manifest["totals"]["records"], wall_s, cpu_seconds() - cpu_s)
+
+
+@contextmanager
+def made_log(folder: Path | None, records: int, hot_part: float) -> Iterator[Path]:
+    """Give a log of so many records, made if the folder has none of that size."""
+    own = folder is None
+    folder = Path(tempfile.mkdtemp(prefix="share-coordinator-bench-")) if folder is None else folder
+    named = folder / f"{records}-{hot_part:g}"
+    try:
+        if not named.exists():
+            unfinished = folder / f"{named.name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            write_log(
+                unfinished, records=records, share_partitions=min(100_000, records // 10), hot_part=hot_part
+            )
+            unfinished.rename(named)
+        yield named
+    finally:
+        if own:
+            shutil.rmtree(folder)
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.recovery", description=__doc__)
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--hot", type=float, default=0.0, help="part of the records of one share-partition")
+    parser.add_argument("--rounds", type=int, default=3, help="after one to warm up")
+    parser.add_argument("--engines", default="alone,local,spark", help="alone is one process")
+    parser.add_argument("--folder", type=Path, help="where the log is kept for the next time")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    options = parser.parse_args()
+    makers: dict[str, Callable[[], Engine]] = {
+        "alone": lambda: LocalEngine(1),
+        "local": LocalEngine,
+        "spark": lambda: open_engine("spark", master=f"local[{os.cpu_count()}]"),
+    }
+    found: dict[str, list[Figures]] = {}
+    with made_log(options.folder, options.records, options.hot) as folder:
+        source = SegmentSource(str(folder))
+        for name in options.engines.split(","):
+            engine = makers[name]()
+            for _ in range(2 if name == "spark" else 1):
+                measure(engine, source)
+            found[name] = [measure(engine, source) for _ in range(options.rounds)]
+            engine.close()
+    rows = {
+        name: {
+            "records_per_second": statistics.median(run.records / run.wall_s for run in runs),
+            "records_per_cpu_second": statistics.median(run.records / run.cpu_s for run in runs),
+            "wall_s": statistics.median(run.wall_s for run in runs),
+        }
+        for name, runs in found.items()
+    }
+    if options.output == "json":
+        print(json.dumps(rows))
+        return 0
+    table = Table("engine", "records/s", "records/CPU second", "seconds", box=None)
+    for name, row in rows.items():
+        table.add_row(
+            name,
+            f"{row['records_per_second']:,.0f}",
+            f"{row['records_per_cpu_second']:,.0f}",
+            f"{row['wall_s']:.2f}",
+        )
+    console = Console()
+    peak_mib = (
+        max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        // 1024
+    )
+    console.print(
+        f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
+        f"{options.records:,} records, {options.hot:.0%} of them of one share-partition, "
+        f"median of {options.rounds} rounds, largest process {peak_mib} MiB"
+    )
+    console.print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
