@@ -17,7 +17,7 @@ from coordinator.kafka.connections import METADATA_LANE, Connections
 from coordinator.kafka.security import Security
 from coordinator.kafka.topic_ids import NO_TOPIC_ID, TopicsRequest
 
-_LATEST = -1
+_LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
 
 # What is remembered of leaders; beyond it, as after a long life with many topics, all is asked anew.
@@ -65,6 +65,13 @@ class UserTopics:
 
         Raises as `names`.
         """
+        return await self._offsets(partitions, _LATEST)
+
+    async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets of the first records of these partitions, as `end_offsets` does the last."""
+        return await self._offsets(partitions, _EARLIEST)
+
+    async def _offsets(self, partitions: Collection[TopicPartition], which: int) -> dict[TopicPartition, int]:
         unknown = {
             topic_id for topic_id, partition in partitions if (topic_id, partition) not in self._leaders
         }
@@ -75,7 +82,7 @@ class UserTopics:
             leader = self._leaders.get(topic_partition, NO_NODE)
             if leader != NO_NODE:
                 by_leader[leader].append(topic_partition)
-        answers = await asyncio.gather(*(self._ends(node, asked) for node, asked in by_leader.items()))
+        answers = await asyncio.gather(*(self._list(node, asked, which) for node, asked in by_leader.items()))
         return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
 
     async def close(self) -> None:
@@ -104,13 +111,13 @@ class UserTopics:
         self._names.update(found)
         return found
 
-    async def _ends(self, node: int, asked: list[TopicPartition]) -> dict[TopicPartition, int]:
+    async def _list(self, node: int, asked: list[TopicPartition], which: int) -> dict[TopicPartition, int]:
         by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         ids = {}
         for topic_id, partition in asked:
             name = self._names[topic_id]
             ids[name] = topic_id
-            by_topic[name].append((partition, _LATEST))
+            by_topic[name].append((partition, which))
         request = OffsetRequest(-1, _READ_UNCOMMITTED, list(by_topic.items()))
         found = {}
         try:

@@ -5,11 +5,11 @@ cluster, a live coordinator, an earlier audit) is optional; what was not checked
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -46,15 +46,36 @@ EXIT_CLEAN, EXIT_WARNINGS, EXIT_CRITICAL, EXIT_FAILED = 0, 1, 2, 3
 
 
 class Outside(NamedTuple):
-    """What was found outside of the log, and which checks were carried out for it."""
+    """What was found outside of the log; `checked` are checks that were made, others in vain, and why."""
 
     findings: Sequence[Finding] = ()
-    checked: frozenset[str] = frozenset()
-    notes: Sequence[str] = ()
+    checked: Collection[str] = ()
+    not_checked: Mapping[str, str] = {}
 
 
-# Checks that need more than the log; told the states, and what was read.
-OutsideCheck = Callable[[pa.Table, LogRead], Outside]
+class Inside(NamedTuple):
+    """What the log holds, for a check that compares it with something else.
+
+    `deleted` are the share-partitions that have a tombstone, by record key without its type.
+    """
+
+    states: pa.Table
+    log: LogRead
+    ranges: pa.Table
+    deleted: Mapping[bytes, int]
+
+
+class OutsideCheck(Protocol):
+    """A check that needs more than the log."""
+
+    def begin(self) -> None:
+        """Look at what must be looked at before the log is read. Raises LogError."""
+        ...
+
+    def check(self, inside: Inside, phases: Phases) -> Outside:
+        """Compare. Raises LogError."""
+        ...
+
 
 # Why a check that needs more is not made when it is not given.
 _NEEDS = {
@@ -143,6 +164,8 @@ def audit(
     if options.to is not None:
         check_new(options.to)
     baseline = None if options.baseline is None else Baseline(options.baseline)
+    for check in options.outside:
+        check.begin()
     read = partial(audit_range, options.limits)
     try:
         log = read_log(
@@ -187,18 +210,20 @@ def _audited(
     found = [*found, *_of_log(log, options, not_checked, phases)]
     facts = partition_facts(states, log.ranges, log.plan.starts, log.plan.ends)
     found += [*check_facts(facts, options.limits), *check_complete_counts(states)]
-    notes: list[str] = []
-    if baseline is not None:
-        known = owner_epochs(log.ranges)
-        deleted = log.gathered.joined(partial(join_deleted, known), DELETED, lambda more: None)
-        found += baseline.check(states, deleted.to_pylist(), log.plan.starts)
-        not_checked.pop("X3")
-    for check in options.outside if not unread else ():
-        outside = check(states, log)
-        found += outside.findings
-        notes += outside.notes
-        for name in outside.checked:
-            not_checked.pop(name, None)
+    ranges = pa.Table.from_pylist(log.ranges, RANGES)
+    if not unread and (baseline is not None or options.outside):
+        join = partial(join_deleted, owner_epochs(log.ranges))
+        rows = log.gathered.joined(join, DELETED, lambda more: None).to_pylist()
+        inside = Inside(states, log, ranges, {row["share_partition"]: row["log_offset"] for row in rows})
+        if baseline is not None:
+            found += baseline.check(states, inside.deleted, log.plan.starts)
+            not_checked.pop("X3")
+        for check in options.outside:
+            outside = check.check(inside, phases)
+            found += outside.findings
+            not_checked |= outside.not_checked
+            for name in outside.checked:
+                not_checked.pop(name, None)
     table = findings_table(found)
     counts = Counter(table.column("severity").to_pylist())
     manifest = manifest_of(
@@ -212,8 +237,6 @@ def _audited(
         state_batches=sum(map(len, states.column("state_batches").to_pylist())),
         baseline=None if baseline is None else baseline.manifest["run_id"],
     )
-    manifest["notes"] = [*manifest["notes"], *notes]
-    ranges = pa.Table.from_pylist(log.ranges, RANGES)
     if options.to is not None:
         tables = {"states": states, "findings": table, "ranges": ranges}
         write_results(options.to, tables, manifest)

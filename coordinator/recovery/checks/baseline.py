@@ -4,7 +4,7 @@ A share-partition that was pruned away as a whole leaves nothing in the log that
 who has seen it before can miss it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,10 @@ class Baseline:
         }
 
     def check(
-        self, states: pa.Table, deleted: Iterable[Mapping[str, Any]], starts: Mapping[int, int]
+        self, states: pa.Table, deleted_at: Mapping[bytes, int], starts: Mapping[int, int]
     ) -> Iterator[Finding]:
         """Compare with what is there now."""
         now = {state_identity(row): row for row in states.to_pylist()}
-        deleted_at = {row["share_partition"]: row["log_offset"] for row in deleted}
         for before in self.states:
             identity = state_identity(before)
             is_new = deleted_at.get(identity, -1) > before["last_log_offset"]

@@ -1,0 +1,97 @@
+"""P5, X2 and X5: what the cluster says of the topic, of the groups, and of the topics that they consume.
+
+The findings are made of plain values; who asks the cluster for these is `coordinator.recovery.outside`.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from coordinator.recovery.checks.catalogue import Severity
+from coordinator.recovery.checks.facts import state_identity
+from coordinator.recovery.checks.findings import Finding, identity_of
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.schema import NONE
+from protocol.state_records import parse_topic_id
+
+_C, _W = Severity.CRITICAL, Severity.WARNING
+
+# What a state topic must have: config, what is right, and how grave anything else is.
+_CONFIGS = (
+    ("cleanup.policy", "delete", _C),
+    ("retention.ms", "-1", _C),
+    ("retention.bytes", "-1", _C),
+    ("unclean.leader.election.enable", "false", _W),
+)
+_MIN_ISR = 2
+
+TopicPartition = tuple[bytes, int]
+Row = Mapping[str, Any]
+
+
+def check_configs(configs: Mapping[str, str], partitions: int, expected: int | None) -> Iterator[Finding]:
+    """Check the configs of a state topic, and its number of partitions if one is expected (P5)."""
+    for name, right, severity in _CONFIGS:
+        said = configs.get(name, right)
+        if said != right:
+            yield Finding("P5", severity, evidence=f"{name} is {said}, it must be {right}")
+    min_isr = configs.get("min.insync.replicas", str(_MIN_ISR))
+    if min_isr.isdigit() and int(min_isr) < _MIN_ISR:
+        yield Finding(
+            "P5",
+            _W,
+            evidence=f"min.insync.replicas is {min_isr}: one broker alone may lose what was answered",
+        )
+    if expected is not None and expected != partitions:
+        yield Finding("P5", _C, evidence=f"the topic has {partitions} partitions, expected are {expected}")
+
+
+def check_groups(
+    states: Sequence[Row],
+    shown: Collection[tuple[str, bytes, int]],
+    deleted: Mapping[bytes, int],
+    groups: Collection[str],
+    topics: Mapping[bytes, str],
+) -> Iterator[Finding]:
+    """Compare groups and state both ways (X2).
+
+    `shown` are the share-partitions that groups took for initialised before the log was read, `groups` and
+    `topics` what there was afterwards.
+    """
+    there = {state_identity(row) for row in states}
+    for group_id, topic_id, partition in sorted(shown):
+        identity = identity_of(group_id, topic_id, partition)
+        if identity not in there and identity not in deleted:
+            yield Finding(
+                "X2", _C, share_partition=identity, evidence="its group takes it for initialised; no state"
+            )
+    for row in states:
+        at = (row["state_partition"], state_identity(row), row["last_log_offset"], row["last_log_offset"])
+        if parse_topic_id(row["topic_id"]) not in topics:
+            yield Finding("X2", _W, *at, evidence="its topic is gone, or may not be seen")
+        elif row["group_id"] not in groups:
+            yield Finding("X2", _W, *at, evidence="its group is gone, or may not be seen")
+
+
+def check_data(
+    states: Sequence[Row],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    limits: Limits,
+) -> Iterator[Finding]:
+    """Compare states with where their data partitions begin and end (X5)."""
+    for row in states:
+        place = (parse_topic_id(row["topic_id"]), row["partition"])
+        if place not in ends or place not in starts:
+            continue
+        start_offset, end = row["start_offset"], ends[place]
+        last = max((batch["last_offset"] for batch in row["state_batches"]), default=NONE)
+        at = (row["state_partition"], state_identity(row), row["last_log_offset"], row["last_log_offset"])
+        if start_offset > end:
+            yield Finding("X5", _W, *at, evidence=f"start offset {start_offset}, the partition ends at {end}")
+        elif last >= end:
+            yield Finding("X5", _W, *at, evidence=f"a batch up to {last}, the partition ends at {end}")
+        elif 0 <= start_offset < starts[place] - limits.below_data_start_max:
+            yield Finding(
+                *("X5", _W, *at),
+                evidence=f"start offset {start_offset}, the partition begins at {starts[place]}",
+            )

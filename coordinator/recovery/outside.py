@@ -1,0 +1,254 @@
+"""The checks of an audit that ask somebody: the cluster, a live coordinator, the coordinator's own fold."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from coordinator.errors import CoordinatorError, LogError
+from coordinator.kafka.security import Security
+from coordinator.recovery.audit import Inside, Outside
+from coordinator.recovery.checks.catalogue import Severity
+from coordinator.recovery.checks.cluster import check_configs, check_data, check_groups
+from coordinator.recovery.checks.ending import identity_of_key
+from coordinator.recovery.checks.facts import state_identity
+from coordinator.recovery.checks.findings import Finding
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.diff import compared
+from coordinator.recovery.history import steps_of
+from coordinator.recovery.progress import Phases
+from coordinator.recovery.rebuild import Rebuilt
+from coordinator.recovery.sources.base import Cut, Source, run_apart
+from coordinator.shard import ShareState
+from protocol.state_batches import unpack
+from protocol.state_records import SharePartitionKey, parse_topic_id
+
+# In requests about topics.
+_TOPICS_MAX = 200
+
+
+class ClusterCheck:
+    """P5, X2 and X5; P5 only if the log is a topic of that cluster."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        security: Security,
+        topic: str | None,
+        state_partitions: int | None,
+        limits: Limits,
+        request_timeout_s: float = 10.0,
+    ) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._security = security
+        self._topic = topic
+        self._state_partitions = state_partitions
+        self._limits = limits
+        self._request_timeout_s = request_timeout_s
+        self._shown: set[tuple[str, bytes, int]] = set()
+
+    def begin(self) -> None:
+        """Ask what groups take for initialised: that must be in the log which is read afterwards."""
+        run_apart(self._ask_groups_first())
+
+    async def _ask_groups_first(self) -> None:
+        groups = self._share_groups()
+        try:
+            shown = await groups.offsets(await groups.names())
+            self._shown = {(each.group_id, each.topic_id, each.partition) for each in shown}
+        finally:
+            await groups.close()
+
+    def check(self, inside: Inside, phases: Phases) -> Outside:
+        """Ask for all else, and compare."""
+        return run_apart(self._check(inside))
+
+    async def _check(self, inside: Inside) -> Outside:
+        states = inside.states.to_pylist()
+        found: list[Finding] = []
+        checked = ["X2", "X5"]
+        not_checked: dict[str, str] = {}
+        if self._topic is not None:
+            configs, partitions = await self._describe(self._topic)
+            if configs is None:
+                not_checked["P5"] = "the configs of the topic may not be seen"
+            else:
+                found += check_configs(configs, partitions, self._state_partitions)
+                checked.append("P5")
+        places = {(parse_topic_id(row["topic_id"]), row["partition"]) for row in states}
+        groups = self._share_groups()
+        topics = self._user_topics()
+        try:
+            names = await groups.names()
+            known: dict[bytes, str] = {}
+            wanted = sorted({topic_id for topic_id, _ in places})
+            for at in range(0, len(wanted), _TOPICS_MAX):
+                known |= await topics.names(wanted[at : at + _TOPICS_MAX])
+            there = [place for place in places if place[0] in known]
+            starts, ends = await topics.start_offsets(there), await topics.end_offsets(there)
+        finally:
+            await groups.close()
+            await topics.close()
+        found += check_groups(states, self._shown, inside.deleted, names, known)
+        found += check_data(states, starts, ends, self._limits)
+        return Outside(found, checked, not_checked)
+
+    def _share_groups(self) -> Any:
+        from coordinator.kafka.share_groups import ShareGroups
+
+        return ShareGroups(
+            self._bootstrap_servers, security=self._security, request_timeout_s=self._request_timeout_s
+        )
+
+    def _user_topics(self) -> Any:
+        from coordinator.kafka.user_topics import UserTopics
+
+        return UserTopics(
+            self._bootstrap_servers, security=self._security, request_timeout_s=self._request_timeout_s
+        )
+
+    async def _describe(self, topic: str) -> tuple[Mapping[str, str] | None, int]:
+        from coordinator.kafka.brokers import Brokers
+
+        brokers = Brokers(
+            self._bootstrap_servers,
+            topic,
+            security=self._security,
+            request_timeout_s=self._request_timeout_s,
+        )
+        await brokers.connect()
+        try:
+            shape = await brokers.describe_topic()
+            return await brokers.topic_configs(), 0 if shape is None else shape.partitions
+        finally:
+            await brokers.close()
+
+
+class LiveCheck:
+    """X1: what a live coordinator answers."""
+
+    def __init__(self, source: Source, live: str) -> None:
+        self._source = source
+        self._live = live
+
+    def begin(self) -> None:
+        """Nothing has to be asked first."""
+
+    def check(self, inside: Inside, phases: Phases) -> Outside:
+        """Ask for every share-partition."""
+        run = Rebuilt(inside.states, inside.ranges, {})
+        compare = compared(self._source, run, self._live, phases=phases)
+        found = [
+            Finding(
+                "X1",
+                Severity.CRITICAL,
+                each.state_partition,
+                identity_of_key(each.key),
+                evidence=each.what,
+            )
+            for each in compare.different
+        ]
+        if compare.unknown:
+            key, why = next(iter(compare.unknown.items()))
+            told = f"{len(compare.unknown)} of {compare.asked} could not be asked, {key}: {why}"
+            return Outside(found, (), {"X1": told})
+        return Outside(found, ("X1",))
+
+
+class SampleCheck:
+    """X6: some share-partitions folded record by record, with the coordinator's own code."""
+
+    def __init__(self, source: Source, count: int, cut: Cut) -> None:
+        self._source = source
+        self._count = count
+        self._cut = cut
+
+    def begin(self) -> None:
+        """Nothing has to be asked first."""
+
+    def check(self, inside: Inside, phases: Phases) -> Outside:
+        """Read what the sample is made of again, up to the same ends."""
+        rows = sample(inside.states, self._count)
+        keys = {
+            SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]): row
+            for row in rows
+        }
+        ends: dict[int, int] = {}
+        for row in inside.ranges.to_pylist():
+            number = row["state_partition"]
+            ends[number] = max(ends.get(number, 0), row["range_end"])
+        plan = self._source.plan(Cut(ends))
+        states: dict[SharePartitionKey, ShareState | None] = {}
+        pruned: set[int] = set()
+        with phases.phase("sample", len(keys), "share-partitions") as advance:
+            for step in steps_of(self._source, plan, keys, {row["state_partition"] for row in rows}):
+                states[step.record.key] = step.after
+            advance(len(keys))
+        for number, start in plan.starts.items():
+            if start != inside.log.plan.starts.get(number, start):
+                pruned.add(number)
+        found = [
+            Finding(
+                "X6",
+                Severity.CRITICAL,
+                row["state_partition"],
+                state_identity(row),
+                row["last_log_offset"],
+                row["last_log_offset"],
+                evidence=what,
+            )
+            for key, row in keys.items()
+            if row["state_partition"] not in pruned and (what := unlike(row, states.get(key)))
+        ]
+        return Outside(found, ("X6",))
+
+
+def sample(states: pa.Table, count: int) -> list[dict[str, Any]]:
+    """Return about so many states, spread evenly."""
+    step = max(len(states) // max(count, 1), 1)
+    rows: list[dict[str, Any]] = states.take(list(range(0, len(states), step))).to_pylist()
+    return rows
+
+
+def unlike(row: Mapping[str, Any], state: ShareState | None) -> str:
+    """Say in what a row of states differs from a state of the coordinator; empty if it does not."""
+    if state is None:
+        return "the other way finds no state"
+    other = {
+        **msgspec.structs.asdict(state),
+        "state_batches": [batch._asdict() for batch in unpack(state.batches)],
+    }
+    names: Collection[str] = [name for name in row if name in other]
+    return ", ".join(
+        f"{name.replace('_', ' ')} {row[name]} and {other[name]}"
+        for name in names
+        if row[name] != other[name]
+    )
+
+
+class Tolerant:
+    """A check that may fail without the audit failing: then it is not checked, and says why."""
+
+    def __init__(self, inner: Any, checks: Collection[str]) -> None:
+        self._inner = inner
+        self._checks = checks
+        self._why = ""
+
+    def begin(self) -> None:
+        """Begin, or note why not."""
+        try:
+            self._inner.begin()
+        except (LogError, CoordinatorError, OSError) as error:
+            self._why = str(error)
+
+    def check(self, inside: Inside, phases: Phases) -> Outside:
+        """Check, or say why not."""
+        if not self._why:
+            try:
+                outside: Outside = self._inner.check(inside, phases)
+                return outside
+            except (LogError, CoordinatorError, OSError) as error:
+                self._why = str(error)
+        return Outside((), (), dict.fromkeys(self._checks, self._why))
