@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest_plugins = ["tests.kafka.fixtures"]
+pytest_plugins = ["tests.kafka.fixtures", "tests.deploy.needs"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

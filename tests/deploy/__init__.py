@@ -1,0 +1,1 @@
+"""What deploy/ ships, held to the tools and the processes that it is for."""

@@ -1,0 +1,37 @@
+"""The files of deploy/, read."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.kafka.jars import REPOSITORY
+
+DEPLOY = REPOSITORY / "deploy"
+COMPOSE_FILE = REPOSITORY / "docker-compose.yml"
+HAPROXY_CFG = DEPLOY / "haproxy" / "haproxy.cfg"
+BROKER_LOGGING = DEPLOY / "kafka" / "log4j2.properties"
+PROMETHEUS = DEPLOY / "prometheus"
+ALERTS = PROMETHEUS / "alerts.yml"
+GRAFANA = DEPLOY / "grafana"
+DASHBOARD = GRAFANA / "dashboards" / "share-coordinator.json"
+
+
+def yaml_of(path: Path) -> Any:
+    """Return the one document of a file."""
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def yaml_documents(path: Path) -> list[dict[str, Any]]:
+    """Return all documents of a file."""
+    return list(yaml.safe_load_all(path.read_text("utf-8")))
+
+
+def alert_rules() -> list[dict[str, Any]]:
+    """Return the alerts, without the recorded facts about an installation."""
+    return [rule for group in yaml_of(ALERTS)["groups"] for rule in group["rules"] if "alert" in rule]
+
+
+def recording_rules() -> list[dict[str, Any]]:
+    """Return the facts about an installation that the alerts go by."""
+    return [rule for group in yaml_of(ALERTS)["groups"] for rule in group["rules"] if "record" in rule]

@@ -1,0 +1,88 @@
+"""Tests with the mark `needs(program, ...)`, and what happens where such a program is missing.
+
+As for tests with a real broker (tests.kafka.fixtures): they are left out, and one line at the end of the run
+says so and how to get what is missing; where SHARE_COORDINATOR_REQUIRE_ALL=1 is set (CI), they fail instead.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.kafka.toolchain import all_required, program_path
+
+# Debian's name of the package that brings each program.
+PACKAGES = {
+    "debootstrap": "debootstrap",
+    "docker": "docker.io",
+    "docker-compose": "docker-compose",
+    "dockerd": "docker.io",
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+}
+# Not a program: containers of our own need it.
+ROOT = "root"
+
+_left_out = pytest.StashKey[list[str]]()
+# What a worker of pytest-xdist tells the process that prints the summary.
+_LEFT_OUT = "deploy_tests_left_out"
+
+
+def missing(needed: Iterable[str]) -> list[str]:
+    """Return what of `needed` is not here."""
+    return [name for name in needed if not _is_here(name)]
+
+
+def _is_here(name: str) -> bool:
+    return os.geteuid() == 0 if name == ROOT else program_path(name) is not None
+
+
+def how_to_get(names: Iterable[str]) -> str:
+    """Say in one line what is missing and which command installs it."""
+    names = list(dict.fromkeys(names))
+    packages = sorted({PACKAGES[name] for name in names if name != ROOT})
+    hints = [f"apt-get install {' '.join(packages)}"] if packages else []
+    hints += ["become root"] if ROOT in names else []
+    return f"no {', '.join(names)} here; to get them: {', '.join(hints)}"
+
+
+def _missing_for(item: pytest.Item) -> list[str]:
+    return missing(name for mark in item.iter_markers("needs") for name in mark.args)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(*programs): needs these programs, or root")
+    config.stash[_left_out] = []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if all_required():
+        return
+    wanting = {item: names for item in items if (names := _missing_for(item))}
+    config.hook.pytest_deselected(items=list(wanting))
+    items[:] = [item for item in items if item not in wanting]
+    config.stash[_left_out] = [" ".join(names) for names in wanting.values()]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if names := _missing_for(item):
+        pytest.fail(how_to_get(names), pytrace=False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[_LEFT_OUT] = session.config.stash[_left_out]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over from a worker of pytest-xdist what it left out; each worker has collected all tests."""
+    node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get(_LEFT_OUT, [])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if left_out := config.stash[_left_out]:
+        names = sorted({name for wanted in left_out for name in wanted.split()})
+        terminalreporter.write_line(f"left out, tests of deploy/: {len(left_out)}; {how_to_get(names)}")

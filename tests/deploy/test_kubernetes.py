@@ -1,0 +1,224 @@
+"""deploy/kubernetes: valid, consistent with itself, and with the files that tests run as processes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from coordinator.config import load_config
+from tests.deploy.files import BROKER_LOGGING, DEPLOY, HAPROXY_CFG, yaml_documents
+from tests.kafka.broker import ONE_OF_THREE
+
+BROKERS = DEPLOY / "kubernetes" / "brokers.yaml"
+COORDINATORS = DEPLOY / "kubernetes" / "coordinators.yaml"
+BOTH = pytest.mark.parametrize("path", [BROKERS, COORDINATORS], ids=lambda path: path.stem)
+
+# Containers that start before the broker and stay beside it: on by default since 1.29.
+OLDEST = "1.29"
+# No schema of it is to be had offline: it belongs to the Prometheus operator.
+OPERATORS = ("ServiceMonitor",)
+
+Object = dict[str, Any]
+
+
+def objects(path: Path, kind: str) -> list[Object]:
+    return [document for document in yaml_documents(path) if document["kind"] == kind]
+
+
+def pod(path: Path) -> Object:
+    (stateful_set,) = objects(path, "StatefulSet")
+    template: Object = stateful_set["spec"]["template"]
+    return template
+
+
+def containers(path: Path) -> list[Object]:
+    spec = pod(path)["spec"]
+    return [*spec.get("initContainers", []), *spec["containers"]]
+
+
+def container(path: Path, name: str) -> Object:
+    (found,) = [each for each in containers(path) if each["name"] == name]
+    return found
+
+
+def is_part(labels: Object, of: Object) -> bool:
+    return labels.items() <= of.items()
+
+
+def pod_labels(path: Path) -> Object:
+    """The labels that the manifest gives to its pods, and those that Kubernetes adds to the first of them."""
+    (stateful_set,) = objects(path, "StatefulSet")
+    first = stateful_set["spec"].get("ordinals", {}).get("start", 0)
+    return {
+        **pod(path)["metadata"]["labels"],
+        "statefulset.kubernetes.io/pod-name": f"{stateful_set['metadata']['name']}-{first}",
+        "apps.kubernetes.io/pod-index": str(first),
+    }
+
+
+@BOTH
+@pytest.mark.parametrize("release", [OLDEST, kubernetes_validate.latest_version()])
+def test_every_object_fits_the_schemas_of_kubernetes(path: Path, release: str) -> None:
+    validated = [
+        kubernetes_validate.validate(document, release, strict=True)
+        for document in yaml_documents(path)
+        if document["kind"] not in OPERATORS
+    ]
+    assert len(validated) >= 5
+    assert {release.startswith(version) for version in validated} == {True}
+
+
+@BOTH
+def test_every_container_is_confined(path: Path) -> None:
+    spec = pod(path)["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for each in containers(path):
+        context = {**spec["securityContext"], **each["securityContext"]}
+        assert context["runAsUser"] > 0
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert "memory" in each["resources"]["limits"]
+
+
+@BOTH
+def test_what_selects_pods_selects_these(path: Path) -> None:
+    labels = pod_labels(path)
+    (stateful_set,) = objects(path, "StatefulSet")
+    assert is_part(stateful_set["spec"]["selector"]["matchLabels"], labels)
+    for budget in objects(path, "PodDisruptionBudget"):
+        assert is_part(budget["spec"]["selector"]["matchLabels"], labels)
+        assert budget["spec"]["maxUnavailable"] == 1
+    for policy in objects(path, "NetworkPolicy"):
+        assert is_part(policy["spec"]["podSelector"]["matchLabels"], labels)
+    one_pod = "statefulset.kubernetes.io/pod-name"
+    for service in objects(path, "Service"):
+        selector = service["spec"]["selector"]
+        assert one_pod in selector or is_part(selector, labels)
+    names = {service["metadata"]["name"] for service in objects(path, "Service")}
+    assert stateful_set["spec"]["serviceName"] in names
+
+
+@BOTH
+def test_what_a_pod_listens_on_is_reachable_and_nothing_else(path: Path) -> None:
+    listens = {port["containerPort"] for each in containers(path) for port in each["ports"]}
+    (policy,) = objects(path, "NetworkPolicy")
+    let_in = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+    assert let_in == listens
+    served = {port["port"] for service in objects(path, "Service") for port in service["spec"]["ports"]}
+    assert served == listens
+
+
+@BOTH
+def test_prometheus_finds_the_job_that_the_alerts_name(path: Path) -> None:
+    (monitor,) = objects(path, "ServiceMonitor")
+    assert set(monitor["spec"]) == {"jobLabel", "selector", "endpoints"}
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "15s"}
+    labels = monitor["spec"]["selector"]["matchLabels"]
+    (service,) = [each for each in objects(path, "Service") if is_part(labels, each["metadata"]["labels"])]
+    assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "share-coordinator"
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    http = container(path, "share-coordinator")["ports"][1]
+    assert http == {"name": "http", "containerPort": 9096}
+
+
+def environment(path: Path) -> dict[str, str]:
+    """The environment of the coordinator in the first pod, as Kubernetes fills it in."""
+    facts = {
+        "metadata.name": pod_labels(path)["statefulset.kubernetes.io/pod-name"],
+        "metadata.namespace": "default",
+        "metadata.labels['apps.kubernetes.io/pod-index']": pod_labels(path)["apps.kubernetes.io/pod-index"],
+    }
+    values: dict[str, str] = {}
+    for variable in container(path, "share-coordinator")["env"]:
+        if "valueFrom" in variable:
+            values[variable["name"]] = facts[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+            continue
+        text = variable["value"]
+        # Only variables above it are known to a variable.
+        for name, value in values.items():
+            text = text.replace(f"$({name})", value)
+        assert "$(" not in text
+        values[variable["name"]] = text
+    return values
+
+
+@BOTH
+def test_the_coordinators_are_configured_as_a_group_of_replicas(path: Path) -> None:
+    config = load_config(environ=environment(path)).config
+    assert (config.log, config.ownership) == ("kafka", "group")
+    assert (config.listen.host, config.http.host) == ("0.0.0.0", "0.0.0.0")
+    assert config.log_format == "json"
+    hosts = {service["metadata"]["name"] for service in objects(path, "Service")}
+    advertised = config.advertise.host.split(".")
+    if path is BROKERS:
+        assert advertised == ["kafka-1"]
+        assert config.broker_id == 1
+        bootstrap = {server.partition(":")[0] for server in config.bootstrap_servers.split(",")}
+        assert {*advertised, *bootstrap} <= hosts
+    else:
+        assert advertised == ["share-coordinator-0", "share-coordinators", "default", "svc"]
+        assert advertised[1] in hosts
+
+
+@BOTH
+def test_a_stop_may_take_as_long_as_the_coordinator_needs(path: Path) -> None:
+    config = load_config(environ=environment(path)).config
+    assert pod(path)["spec"]["terminationGracePeriodSeconds"] * 1000 > config.stop_timeout_ms + 10_000
+
+
+def probes(path: Path) -> Iterator[tuple[str, Object]]:
+    for name, value in container(path, "share-coordinator").items():
+        if name.endswith("Probe"):
+            yield name, value
+
+
+def test_probes_ask_what_is_meant_for_them() -> None:
+    asked = {name: probe["httpGet"] for name, probe in probes(COORDINATORS)}
+    assert asked == {
+        "startupProbe": {"path": "/startupz", "port": "http"},
+        "livenessProbe": {"path": "/livez", "port": "http"},
+        "readinessProbe": {"path": "/readyz", "port": "http"},
+    }
+    # Beside a broker it must not be waited for: what it waits for is the broker.
+    del asked["startupProbe"]
+    assert {name: probe["httpGet"] for name, probe in probes(BROKERS)} == asked
+
+
+def test_splitter_and_coordinator_run_beside_the_broker_from_before_its_start() -> None:
+    spec = pod(BROKERS)["spec"]
+    assert [each["name"] for each in spec["initContainers"]] == ["splitter", "share-coordinator"]
+    assert {each["restartPolicy"] for each in spec["initContainers"]} == {"Always"}
+    assert [each["name"] for each in spec["containers"]] == ["kafka"]
+    assert container(BROKERS, "splitter").keys().isdisjoint({"env", "envFrom"}), "the defaults of the file"
+
+
+def test_brokers_can_find_each_other_before_they_are_ready() -> None:
+    (stateful_set,) = objects(BROKERS, "StatefulSet")
+    spec = stateful_set["spec"]
+    assert spec["podManagementPolicy"] == "Parallel"
+    first = spec["ordinals"]["start"]
+    pods = [f"kafka-{first + index}" for index in range(spec["replicas"])]
+    by_name = {service["metadata"]["name"]: service["spec"] for service in objects(BROKERS, "Service")}
+    settings = ONE_OF_THREE.read_text("utf-8")
+    for name in pods:
+        assert f"{name}:9093" in settings
+        assert by_name[name]["selector"] == {"statefulset.kubernetes.io/pod-name": name}
+        assert by_name[name]["publishNotReadyAddresses"] is True
+        assert by_name[name]["clusterIP"] == "None"
+
+
+def test_the_files_in_the_manifest_are_those_that_tests_run() -> None:
+    _, files = objects(BROKERS, "ConfigMap")
+    assert files["data"] == {
+        "haproxy.cfg": HAPROXY_CFG.read_text("utf-8"),
+        "broker-K.properties": ONE_OF_THREE.read_text("utf-8"),
+        "log4j2.properties": BROKER_LOGGING.read_text("utf-8"),
+    }
+    (volume,) = [each for each in pod(BROKERS)["spec"]["volumes"] if "configMap" in each]
+    assert volume["configMap"]["name"] == files["metadata"]["name"]
