@@ -16,18 +16,20 @@ class Holdings:
     """What one replica was elected for and was not told to resign.
 
     A rebalance as such takes nothing away; only a map does.  A shard that the log took away is not held, and
-    so a later map that says that it is ours elects us again.
+    so a later map that says that it is ours elects us again; one that says that it is another's resigns it,
+    or nobody here would ever hear that all is well.
     """
 
     def __init__(self, instance: str) -> None:
         self.held: frozenset[int] = frozenset()
+        self._taken: frozenset[int] = frozenset()
         self._instance = instance
 
     def follow(self, assignment: Assignment | None) -> Change:
         """Go by a map; None takes everything away."""
         ours = assignment.owned_by(self._instance) if assignment is not None else frozenset()
-        resigned, elected = sorted(self.held - ours), sorted(ours - self.held)
-        self.held = ours
+        resigned, elected = sorted((self.held | self._taken) - ours), sorted(ours - self.held)
+        self.held, self._taken = ours, frozenset()
         return Change(
             tuple(resigned),
             tuple(
@@ -39,5 +41,7 @@ class Holdings:
     def fenced(self, state_partition: int) -> bool:
         """Note that the log took a shard away; return True if it was held."""
         held = state_partition in self.held
-        self.held -= {state_partition}
+        if held:
+            self.held -= {state_partition}
+            self._taken |= {state_partition}
         return held
