@@ -68,9 +68,11 @@ async def groups(runtime: Runtime, contained: str) -> dict[str, GroupTotals]:
     """Sum up the groups whose id contains a text, whatever its case."""
     found: dict[str, GroupTotals] = {}
     contained = contained.casefold()
+    pace = Pace()
     async for key, state in runtime.share_partitions():
         if contained in key.group_id.casefold():
             found.setdefault(key.group_id, GroupTotals()).add(key, state)
+            await pace.spend(1)
     return found
 
 

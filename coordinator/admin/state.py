@@ -6,6 +6,7 @@ from fastapi import APIRouter, HTTPException, Query
 
 from coordinator.admin import listing
 from coordinator.admin.answers import (
+    DeliveryRun,
     Elsewhere,
     GroupDetail,
     GroupPage,
@@ -34,9 +35,10 @@ from coordinator.admin.paths import (
     TopicId,
     parsed_topic,
 )
-from coordinator.admin.views import GroupTotals, group_of, share_partition_detail, share_partition_of
+from coordinator.admin.views import GroupTotals, group_of, run_of, share_partition_detail, share_partition_of
 from coordinator.admin.watched import Watched
 from protocol.routing import state_partition
+from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey
 
 _NOT_FOUND: Responses = {
@@ -44,8 +46,10 @@ _NOT_FOUND: Responses = {
     503: {"model": Elsewhere, "description": "The shard that would know is not loaded, or not here."},
 }
 
-# What it takes to make the answer for a share-partition, in share-partitions that are passed by.
+# What it takes to make the answer for a share-partition, and for a run of offsets, in share-partitions that are
+# passed by.
 _ANSWER_WORK = 10
+_RUN_WORK = 3
 
 
 class NotHere(HTTPException):
@@ -130,9 +134,10 @@ def _add_share_partitions(routes: APIRouter, watched: Watched) -> None:
         state = watched.runtime.share_partition(key)
         if state is None:
             raise HTTPException(404, f"share-partition {key} has no state here")
-        return share_partition_detail(
-            key, state, watched.runtime.state_partitions, facts, limit=limit, offset=offset
-        )
+        batches = unpack(state.batches)
+        runs = await listing.made(batches[offset : offset + limit], run_of, lambda _: _RUN_WORK)
+        page = Page[DeliveryRun](items=runs, total=len(batches), limit=limit, offset=offset)
+        return share_partition_detail(key, state, watched.runtime.state_partitions, facts, page)
 
     @routes.get("/api/v1/share-partitions")
     async def list_share_partitions(

@@ -97,19 +97,11 @@ def share_partition_detail(
     state: ShareState,
     state_partitions: int,
     facts: Facts,
-    *,
-    limit: int,
-    offset: int,
+    in_flight: Page[DeliveryRun],
 ) -> SharePartitionDetail:
-    """Make the answer for one share-partition, with a page of its in-flight runs."""
+    """Make the answer for one share-partition, given a page of its in-flight runs."""
     batches = unpack(state.batches)
     end_offset = facts.end_offsets.get((key.topic_id, key.partition))
-    page = Page[DeliveryRun](
-        items=[_run(batch) for batch in batches[offset : offset + limit]],
-        total=len(batches),
-        limit=limit,
-        offset=offset,
-    )
     return SharePartitionDetail(
         **_share_partition(key, state, batches, state_partitions, facts),
         leader_epoch_max=state.leader_epoch_max,
@@ -120,7 +112,7 @@ def share_partition_detail(
         last_in_flight_offset=batches[-1].last_offset if batches else None,
         oldest_unfinished=_oldest_unfinished(state.start_offset, batches, end_offset),
         most_delivered=_most_delivered(batches),
-        in_flight=page,
+        in_flight=in_flight,
     )
 
 
@@ -197,10 +189,11 @@ def _oldest_unfinished(
 def _most_delivered(batches: list[StateBatch]) -> list[DeliveryRun]:
     again = (batch for batch in batches if batch.delivery_count > 1)
     most = nsmallest(_MOST_DELIVERED, again, key=lambda batch: (-batch.delivery_count, batch.first_offset))
-    return [_run(batch) for batch in most]
+    return [run_of(batch) for batch in most]
 
 
-def _run(batch: StateBatch) -> DeliveryRun:
+def run_of(batch: StateBatch) -> DeliveryRun:
+    """Make the answer for a run of offsets."""
     return DeliveryRun(
         first_offset=batch.first_offset,
         last_offset=batch.last_offset,

@@ -1,0 +1,96 @@
+// Elements, and how numbers, times and names are written. Text only ever becomes text: nothing here makes
+// markup of a string, and the Content-Security-Policy of the page forbids it to everybody.
+
+const SVG = "http://www.w3.org/2000/svg";
+const COUNT = new Intl.NumberFormat("en");
+const AGO = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "narrow" });
+const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+
+// Control characters, and those that hide or turn around what stands next to them.
+const UNSEEN = /[\u0000-\u001f\u007f-\u00a0\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202f\u205f-\u206f\ufeff\ufff9-\uffff]/g;
+
+// Make an element. An attribute that is null or false is left out, `on` has listeners, `style` has properties.
+export function el(name, attributes, ...children) {
+  return furnished(document.createElement(name), attributes, children);
+}
+
+export function svg(name, attributes, ...children) {
+  return furnished(document.createElementNS(SVG, name), attributes, children);
+}
+
+function furnished(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "on") for (const [event, listen] of Object.entries(value)) node.addEventListener(event, listen);
+    else if (name === "style") for (const [key, text] of Object.entries(value)) node.style.setProperty(key, text);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...present(children));
+  return node;
+}
+
+// What is absent (null, undefined, false) is left out, so that a caller can write `condition && element`.
+const present = (children) => children.flat(2).filter((child) => child !== null && child !== undefined && child !== false);
+
+// Put new children in place of the old ones; what had the focus has it again, if it is still there.
+export function refill(container, ...children) {
+  const key = container.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  container.replaceChildren(...present(children));
+  if (key === undefined) return;
+  for (const node of container.querySelectorAll("[data-key]")) {
+    if (node.dataset.key === key) return node.focus({ preventScroll: true });
+  }
+}
+
+// A name that somebody chose: shown as it is, but for characters that cannot be seen, and isolated from the
+// text around it, whatever its direction.
+export function named(text) {
+  return el("bdi", { class: "name" }, seen(text));
+}
+
+export function seen(text) {
+  if (text === "") return "(empty)";
+  return text.replace(UNSEEN, (char) => `\\u{${char.codePointAt(0).toString(16)}}`)
+    .replace(/^ +| +$/g, (spaces) => "\u2423".repeat(spaces.length));
+}
+
+export const count = (number) => COUNT.format(number);
+
+export function plural(number, one, many = `${one}s`) {
+  return `${count(number)} ${number === 1 ? one : many}`;
+}
+
+export function bytes(number) {
+  let unit = 0;
+  while (number >= 1024 && unit < 4) { number /= 1024; unit += 1; }
+  return `${unit ? number.toFixed(number < 10 ? 1 : 0) : number} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
+}
+
+// What nobody told us; the reason is there for whoever asks.
+export function unknown(why) {
+  return el("span", { class: "unknown", title: why || null }, "not known");
+}
+
+export function ago(ms, iso) {
+  if (!iso) return unknown("No time was stored.");
+  return el("time", { datetime: iso, title: iso, "data-ms": ms }, since(ms));
+}
+
+export function since(ms) {
+  const seconds = Math.max(0, Math.round((Date.now() - ms) / 1000));
+  const [unit, size] = UNITS.find(([, size]) => seconds >= size) ?? ["second", 1];
+  return seconds === 0 ? "just now" : AGO.format(-Math.floor(seconds / size), unit);
+}
+
+// A link within the page. `view` holds what the address has after the question mark.
+export function link(view, attributes, ...children) {
+  return el("a", { href: address(view), ...attributes }, ...children);
+}
+
+export function address(view) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(view)) {
+    if (value !== undefined && value !== null && value !== "" && value !== false) query.set(name, value);
+  }
+  return query.size ? `/?${query}` : "/";
+}

@@ -1,0 +1,242 @@
+// The window of a share-partition: the offsets from the start offset to the last one that has a delivery state.
+// Drawn twice: as a map of the whole window, and as cells, one for each offset of the block that is looked at.
+// Blocks begin at multiples of their size, so that cells stay where they are while the window moves on.
+
+import { count, el, link, plural, svg } from "./elements.js";
+
+export const BLOCK = 256;
+// Rows begin at multiples of this, the widest there is.
+const ROW = 32;
+const MAP_COLUMNS = 600;
+const MAP_HEIGHT = 100;
+
+export const STATES = {
+  ACKNOWLEDGED: { sign: "✓", said: "acknowledged", meaning: "done with" },
+  AVAILABLE: { sign: "↺", said: "available", meaning: "given back by a consumer or timed out, to be handed out again" },
+  ACQUIRED: { sign: "▸", said: "acquired", meaning: "with a consumer" },
+  ARCHIVING: { sign: "…", said: "archiving", meaning: "given up, on its way to the dead letter queue" },
+  ARCHIVED: { sign: "✕", said: "archived", meaning: "rejected or given up, not handed out again" },
+  UNKNOWN: { sign: "?", said: "unknown", meaning: "a delivery state that this release has no name for" },
+};
+export const NOTHING = { sign: "·", said: "nothing noted", meaning: "with its first consumer, or not handed out yet" };
+export const BELOW = { sign: "", said: "below the start offset", meaning: "done with" };
+
+export const look = (state) => (state === null ? NOTHING : STATES[state] ?? STATES.UNKNOWN);
+export const shade = (state) => `s-${state === null ? "nothing" : state === "BELOW" ? "below" : state.toLowerCase()}`;
+
+// A delivery state as a mark and a word.
+export function stateMark(state) {
+  const { sign, said, meaning } = look(state);
+  return el("span", { class: `mark ${shade(state)}`, title: meaning },
+    el("span", { class: "sign", "aria-hidden": "true" }, sign), said);
+}
+
+export function times(number) {
+  return number === 1 ? "once" : number === 2 ? "twice" : `${count(number)} times`;
+}
+
+// The window as numbers: both ends inclusive; without records `last` is below `first`.
+export function windowOf(detail) {
+  const first = Math.max(0, detail.start_offset);
+  return { first, last: Math.max(first - 1, detail.last_in_flight_offset ?? -1) };
+}
+
+// How many records are in which state, the ones without a state too: [state, records], in the order of STATES.
+export function tally(detail) {
+  const { first, last } = windowOf(detail);
+  const counts = Object.keys(STATES).map((state) => [state, detail.records_by_state[state] ?? 0]);
+  counts.push([null, last - first + 1 - detail.in_flight_records]);
+  return counts.filter(([, records]) => records > 0);
+}
+
+// A bar of the shares of the delivery states, with words for who cannot see it.
+export function stateBar(recordsByState) {
+  const counts = Object.keys(STATES).map((state) => [state, recordsByState[state] ?? 0]).filter(([, n]) => n);
+  const words = counts.map(([state, n]) => `${count(n)} ${look(state).said}`).join(", ");
+  const parts = counts.map(([state, n]) => el("span", { class: shade(state), style: { "flex-grow": n } }));
+  return el("span", { class: "bar", role: "img", "aria-label": words || "nothing in flight", title: words || null }, parts);
+}
+
+export function legend(detail) {
+  const items = tally(detail).map(([state, records]) =>
+    el("li", {}, stateMark(state), " ", el("b", {}, count(records))));
+  return el("ul", { class: "legend", "aria-label": "Records in the window by delivery state" }, items);
+}
+
+// The map: columns of equal width, each filled with the shares of the delivery states of its offsets.
+export function map(detail, block, go) {
+  const { first, last } = windowOf(detail);
+  const size = last - first + 1;
+  if (size <= 0) return el("p", { class: "quiet" }, "Nothing is in flight.");
+  const columns = Math.min(size, MAP_COLUMNS);
+  const drawn = svg("svg", { viewBox: `0 0 ${columns} ${MAP_HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    mapRects(filled(detail.in_flight.items, first, size, columns), size / columns));
+  const from = Math.max(first, block), to = Math.min(last, block + BLOCK - 1);
+  const scale = (offset) => `${(100 * (offset - first)) / size}%`;
+  const frame = size > BLOCK && from <= to &&
+    el("span", { class: "frame", style: { left: scale(from), width: scale(first + to - from + 1) } });
+  const clamp = (offset) => Math.min(last, Math.max(first, offset));
+  const keys = {
+    ArrowRight: block + BLOCK, PageDown: block + BLOCK, ArrowLeft: block - BLOCK, PageUp: block - BLOCK,
+    Home: first, End: last,
+  };
+  const slider = el("div", {
+    class: "map", role: "slider", tabindex: 0, "data-key": "map", "aria-label": "Part of the window that is shown offset by offset",
+    "aria-valuemin": first, "aria-valuemax": last, "aria-valuenow": from, "aria-valuetext": `offsets ${from} to ${to}`,
+    on: {
+      click: (event) => {
+        const box = slider.getBoundingClientRect();
+        go({ at: clamp(first + Math.floor(((event.clientX - box.left) / box.width) * size)) });
+      },
+      keydown: (event) => {
+        if (!(event.key in keys)) return;
+        event.preventDefault();
+        go({ at: clamp(keys[event.key]) });
+      },
+    },
+  }, drawn, frame);
+  return el("div", { class: "map-box" }, slider,
+    el("div", { class: "ends" }, el("span", {}, String(first)), el("span", {}, String(last))));
+}
+
+// For each column the records of each delivery state in it; an offset belongs to one column.
+function filled(runs, first, size, columns) {
+  const table = Array.from({ length: columns }, () => new Map());
+  const column = (index) => Math.floor((index * columns) / size);
+  for (const run of runs) {
+    let index = run.first_offset - first;
+    const end = run.last_offset - first + 1;
+    while (index < end) {
+      const at = column(index);
+      const next = Math.min(end, Math.max(index + 1, Math.ceil(((at + 1) * size) / columns)));
+      table[at].set(run.delivery_state, (table[at].get(run.delivery_state) ?? 0) + next - index);
+      index = next;
+    }
+  }
+  return table;
+}
+
+function mapRects(table, perColumn) {
+  const rects = [];
+  let before = "", last = null;
+  table.forEach((shares, x) => {
+    const mixture = [...shares].sort().join();
+    if (mixture === before && last) {
+      for (const rect of last) rect.setAttribute("width", Number(rect.getAttribute("width")) + 1);
+      return;
+    }
+    let y = MAP_HEIGHT;
+    last = Object.keys(STATES).filter((state) => shares.has(state)).map((state) => {
+      const height = Math.min(y, (MAP_HEIGHT * shares.get(state)) / perColumn);
+      y -= height;
+      return svg("rect", { class: shade(state), x, y, width: 1, height });
+    });
+    before = mixture;
+    rects.push(...last);
+  });
+  return rects;
+}
+
+export const blockOf = (offset) => Math.floor(offset / BLOCK) * BLOCK;
+
+// The cells of a block: a list box in which arrow keys move, one offset is chosen and described.
+export function cells(detail, block, chosen, go) {
+  const { first, last } = windowOf(detail);
+  const end = Math.max(last, detail.end_offset === null ? last : detail.end_offset - 1);
+  const items = [];
+  const runs = detail.in_flight.items;
+  let at = firstRunFrom(runs, block);
+  // Rows that are wholly done with, or wholly to come, say nothing; but what was chosen is shown.
+  const row = (offset) => Math.floor(offset / ROW) * ROW;
+  const from = Math.max(block, Math.min(row(first), row(chosen)));
+  const to = Math.min(block + BLOCK, Math.max(row(end), row(chosen)) + ROW);
+  for (let offset = from; offset < to; offset += 1) {
+    while (at < runs.length && runs[at].last_offset < offset) at += 1;
+    const run = at < runs.length && runs[at].first_offset <= offset ? runs[at] : null;
+    if (offset % 8 === 0) items.push(rowLabel(offset));
+    items.push(cell(offset, cellOf(offset, run, first, end), run, offset === chosen));
+  }
+  const box = el("div", {
+    class: "cells", role: "listbox", "aria-label": `Offsets ${from} to ${to - 1}`,
+    on: {
+      click: (event) => {
+        const clicked = event.target.closest("[data-offset]");
+        if (clicked) go({ at: Number(clicked.dataset.offset) }, { focus: true });
+      },
+      keydown: (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columnsOf(box), ArrowUp: -columnsOf(box) }[event.key];
+        if (step === undefined) return;
+        event.preventDefault();
+        go({ at: Math.max(0, chosen + step) }, { focus: true });
+      },
+    },
+  }, items);
+  return box;
+}
+
+function firstRunFrom(runs, offset) {
+  let low = 0, high = runs.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (runs[middle].last_offset < offset) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function cellOf(offset, run, first, end) {
+  if (offset < first) return "BELOW";
+  if (run) return run.delivery_state;
+  return offset <= end ? null : "BEYOND";
+}
+
+function rowLabel(offset) {
+  const widths = [32, 16, 8].filter((columns) => offset % columns === 0).map((columns) => `r${columns}`);
+  return el("span", { class: `row ${widths.join(" ")}`, "aria-hidden": "true" }, String(offset));
+}
+
+function cell(offset, state, run, chosen) {
+  const attributes = { role: "option", "data-offset": offset, "data-key": `o${offset}`, tabindex: chosen ? 0 : -1, "aria-selected": String(chosen) };
+  if (state === "BEYOND") return el("span", { ...attributes, class: "cell s-beyond", "aria-label": `${offset}: no record known` });
+  const { sign, said } = state === "BELOW" ? BELOW : look(state);
+  const again = run && state !== "BELOW" && run.delivery_count > 1;
+  return el("span", {
+    ...attributes, class: `cell ${shade(state)}`,
+    "aria-label": `${offset}: ${said}${run && state !== "BELOW" ? `, delivered ${times(run.delivery_count)}` : ""}`,
+  }, sign, again && el("sub", {}, String(run.delivery_count)));
+}
+
+function columnsOf(box) {
+  const row = [...box.querySelectorAll(".cell")];
+  const top = row[0].offsetTop;
+  const below = row.findIndex((node) => node.offsetTop > top);
+  return below === -1 ? row.length : below;
+}
+
+// What is known of one offset, in a sentence.
+export function described(detail, offset) {
+  const { first, last } = windowOf(detail);
+  const about = [el("b", {}, `Offset ${offset}`), " "];
+  if (offset < first) return [...about, `is below the start offset ${first}: done with.`];
+  const run = detail.in_flight.items[firstRunFrom(detail.in_flight.items, offset)];
+  if (run && run.first_offset <= offset) {
+    about.push("is ", stateMark(run.delivery_state), `, delivered ${times(run.delivery_count)}`);
+    if (run.records > 1) about.push(`, in a run of ${plural(run.records, "record")}, ${run.first_offset} to ${run.last_offset}`);
+    return [...about, `: ${look(run.delivery_state).meaning}.`];
+  }
+  if (offset <= last) return [...about, "has no note: it is with its first consumer, or was never a record."];
+  if (detail.end_offset !== null && offset >= detail.end_offset) return [...about, "is behind the last record."];
+  return [...about, "is behind the window: not handed out yet, or with its first consumer."];
+}
+
+// Links to the blocks before and after, if the window reaches there.
+export function blockLinks(detail, block, view) {
+  const { first, last } = windowOf(detail);
+  const item = (label, at, there) => there
+    ? link({ ...view, at }, { class: "button", "data-key": label }, label)
+    : el("span", { class: "button off" }, label);
+  return el("nav", { class: "pager", "aria-label": "Offsets" },
+    item("‹ earlier", Math.max(first, block - BLOCK), block > first),
+    el("span", {}, `offsets ${block} to ${block + BLOCK - 1}`),
+    item("later ›", Math.min(last, block + BLOCK), block + BLOCK <= last));
+}

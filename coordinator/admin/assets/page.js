@@ -1,0 +1,253 @@
+// The page as a whole: the address says which view, the API what is in it, server-sent events when to ask again.
+
+import { address, bytes, el, refill, seen, since } from "./elements.js";
+import * as views from "./views.js";
+
+// What does not come with an event, lag above all, is asked for as often as this.
+const ASK_EVERY_MS = 5000;
+// A list over much state takes its time: nobody asks for it more than a fifth of the time.
+const ASK_SHARE = 5;
+const ASK_AT_LEAST_MS = 1000;
+
+const $ = (id) => document.getElementById(id);
+
+const context = { view: {}, overview: null, shards: new Map() };
+let shown = null;          // the view, its element and what updates it
+let paused = false;
+let events = null;         // the EventSource while we watch
+let asking = null;         // the AbortController of the question under way
+let askedAt = 0;
+let tookMs = 0;
+let timer = 0;
+let lastLooks = "";         // what was drawn last
+let questions = "";         // what was asked last
+
+// Where we are.
+
+function read(search) {
+  return Object.fromEntries(new URLSearchParams(search));
+}
+
+function chosen(view) {
+  if (view.group !== undefined && view.topic !== undefined && view.partition !== undefined) return views.sharePartition;
+  if (view.group !== undefined) return views.group;
+  return view.view === "shards" ? views.shards : views.groups;
+}
+
+// What makes it another page rather than another part of the same one.
+const place = ({ view, group, topic, partition }) => JSON.stringify([view, group, topic, partition]);
+
+function arrive(view, { focus = false } = {}) {
+  const kind = chosen(view);
+  const same = shown && shown.kind === kind && place(shown.view) === place(view);
+  context.view = view;
+  if (!same) {
+    const built = kind.build(view, go);
+    if (shown) $("main").focus({ preventScroll: true });
+    shown = { kind, ...built };
+    lastLooks = "";
+    $("main").replaceChildren(built.node);
+    built.node.prepend(el("p", { class: "quiet waiting" }, "Asking…"));
+    scrollTo(0, 0);
+  }
+  shown.view = view;
+  document.title = `${kind.title(view)} · Share coordinator`;
+  for (const [id, here] of [["to-groups", kind !== views.shards], ["to-shards", kind === views.shards]]) {
+    if (here) $(id).setAttribute("aria-current", "page");
+    else $(id).removeAttribute("aria-current");
+  }
+  // A move within what is here already needs no answer.
+  if (same && shown.answers && JSON.stringify(kind.ask(view)) === questions) draw({ moved: true, focus });
+  else ask({ moved: true, focus });
+}
+
+function go(change, { replace = false, focus = false } = {}) {
+  const view = { ...context.view, ...change };
+  const to = address(view);
+  if (replace || (change.at !== undefined && context.view.at !== undefined)) history.replaceState(null, "", to);
+  else history.pushState(null, "", to);
+  arrive(read(location.search), { focus });
+}
+
+document.addEventListener("click", (event) => {
+  const target = event.target.closest("a[href]");
+  if (!target || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const url = new URL(target.href);
+  if (url.origin !== location.origin || url.pathname !== "/" || url.hash) return;
+  event.preventDefault();
+  history.pushState(null, "", url);
+  arrive(read(url.search));
+});
+addEventListener("popstate", () => arrive(read(location.search)));
+
+// What is there.
+
+async function ask(how = {}) {
+  clearTimeout(timer);
+  asking?.abort();
+  const mine = (asking = new AbortController());
+  const asked = shown.kind.ask(context.view);
+  questions = JSON.stringify(asked);
+  askedAt = performance.now();
+  try {
+    const answers = {};
+    let said = "";
+    for (const [name, path] of Object.entries(asked)) {
+      const response = await fetch(path, { signal: mine.signal });
+      const text = await response.text();
+      answers[name] = JSON.parse(text);
+      if (mine.signal.aborted) return;
+      if (!response.ok) return refuse(answers[name]);
+      said += text;
+    }
+    tookMs = performance.now() - askedAt;
+    Object.assign(shown, { answers, said });
+    draw(how);
+  } catch (error) {
+    if (error.name !== "AbortError") lost();
+  } finally {
+    if (asking === mine) { asking = null; later(ASK_EVERY_MS); }
+  }
+}
+
+// Ask again soon, but not too often.
+function later(ms) {
+  if (paused || document.hidden) return;
+  clearTimeout(timer);
+  const rest = Math.max(ASK_AT_LEAST_MS, tookMs * ASK_SHARE) - (performance.now() - askedAt);
+  timer = setTimeout(() => ask(), Math.max(ms, rest, 0));
+}
+
+// Show the answers; `moved` says that the reader went somewhere, `focus` that the chosen offset gets the focus.
+function draw({ moved = false, focus = false } = {}) {
+  if (!shown.answers || (shown.kind === views.shards && !context.shards.size)) return;
+  // Text that somebody is marking stays.
+  const selection = getSelection();
+  if (!moved && !selection.isCollapsed && $("main").contains(selection.anchorNode)) return;
+  // Nothing is drawn anew that would look the same.
+  const looks = [JSON.stringify(context.view), shown.said, shardsThatMatter(), context.overview?.cluster_trouble].join("\n");
+  if (looks === lastLooks && !moved) return;
+  lastLooks = looks;
+  shown.node.querySelector(".waiting")?.remove();
+  $("main").querySelector(".refused")?.remove();
+  shown.node.hidden = false;
+  shown.update(shown.answers, context);
+  if (focus) shown.node.querySelector('[role="option"][aria-selected="true"]')?.focus();
+}
+
+function shardsThatMatter() {
+  const all = [...context.shards.values()];
+  if (shown.kind === views.shards) return JSON.stringify(all);
+  return JSON.stringify([context.overview?.shards, all.map((shard) => [shard.here, shard.status, shard.owner])]);
+}
+
+function refuse(problem) {
+  lastLooks = "";
+  shown.node.hidden = true;
+  const there = problem.owner && views.ownerLink(problem.owner);
+  const notice = el("div", { class: "refused" },
+    el("h1", {}, problem.status === 404 ? "Not found" : "Not here"),
+    el("p", {}, seen(String(problem.message ?? "There was no answer.")), "."),
+    there && el("p", {}, "It should be with ", there, "."),
+    el("p", {}, el("a", { href: "/" }, "All share groups")));
+  $("main").querySelector(".refused")?.remove();
+  $("main").append(notice);
+}
+
+function lost() {
+  pill("bad", "no connection");
+}
+
+// What is new.
+
+function watch() {
+  if (events || paused || document.hidden) return;
+  events = new EventSource("/api/v1/live");
+  events.addEventListener("overview", (event) => overview(JSON.parse(event.data)));
+  events.addEventListener("shards", (event) => shardsChanged(JSON.parse(event.data)));
+  events.onopen = status;
+  events.onerror = () => {
+    // A refusal ends it, an interruption does not; we ask anyway meanwhile.
+    if (events?.readyState === EventSource.CLOSED) { events = null; setTimeout(watch, 6 * ASK_EVERY_MS); askAbout(); }
+    status();
+  };
+}
+
+async function askAbout() {
+  try {
+    const [health, page] = await Promise.all(["/healthz", "/api/v1/shards?limit=10000"].map(async (path) => (await fetch(path)).json()));
+    overview(health);
+    shardsChanged(page.items);
+  } catch { lost(); }
+}
+
+function unwatch() {
+  events?.close();
+  events = null;
+  clearTimeout(timer);
+}
+
+function shardsChanged(changed) {
+  let news = false;
+  for (const shard of changed) {
+    const before = context.shards.get(shard.state_partition);
+    context.shards.set(shard.state_partition, shard);
+    const moved = !before || before.end_log_offset !== shard.end_log_offset || before.status !== shard.status;
+    news ||= moved && concerns(shard);
+  }
+  draw();
+  if (news && shown.answers && shown.kind !== views.shards) later(0);
+}
+
+function concerns(shard) {
+  const detail = shown.answers?.detail;
+  return !detail || detail.state_partition === shard.state_partition;
+}
+
+function overview(now) {
+  context.overview = now;
+  $("address").textContent = now.advertise;
+  pill(now.status === "ready" ? "good" : "bad", now.status);
+  const reasons = $("reasons");
+  const said = now.reasons.join("\n");
+  if (reasons.dataset.said !== said) {
+    reasons.dataset.said = said;
+    reasons.hidden = !said;
+    refill(reasons, el("ul", {}, now.reasons.map((reason) => el("li", {}, seen(reason)))));
+  }
+  $("about").textContent = `Release ${now.version} · brokers connect to ${now.listen} · log: ${now.log} · ownership: ${now.ownership} · ` +
+    `${bytes(now.live_bytes)} of state · event loop ${(now.event_loop_lag_seconds * 1000).toFixed(1)} ms late`;
+  draw();
+}
+
+function pill(kind, text) {
+  const node = $("ready");
+  node.className = `pill ${kind}`;
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function status() {
+  const live = events?.readyState === EventSource.OPEN;
+  $("live").textContent = paused ? "▶ Resume" : live ? "❚❚ Pause" : "❚❚ Pause (polling)";
+  $("live").title = paused ? "Nothing is asked for." : live ? "Live: what changes is shown within a second." : "Asked for every few seconds.";
+  $("live").setAttribute("aria-pressed", String(paused));
+}
+
+$("live").addEventListener("click", () => {
+  paused = !paused;
+  if (paused) unwatch();
+  else { watch(); ask(); }
+  status();
+});
+// A page that nobody sees takes no connection: browsers have six for each server.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) unwatch();
+  else if (!paused) { watch(); ask(); }
+});
+setInterval(() => {
+  for (const node of document.querySelectorAll("time[data-ms]")) node.textContent = since(Number(node.dataset.ms));
+}, 1000);
+
+status();
+arrive(read(location.search));
+watch();

@@ -1,0 +1,332 @@
+// The four views: share groups, one of them, one share-partition, and shards. A view says what it asks the API
+// for and fills its element with the answers, again and again; what it shows follows from these and the address.
+
+import { ago, bytes, count, el, link, named, plural, refill, seen, unknown } from "./elements.js";
+import { STATES, blockLinks, blockOf, cells, described, legend, look, map, stateBar, stateMark, times, windowOf } from "./offsets.js";
+
+const PAGE = 100;
+const RUNS_PAGE = 100;
+
+const query = (path, parameters) => {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== "" && value !== false);
+  return `${path}?${new URLSearchParams(given)}`;
+};
+
+const number = (text, otherwise) => (/^\d{1,15}$/.test(text ?? "") ? Number(text) : otherwise);
+
+// What several views are made of.
+
+function table(caption, columns, rows, view) {
+  const head = columns.map((column) => el("th", {
+    scope: "col", class: column.class,
+    "aria-sort": column.sort && view.sort === column.sort ? (view.desc ? "descending" : "ascending") : null,
+  }, column.sort ? sortLink(column, view) : column.label));
+  return el("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: 0, "data-key": caption },
+    el("table", {}, el("caption", { class: "unseen" }, caption), el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
+}
+
+function sortLink(column, view) {
+  const now = view.sort === column.sort;
+  // Figures are interesting from the largest on, names from the first.
+  const desc = now ? !view.desc : Boolean(column.class);
+  const arrow = now ? (view.desc ? " ↓" : " ↑") : "";
+  return link({ ...view, sort: column.sort, desc: desc ? 1 : "", offset: "" }, { "data-key": `sort ${column.sort}` }, column.label + arrow);
+}
+
+function pager(page, view) {
+  if (page.total <= page.limit && page.offset === 0) return null;
+  const last = Math.floor(Math.max(0, page.total - 1) / page.limit) * page.limit;
+  const item = (label, offset, there) => there
+    ? link({ ...view, offset: offset || "" }, { class: "button", "data-key": label }, label)
+    : el("span", { class: "button off" }, label);
+  return el("nav", { class: "pager", "aria-label": "Pages" },
+    item("« first", 0, page.offset > 0),
+    item("‹ previous", Math.max(0, page.offset - page.limit), page.offset > 0),
+    el("span", {}, `${count(Math.min(page.total, page.offset + 1))}–${count(page.offset + page.items.length)} of ${count(page.total)}`),
+    item("next ›", page.offset + page.limit, page.offset + page.limit < page.total),
+    item("last »", last, page.offset < last));
+}
+
+function facts(...pairs) {
+  return el("dl", { class: "facts" }, pairs.filter(Boolean).map(([label, value, note]) =>
+    el("div", {}, el("dt", {}, label), el("dd", {}, value), note && el("dd", { class: "note" }, note))));
+}
+
+// Where to look for the shards that are not here, and which have nobody.
+function elsewhere(context) {
+  const shards = [...context.shards.values()];
+  const away = shards.filter((shard) => !shard.here);
+  if (!shards.length || !away.length) return null;
+  const owners = new Map();
+  for (const shard of away) {
+    const key = shard.owner ? shard.owner.wire : "";
+    owners.set(key, { owner: shard.owner, shards: (owners.get(key)?.shards ?? 0) + 1 });
+  }
+  const items = [...owners].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, { owner, shards: number }]) => el("li", {},
+    owner ? ownerLink(owner) : "nobody, as far as is known", `: ${plural(number, "shard")}`));
+  return el("div", { class: "notice" },
+    el("p", {}, `${away.length} of ${plural(shards.length, "shard")} are not here; what they hold is not in this list. They are with`),
+    el("ul", {}, items));
+}
+
+// The same view on another coordinator.
+export function ownerLink(owner) {
+  if (!owner.page || !/^https?:\/\//.test(owner.page)) return el("span", {}, seen(owner.wire));
+  return el("a", { href: owner.page + "/" + location.search, "data-key": `owner ${owner.wire}` }, seen(owner.wire));
+}
+
+function topicName(item) {
+  return item.topic === null ? el("span", { class: "id", title: "The name is not known." }, item.topic_id) : named(item.topic);
+}
+
+const lagOf = (item, context) => (item.lag === null ? unknown(whyNoLag(item, context)) : count(item.lag));
+
+function whyNoLag(item, context) {
+  if (item.end_offset === null) return context.overview?.cluster_trouble ?? "The cluster did not tell the end offset.";
+  return item.start_offset < 0 ? "There is no start offset yet." : "The broker does not tell how many deliveries are complete.";
+}
+
+const offsetOf = (offset) => (offset < 0 ? el("span", { class: "unknown", title: "The leader begins by share.auto.offset.reset." }, "none yet") : String(offset));
+
+// The views.
+
+export const groups = {
+  title: () => "Share groups",
+  ask: (view) => ({
+    page: query("/api/v1/groups", {
+      contains: view.find, sort: view.sort, descending: Boolean(view.desc), offset: number(view.offset, 0), limit: PAGE,
+    }),
+  }),
+  build(view, go) {
+    const find = el("input", {
+      type: "search", id: "find", placeholder: "part of a group id", value: view.find ?? "", autocomplete: "off", spellcheck: "false",
+      on: { input: () => go({ find: find.value, offset: "" }, { replace: true }) },
+    });
+    const figures = el("div"), list = el("div"), notice = el("div");
+    const node = el("div", {}, el("h1", {}, "Share groups"), figures, notice,
+      el("p", { class: "tools" }, el("label", { for: "find" }, "Find "), find), list);
+    const update = ({ page }, context) => {
+      if (document.activeElement !== find) find.value = context.view.find ?? "";
+      refill(figures, overviewFacts(context, page));
+      refill(notice, elsewhere(context));
+      refill(list, page.total ? [groupTable(page, context.view), pager(page, context.view)] : nothing(context.view));
+    };
+    return { node, update };
+  },
+};
+
+function nothing(view) {
+  return el("p", { class: "quiet" }, view.find ? "No group id contains that." :
+    "No share group has state here yet. It comes with the first consumer of a share group.");
+}
+
+function overviewFacts({ overview }, page) {
+  if (!overview) return null;
+  const shards = Object.values(overview.shards).reduce((sum, number) => sum + number, 0);
+  return facts(
+    ["Groups", count(page.total)],
+    ["Share-partitions", count(overview.share_partitions)],
+    ["State batches", count(overview.state_batches), "runs of offsets in flight"],
+    ["Shards active", `${overview.shards.ACTIVE ?? 0} of ${shards}`],
+    ["State on the log", bytes(overview.live_bytes), overview.log],
+  );
+}
+
+function groupTable(page, view) {
+  const rows = page.items.map((item) => el("tr", {},
+    el("th", { scope: "row" }, link({ group: item.group }, { "data-key": `group ${item.group}` }, named(item.group))),
+    el("td", { class: "n" }, count(item.topics)),
+    el("td", { class: "n" }, count(item.share_partitions)),
+    el("td", { class: "n" }, count(item.state_batches)),
+    el("td", { class: "n" }, ago(item.last_write_ms, item.last_write))));
+  return table("Share groups", [
+    { label: "Group", sort: "group" }, { label: "Topics", class: "n" },
+    { label: "Share-partitions", sort: "share-partitions", class: "n" },
+    { label: "State batches", sort: "state-batches", class: "n" },
+    { label: "Last write", sort: "last-write", class: "n" },
+  ], rows, view);
+}
+
+export const group = {
+  title: (view) => seen(view.group),
+  ask: (view) => ({
+    page: query("/api/v1/share-partitions", {
+      group: view.group, sort: view.sort, descending: Boolean(view.desc), offset: number(view.offset, 0), limit: PAGE,
+    }),
+  }),
+  build(view) {
+    const list = el("div"), notice = el("div");
+    const node = el("div", {},
+      el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / "), el("h1", {}, named(view.group)), notice, list);
+    const update = ({ page }, context) => {
+      refill(notice, elsewhere(context));
+      refill(list, page.total
+        ? [el("p", {}, plural(page.total, "share-partition"), page.missing_shards.length ? " here" : ""),
+          sharePartitionTable(page, context), pager(page, context.view)]
+        : el("p", { class: "quiet" }, "This group has no state here."));
+    };
+    return { node, update };
+  },
+};
+
+function sharePartitionTable(page, context) {
+  const rows = page.items.map((item) => el("tr", {},
+    el("th", { scope: "row" }, link({ group: item.group, topic: item.topic_id, partition: String(item.partition) },
+      { "data-key": `${item.topic_id} ${item.partition}` }, topicName(item), el("span", { class: "dash" }, "-"), String(item.partition))),
+    el("td", { class: "n" }, offsetOf(item.start_offset)),
+    el("td", { class: "n" }, lagOf(item, context)),
+    el("td", { class: "n" }, count(item.in_flight_records)),
+    el("td", { class: "bars" }, item.unreadable ? el("b", { class: "bad" }, "unreadable") : stateBar(item.records_by_state)),
+    el("td", { class: "n" }, item.delivery_count_max ? count(item.delivery_count_max) : "–"),
+    el("td", { class: "n" }, ago(item.last_write_ms, item.last_write)),
+    el("td", { class: "n" }, link({ view: "shards", shard: String(item.state_partition) }, {}, String(item.state_partition)))));
+  return table("Share-partitions", [
+    { label: "Topic-partition", sort: "key" }, { label: "Start offset", class: "n" }, { label: "Lag", class: "n" },
+    { label: "In flight", sort: "in-flight", class: "n" }, { label: "Delivery states" },
+    { label: "Most deliveries", sort: "delivery-count", class: "n" },
+    { label: "Last write", sort: "last-write", class: "n" }, { label: "Shard", class: "n" },
+  ], rows, context.view);
+}
+
+export const sharePartition = {
+  title: (view) => `${seen(view.group)} · ${view.topic}-${view.partition}`,
+  ask: (view) => ({
+    detail: query("/api/v1/share-partition", { group: view.group, topic: view.topic, partition: view.partition, limit: 10000 }),
+  }),
+  build(view, go) {
+    const heading = el("h1"), figures = el("div"), readout = el("p", { class: "readout", "aria-live": "polite" });
+    const strip = el("section", { "aria-label": "Window" }), lists = el("div");
+    const node = el("div", {},
+      el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / ", link({ group: view.group }, {}, named(view.group)), " / "),
+      heading, figures, strip, lists);
+    const update = ({ detail }, context) => {
+      refill(heading, topicName(detail), el("span", { class: "dash" }, "-"), String(detail.partition));
+      refill(figures, detail.unreadable
+        && el("p", { class: "notice bad" }, `This state cannot be served: ${seen(detail.unreadable)}.`), windowFacts(detail, context));
+      const { first, last } = windowOf(detail);
+      const chosen = number(context.view.at, first);
+      const block = blockOf(chosen);
+      refill(readout, described(detail, chosen));
+      refill(strip, el("h2", {}, "Window"), legend(detail), map(detail, block, go),
+        cells(detail, block, chosen, go), readout, blockLinks(detail, block, { ...context.view, run: undefined }), behind(detail, last));
+      refill(lists, mostDelivered(detail, context.view), runs(detail, context.view), more(detail, context));
+    };
+    return { node, update };
+  },
+};
+
+function windowFacts(detail, context) {
+  const oldest = detail.oldest_unfinished;
+  return facts(
+    ["Start offset", offsetOf(detail.start_offset), "all below is done with"],
+    ["In flight", count(detail.in_flight_records), detail.state_batches ? `in ${plural(detail.state_batches, "run")}` : null],
+    ["Lag", lagOf(detail, context), detail.end_offset === null ? null : `the partition ends at ${detail.end_offset}`],
+    ["Oldest unfinished record", oldest
+      ? link({ ...context.view, at: String(oldest.offset) }, { "data-key": "oldest" }, String(oldest.offset)) : "none",
+      oldest ? `${look(oldest.delivery_state).said}${oldest.delivery_count ? `, delivered ${times(oldest.delivery_count)}` : ""}` : null],
+    ["Last write", ago(detail.last_write_ms, detail.last_write)],
+  );
+}
+
+function behind(detail, last) {
+  if (detail.end_offset === null || detail.end_offset <= last + 1) return null;
+  return el("p", { class: "quiet" },
+    `Behind the window, up to the end at ${detail.end_offset}: ${plural(detail.end_offset - last - 1, "record")} without a note, not handed out yet or with their first consumer.`);
+}
+
+function runRow(run, view) {
+  return el("tr", {},
+    el("td", { class: "n" }, link({ ...view, at: String(run.first_offset) }, { "data-key": `run ${run.first_offset}` }, String(run.first_offset))),
+    el("td", { class: "n" }, String(run.last_offset)),
+    el("td", { class: "n" }, count(run.records)),
+    el("td", {}, stateMark(run.delivery_state), run.delivery_state in STATES && run.delivery_state !== "UNKNOWN" ? null : ` (${run.delivery_state_number})`),
+    el("td", { class: "n" }, count(run.delivery_count)));
+}
+
+const RUN_COLUMNS = [
+  { label: "First offset", class: "n" }, { label: "Last offset", class: "n" }, { label: "Records", class: "n" },
+  { label: "Delivery state" }, { label: "Deliveries", class: "n" },
+];
+
+function mostDelivered(detail, view) {
+  if (!detail.most_delivered.length) return null;
+  return el("section", { class: "slim" }, el("h2", {}, "Most often delivered"),
+    table("Most often delivered", RUN_COLUMNS, detail.most_delivered.map((run) => runRow(run, view)), {}));
+}
+
+function runs(detail, view) {
+  const all = detail.in_flight.items;
+  if (!all.length) return null;
+  const from = Math.min(number(view.run, 0), Math.floor((all.length - 1) / RUNS_PAGE) * RUNS_PAGE);
+  const page = { items: all.slice(from, from + RUNS_PAGE), total: all.length, limit: RUNS_PAGE, offset: from };
+  const shown = pager(page, view);
+  // The pager speaks of `offset`; here that is the number of a run.
+  shown?.querySelectorAll("a").forEach((node) => {
+    const there = new URLSearchParams(node.search);
+    if (there.has("offset")) there.set("run", there.get("offset"));
+    else there.delete("run");
+    there.delete("offset");
+    node.href = `/?${there}`;
+  });
+  return el("section", { class: "slim" }, el("h2", {}, "All runs"), table("All runs", RUN_COLUMNS, page.items.map((run) => runRow(run, view)), {}), shown);
+}
+
+function more(detail, context) {
+  const shard = context.shards.get(detail.state_partition);
+  const api = `/api/v1/share-partition?${new URLSearchParams({ group: detail.group, topic: detail.topic_id, partition: detail.partition })}`;
+  return el("section", {}, el("h2", {}, "Bookkeeping"), facts(
+    ["State epoch", String(detail.state_epoch), "of the group coordinator"],
+    ["Leader epoch", String(detail.leader_epoch), `highest ever: ${detail.leader_epoch_max}`],
+    ["Deliveries complete", detail.delivery_complete_count < 0 ? unknown("The broker never told.") : count(detail.delivery_complete_count), "in the window"],
+    ["Snapshots", count(detail.snapshot_epoch + 1), `${plural(detail.updates_since_snapshot, "update")} since the last`],
+    ["Shard", link({ view: "shards", shard: String(detail.state_partition) }, { "data-key": "shard" }, String(detail.state_partition)), shard ? shard.status.toLowerCase() : null],
+    ["Topic id", el("span", { class: "id" }, detail.topic_id), detail.topic_uuid],
+  ), el("p", {}, el("a", { href: api, "data-key": "json" }, "The same as JSON")));
+}
+
+export const shards = {
+  title: () => "Shards",
+  ask: () => ({}),
+  build() {
+    const figures = el("div"), list = el("div");
+    const node = el("div", {}, el("h1", {}, "Shards"),
+      el("p", { class: "quiet" }, "Each share-partition belongs to one shard, a partition of the state log with an owner of its own."), figures, list);
+    const update = (_, context) => {
+      const all = [...context.shards.values()].sort((a, b) => a.state_partition - b.state_partition);
+      refill(figures, shardStrip(all, context.view));
+      refill(list, shardTable(all, context));
+    };
+    return { node, update };
+  },
+};
+
+const SIGNS = { ACTIVE: "✓", LOADING: "…", FAILED: "!", CLOSED: "–" };
+
+const standing = (shard) => (shard.status === "CLOSED" && !shard.here ? "elsewhere" : shard.status.toLowerCase());
+
+function shardStrip(all, view) {
+  const tallies = new Map();
+  for (const shard of all) tallies.set(standing(shard), (tallies.get(standing(shard)) ?? 0) + 1);
+  const words = el("p", { class: "legend" }, [...tallies].map(([status, n]) => el("span", {}, el("b", {}, String(n)), ` ${status} `)));
+  const tiles = all.map((shard) => link({ ...view, shard: String(shard.state_partition) }, {
+    class: `tile t-${standing(shard)}`, "data-key": `tile ${shard.state_partition}`,
+    "aria-label": `shard ${shard.state_partition}: ${standing(shard)}`, title: `${standing(shard)}, ${plural(shard.share_partitions, "share-partition")}`,
+  }, el("span", { "aria-hidden": "true" }, standing(shard) === "elsewhere" ? "→" : SIGNS[shard.status] ?? "?"), String(shard.state_partition)));
+  return [words, el("div", { class: "tiles" }, tiles)];
+}
+
+function shardTable(all, context) {
+  const rows = all.map((shard) => el("tr", { class: String(shard.state_partition) === context.view.shard ? "chosen" : null, id: `shard-${shard.state_partition}` },
+    el("th", { scope: "row", class: "n" }, String(shard.state_partition)),
+    el("td", {}, el("span", { class: `status t-${standing(shard)}` }, standing(shard)), shard.failure ? el("div", { class: "bad" }, seen(shard.failure)) : null),
+    el("td", { class: "whole" }, shard.here ? "this coordinator" : shard.owner ? ownerLink(shard.owner) : "nobody known"),
+    ...(shard.status === "CLOSED"
+      ? Array.from({ length: 7 }, () => el("td", { class: "n quiet" }, "–"))
+      : [shard.owner_epoch, count(shard.share_partitions), count(shard.state_batches), bytes(shard.live_bytes),
+        count(shard.log_records), count(shard.prune_lag), `${count(shard.load_ms)} ms`].map((shown) => el("td", { class: "n" }, String(shown))))));
+  return table("Shards", [
+    { label: "Shard", class: "n" }, { label: "Status" }, { label: "Owner" }, { label: "Owner epoch", class: "n" },
+    { label: "Share-partitions", class: "n" }, { label: "State batches", class: "n" }, { label: "Live bytes", class: "n" },
+    { label: "Log records", class: "n" }, { label: "Prune lag", class: "n" }, { label: "Load time", class: "n" },
+  ], rows, context.view);
+}
