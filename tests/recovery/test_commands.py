@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.recovery import engines
 from coordinator.recovery.manifest import read_manifest
 from tests.recovery.logs_on_disk import TOPIC, batches_of, some_records, write_segments
 from tests.unit.cli.calling import CommandLine
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests may have left a session active, which commands would take."""
+    monkeypatch.setattr(engines, "_has_session", lambda: False)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The local engine and what all jobs do: processes, pruning meanwhile, manifests, Spark where it is not."""
 
+import io
 import json
 import pickle
 import sys
@@ -17,7 +18,7 @@ from coordinator.recovery.engines import LocalEngine, open_engine
 from coordinator.recovery.engines.base import ALONE_MAX, Gathered
 from coordinator.recovery.engines.spark_session import SparkMissing, session
 from coordinator.recovery.manifest import MANIFEST, iso_time, parse_time, read_manifest, read_results
-from coordinator.recovery.progress import Phases
+from coordinator.recovery.progress import Phases, shown
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.records import Records
@@ -167,6 +168,24 @@ def test_the_api_rebuilds_and_reads(source: SegmentSource, partitions: dict[int,
     run = api.rebuild(source.text, engine="local", processes=1, as_of_offsets={0: 100})
     assert comparable(by_key(run.states.to_pylist())) == expected(partitions, before={0: 100})
     assert len(api.records(source.text)) == 1_200
+
+
+class Terminal(io.StringIO):
+    """Takes itself for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_phases_are_bars_on_a_terminal_and_nothing_elsewhere(source: SegmentSource) -> None:
+    terminal, file = Terminal(), io.StringIO()
+    for stream in (terminal, file):
+        with shown(stream) as phases:
+            rebuild(ALONE, source, phases=phases)
+    assert file.getvalue() == ""
+    assert "read" in terminal.getvalue()
+    assert "records/s" in terminal.getvalue()
+    assert "join" in terminal.getvalue()
 
 
 def test_times_are_read_and_written() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import Any, BinaryIO
 
 from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.parse import parse
@@ -90,7 +90,7 @@ class SegmentSource:
                 position += found.used_bytes
                 data = data[found.used_bytes :]
                 stuck = found.found is not None or (at_end and bool(data))
-                if stuck and not may_be_torn:
+                if stuck and (not may_be_torn or _goes_on(log_range.state_partition, data, file)):
                     why = found.found or "its last batch is cut off"
                     raise LogDamaged(name, position, why, _ADVICE)
                 unread_bytes = end - position if stuck else 0
@@ -132,6 +132,18 @@ def _parsed(state_partition: int, data: bytes, name: str, position: int) -> Any:
         return parse(state_partition, data, first_byte=position)
     except DecodeError as error:
         raise LogDamaged(name, position, str(error), _ADVICE) from None
+
+
+def _goes_on(state_partition: int, data: bytes, file: BinaryIO) -> bool:
+    """Say whether there is a good batch behind one that is not: nobody broke off writing there."""
+    try:
+        size_bytes = batch_size_at(data, 0)
+        if size_bytes is None or size_bytes > len(data):
+            return False
+        behind = data[size_bytes:] + file.read(_READ_BYTES)
+        return parse(state_partition, behind).used_bytes > 0
+    except DecodeError:
+        return False
 
 
 def _is_past(records: Records, end: int) -> bool:
