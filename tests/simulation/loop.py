@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any
+from weakref import WeakKeyDictionary
 
 
 class Process:
@@ -28,6 +29,7 @@ class Process:
 
 
 PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+_PROCESS_OF: WeakKeyDictionary[Any, Process] = WeakKeyDictionary()
 
 
 class _Handle(asyncio.Handle):
@@ -127,6 +129,7 @@ class SimLoop(asyncio.BaseEventLoop):
         task = asyncio.Task(coro, loop=loop, context=context)
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is not None:
+            _PROCESS_OF[task] = process
             process.tasks[task] = None
             task.add_done_callback(lambda done: process.tasks.pop(done, None))
         return task
@@ -169,7 +172,9 @@ class SimLoop(asyncio.BaseEventLoop):
     # The rest of what a loop must have.
 
     def _note_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        process = PROCESS.get()
+        # A task that failed is often noted when somebody else happens to run.
+        task = context.get("future") or context.get("task")
+        process = PROCESS.get() if task is None else _PROCESS_OF.get(task, PROCESS.get())
         if process is None or process.alive:
             self.failures.append(context.get("exception") or RuntimeError(str(context)))
 

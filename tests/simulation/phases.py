@@ -53,7 +53,7 @@ class Outcome:
 
     def __str__(self) -> str:
         return (
-            f"seed {self.plan.seed} ({self.plan.log}): {self.ops} operations, {self.known} answered, "
+            f"seed {self.plan.seed} ({self.plan.kind}): {self.ops} operations, {self.known} answered, "
             f"{self.crashes} crashes, {self.stops} stops, {self.damages} damages, {self.pauses} pauses, "
             f"{self.virtual_s:.0f} virtual s" + f", gave up on {self.given_up}" * bool(self.given_up)
         )

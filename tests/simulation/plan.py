@@ -98,6 +98,11 @@ class Plan:
     prune_interval_ms: int = 5_000
 
     @property
+    def kind(self) -> str:
+        """Say in a word what this run is about."""
+        return self.log
+
+    @property
     def late_s(self) -> float:
         """After so long an operation that was asked for can have no effect any more.
 

@@ -77,12 +77,14 @@ class SimPartition(FakePartition):
         self.producers.clear()
         self.forgotten += 1
 
-    def lose(self, end: int) -> None:
-        """Lose the records from a log offset on."""
+    def lose(self, end: int) -> list[bytes]:
+        """Lose the records from a log offset on; return them."""
+        lost = [batch for batch in self.batches if next_offset_at(batch, 0) > end]
         self.truncate(end)
         self.lost_records = True
         self.archive = [(writer, batch) for writer, batch in self.archive if next_offset_at(batch, 0) <= end]
         self.forgotten += 1
+        return lost
 
 
 class SimBrokers:

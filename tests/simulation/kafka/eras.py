@@ -43,6 +43,7 @@ class Eras:
         self._history = history
         self._brokers = brokers
         self._unnoticed: dict[int, Point] = {}
+        self._lost: dict[int, list[bytes]] = {}
         for number, partition in enumerate(brokers.partitions):
             partition.on_write = lambda number=number: self._written(number)  # type: ignore[misc]
 
@@ -52,16 +53,25 @@ class Eras:
         offsets = [int.from_bytes(batch[:8]) for batch in partition.batches]
         offsets = [offset for offset in offsets if offset >= partition.start][-BATCHES_LOST_MAX:]
         if offsets:
-            partition.lose(rng.choice(offsets))
+            self._lost[number] = [*partition.lose(rng.choice(offsets)), *self._lost.get(number, ())]
             # Another broker leads now: what was under way to the last one finds no leader there.
             self._brokers.move(number)
             self._unnoticed.setdefault(number, self._history.stamp(self._brokers.loop.time()))
 
     def _written(self, number: int) -> None:
-        """Begin an era if the newest record is a claim that counts."""
+        """Begin an era if the newest record is a claim that counts.
+
+        Or take the loss for none: who did not know yet that a batch was there has sent it again.
+        """
         if number not in self._unnoticed:
             return
-        partition = self._brokers.partitions[number]
+        partition, lost = self._brokers.partitions[number], self._lost[number]
+        if lost and lost[0] == partition.batches[-1]:
+            lost.pop(0)
+            if not lost:
+                del self._unnoticed[number]
+            return
+        lost.clear()
         records = records_of([("", batch) for batch in partition.batches], partition.start)
         kept = counting(records)
         if kept and kept[-1] is records[-1] and kept[-1].is_claim:

@@ -17,7 +17,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from random import Random
 
-from coordinator.ownership import NOBODY, OwnerMap, OwnershipListener, Replica
+from coordinator.ownership import NOBODY, OwnerMap, Ownership, OwnershipListener, Replica
 from tests.simulation.loop import SimLoop
 
 
@@ -72,6 +72,10 @@ class SimMembership:
             silent_s = self.loop.time() - self.faults.session_s
             for name in [name for name, member in self._members.items() if member.heard_s < silent_s]:
                 self._expel(name)
+
+    def ownership(self, replica: Replica, world: Context) -> Ownership:
+        """Make the ownership of a process."""
+        return SimOwnership(self, replica, world)
 
     def owner(self, shard: int) -> str | None:
         """Return who should own a shard."""

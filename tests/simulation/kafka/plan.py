@@ -7,6 +7,7 @@ it acknowledged, histories are judged in eras.
 
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Literal
 
 from coordinator.log.kafka import KafkaLogLimits
 from coordinator.runtime import RuntimeLimits
@@ -62,7 +63,8 @@ class KafkaPlan:
     """Everything about a run that is decided before it begins."""
 
     seed: int
-    log: str = "kafka"
+    # Who says who owns what: a membership of the simulator's, or the product's own in a Kafka group.
+    ownership: Literal["simulated", "group"] = "simulated"
     coordinators: int = 2
     brokers: int = 3
     state_partitions: int = 3
@@ -84,6 +86,11 @@ class KafkaPlan:
     server_limits: ServerLimits = field(default_factory=ServerLimits)
     cold_interval_ms: int = 5_000
     prune_interval_ms: int = 5_000
+
+    @property
+    def kind(self) -> str:
+        """Say in a word what this run is about."""
+        return f"kafka, {self.ownership}"
 
     @property
     def settled_s(self) -> float:
@@ -129,6 +136,7 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
         membership = replace(membership, hasty_rate=0.0)
     plan = KafkaPlan(
         seed,
+        ownership=rng.choice(("simulated", "group")),
         coordinators=rng.randrange(2, 4),
         brokers=rng.randrange(1, 5),
         state_partitions=rng.randrange(1, 6),

@@ -15,7 +15,8 @@ from coordinator.service import Service
 from coordinator.topics import TopicDirectory
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.cluster import SimCluster
-from tests.simulation.kafka.membership import SimMembership, SimOwnership
+from tests.simulation.kafka.group import TOPIC, GroupMembership
+from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.loop import PROCESS, Process, SimLoop
 from tests.simulation.process import NODE_ID_FIRST, Interrupted, SimClock
@@ -41,7 +42,7 @@ class KafkaProcess:
         loop: SimLoop,
         plan: KafkaPlan,
         brokers: SimBrokers,
-        membership: SimMembership,
+        membership: SimMembership | GroupMembership,
         clock: SimClock,
         topics: TopicDirectory,
     ) -> None:
@@ -61,7 +62,7 @@ class KafkaProcess:
         self._cluster = SimCluster(
             self.name, brokers, request_timeout_s=plan.log_limits.request_timeout_s, world=world
         )
-        self._ownership = SimOwnership(membership, Replica(self.name, str(self.address)), world)
+        self._ownership = membership.ownership(Replica(self.name, str(self.address)), world)
 
     # Life.
 
@@ -73,7 +74,7 @@ class KafkaProcess:
         plan, metrics = self._plan, Metrics()
         self.log = KafkaLog(
             self._cluster,
-            TopicWish("state", plan.state_partitions),
+            TopicWish(TOPIC, plan.state_partitions),
             owner=self.name,
             clock=self._clock,
             limits=plan.log_limits,

@@ -11,6 +11,7 @@ from coordinator.shard import ShareState
 from protocol.state_records import SharePartitionKey
 from tests.simulation.history import History, Violation
 from tests.simulation.kafka.clients import ManyClients
+from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.nemesis import strikes
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.process import address_of
@@ -60,7 +61,8 @@ class KafkaSimulator(Simulation):
         )
         self._clients.astray_rate = plan.astray_rate
         self._cluster = Cluster(self._clients, plan.load, self._keys, self._fork())
-        self._spawn(world.membership.run())
+        if isinstance(world.membership, SimMembership):
+            self._spawn(world.membership.run())
         await asyncio.gather(*(world.start(place) for place in range(plan.coordinators)))
         self._spawn(self._close_what_is_late())
         workers = self._spawn_workloads()

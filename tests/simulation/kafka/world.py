@@ -11,6 +11,7 @@ from protocol.state_records import SharePartitionKey
 from tests.simulation.history import History, Violation
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.eras import Eras
+from tests.simulation.kafka.group import GroupMembership
 from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.process import KafkaProcess
@@ -41,9 +42,7 @@ class KafkaWorld:
             nodes=plan.brokers,
             partitions=plan.state_partitions,
         )
-        self.membership = SimMembership(
-            loop, Random(rng.getrandbits(64)), plan.membership, plan.state_partitions
-        )
+        self.membership = self._make_membership(Random(rng.getrandbits(64)))
         self.eras = Eras(self.history, self.brokers, plan.state_partitions)
         self.clocks = [SimClock(loop) for _ in range(plan.coordinators)]
         self.processes: list[KafkaProcess | None] = [None] * plan.coordinators
@@ -55,6 +54,12 @@ class KafkaWorld:
         self.pauses = 0
         self._topics = topics
         self._life = 0
+
+    def _make_membership(self, rng: Random) -> SimMembership | GroupMembership:
+        plan = self.plan
+        if plan.ownership == "group":
+            return GroupMembership(self.loop, rng, plan.membership, self.brokers, plan.state_partitions)
+        return SimMembership(self.loop, rng, plan.membership, plan.state_partitions)
 
     # Life and death.
 
