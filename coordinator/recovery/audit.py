@@ -257,6 +257,11 @@ def _of_log(log: LogRead, options: Options, not_checked: dict[str, str], phases:
         yield finding_of(row)
     writers = [row for _, found in log.gathered.rows(WRITERS_OUTPUT) for row in found.to_pylist()]
     yield from check_flow(writers, log.plan.starts, options.limits)
+    for row in log.ranges:
+        if row["unread_bytes"]:
+            evidence = f"{row['unread_bytes']} bytes behind the last good batch: a write that broke off"
+            at = row["range_end"]
+            yield Finding("P4", Severity.INFO, row["state_partition"], None, at, at, evidence=evidence)
 
 
 def _number_of_partitions(log: LogRead) -> int | None:

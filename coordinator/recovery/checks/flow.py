@@ -45,7 +45,7 @@ class Stretch(NamedTuple):
 
 
 WRITERS = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in Stretch._fields])
-_WRITER = Stretch._fields[6:]
+_WRITER_AT = Stretch._fields.index("producer_id")
 
 
 class Flow:
@@ -103,7 +103,9 @@ class Flow:
                 *writer[:, begin].tolist(),
             )
             last = self._stretches[-1] if self._stretches else None
-            if last is not None and (last[6:] == stretch[6:] or len(self._stretches) >= _STRETCHES_MAX):
+            if last is not None and (
+                last[_WRITER_AT:] == stretch[_WRITER_AT:] or len(self._stretches) >= _STRETCHES_MAX
+            ):
                 self._stretches[-1] = last._replace(last_at=stretch.last_at, last_ms=stretch.last_ms)
             else:
                 self._stretches.append(stretch)
@@ -136,8 +138,9 @@ def check_flow(rows: Iterable[Mapping[str, Any]], starts: Mapping[int, int], lim
         ordered = sorted(of_partition, key=lambda each: each.first_at)
         findings = Findings(state_partition)
         _check_joints(ordered, starts.get(state_partition, ordered[0].first_at), limits, findings)
-        _check_writers(ordered, findings)
-        _check_transactions(ordered, newest_ms, limits, findings)
+        whole = _merged(ordered)
+        _check_writers(whole, findings)
+        _check_transactions(whole, newest_ms, limits, findings)
         found += findings
     return found
 
@@ -153,6 +156,17 @@ def _check_joints(ordered: list[Stretch], start: int, limits: Limits, findings: 
         if before.last_ms - after.first_ms > limits.clock_ms_max:
             back_ms = before.last_ms - after.first_ms
             findings.add(step_back(findings.state_partition, after.first_at, back_ms))
+
+
+def _merged(ordered: list[Stretch]) -> list[Stretch]:
+    """Make one stretch of those of one writer that follow each other in different ranges."""
+    found: list[Stretch] = []
+    for each in ordered:
+        if found and found[-1][_WRITER_AT:] == each[_WRITER_AT:]:
+            found[-1] = found[-1]._replace(last_at=each.last_at, last_ms=each.last_ms)
+        else:
+            found.append(each)
+    return found
 
 
 def _check_writers(ordered: list[Stretch], findings: Findings) -> None:

@@ -1,0 +1,415 @@
+"""Faults in a state log, one for each check that looks at the log alone.
+
+Each takes a clean log and spoils it; what it returns are options that the audit needs to see it, if any.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from coordinator.recovery.checks.limits import Limits
+from protocol.messages.share_snapshot import ShareSnapshotValue as Snapshot
+from protocol.messages.share_update import ShareUpdateValue as Update
+from protocol.state_batches import StateBatch, pack, unpack
+from protocol.state_records import StateRecord, encode_record
+from tests.recovery.share_groups import UPDATES_MAX, Log, Written, batch, renumbered
+
+CLEAN_LIMITS = Limits(updates_max=UPDATES_MAX)
+CONTROL, TRANSACTIONAL = 0x20, 0x10
+
+Fault = Callable[[Log], Limits | None]
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(check: str) -> Callable[[Fault], Fault]:
+    """Register a fault under the check that must find it; `R4:more` is another one for R4."""
+
+    def register(function: Fault) -> Fault:
+        FAULTS[check] = function
+        return function
+
+    return register
+
+
+def places(log: Log, kind: type | None, wanted: Callable[[Written], Any] = bool) -> Iterator[tuple[int, int]]:
+    """Give where records of a kind are, from the middle of each state partition on."""
+    for number, records in log.items():
+        for at in range(len(records) // 2, len(records)):
+            value = records[at].record.value
+            if isinstance(value, kind or type(None)) and wanted(records[at]):
+                yield number, at
+
+
+def change(log: Log, place: tuple[int, int], **changed: Any) -> None:
+    """Change fields of a record's value."""
+    number, at = place
+    record = log[number][at].record
+    value = msgspec.structs.replace(record.value, **changed)  # type: ignore[type-var]
+    log[number][at] = replace(log[number][at], record=StateRecord(record.key, value))
+
+
+def of_key(log: Log, place: tuple[int, int]) -> list[int]:
+    """Return where the records of the same share-partition are."""
+    number, at = place
+    key = log[number][at].record.key
+    return [n for n, each in enumerate(log[number]) if each.record.key == key]
+
+
+def before(log: Log, place: tuple[int, int]) -> Written:
+    """Return the record before it of the same share-partition."""
+    mine = of_key(log, place)
+    return log[place[0]][mine[mine.index(place[1]) - 1]]
+
+
+def put(log: Log, place: tuple[int, int], written: Written) -> None:
+    """Put another record behind it, and number all anew."""
+    log[place[0]].insert(place[1] + 1, written)
+    log.update(renumbered(log))
+
+
+def drop(log: Log, number: int, wanted: Callable[[int, Written], bool]) -> None:
+    """Take records out, and number the rest anew."""
+    log[number] = [each for at, each in enumerate(log[number]) if not wanted(at, each)]
+    log.update(renumbered(log))
+
+
+def first(log: Log, kind: type | None, wanted: Callable[[Written], Any] = bool) -> tuple[int, int]:
+    """Return the first of such places."""
+    return next(places(log, kind, wanted))
+
+
+def follows(kind: type, log: Log, place: tuple[int, int]) -> bool:
+    return isinstance(before(log, place).record.value, kind)
+
+
+def batches(written: Written) -> list[StateBatch]:
+    """Return the batches of a record."""
+    value = written.record.value
+    assert isinstance(value, Snapshot | Update)
+    return unpack(value.state_batches)
+
+
+# Records.
+
+
+@fault("R1")
+def cut_short(log: Log) -> None:
+    number, at = first(log, Update)
+    key, value = encode_record(log[number][at].record)
+    assert value is not None
+    log[number][at] = replace(log[number][at], raw=(key, value[:-3]))
+
+
+@fault("R1:key")
+def garbled_key(log: Log) -> None:
+    number, at = first(log, Update)
+    key, value = encode_record(log[number][at].record)
+    log[number][at] = replace(log[number][at], raw=(key[:9], value))
+
+
+@fault("R2")
+def unknown_type(log: Log) -> None:
+    number, at = first(log, Update)
+    put(log, (number, at), replace(log[number][at], raw=(b"\0\x4dsomething", b"\0\0")))
+
+
+@fault("R3")
+def update_without_value(log: Log) -> None:
+    number, at = first(log, Update)
+    key, _ = encode_record(log[number][at].record)
+    put(log, (number, at), replace(log[number][at], raw=(key, None)))
+
+
+@fault("R4")
+def acquired_is_stored(log: Log) -> None:
+    place = first(log, Update, batches)
+    found = batches(log[place[0]][place[1]])
+    change(log, place, state_batches=pack([found[0]._replace(delivery_state=1), *found[1:]]))
+
+
+@fault("R4:inverted")
+def batch_ends_before_it_begins(log: Log) -> None:
+    place = first(log, Update, batches)
+    found = batches(log[place[0]][place[1]])
+    change(log, place, state_batches=pack([*found, batch(found[-1].last_offset + 9, found[-1].last_offset)]))
+
+
+@fault("R5")
+def overlap(log: Log) -> None:
+    place = first(log, Update, batches)
+    found = batches(log[place[0]][place[1]])
+    change(log, place, state_batches=pack([*found, found[-1]]))
+
+
+@fault("R6")
+def below_start(log: Log) -> None:
+    place = first(log, Update, lambda each: each.record.value.start_offset > 5)  # type: ignore[union-attr]
+    written = log[place[0]][place[1]]
+    start = written.record.value.start_offset  # type: ignore[union-attr]
+    change(log, place, state_batches=pack([batch(start - 3, start - 2, 2), *batches(written)]))
+
+
+@fault("R7")
+def negative(log: Log) -> None:
+    change(log, first(log, Update), delivery_complete_count=-7)
+
+
+@fault("R8")
+def wrong_partition(log: Log) -> None:
+    number, at = first(log, Snapshot)
+    other = (number + 1) % len(log)
+    log[other].append(replace(log[number][at], log_offset=len(log[other])))
+
+
+@fault("R9")
+def not_merged(log: Log) -> None:
+    place = first(log, Update, lambda each: any(one.last_offset > one.first_offset for one in batches(each)))
+    found = []
+    for one in batches(log[place[0]][place[1]]):
+        found += [one._replace(last_offset=one.first_offset), one._replace(first_offset=one.first_offset + 1)]
+    whole = [one for one in found if one.first_offset <= one.last_offset]
+    change(log, place, state_batches=pack(whole))
+
+
+@fault("R10")
+def written_before_it_was_created(log: Log) -> None:
+    place = first(log, Snapshot, lambda each: each.record.value.create_timestamp)  # type: ignore[union-attr]
+    value = log[place[0]][place[1]].record.value
+    change(log, place, create_timestamp=value.write_timestamp + 1)  # type: ignore[union-attr]
+
+
+@fault("R10:step")
+def times_step_back(log: Log) -> None:
+    number, at = first(log, Update)
+    log[number][at] = replace(log[number][at], timestamp_ms=log[number][at].timestamp_ms - 100_000)
+
+
+# Histories.
+
+
+@fault("K1")
+def pruned_past_the_snapshot(log: Log) -> None:
+    place = first(log, Update)
+    mine = of_key(log, place)
+    drop(log, place[0], lambda at, each: at in mine and not isinstance(each.record.value, Update))
+
+
+@fault("K1b")
+def pruned_up_to_updates(log: Log) -> None:
+    number = next(iter(log))
+    drop(log, number, lambda at, each: at < len(log[number]) // 2)
+
+
+@fault("K2")
+def lost_snapshot(log: Log) -> None:
+    place = first(log, Update)
+    change(log, place, snapshot_epoch=log[place[0]][place[1]].record.value.snapshot_epoch + 1)  # type: ignore[union-attr]
+
+
+@fault("K2:late")
+def late_write(log: Log) -> None:
+    place = first(log, Update, lambda each: each.record.value.snapshot_epoch > 1)  # type: ignore[union-attr]
+    change(log, place, snapshot_epoch=0)
+
+
+@fault("K3")
+def missing_snapshot(log: Log) -> None:
+    place = first(log, Snapshot, lambda each: each.record.value.snapshot_epoch > 1)  # type: ignore[union-attr]
+    drop(log, place[0], lambda at, each: at == place[1])
+
+
+@fault("K4")
+def begins_late_after_deletion(log: Log) -> None:
+    place = first(log, Snapshot, lambda each: each.record.value.snapshot_epoch == 0)  # type: ignore[union-attr]
+    change(log, place, snapshot_epoch=4)
+
+
+@fault("K5")
+def old_state_epoch(log: Log) -> None:
+    place = first(log, Snapshot, lambda each: each.record.value.snapshot_epoch > 0)  # type: ignore[union-attr]
+    change(log, place, state_epoch=0, leader_epoch=9)
+
+
+@fault("K6")
+def old_leader(log: Log) -> None:
+    place = first(log, Update, lambda each: each.record.value.leader_epoch > 0)  # type: ignore[union-attr]
+    change(log, place, leader_epoch=0)
+
+
+@fault("K7")
+def start_goes_back(log: Log) -> None:
+    place = next(
+        place
+        for place in places(log, Update, lambda each: each.record.value.start_offset > 9)  # type: ignore[union-attr]
+        if follows(Update, log, place)
+    )
+    change(log, place, start_offset=3)
+
+
+@fault("K7:snapshot")
+def start_of_a_snapshot_goes_back(log: Log) -> None:
+    place = next(
+        place
+        for place in places(log, Snapshot, lambda each: each.record.value.start_offset > 9 and batches(each))  # type: ignore[union-attr]
+        if follows(Update, log, place)
+    )
+    change(log, place, start_offset=3)
+
+
+@fault("K8")
+def snapshot_forgets(log: Log) -> None:
+    place = next(
+        place
+        for place in places(log, Snapshot, lambda each: len(batches(each)) > 1)
+        if follows(Update, log, place)
+        and log[place[0]][place[1]].record.value.state_epoch == state_epoch_before(log, place)  # type: ignore[union-attr]
+    )
+    change(log, place, state_batches=pack(batches(log[place[0]][place[1]])[1:]))
+
+
+def state_epoch_before(log: Log, place: tuple[int, int]) -> int:
+    """Return the state epoch of the last snapshot before."""
+    return [
+        value.state_epoch
+        for at in of_key(log, place)
+        if at < place[1] and isinstance(value := log[place[0]][at].record.value, Snapshot)
+    ][-1]
+
+
+@fault("K8:cold")
+def renewed_snapshot_invents(log: Log) -> None:
+    place = first(
+        log,
+        Snapshot,
+        lambda each: each.record.value.create_timestamp != each.record.value.write_timestamp,  # type: ignore[union-attr]
+    )
+    found = batches(log[place[0]][place[1]])
+    change(log, place, state_batches=pack([*found, batch(9_000, 9_000, 2)]))
+
+
+@fault("K9")
+def no_snapshot_for_long(log: Log) -> Limits:
+    return CLEAN_LIMITS._replace(updates_max=UPDATES_MAX - 3)
+
+
+@fault("K10")
+def half_a_state_is_revived(log: Log) -> None:
+    number, at = first(log, None)
+    log[number][at] = replace(log[number][at], record=StateRecord(log[number][at].record.key, None))
+    key = log[number][at].record.key
+    put(log, (number, at), replace(log[number][at], record=StateRecord(key, Update(0, 1, 9, b"", 0))))
+
+
+@fault("K11")
+def deleted_twice(log: Log) -> None:
+    number, at = first(log, None)
+    put(log, (number, at), log[number][at])
+
+
+@fault("K12")
+def written_twice(log: Log) -> None:
+    number, at = first(log, Update, batches)
+    put(log, (number, at), log[number][at])
+
+
+@fault("K13")
+def wrong_count_at_the_end(log: Log) -> None:
+    last = {each.record.key: (number, at) for number, log_ in log.items() for at, each in enumerate(log_)}
+    place = next(place for place in last.values() if isinstance(log[place[0]][place[1]].record.value, Update))
+    change(log, place, delivery_complete_count=99)
+
+
+@fault("K13:back")
+def count_goes_back(log: Log) -> None:
+    place = next(
+        place
+        for place in places(log, Update)
+        if follows(Update, log, place)
+        and (earlier := before(log, place).record.value)
+        and log[place[0]][place[1]].record.value.start_offset == earlier.start_offset  # type: ignore[union-attr]
+        and earlier.delivery_complete_count > 0  # type: ignore[union-attr]
+    )
+    change(log, place, delivery_complete_count=0)
+
+
+@fault("K14")
+def count_is_dropped(log: Log) -> None:
+    change(log, first(log, Update), delivery_complete_count=-1)
+
+
+# State partitions.
+
+
+@fault("P1")
+def prunable(log: Log) -> Limits:
+    number = next(iter(log))
+    mine = of_key(log, (number, 0))
+    for at in range(len(log[number])):
+        if at not in mine[-1:]:
+            key = log[number][at].record.key
+            log[number][at] = replace(log[number][at], record=StateRecord(key, None))
+    return CLEAN_LIMITS._replace(prune_backlog_max=20)
+
+
+@fault("P1:pinned")
+def pinned(log: Log) -> Limits:
+    number = next(iter(log))
+    at = of_key(log, (number, 0))
+    drop(log, number, lambda place, each: place in at[1:])
+    return CLEAN_LIMITS._replace(prune_backlog_max=20, cold_snapshot_interval_ms=1)
+
+
+@fault("P2")
+def record_is_missing(log: Log) -> None:
+    number, at = first(log, Update)
+    del log[number][at]
+
+
+@fault("P3")
+def writers_take_turns(log: Log) -> None:
+    number, at = first(log, Update)
+    for place in range(at, at + 9):
+        producer = {"producer_id": 7 + place // 3 % 2, "producer_epoch": 0}
+        log[number][place] = replace(log[number][place], batch=producer)
+
+
+@fault("P3:epoch")
+def producer_epoch_goes_back(log: Log) -> None:
+    number, at = first(log, Update)
+    for place, epoch in ((at, 4), (at + 1, 3)):
+        log[number][place] = replace(log[number][place], batch={"producer_id": 7, "producer_epoch": epoch})
+
+
+@fault("P3:deposed")
+def deposed_owner_writes(log: Log) -> None:
+    number, at = first(log, Update)
+    log[number] = [replace(each, owner_epoch=5) for each in log[number]]
+    put(log, (number, at), replace(log[number][at], owner_epoch=4))
+
+
+@fault("P4")
+def damage(log: Log) -> None:
+    number, at = first(log, Update)
+    log[number][at] = replace(log[number][at], spoilt=True)
+
+
+@fault("P4:leader")
+def leader_epoch_of_the_log_goes_back(log: Log) -> None:
+    number, at = first(log, Update)
+    log[number][at] = replace(log[number][at], batch={"leader_epoch": 3})
+
+
+@fault("P6")
+def open_transaction(log: Log) -> Limits:
+    number, at = first(log, Update)
+    log[number][at] = replace(
+        log[number][at], batch={"producer_id": 7, "producer_epoch": 0}, attributes=TRANSACTIONAL
+    )
+    return CLEAN_LIMITS._replace(transaction_ms_max=1)
+
+
+@fault("P7")
+def long_log(log: Log) -> Limits:
+    return CLEAN_LIMITS._replace(replay_s_max=0.0001)

@@ -1,0 +1,215 @@
+"""A clean state log for tests: share groups at work, decided by the shard core.
+
+A leader delivers records in order, gets them accepted, released or rejected, and moves its start offset; its
+delivery complete count is right.  Share-partitions are deleted, begun anew and altered now and then, leaders
+change, and old snapshots are renewed.
+"""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from struct import pack_into
+from typing import Any
+
+from crc32c import crc32c
+
+from coordinator.log.claims import owner_epoch_headers
+from coordinator.recovery.audit import Audited, Options, audit
+from coordinator.recovery.engines import Engine, LocalEngine
+from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.shard import Facts, Shard, SnapshotPolicy
+from coordinator.shard.state import snapshot_of
+from protocol.record_batch import encode_batch
+from protocol.routing import state_partition
+from protocol.state_batches import StateBatch
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.builders import initialize, read, write
+from tests.recovery.logs_on_disk import TOPIC
+
+STATE_PARTITIONS = 3
+UPDATES_MAX = 12
+BEGIN_MS = 1_700_000_000_000
+DELIVERIES_MAX = 5
+ATTRIBUTES_AT, CRC_AT, COVERED_AT = 21, 17, 21
+
+
+@dataclass(frozen=True)
+class Written:
+    """A record on the log; `raw` is what stands there instead of the record's own key and value."""
+
+    log_offset: int
+    timestamp_ms: int
+    record: StateRecord
+    raw: tuple[bytes, bytes | None] | None = None
+    batch: dict[str, int] = field(default_factory=dict)
+    attributes: int = 0
+    owner_epoch: int | None = None
+    spoilt: bool = False
+
+    def stored(self) -> bytes:
+        """Write it as a batch of its own."""
+        headers = () if self.owner_epoch is None else owner_epoch_headers(self.owner_epoch)
+        data = bytearray(
+            encode_batch(
+                self.log_offset,
+                self.timestamp_ms,
+                [self.raw or encode_record(self.record)],
+                headers=headers,
+                **self.batch,
+            )
+        )
+        if self.attributes:
+            pack_into(">h", data, ATTRIBUTES_AT, self.attributes)
+            pack_into(">I", data, CRC_AT, crc32c(bytes(data[COVERED_AT:])))
+        if self.spoilt:
+            data[-1] ^= 1
+        return bytes(data)
+
+
+Log = dict[int, list[Written]]
+
+
+@dataclass
+class Leader:
+    """The leader of a share-partition, and what became of the records that it has delivered."""
+
+    key: SharePartitionKey
+    leader_epoch: int = 0
+    state_epoch: int = 1
+    start_offset: int = 0
+    next_offset: int = 0
+    outcome: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def delivers(self, random: Random) -> Any:
+        """Deliver some records, and return what is written about those that came back."""
+        begin, self.next_offset = self.next_offset, self.next_offset + random.randrange(6)
+        waiting = [
+            offset for offset in range(self.start_offset, self.next_offset) if self._is_due(offset, begin)
+        ]
+        settled = {}
+        for offset in random.sample(waiting, min(len(waiting), random.randrange(1, 6))):
+            count = self.outcome.get(offset, (0, 0))[1] + 1
+            state = random.choice([2, 2, 2, 0, 4])
+            settled[offset] = (4 if state == 0 and count == DELIVERIES_MAX else state, count)
+        self.outcome |= settled
+        while self.outcome.get(self.start_offset, (0, 0))[0] in (2, 4):
+            del self.outcome[self.start_offset]
+            self.start_offset += 1
+        return write(
+            *(
+                (offset, offset, *settled[offset])
+                for offset in sorted(settled)
+                if offset >= self.start_offset
+            ),
+            start_offset=self.start_offset,
+            state_epoch=self.state_epoch,
+            leader_epoch=self.leader_epoch,
+            complete_count=sum(state in (2, 4) for state, _ in self.outcome.values()),
+        )
+
+    def _is_due(self, offset: int, begin: int) -> bool:
+        return offset >= begin or self.outcome.get(offset, (0, 0))[0] == 0
+
+    def begins(self, state_epoch: int, start_offset: int) -> Any:
+        """Begin anew."""
+        self.state_epoch, self.start_offset, self.next_offset = state_epoch, start_offset, start_offset
+        self.outcome = {}
+        return initialize(state_epoch, start_offset)
+
+
+class Groups:
+    """Share groups at work; `log` grows."""
+
+    def __init__(self, seed: int = 1, share_partitions: int = 9, *, owner_epoch: int | None = None) -> None:
+        self._random = Random(seed)
+        self._owner_epoch = owner_epoch
+        self._now_ms = BEGIN_MS
+        policy = SnapshotPolicy(UPDATES_MAX, 1 << 20)
+        self.shards = [Shard(number, policy) for number in range(STATE_PARTITIONS)]
+        self.log: Log = {number: [] for number in range(STATE_PARTITIONS)}
+        self.leaders = [
+            Leader(SharePartitionKey(f"group-{number % 3}", bytes([5 * number]) * 16, number))
+            for number in range(share_partitions)
+        ]
+        for leader in self.leaders:
+            self.act(leader, "initialize_state", leader.begins(1, 0))
+
+    def act(self, leader: Leader, operation: str, part: Any) -> None:
+        """Let the shard decide, and log what it decides."""
+        shard = self.shards[state_partition(leader.key, STATE_PARTITIONS)]
+        self._now_ms += self._random.randrange(20)
+        decide = getattr(shard, operation)
+        result = decide(leader.key, [replace_partition(part, leader.key.partition)], Facts(self._now_ms))
+        assert result.answer.error_code == 0
+        for record in result.records:
+            self.append(shard, record)
+
+    def append(self, shard: Shard, record: StateRecord) -> None:
+        log = self.log[shard.state_partition]
+        log.append(Written(len(log), self._now_ms, record, owner_epoch=self._owner_epoch))
+        shard.replay(record, len(log) - 1, self._now_ms)
+
+    def work(self, steps: int) -> "Groups":
+        """Let so many things happen."""
+        for _ in range(steps):
+            self.step(self._random.choice(self.leaders), self._random.random())
+        return self
+
+    def step(self, leader: Leader, chance: float) -> None:
+        if chance < 0.02:
+            leader.leader_epoch += 1
+            self.act(leader, "read_state", read(leader.leader_epoch))
+        elif chance < 0.03:
+            self.act(leader, "delete_state", _delete())
+            leader.leader_epoch = 0
+            self.act(leader, "initialize_state", leader.begins(leader.state_epoch, 5))
+        elif chance < 0.04:
+            self.act(leader, "initialize_state", leader.begins(leader.state_epoch + 1, leader.next_offset))
+        elif chance < 0.06:
+            shard = self.shards[state_partition(leader.key, STATE_PARTITIONS)]
+            self._now_ms += 50_000
+            state = shard.state(leader.key)
+            assert state is not None
+            self.append(shard, StateRecord(leader.key, snapshot_of(state, now_ms=self._now_ms)))
+        else:
+            self.act(leader, "write_state", leader.delivers(self._random))
+
+
+def _delete() -> Any:
+    from tests.builders import delete_api
+
+    return delete_api.PartitionData(0)
+
+
+def replace_partition(part: Any, partition: int) -> Any:
+    """Return a part of a request for another partition."""
+    part.partition = partition
+    return part
+
+
+def renumbered(log: Log) -> Log:
+    """Close the holes that records which were taken out have left."""
+    return {
+        number: [replace(each, log_offset=offset) for offset, each in enumerate(records)]
+        for number, records in log.items()
+    }
+
+
+def write_log(folder: Path, log: Log, *, topic: str = TOPIC) -> Path:
+    """Write a log as segment files."""
+    for number, records in log.items():
+        inner = folder / f"{topic}-{number}"
+        inner.mkdir(parents=True, exist_ok=True)
+        first = records[0].log_offset if records else 0
+        (inner / f"{first:020}.log").write_bytes(b"".join(each.stored() for each in records))
+    return folder
+
+
+def audited(folder: Path, options: Options | None = None, engine: Engine | None = None) -> Audited:
+    """Audit segment files."""
+    return audit(engine or LocalEngine(1), SegmentSource(str(folder)), options or Options())
+
+
+def batch(first: int, last: int, state: int = 0, count: int = 1) -> StateBatch:
+    """Return a batch in few words."""
+    return StateBatch(first, last, state, count)

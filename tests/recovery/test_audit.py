@@ -1,0 +1,132 @@
+"""Audits of logs with and without faults: each check finds its fault, and nothing in a clean log."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.checks.catalogue import CATALOGUE
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.engines.base import ALONE_MAX
+from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan
+from coordinator.recovery.sources.segments import SegmentSource
+from protocol.state_records import decode_record
+from tests.conformance.vectors import RELEASES_WITH_LOG, recorded_log
+from tests.recovery.faults import CLEAN_LIMITS, FAULTS
+from tests.recovery.share_groups import Groups, Log, Written, audited, write_log
+
+if TYPE_CHECKING:
+    from coordinator.recovery.engines.spark import SparkEngine
+
+# What these checks ask is not in the log: tests/recovery/test_audit_outside.py.
+OUTSIDE = {"P5", "X1", "X2", "X3", "X4", "X5", "X6"}
+
+
+@cache
+def _worked(seed: int, owner_epoch: int | None) -> Log:
+    return Groups(seed, owner_epoch=owner_epoch).work(600).log
+
+
+def clean_log(seed: int = 3, owner_epoch: int | None = None) -> Log:
+    return {number: list(records) for number, records in _worked(seed, owner_epoch).items()}
+
+
+def options(limits: Limits | None = None, range_records: int = 2_000_000) -> Options:
+    return Options(limits=limits or CLEAN_LIMITS, range_records=range_records)
+
+
+def test_every_check_has_a_fault() -> None:
+    assert {name.partition(":")[0] for name in FAULTS} == set(CATALOGUE) - OUTSIDE
+
+
+@pytest.mark.parametrize("owner_epoch", [None, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_clean_log_is_clean(seed: int, owner_epoch: int | None, tmp_path: Path) -> None:
+    found = audited(write_log(tmp_path, clean_log(seed, owner_epoch)), options())
+    assert found.findings.to_pylist() == []
+    assert (found.verdict, found.exit_code) == ("clean", 0)
+    assert set(found.not_checked) == OUTSIDE
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found(name: str, tmp_path: Path) -> None:
+    log = clean_log()
+    limits = FAULTS[name](log)
+    check = CATALOGUE[name.partition(":")[0]]
+    folder = write_log(tmp_path, log)
+    found = audited(folder, options(limits)).findings.to_pylist()
+    mine = [row for row in found if row["check"] == check.id]
+    assert mine, found
+    assert all(row["evidence"] and row["count"] >= 1 for row in mine)
+    if ":" not in name and check.id != "K7":
+        assert {row["severity"] for row in mine} >= {check.severity.value}
+    if name == "P4":
+        # What is behind damage is not read, up to the end of the range.
+        return
+    # The place of a cut changes no finding.
+    cut = audited(folder, options(limits, range_records=29))
+    assert cut.findings.to_pylist() == found
+
+
+class Heavy(SegmentSource):
+    """Segments that say to have so many records that processes are worth starting."""
+
+    def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
+        plan = super().plan(cut, range_records=range_records)
+        return replace(plan, ranges=tuple(replace(each, records=ALONE_MAX) for each in plan.ranges))
+
+
+def test_processes_find_the_same_as_one(tmp_path: Path) -> None:
+    log = clean_log()
+    for name in ("K8", "K7", "R4", "K1"):
+        FAULTS[name](log)
+    folder = write_log(tmp_path, log)
+    engine = LocalEngine(2)
+    try:
+        found = audit(engine, Heavy(str(folder)), options(range_records=97))
+    finally:
+        engine.close()
+    assert found.findings.to_pylist() == audited(folder, options()).findings.to_pylist()
+    assert {"K8", "K7", "R4", "K1"} <= set(found.findings.column("check").to_pylist())
+
+
+@pytest.mark.spark
+def test_spark_finds_the_same(spark_engine: "SparkEngine", tmp_path: Path) -> None:
+    log = clean_log()
+    for name in ("K8", "K7", "R4", "K1", "P2"):
+        FAULTS[name](log)
+    folder = write_log(tmp_path, log)
+    found = audited(folder, options(range_records=97), spark_engine)
+    local = audited(folder, options())
+    assert found.findings.to_pylist() == local.findings.to_pylist()
+    assert found.states.equals(local.states)
+    assert found.manifest["engine"] == "spark"
+
+
+# What Kafka was sent to see what it does; all else in its logs is clean.
+PROBES = {
+    "4.1.1": {("R4", "max"), ("K5", "vec"), ("R7", "vec")},
+    "4.3.1": {
+        *(("R4", "max"), ("R4", "vec"), ("K5", "vec"), ("R7", "vec"), ("K7", "vec"), ("K12", "vec")),
+        *(("K13", "row"), ("K13", "max"), ("K14", "vec")),
+    },
+    "4.4.0": {
+        *(("R4", "max"), ("R4", "vec"), ("R7", "vec"), ("K13", "row"), ("K13", "max"), ("K14", "vec")),
+    },
+}
+
+
+@pytest.mark.parametrize("release", RELEASES_WITH_LOG)
+def test_in_kafkas_logs_only_the_probes_are_found(release: str, tmp_path: Path) -> None:
+    log: Log = {}
+    for line in sorted(recorded_log(release)):
+        record = decode_record(line.key, line.value)
+        assert record is not None
+        written = Written(line.log_offset, line.timestamp_ms, record, raw=(line.key, line.value))
+        log.setdefault(line.state_partition, []).append(written)
+    found = audited(write_log(tmp_path, log), Options(state_partitions=50)).findings.to_pylist()
+    assert {(row["check"], row["group_id"]) for row in found} == PROBES[release]
