@@ -1,0 +1,82 @@
+"""A real Prometheus with the files of deploy/prometheus, and what its expressions are made of."""
+
+import json
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import promql_parser
+import yaml
+
+from tests.deploy.files import ALERTS, PROMETHEUS, yaml_of
+from tests.kafka.ports import free_ports
+from tests.kafka.processes import ChildProcess
+from tests.kafka.toolchain import program_path
+
+# So short that a rate can be computed after a moment.
+SCRAPE_INTERVAL = "500ms"
+
+
+class PrometheusServer:
+    """A Prometheus that scrapes `targets` (host:port) under the job's name that we ship."""
+
+    def __init__(self, directory: Path, targets: Sequence[str]) -> None:
+        """Prepare it; nothing is started. Only addresses and intervals differ from the files."""
+        (self._port,) = free_ports(1)
+        config = yaml_of(PROMETHEUS / "prometheus.yml")
+        config["global"] = dict.fromkeys(config["global"], SCRAPE_INTERVAL)
+        (job,) = config["scrape_configs"]
+        job["static_configs"] = [{"targets": list(targets)}]
+        (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
+        (directory / "alerts.yml").write_text(ALERTS.read_text("utf-8"))
+        program = program_path("prometheus")
+        assert program is not None, "prometheus is not installed"
+        self.process = ChildProcess(
+            "Prometheus",
+            [
+                program,
+                f"--config.file={directory / 'prometheus.yml'}",
+                f"--storage.tsdb.path={directory / 'series'}",
+                f"--web.listen-address=127.0.0.1:{self._port}",
+            ],
+            directory / "prometheus.log",
+        )
+
+    def start(self) -> None:
+        """Start and wait until it answers."""
+        self.process.start()
+        self.process.wait_ready(lambda: self.process.logged("Server is ready"), seconds=60)
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the series that an expression gives now, each with `metric` and `value`."""
+        data = self.ask("query", query=expression)
+        assert data["resultType"] == "vector", expression
+        result: list[dict[str, Any]] = data["result"]
+        return result
+
+    def ask(self, what: str, **parameters: str) -> Any:
+        """Return the data of an answer of its API. Raises HTTPError where it finds a mistake."""
+        url = f"http://127.0.0.1:{self._port}/api/v1/{what}?{urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return json.load(answer)["data"]
+
+
+def metric_names(expression: str) -> set[str]:
+    """Return the names of all metrics that an expression of PromQL reads. Raises ValueError for a bad one."""
+    names: set[str] = set()
+
+    def visit(node: Any) -> bool:
+        if isinstance(node, promql_parser.VectorSelector):
+            assert node.name is not None, f"a selector without a name: {expression}"
+            names.add(node.name)
+        elif isinstance(node, promql_parser.MatrixSelector):
+            visit(node.vector_selector)
+        return True
+
+    promql_parser.walk(promql_parser.parse(expression), visit)
+    return names

@@ -1,0 +1,83 @@
+"""deploy/prometheus: valid; every alert is raised and not raised in a unit test, and explained to people."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.deploy.files import ALERTS, PROMETHEUS, alert_rules, recording_rules, yaml_of
+from tests.kafka.jars import REPOSITORY
+from tests.kafka.toolchain import program_path
+
+ALERTS_TEST = PROMETHEUS / "alerts_test.yml"
+RUNBOOK = REPOSITORY / "docs" / "operations.md"
+EACH_ALERT = pytest.mark.parametrize("rule", alert_rules(), ids=lambda rule: str(rule["alert"]))
+
+Rule = dict[str, Any]
+
+
+def promtool(*arguments: str) -> str:
+    program = program_path("promtool")
+    assert program is not None
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.needs("promtool")
+def test_promtool_accepts_the_configuration_and_its_rules() -> None:
+    assert "SUCCESS" in promtool("check", "config", str(PROMETHEUS / "prometheus.yml"))
+    rules = len(alert_rules()) + len(recording_rules())
+    assert f"{rules} rules found" in promtool("check", "rules", str(ALERTS))
+
+
+@pytest.mark.needs("promtool")
+def test_alerts_are_raised_by_what_they_are_for() -> None:
+    assert "SUCCESS" in promtool("test", "rules", str(ALERTS_TEST))
+
+
+def checks(expecting: Callable[[Rule], bool]) -> set[str]:
+    return {
+        check["alertname"]
+        for test in yaml_of(ALERTS_TEST)["tests"]
+        for check in test["alert_rule_test"]
+        if expecting(check)
+    }
+
+
+def test_every_alert_is_raised_in_one_unit_test_and_not_in_another() -> None:
+    alerts = {rule["alert"] for rule in alert_rules()}
+    assert checks(lambda check: bool(check.get("exp_alerts"))) == alerts
+    assert checks(lambda check: not check.get("exp_alerts")) == alerts
+
+
+@EACH_ALERT
+def test_an_alert_says_how_bad_it_is_and_where_to_read_on(rule: Rule) -> None:
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert rule["annotations"].keys() == {"summary", "runbook"}
+    assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+
+
+def section(alert: str) -> str:
+    """Return what the runbook says about an alert; "" if nothing."""
+    found = re.search(rf"^### {alert}\n(.*?)(?=^##|\Z)", RUNBOOK.read_text("utf-8"), re.M | re.S)
+    return found[1] if found else ""
+
+
+@EACH_ALERT
+def test_the_runbook_says_what_an_alert_means_and_what_to_do(rule: Rule) -> None:
+    text = section(rule["alert"])
+    for heading in ("**Means.**", "**Do.**"):
+        assert len(text.partition(heading)[2].split()) > 10, f"{rule['alert']}: nothing behind {heading}"
+
+
+def test_the_runbook_knows_no_alert_that_does_not_exist() -> None:
+    headings = re.findall(r"^### (ShareCoordinator\w*)$", RUNBOOK.read_text("utf-8"), re.M)
+    assert headings == [rule["alert"] for rule in alert_rules()]
+
+
+@pytest.mark.parametrize("rule", recording_rules(), ids=lambda rule: str(rule["record"]))
+def test_the_runbook_says_what_to_set_for_an_installation(rule: Rule) -> None:
+    assert f"`{rule['record']}`" in RUNBOOK.read_text("utf-8")

@@ -1,0 +1,220 @@
+"""The dashboard and the alerts, against a real Prometheus that scrapes real coordinators.
+
+Two of them, so that everything is there that one could show: one with a journal, and one with a Kafka topic
+in a group.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from itertools import count
+from typing import Any, NamedTuple
+
+import pytest
+
+from coordinator.client import FencedStateEpoch, ShareCoordinatorClient
+from protocol.state_batches import StateBatch
+from protocol.state_records import SharePartitionKey
+from tests.builders import ACKNOWLEDGED, TOPIC_ID
+from tests.deploy.files import DASHBOARD, GRAFANA, alert_rules, recording_rules, yaml_of
+from tests.deploy.prometheus import PrometheusServer, metric_names
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.ports import free_ports
+from tests.kafka.processes import DidNotHappen, wait_until
+from tests.kafka.rig import BuiltInRig
+
+# What a coordinator that is well has no series of.
+_NOTHING_OF_THE_KIND = "sharecoord_prune_failures_total"
+# What Prometheus itself knows.
+_NOT_SCRAPED = {"up", "ALERTS"}
+
+
+class Query(NamedTuple):
+    """An expression of the dashboard, and the panel or variable that it belongs to."""
+
+    place: str
+    expression: str
+
+
+def dashboard() -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(DASHBOARD.read_text("utf-8"))
+    return shown
+
+
+def queries() -> Iterator[Query]:
+    """Yield every expression as Grafana would send it, with all coordinators selected."""
+    for panel in dashboard()["panels"]:
+        for target in panel.get("targets", []):
+            yield Query(panel["title"], _filled_in(target["expr"]))
+    for annotation in dashboard()["annotations"]["list"]:
+        yield Query(annotation["name"], annotation["expr"])
+    for variable in dashboard()["templating"]["list"]:
+        if variable["type"] == "query":
+            # label_values(SELECTOR, LABEL)
+            selector = variable["query"]["query"].removeprefix("label_values(").rpartition(",")[0]
+            yield Query(variable["label"], _filled_in(selector))
+
+
+def _filled_in(expression: str) -> str:
+    filled = expression.replace("$__rate_interval", "5s").replace("$job", ".*").replace("$instance", ".*")
+    assert "$" not in filled, expression
+    return filled
+
+
+def test_panels_have_a_title_a_description_and_a_place_of_their_own() -> None:
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        squares = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert taken.isdisjoint(squares), panel["title"]
+        assert max(x for x, _ in squares) < 24, panel["title"]
+        taken |= squares
+        if panel["type"] != "row":
+            assert panel["description"].endswith("."), panel["title"]
+            assert panel["targets"], panel["title"]
+
+
+def test_grafana_is_given_the_dashboard_and_where_its_figures_are() -> None:
+    (source,) = yaml_of(GRAFANA / "provisioning" / "datasources" / "prometheus.yml")["datasources"]
+    assert source["type"] == "prometheus"
+    uids = {
+        holder["datasource"]["uid"]
+        for panel in dashboard()["panels"]
+        for holder in (panel, *panel.get("targets", []))
+        if "datasource" in holder
+    }
+    assert uids == {"${datasource}"}, "whoever imports it says where its figures are"
+    (provider,) = yaml_of(GRAFANA / "provisioning" / "dashboards" / "share-coordinator.yml")["providers"]
+    assert provider["options"] == {"path": "/etc/grafana/dashboards"}
+
+
+@pytest.fixture(scope="module")
+def coordinators(
+    built_in: BuiltInRig, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[CoordinatorProcess]]:
+    # Snapshots and pruning come soon.
+    journal = {
+        "share.coordinator.snapshot.update.records.per.snapshot": "1",
+        "share.coordinator.state.topic.prune.interval.ms": "500",
+    }
+    group = {
+        "bootstrap.servers": built_in.broker.bootstrap,
+        "share.coordinator.state.topic.name": "watched",
+        "ownership": "group",
+        "group.id": "watched-coordinators",
+    }
+    with ExitStack() as stack:
+        started = []
+        for log, settings in (("journal", journal), ("kafka", group)):
+            port, http_port = free_ports(2)
+            coordinator = CoordinatorProcess(
+                tmp_path_factory.mktemp(log), port=port, http_port=http_port, log=log, settings=settings
+            )
+            stack.callback(coordinator.kill)
+            coordinator.start()
+            started.append(coordinator)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    coordinators: list[CoordinatorProcess], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PrometheusServer]:
+    """A Prometheus that has seen both coordinators."""
+    targets = [f"127.0.0.1:{coordinator.http_port}" for coordinator in coordinators]
+    server = PrometheusServer(tmp_path_factory.mktemp("prometheus"), targets)
+    try:
+        server.start()
+        wait_until(
+            lambda: len(server.query("sharecoord_ready == 1")) == 2, seconds=60, what="two are scraped"
+        )
+        yield server
+    finally:
+        server.kill()
+
+
+def keep_busy(coordinator: CoordinatorProcess, turn: int) -> None:
+    """Let a client write something and leave, and let somebody send what is no request."""
+    key = SharePartitionKey("watched", TOPIC_ID, 0)
+
+    async def write() -> None:
+        async with ShareCoordinatorClient(f"127.0.0.1:{coordinator.port}") as client:
+            await client.initialize(key, turn, 0)
+            for last_offset in range(3):
+                batch = StateBatch(0, last_offset, ACKNOWLEDGED, 1)
+                await client.write(key, state_epoch=turn, leader_epoch=0, start_offset=0, batches=[batch])
+            await client.read(key, 0)
+            with suppress(FencedStateEpoch):
+                await client.write(key, state_epoch=turn - 1, leader_epoch=0, start_offset=0, batches=[])
+
+    asyncio.run(write())
+    with socket.create_connection(("127.0.0.1", coordinator.port), timeout=10) as noise:
+        noise.sendall(b"\xff" * 8)
+        while noise.recv(1):
+            pass
+
+
+def scraped_names(prometheus: PrometheusServer) -> set[str]:
+    return set(prometheus.ask("label/__name__/values"))
+
+
+@pytest.mark.broker
+@pytest.mark.needs("prometheus")
+def test_every_metric_of_the_dashboard_and_the_alerts_exists(
+    prometheus: PrometheusServer, coordinators: list[CoordinatorProcess]
+) -> None:
+    recorded = {rule["record"] for rule in recording_rules()}
+    # A family without a series yet is listed all the same.
+    listed = {
+        line.split()[2].decode()
+        for coordinator in coordinators
+        for line in coordinator.get("/metrics")[1].splitlines()
+        if line.startswith(b"# TYPE ")
+    }
+    known = scraped_names(prometheus) | listed | recorded | _NOT_SCRAPED
+    asked = {query: metric_names(query.expression) for query in queries()}
+    for rule in alert_rules():
+        asked[Query(rule["alert"], rule["expr"])] = metric_names(rule["expr"])
+    unknown = {query: names - known for query, names in asked.items() if names - known}
+    assert unknown == {}
+    assert len(asked) > 60
+
+
+@pytest.mark.broker
+@pytest.mark.needs("prometheus")
+def test_every_query_of_the_dashboard_shows_something(
+    prometheus: PrometheusServer, coordinators: list[CoordinatorProcess]
+) -> None:
+    silent_at_first = {
+        query for query in queries() if not {_NOTHING_OF_THE_KIND, "ALERTS"} & metric_names(query.expression)
+    }
+    turns = count(1)
+
+    def silent() -> set[Query]:
+        keep_busy(coordinators[0], next(turns))
+        silent_at_first.difference_update(
+            [query for query in silent_at_first if prometheus.query(query.expression)]
+        )
+        return silent_at_first
+
+    try:
+        wait_until(lambda: not silent(), seconds=30, what="every query shows something")
+    except DidNotHappen:
+        assert silent_at_first == set()
+
+
+@pytest.mark.broker
+@pytest.mark.needs("prometheus")
+def test_coordinators_that_are_well_raise_no_alert(prometheus: PrometheusServer) -> None:
+    def evaluated() -> list[dict[str, Any]]:
+        rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+        return rules if all(rule["health"] == "ok" for rule in rules) else []
+
+    rules = wait_until(evaluated, seconds=30, what="every rule was evaluated")
+    assert len(rules) == len(alert_rules()) + len(recording_rules())
+    raised = {rule["name"] for rule in rules if rule["type"] == "alerting" and rule["alerts"]}
+    assert raised == set()
