@@ -3,11 +3,13 @@
 # A few for each kind of run, of which the larger ones once found something.
 FIXED = {
     "alone": (1, 2, 3, 5, 8, 13, 17, 21, 50, 74, 9_001_467, 50_002_413, 379_637_292_585),
+    "kafka": (1, 2, 3, 7, 9, 25, 26, 33, 1_065, 1_271, 5_015, 5_124),
 }
 
 # Those that are run where time is no matter.
 RANGES = {
     "alone": range(10_000, 10_240),
+    "kafka": range(20_000, 20_240),
 }
 
 # Where to look first for a seed that notices a breakage; without one all are tried, from 1 up. Each run

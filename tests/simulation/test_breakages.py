@@ -6,23 +6,23 @@ import pytest
 
 from tests.simulation.breakages import BREAKAGES
 from tests.simulation.journal_breakages import JOURNAL_BREAKAGES
-from tests.simulation.plan import draw
+from tests.simulation.kafka.breakages import KAFKA_BREAKAGES
+from tests.simulation.runs import KINDS
 from tests.simulation.seeds import NOTICED_BY
-from tests.simulation.simulator import Simulator
 
 SEEDS_MAX = 250
-ALL = {**BREAKAGES, **JOURNAL_BREAKAGES}
-
-
-def notices(seed: int) -> bool:
-    return Simulator(draw(seed)).run().violation is not None
+ALL = {
+    **{name: ("alone", breakage) for name, breakage in (BREAKAGES | JOURNAL_BREAKAGES).items()},
+    **{name: ("kafka", breakage) for name, breakage in KAFKA_BREAKAGES.items()},
+}
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_breakage_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ALL[name](monkeypatch)
+    kind, breakage = ALL[name]
+    breakage(monkeypatch)
     seeds = [NOTICED_BY.get(name, 1), *range(1, SEEDS_MAX)]
-    noticed_by = next((seed for seed in seeds if notices(seed)), None)
+    noticed_by = next((seed for seed in seeds if KINDS[kind](seed, None).violation is not None), None)
     assert noticed_by is not None
     if noticed_by != seeds[0]:
         sys.stdout.write(f"noticed by seed {noticed_by}: say so in NOTICED_BY\n")

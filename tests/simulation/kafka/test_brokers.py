@@ -1,0 +1,141 @@
+"""The simulated brokers break as brokers do, and no further."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import Context
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.cluster import NoAnswer
+from protocol.record_batch import encode_batch
+from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
+from tests.simulation.kafka.cluster import SimCluster
+from tests.simulation.loop import SimLoop
+
+Scene = Callable[[SimBrokers, SimCluster], Awaitable[None]]
+Play = Callable[..., None]
+TIMEOUT_S = 2.0
+
+
+@pytest.fixture
+def play() -> Iterator[Play]:
+    loop = SimLoop()
+
+    def run(scene: Scene, **faults: float) -> None:
+        async def main() -> None:
+            brokers = SimBrokers(loop, Random(3), BrokerFaults(), nodes=3, partitions=2)
+            cluster = SimCluster("one", brokers, request_timeout_s=TIMEOUT_S, world=Context())
+            await cluster.connect()
+            brokers.faults = BrokerFaults(**faults)  # type: ignore[arg-type]
+            await scene(brokers, cluster)
+
+        loop.run_until_complete(main())
+
+    yield run
+    loop.close()
+
+
+def batch(sequence: int, producer_id: int = 7, producer_epoch: int = 0) -> bytes:
+    return encode_batch(
+        0,
+        1,
+        [(b"k", b"v")],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+    )
+
+
+async def produce(cluster: SimCluster, data: bytes, node: int | None = None) -> kafka.Produced:
+    node = cluster.leader(0) if node is None else node
+    return (await cluster.produce(node, "lane", [(0, data)], 1_000))[0]
+
+
+async def end_at(cluster: SimCluster, node: int) -> kafka.Listed:
+    return (await cluster.list_ends(node, "lane", [0]))[0]
+
+
+def test_a_node_that_is_cut_off_shows_an_old_end_and_confirms_nothing(play: Play) -> None:
+    async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
+        node = cluster.leader(0)
+        assert await produce(cluster, batch(0)) == (kafka.NONE, 0)
+        brokers.cut_off(node)
+        await asyncio.sleep(10.0)
+        leader = brokers.partitions[0].leader
+        assert leader not in (node, kafka.NO_NODE)
+        assert await produce(cluster, batch(1), leader) == (kafka.NONE, 1)
+        assert await end_at(cluster, leader) == (kafka.NONE, 2)
+        assert await end_at(cluster, node) == (kafka.NONE, 1)
+        fetched = await cluster.fetch(node, "lane", {0: 0}, 1 << 20)
+        assert len(fetched[0].data) == len(batch(0))
+        assert (await produce(cluster, batch(2), node)).error_code != kafka.NONE
+        assert brokers.partitions[0].end == 2
+        brokers.rejoin(node)
+        assert (await end_at(cluster, node)).error_code == kafka.NOT_LEADER_OR_FOLLOWER
+
+    play(scene)
+
+
+def test_what_was_acknowledged_survives_the_death_of_its_leader(play: Play) -> None:
+    async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
+        node = cluster.leader(0)
+        assert (await produce(cluster, batch(0))).error_code == kafka.NONE
+        brokers.kill(node)
+        with pytest.raises(NoAnswer):
+            await produce(cluster, batch(1))
+        await asyncio.sleep(10.0)
+        assert await end_at(cluster, brokers.partitions[0].leader) == (kafka.NONE, 1)
+
+    play(scene)
+
+
+def test_a_request_that_is_late_arrives_after_its_sender_has_given_up(play: Play) -> None:
+    async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
+        with pytest.raises(NoAnswer) as given_up:
+            await produce(cluster, batch(0))
+        assert given_up.value.sent
+        assert brokers.partitions[0].end == 0
+        await asyncio.sleep(20.0)
+        assert brokers.partitions[0].end == 1
+        brokers.faults = replace(brokers.faults, late_rate=0.0)
+        assert await produce(cluster, batch(0)) == (kafka.NONE, 0), "the same batch is known again"
+
+    async def dropped(brokers: SimBrokers, cluster: SimCluster) -> None:
+        with pytest.raises(NoAnswer):
+            await produce(cluster, batch(0))
+        brokers.kill(cluster.leader(0))
+        await asyncio.sleep(20.0)
+        assert brokers.partitions[0].end == 0
+
+    play(scene, late_rate=1.0, late_max_s=5.0)
+    play(dropped, late_rate=1.0, late_max_s=5.0)
+
+
+def test_a_late_request_of_a_deposed_producer_is_refused_until_it_is_forgotten(play: Play) -> None:
+    async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
+        assert (await produce(cluster, batch(0, producer_epoch=0))).error_code == kafka.NONE
+        assert (await produce(cluster, batch(0, producer_epoch=1))).error_code == kafka.NONE
+        refused = await produce(cluster, batch(1, producer_epoch=0))
+        assert refused.error_code == kafka.INVALID_PRODUCER_EPOCH
+        brokers.expire_producers(older_than_s=brokers.loop.time() + 1.0)
+        assert (await produce(cluster, batch(1, producer_epoch=0))).error_code == kafka.NONE
+
+    play(scene)
+
+
+def test_who_is_cut_off_from_a_node_reaches_the_others(play: Play) -> None:
+    async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
+        node = cluster.leader(0)
+        brokers.blocked.add(("one", node))
+        with pytest.raises(NoAnswer) as refused:
+            await produce(cluster, batch(0))
+        assert not refused.value.sent
+        brokers.move(0)
+        cluster.refresh_soon()
+        await asyncio.sleep(1.0)
+        assert (await produce(cluster, batch(0))).error_code == kafka.NONE
+
+    play(scene)

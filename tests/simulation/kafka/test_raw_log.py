@@ -1,0 +1,80 @@
+"""The second statement of the rule of claims: what it says, and that the first one says the same."""
+
+from random import Random
+
+import pytest
+
+from coordinator.log.claims import Validity, encode_claim, owner_epoch_headers
+from protocol.record_batch import decode_batches, encode_batch
+from tests.simulation.history import Violation
+from tests.simulation.kafka.raw_log import counting, one_owner_at_a_time, records_of
+
+CLAIM, RECORD = True, False
+KEY = b"\x00\x01any key"
+
+
+def log_of(*written: tuple[bool, int | None, str], first: int = 0) -> list[tuple[str, bytes]]:
+    """Return batches of one record each: claim or not, its owner epoch, and who wrote it."""
+    batches = []
+    for log_offset, (is_claim, owner_epoch, writer) in enumerate(written, first):
+        record = encode_claim(0, writer) if is_claim else (KEY, b"value")
+        headers = () if owner_epoch is None else owner_epoch_headers(owner_epoch)
+        batches.append((writer, encode_batch(log_offset, 1, [record], headers)))
+    return batches
+
+
+def offsets_that_count(*written: tuple[bool, int | None, str]) -> list[int]:
+    return [one.record.offset for one in counting(records_of(log_of(*written)))]
+
+
+def test_a_zombies_records_do_not_count_nor_does_a_claim_that_is_not_higher() -> None:
+    assert offsets_that_count(
+        (CLAIM, 1, "a"),
+        (RECORD, 1, "a"),
+        (CLAIM, 2, "b"),
+        (RECORD, 1, "a"),
+        (CLAIM, 2, "a"),
+        (RECORD, 2, "b"),
+    ) == [0, 1, 2, 5]
+
+
+def test_the_first_record_of_a_pruned_log_stands_for_its_claim() -> None:
+    assert offsets_that_count((RECORD, 5, "a"), (CLAIM, 5, "b"), (RECORD, 4, "b"), (CLAIM, 6, "b")) == [0, 3]
+
+
+def test_a_log_without_claims_counts_until_somebody_claims_it() -> None:
+    assert offsets_that_count(
+        (RECORD, None, ""), (RECORD, None, ""), (CLAIM, 1, "a"), (RECORD, None, "")
+    ) == [
+        0,
+        1,
+        2,
+    ]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_both_statements_of_the_rule_say_the_same(seed: int) -> None:
+    rng = Random(seed)
+    written = [
+        (rng.random() < 0.3, rng.choice((None, 1, 2, 3, 4)), rng.choice("abc"))
+        for _ in range(rng.randrange(1, 12))
+    ]
+    if written[0][0] and written[0][1] is None:
+        written[0] = (CLAIM, 1, "a")
+    validity = Validity()
+    expected = [
+        record.offset
+        for _, data in log_of(*written)
+        for batch in decode_batches(data)
+        for record in batch.records
+        if validity.counts(record)
+    ]
+    assert offsets_that_count(*written) == expected
+
+
+def test_a_record_of_another_than_the_owner_is_noticed() -> None:
+    fine = records_of(log_of((CLAIM, 1, "a"), (RECORD, 1, "a"), (CLAIM, 2, "b"), (RECORD, 2, "b")))
+    one_owner_at_a_time(counting(fine), 0)
+    twins = records_of(log_of((CLAIM, 1, "a"), (CLAIM, 1, "b"), (RECORD, 1, "b")))
+    with pytest.raises(Violation):
+        one_owner_at_a_time(counting(twins), 0)
