@@ -1,0 +1,255 @@
+"""A cluster with its coordinators under load, and what a disaster cost."""
+
+import asyncio
+import json
+import random
+import statistics
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey, parse_topic_id
+from tests.builders import TOPIC_ID
+from tests.chaos.books import Book
+from tests.chaos.groups import PARTITIONS, Groups
+from tests.chaos.topic_reader import TopicState
+from tests.chaos.truth import agree, compare
+from tests.chaos.writers import Gate, Probe, be_stubborn
+from tests.kafka import CoordinatorProcess, wait_until
+from tests.kafka.ports import free_ports
+from tests.kafka.rig import ReplicatedRig
+
+STATE_PARTITIONS = 12
+STATE_TOPIC = "_share-coordinator-state"
+GROUP = "share-coordinator"
+SETTINGS = {
+    "share.coordinator.state.topic.num.partitions": str(STATE_PARTITIONS),
+    # The shortest that brokers allow by default.
+    "session.timeout.ms": "6000",
+    # So often that there is a snapshot and something to prune all the time.
+    "share.coordinator.snapshot.update.records.per.snapshot": "50",
+    "share.coordinator.state.topic.prune.interval.ms": "2000",
+}
+STUBBORN_EACH = 4
+# Nothing may take longer than this, however slow the machine is.
+BOUND_S = 60.0
+
+
+class Row(NamedTuple):
+    """What one disaster cost, in seconds: how long writes to the worst shard and to the median one failed."""
+
+    name: str
+    worst_s: float
+    median_s: float
+    shards_hit: int
+    consumers_s: float
+    settled_s: float
+
+
+class ChaosCluster:
+    """The rig, those who use it, and the rows. Its coroutines run on one event loop."""
+
+    def __init__(self, rig: ReplicatedRig, directory: Path) -> None:
+        self.rig = rig
+        self.coordinators = list(rig.coordinators)
+        self.rows: list[Row] = []
+        self.seen = TopicState()
+        self._directory = directory
+        self._gate = Gate()
+        self._dice = random.Random(7)
+        self.books = [Book(key) for key in _a_key_of_each_shard()]
+        addresses = [f"127.0.0.1:{one.port}" for one in rig.coordinators]
+        self._addresses = addresses
+        self.probes = [
+            Probe(book, addresses[place % 3 :] + addresses[: place % 3], self._gate)
+            for place, book in enumerate(self.books)
+        ]
+        self.groups = Groups(rig.client)
+        self._writers: asyncio.TaskGroup | None = None
+
+    @asynccontextmanager
+    async def under_load(self) -> AsyncIterator[None]:
+        """Start the coordinators, and write and consume as long as the block runs."""
+        for one in self.coordinators:
+            one.process.start()
+        with self.groups.at_work():
+            async with asyncio.TaskGroup() as self._writers:
+                working = [self._writers.create_task(probe.run()) for probe in self.probes]
+                working += [
+                    self.be_stubborn(one.port) for one in self.coordinators for _ in range(STUBBORN_EACH)
+                ]
+                await self.settled()
+                await self.happens(lambda: all(one.done > 60 for one in self.groups.groups), "groups consume")
+                yield
+                for task in working:
+                    task.cancel()
+
+    def be_stubborn(self, port: int) -> asyncio.Task[None]:
+        """Ask a coordinator for anything, whatever it owns."""
+        assert self._writers is not None
+        return self._writers.create_task(
+            be_stubborn(self.books, port, self._gate, random.Random(self._dice.random()))
+        )
+
+    def twin(self, of: CoordinatorProcess) -> CoordinatorProcess:
+        """Return a coordinator that says that it is at the address of another one. It is not started."""
+        own = self._directory / f"twin-of-{of.port}"
+        own.mkdir()
+        port, http_port = free_ports(2)
+        settings = {"bootstrap.servers": self.rig.brokers[0].bootstrap, "ownership": "group", **SETTINGS}
+        return CoordinatorProcess(
+            own, port=port, http_port=http_port, advertised_port=of.port, settings=settings, log="kafka"
+        )
+
+    def shards_of(self, one: CoordinatorProcess) -> list[dict[str, Any]]:
+        """Return what a coordinator shows of each shard."""
+        status, body = one.get("/api/v1/shards")
+        assert status == 200, body
+        shards: list[dict[str, Any]] = json.loads(body)["items"]
+        return shards
+
+    def active_shards(self, one: CoordinatorProcess) -> list[int]:
+        """Return the shards that a coordinator serves."""
+        return [shard["state_partition"] for shard in self.shards_of(one) if shard["status"] == "ACTIVE"]
+
+    async def is_written_at(self, one: CoordinatorProcess) -> None:
+        """Wait until the log of some shard grows at a coordinator."""
+        before = self.shards_of(one)
+        await self.happens(
+            lambda: any(
+                now["end_log_offset"] > was["end_log_offset"]
+                for was, now in zip(before, self.shards_of(one), strict=True)
+            ),
+            "something is written there",
+        )
+
+    async def happens(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for something that must come true."""
+        await asyncio.to_thread(wait_until, condition, seconds=BOUND_S, what=what)
+
+    async def all_shards_are_written(self) -> None:
+        """Wait until a write to each shard succeeded that was begun after this call."""
+        # One may be on its way that was begun before.
+        goals = [probe.successes + 2 for probe in self.probes]
+        await self.happens(
+            lambda: all(probe.successes >= goal for probe, goal in zip(self.probes, goals, strict=True)),
+            "writes to all shards succeed",
+        )
+
+    async def settled(self) -> None:
+        """Wait until all coordinators that run are ready and agree, and all shards can be written to."""
+        await self.happens(self._is_settled, "the coordinators are ready and agree")
+        await self.all_shards_are_written()
+
+    def _is_settled(self) -> bool:
+        running = [one for one in self.coordinators if one.process.running]
+        keys = [book.key for book in self.books]
+        return all(one.get("/readyz")[0] == 200 for one in running) and agree(
+            [one.port for one in running], keys
+        )
+
+    async def live_through(
+        self, name: str, disaster: Callable[["ChaosCluster"], Awaitable[str | None]]
+    ) -> None:
+        """Let something happen, wait until it is over, note what it cost, and hold all against the truth."""
+        for part in (*self.probes, *self.groups.groups):
+            part.begin()
+        began_s = monotonic()
+        more = await disaster(self)
+        await self.settled()
+        gaps = [probe.longest_gap_s for probe in self.probes]
+        self.rows.append(
+            Row(
+                name + (more or ""),
+                max(gaps),
+                statistics.median(gaps),
+                sum(gap > 1 for gap in gaps),
+                max(group.longest_gap_s for group in self.groups.groups),
+                monotonic() - began_s,
+            )
+        )
+        assert max(gaps) < BOUND_S
+        await self.check()
+
+    async def check(self) -> None:
+        """See that what was acknowledged is in the topic, and that the coordinators say what is there."""
+        self.groups.rest()
+        await self._gate.close()
+        try:
+            found = await compare(
+                self._addresses,
+                self.rig.brokers[0].bootstrap,
+                STATE_TOPIC,
+                STATE_PARTITIONS,
+                [*(book.key for book in self.books), *self._keys_of_groups()],
+            )
+            for book in self.books:
+                book.check(found.states[book.key])
+            self._note(found)
+        finally:
+            self._gate.open()
+            self.groups.wake()
+        # What waited goes out, and is not of the next disaster.
+        await self.all_shards_are_written()
+        done = [group.done for group in self.groups.groups]
+        await self.happens(
+            lambda: all(now.done > was for now, was in zip(self.groups.groups, done, strict=True)),
+            "groups consume again",
+        )
+
+    def _note(self, found: TopicState) -> None:
+        """Remember what was seen, which may be pruned before the end."""
+        self.seen.records = found.records
+        self.seen.claims |= found.claims
+        self.seen.releases |= found.releases
+        self.seen.of_deposed_owners |= found.of_deposed_owners
+
+    def _keys_of_groups(self) -> list[SharePartitionKey]:
+        topic_id = parse_topic_id(self.groups.topic_id)
+        return [
+            SharePartitionKey(group, topic_id, partition)
+            for group in self.groups.names
+            for partition in range(PARTITIONS)
+        ]
+
+    def report(self, console: Console) -> None:
+        """Print what everything cost."""
+        table = Table(box=None, title="Seconds without a successful write", title_justify="left")
+        table.add_column("")
+        for column in ("worst shard", "median shard", "shards > 1 s", "share consumers", "settled after"):
+            table.add_column(column, justify="right")
+        for row in self.rows:
+            table.add_row(
+                row.name,
+                f"{row.worst_s:.1f}",
+                f"{row.median_s:.1f}",
+                f"{row.shards_hit} of {STATE_PARTITIONS}",
+                f"{row.consumers_s:.1f}",
+                f"{row.settled_s:.1f}",
+            )
+        console.print()
+        console.print(table)
+        writes = sum(book.acknowledged_writes for book in self.books)
+        console.print(
+            f"acknowledged: {writes:,} writes, {self.groups.settled:,} records of share groups; seen in the "
+            f"topic: {len(self.seen.claims)} claims, {len(self.seen.releases)} releases, "
+            f"{len(self.seen.of_deposed_owners)} records of deposed owners; {self.seen.records:,} records at "
+            f"the end"
+        )
+
+
+def _a_key_of_each_shard() -> list[SharePartitionKey]:
+    found: dict[int, SharePartitionKey] = {}
+    for number in count():
+        key = SharePartitionKey(f"book-{number}", TOPIC_ID, 0)
+        found.setdefault(state_partition(key, STATE_PARTITIONS), key)
+        if len(found) == STATE_PARTITIONS:
+            break
+    return [key for _, key in sorted(found.items())]

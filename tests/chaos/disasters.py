@@ -1,0 +1,143 @@
+"""What can happen, in the order in which it does. Each ends with everything running again."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from tests.chaos.cluster import GROUP, ChaosCluster
+from tests.chaos.truth import coordinator_of_group, found_by
+from tests.kafka import CoordinatorProcess
+
+# What it returns is worth adding to its name.
+Disaster = Callable[[ChaosCluster], Awaitable[str | None]]
+
+
+async def _in_thread(action: Callable[[], object]) -> None:
+    await asyncio.to_thread(action)
+
+
+async def _is_replaced(cluster: ChaosCluster, gone: CoordinatorProcess) -> None:
+    """Wait until the others own everything that one owned."""
+    others = [one for one in cluster.coordinators if one is not gone]
+    keys = [book.key for book in cluster.books]
+
+    def nobody_is_sent_there() -> bool:
+        answers = [found_by(one.port, keys) for one in others]
+        return all(
+            answer is not None and all(error == 0 and port != gone.port for error, _, _, port in answer)
+            for answer in answers
+        )
+
+    await cluster.happens(nobody_is_sent_there, "the others have taken over")
+    await cluster.all_shards_are_written()
+
+
+async def nothing(cluster: ChaosCluster) -> None:
+    """Nothing, for a while: what the other rows are to be compared with."""
+    for _ in range(15):
+        await cluster.all_shards_are_written()
+
+
+async def stop_coordinator(number: int, cluster: ChaosCluster) -> None:
+    """SIGTERM: it gives its shards away and ends."""
+    await _in_thread(cluster.coordinators[number].stop)
+    await _is_replaced(cluster, cluster.coordinators[number])
+
+
+async def start_coordinator(number: int, cluster: ChaosCluster) -> None:
+    """One more: the others give it some of their shards."""
+    await _in_thread(cluster.coordinators[number].start)
+
+
+async def kill_coordinator(number: int, cluster: ChaosCluster) -> None:
+    """Kill -9, and nobody starts it again: the others hear of that when its session is over."""
+    await _in_thread(cluster.coordinators[number].kill)
+    await _is_replaced(cluster, cluster.coordinators[number])
+
+
+async def kill_and_start_coordinator(number: int, cluster: ChaosCluster) -> None:
+    """Kill -9, and somebody starts it again at once, as Kubernetes does."""
+    one = cluster.coordinators[number]
+    await _in_thread(one.kill)
+    await _in_thread(one.process.start)
+
+
+async def stop_the_clock_of_coordinator(number: int, cluster: ChaosCluster) -> None:
+    """SIGSTOP for longer than its session: it wakes up with requests in its buffers that are not its own."""
+    one = cluster.coordinators[number]
+    os.kill(one.process.pid, signal.SIGSTOP)
+    try:
+        await _is_replaced(cluster, one)
+        # The new owners go on for a while, so that what the zombie has in memory is old.
+        for _ in range(5):
+            await cluster.all_shards_are_written()
+    finally:
+        os.kill(one.process.pid, signal.SIGCONT)
+
+
+async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> None:
+    """Another one with its address: only the newer one gets shards, and only the older one can be reached.
+
+    So nothing of theirs is served, until somebody ends one of them; and nothing is served twice.
+    """
+    one = cluster.coordinators[number]
+    twin = cluster.twin(one)
+    try:
+        await _in_thread(twin.start)
+        stubborn = [cluster.be_stubborn(twin.port) for _ in range(4)]
+        await cluster.happens(
+            lambda: b"has the same address" in one.get("/readyz")[1], "the older one says so"
+        )
+        assert not cluster.active_shards(one)
+        await cluster.happens(lambda: cluster.active_shards(twin), "the newer one has shards")
+        await cluster.is_written_at(twin)
+        for task in stubborn:
+            task.cancel()
+    finally:
+        await _in_thread(twin.kill)
+
+
+async def restart_broker(number: int, how: str, cluster: ChaosCluster) -> str:
+    """End a broker in good order or not, and start it again.
+
+    Each in turn, one of them coordinates the group of our coordinators, which then moves.
+    """
+    broker, other = cluster.rig.brokers[number], cluster.rig.brokers[number - 1]
+    coordinates = coordinator_of_group(other.client_port, GROUP) == number + 1
+    await _in_thread(getattr(broker, how))
+    await _in_thread(broker.start)
+    return " (had the group)" if coordinates else ""
+
+
+async def restart_haproxies(cluster: ChaosCluster) -> None:
+    """Kill and start all three: replication and the brokers' way to us break off for a moment."""
+    for haproxy in cluster.rig.haproxies:
+        await _in_thread(haproxy.kill)
+        await _in_thread(haproxy.start)
+
+
+async def restart_coordinators_one_by_one(cluster: ChaosCluster) -> None:
+    """A rolling restart, as an upgrade does it."""
+    for one in cluster.coordinators:
+        await _in_thread(one.stop)
+        await _in_thread(one.start)
+        await cluster.settled()
+
+
+DISASTERS: dict[str, Disaster] = {
+    "nothing": nothing,
+    "coordinator 1: SIGTERM": partial(stop_coordinator, 0),
+    "coordinator 1: started": partial(start_coordinator, 0),
+    "coordinator 2: kill -9, started at once": partial(kill_and_start_coordinator, 1),
+    "coordinator 3: kill -9": partial(kill_coordinator, 2),
+    "coordinator 3: started": partial(start_coordinator, 2),
+    "coordinator 1: kill -9, started at once": partial(kill_and_start_coordinator, 0),
+    "coordinator 2: SIGSTOP, SIGCONT": partial(stop_the_clock_of_coordinator, 1),
+    "coordinator 1: a twin for a moment": partial(start_a_twin_of_coordinator, 0),
+    **{f"broker {n + 1}: restarted": partial(restart_broker, n, "stop") for n in range(3)},
+    **{f"broker {n + 1}: kill -9, started": partial(restart_broker, n, "kill") for n in range(3)},
+    "HAProxy: all three restarted": restart_haproxies,
+    "coordinators: restarted one by one": restart_coordinators_one_by_one,
+}

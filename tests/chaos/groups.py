@@ -1,0 +1,166 @@
+"""Real share groups at work: a producer, and consumers that accept, release and reject, each in a thread."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from time import monotonic
+
+from tests.e2e.ledger import (
+    FEW_AT_A_TIME,
+    Ledger,
+    Rule,
+    at_first_second_or_third_delivery,
+    new_topic,
+    of_each_kind,
+    produce,
+    what_is_left,
+)
+from tests.kafka import KafkaClient, wait_until
+
+PARTITIONS = 6
+RULES: tuple[Rule, ...] = (of_each_kind, at_first_second_or_third_delivery)
+# The producer goes on as soon as no group is further behind than this.
+BEHIND_MAX = 150
+RECORDS_AT_A_TIME = 5
+
+
+class Group:
+    """One share group of one consumer, and what Kafka told it."""
+
+    def __init__(self, client: KafkaClient, name: str, topic: str, rule: Rule) -> None:
+        client.set_group_config(name, {"share.auto.offset.reset": "earliest"})
+        self.name = name
+        self.ledger = Ledger()
+        self._consumer = client.share_consumer(name, topic, FEW_AT_A_TIME)
+        self._rule = rule
+        self._last_success_s = monotonic()
+        self._longest_s = 0.0
+
+    def begin(self) -> None:
+        """Measure from now on for how long no commit succeeds."""
+        self._last_success_s, self._longest_s = monotonic(), 0.0
+
+    @property
+    def longest_gap_s(self) -> float:
+        """The longest time since `begin` in which nothing was accepted or rejected."""
+        return max(self._longest_s, monotonic() - self._last_success_s)
+
+    @property
+    def done(self) -> int:
+        """How many records are settled, or may be."""
+        return len(self.ledger.settled) + len(self.ledger.in_doubt)
+
+    def consume(self) -> None:
+        """Poll and settle once."""
+        before = len(self.ledger.settled)
+        self.ledger.consume(self._consumer, self._rule)
+        if len(self.ledger.settled) > before:
+            self._longest_s = self.longest_gap_s
+            self._last_success_s = monotonic()
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+
+class Groups:
+    """A topic, its producer, and a group for each rule. They can be told to rest."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+        self.topic, _, self.topic_id = new_topic(client, "orders", partitions=PARTITIONS)
+        self.groups = [
+            Group(client, f"{self.topic}-{number}", self.topic, rule) for number, rule in enumerate(RULES)
+        ]
+        self._produced = 0
+        self._over = threading.Event()
+        self._producing = threading.Event()
+        self._awake = threading.Event()
+        self._failed = threading.Event()
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [group.name for group in self.groups]
+
+    @property
+    def records(self) -> int:
+        """How many records there are for each group."""
+        return self._produced * PARTITIONS
+
+    @property
+    def settled(self) -> int:
+        """How many records were settled, by all groups."""
+        return sum(len(group.ledger.settled) for group in self.groups)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Produce and consume as long as the block runs. What fails there fails the block's end."""
+        self.wake()
+        self._producing.set()
+        with ThreadPoolExecutor(1 + len(self.groups), "share group") as pool:
+            working = [pool.submit(self._produce), *(pool.submit(self._consume, one) for one in self.groups)]
+            try:
+                yield
+            finally:
+                self._over.set()
+                self.wake()
+            for one in working:
+                one.result()
+
+    def rest(self) -> None:
+        """Settle no more, until `wake`. What a broker has handed out is released when its time is over."""
+        self._awake.clear()
+
+    def wake(self) -> None:
+        """Go on."""
+        self._awake.set()
+
+    def finish(self, *, seconds: float) -> None:
+        """Produce no more, and wait until every record is settled, or may be."""
+        self._producing.clear()
+        wait_until(
+            lambda: self._failed.is_set() or all(one.done >= self.records for one in self.groups),
+            seconds=seconds,
+            what=f"all of {self.records} records are settled",
+        )
+
+    def check(self) -> None:
+        """See that every promise was kept, and that nothing is left that was settled. `at_work` is over."""
+        for number, group in enumerate(self.groups):
+            group.close()
+            left = what_is_left(self._client, group.name, self.topic, PARTITIONS, end=self._produced + number)
+            # The records that ask what is left to those before it are records to it as well.
+            left = [record for record in left if record[1] < self._produced]
+            assert set(left) <= group.ledger.in_doubt.keys()
+            assert group.ledger.broken_promises == []
+
+    def _produce(self) -> None:
+        with self._noting_failure():
+            while not self._over.is_set():
+                self._producing.wait(0.2)
+                behind = self.records - min(group.done for group in self.groups)
+                if self._producing.is_set() and behind < BEHIND_MAX:
+                    produce(
+                        self._client,
+                        self.topic,
+                        PARTITIONS,
+                        first=self._produced,
+                        count=RECORDS_AT_A_TIME,
+                    )
+                    self._produced += RECORDS_AT_A_TIME
+                self._over.wait(0.2)
+
+    def _consume(self, group: Group) -> None:
+        with self._noting_failure():
+            while not self._over.is_set():
+                self._awake.wait()
+                group.consume()
+
+    @contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._failed.set()
+            raise
