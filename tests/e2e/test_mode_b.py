@@ -1,0 +1,210 @@
+"""Three brokers that have used share groups before, each with a coordinator of ours beside it: mode B.
+
+Their topic `__share_group_state` stays, and so they go by its leaders without asking who the coordinator is:
+most requests reach a coordinator that does not own the share-partition.  The control is mode A, a cluster
+that never had the topic, whose brokers ask.  See docs/routing.md.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.messages import find_coordinator
+from protocol.state_records import SharePartitionKey, parse_topic_id
+from tests.e2e.ledger import Ledger, consuming, new_topic, produce, what_is_left
+from tests.e2e.test_migration import KAFKAS_OWN, OURS, mixed
+from tests.kafka import Broker, CoordinatorProcess, HAProxy, KafkaClient, KafkaJars, free_ports, wait_until
+from tests.kafka.broker import new_cluster
+from tests.kafka.rig import ReplicatedRig, end_of_logs, replicated_rig
+from tests.kafka.wire import ask
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+# Their shards follow each other, and are more than one coordinator has.
+PARTITIONS = 24
+RECORDS = 10
+FEW_AT_A_TIME = {"max.poll.records": "20"}
+# The shortest session that brokers allow.
+SETTINGS = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
+
+
+def sample(coordinator: CoordinatorProcess, name: str, **labels: str) -> float:
+    """Return the sum of the samples of a family that have these labels."""
+    status, body = coordinator.get("/metrics")
+    assert status == 200
+    total = 0.0
+    for line in body.decode().splitlines():
+        found = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
+        if found and found[1] == name:
+            given = dict(re.findall(r'(\w+)="([^"]*)"', found[2] or ""))
+            if labels.items() <= given.items():
+                total += float(found[3])
+    return total
+
+
+def in_all(rig: ReplicatedRig, name: str, **labels: str) -> list[float]:
+    return [sample(coordinator, name, **labels) for coordinator in rig.coordinators]
+
+
+def start_all(rig: ReplicatedRig) -> None:
+    """Start the coordinators, and wait until they share the shards."""
+    for coordinator in rig.coordinators:
+        coordinator.process.start()
+    for coordinator in rig.coordinators:
+        coordinator.process.wait_ready(lambda one=coordinator: one.get("/readyz")[0] == 200, seconds=60)
+    wait_until(
+        lambda: set(in_all(rig, "sharecoord_shards", state="active")) <= {16.0, 17.0},
+        seconds=60,
+        what="all coordinators have a part of the shards",
+    )
+
+
+@contextmanager
+def moving_rig(jars: KafkaJars, directory: Path) -> Iterator[ReplicatedRig]:
+    """Start three brokers that use their own share coordinators; HAProxies run, coordinators do not."""
+    with ExitStack() as stack:
+        cluster = new_cluster(brokers=3)
+        brokers, haproxies, coordinators = [], [], []
+        for member in cluster.members:
+            own = directory / f"broker-{member.node_id}"
+            own.mkdir()
+            broker = Broker(jars, own, cluster=cluster, node_id=member.node_id)
+            broker.process.command += ["--override", "share.coordinator.state.topic.replication.factor=3"]
+            stack.callback(broker.kill)
+            broker.process.start()
+            port, coordinator_port, http_port = free_ports(3)
+            # Coordinators reach each other where brokers do: through HAProxy.
+            coordinator = CoordinatorProcess(
+                own,
+                port=coordinator_port,
+                http_port=http_port,
+                advertised_port=port,
+                log="kafka",
+                settings={
+                    "bootstrap.servers": cluster.bootstrap,
+                    "ownership": "group",
+                    "broker.id": str(member.node_id),
+                    **SETTINGS,
+                },
+            )
+            haproxy = HAProxy(
+                own, port=port, broker_port=broker.internal_port, coordinator_port=coordinator_port
+            )
+            stack.callback(coordinator.kill)
+            stack.callback(haproxy.kill)
+            haproxy.start()
+            brokers.append(broker)
+            haproxies.append(haproxy)
+            coordinators.append(coordinator)
+        for broker in brokers:
+            broker.wait_ready()
+        client = KafkaClient(jars, brokers[0].bootstrap, directory)
+        stack.callback(client.close)
+        rig = ReplicatedRig(brokers, client, haproxies, coordinators)
+        try:
+            yield rig
+        except AssertionError:
+            sys.stderr.write(end_of_logs(rig))
+            raise
+
+
+def migrate_to_ours(rig: ReplicatedRig) -> None:
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("share-coordinator")),
+            "migrate",
+            *("--from", KAFKAS_OWN, "--to", OURS, "--execute", "-o", "json"),
+            *("--bootstrap-servers", rig.brokers[0].bootstrap),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert (report["verified"], report["counts"]["copy"]) == (True, PARTITIONS)
+
+
+def lead_to_ours(rig: ReplicatedRig) -> None:
+    """Start the brokers again with HAProxy where brokers find them."""
+    for broker, haproxy in zip(rig.brokers, rig.haproxies, strict=True):
+        broker.kill()
+        command = broker.process.command
+        (at,) = (at for at, argument in enumerate(command) if argument.startswith("advertised.listeners="))
+        command[at] = re.sub(r"INTERNAL://[^,]*", f"INTERNAL://127.0.0.1:{haproxy.port}", command[at])
+    for broker in rig.brokers:
+        broker.process.start()
+    for broker in rig.brokers:
+        broker.wait_ready()
+
+
+@pytest.mark.timeout(240)
+def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
+    with moving_rig(newest_jars, tmp_path) as rig:
+        client, ledger = rig.client, Ledger()
+        topic, group, _ = new_topic(client, "moved", partitions=PARTITIONS)
+        produce(client, topic, PARTITIONS, first=0, count=RECORDS)
+        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
+        ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS // 3, seconds=60)
+        consumer.close()
+        assert "__share_group_state" in client.topics()
+
+        migrate_to_ours(rig)
+        lead_to_ours(rig)
+        start_all(rig)
+        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
+        ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS * 2 // 3, seconds=90)
+        assert in_all(rig, "sharecoord_forwarding") == [1.0] * 3
+        forwarded = in_all(rig, "sharecoord_forwarded_total", api="WriteShareGroupState", code="NONE")
+        assert sum(forwarded) > 0
+        # Nobody was told to come again, and nobody asked who the coordinator is.
+        assert in_all(rig, "sharecoord_rpc_requests_total", code="NOT_COORDINATOR") == [0.0] * 3
+        assert in_all(rig, "sharecoord_rpc_requests_total", api="FindCoordinator") == [0.0] * 3
+        assert ledger.failed_commits == 0
+
+        # The one that the fewest come to is replaced; the shards that it owns are somebody else's meanwhile.
+        replaced = rig.coordinators[forwarded.index(min(forwarded))]
+        with consuming(ledger, consumer, mixed):
+            replaced.stop()
+            replaced.start()
+            ledger.wait_settled(PARTITIONS * RECORDS, seconds=90)
+        consumer.close()
+
+        assert what_is_left(client, group, topic, PARTITIONS, end=RECORDS) == []
+        assert ledger.broken_promises == []
+        assert all(counts == sorted(set(counts)) for counts in ledger.delivery_counts.values())
+
+
+@pytest.mark.timeout(240)
+def test_where_brokers_ask_they_are_told_the_same_everywhere_and_nothing_is_forwarded(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
+    with replicated_rig(newest_jars, tmp_path, SETTINGS) as rig:
+        start_all(rig)
+        client, ledger = rig.client, Ledger()
+        topic, group, topic_id = new_topic(client, "asked-for", partitions=PARTITIONS)
+        produce(client, topic, PARTITIONS, first=0, count=RECORDS)
+        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
+        ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS, seconds=60)
+        consumer.close()
+
+        assert ledger.broken_promises == []
+        assert in_all(rig, "sharecoord_forwarding") == [0.0] * 3
+        assert in_all(rig, "sharecoord_forwarded_total") == [0.0] * 3
+        assert min(in_all(rig, "sharecoord_rpc_requests_total", api="FindCoordinator")) > 0
+        keys = [str(SharePartitionKey(group, parse_topic_id(topic_id), p)) for p in range(50)]
+        request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
+        answers = [ask(one.port, find_coordinator, 6, request) for one in rig.coordinators]
+        assert answers[0] == answers[1] == answers[2]
+        ports = {found.port for found in answers[0].coordinators}
+        assert ports == {coordinator.port for coordinator in rig.coordinators}
+        assert "__share_group_state" not in client.topics()
