@@ -1,0 +1,209 @@
+"""The plots of a report, as SVG that takes its colours from the page it is in.
+
+Colours are drawn as marks that stand for a variable of the page's style sheet, so that one picture is
+readable on a light and on a dark page.
+"""
+
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pyarrow as pa
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from coordinator.recovery.audit import Audited
+from coordinator.recovery.records import numbers
+
+# Colours that nobody would choose, and the variables that they become.
+_MARKS = {
+    "#010203": "var(--ink)",
+    "#040506": "var(--line)",
+    "#070809": "var(--blue)",
+    "#0a0b0c": "var(--green)",
+    "#0d0e0f": "var(--amber)",
+    "#101112": "var(--red)",
+    "#131415": "var(--grey)",
+}
+_INK, _LINE, _BLUE, _GREEN, _AMBER, _RED, _GREY = _MARKS
+
+_STATES = (
+    (0, "available", _BLUE),
+    (2, "acknowledged", _GREEN),
+    (3, "archiving", _GREY),
+    (4, "archived", _AMBER),
+)
+_SEVERITIES = (("critical", _RED, "X"), ("warning", _AMBER, "o"), ("info", _GREY, "."))
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _LINE,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": _LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "legend.frameon": False,
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+}
+
+
+def plots_of(run: Audited) -> list[tuple[str, str, str]]:
+    """Return each plot: its title, a sentence about it, and the SVG."""
+    return [
+        (
+            "State of each state partition",
+            "Share-partitions that live in it, and the state batches that they have in flight.",
+            _drawn("state", lambda axes: _state(axes, run)),
+        ),
+        (
+            "Findings over log offsets",
+            "Each at the log offset of its first record, without those that are about no record.",
+            _drawn("findings", lambda axes: _findings(axes, run)),
+        ),
+        (
+            "Pruning",
+            "Log offsets that can be pruned now, and those that are held by the oldest snapshot in use.",
+            _drawn("pruning", lambda axes: _pruning(axes, run)),
+        ),
+        (
+            "Age of snapshots",
+            "Share-partitions by how much older their snapshot is than the newest record of their partition.",
+            _drawn("snapshots", lambda axes: _snapshots(axes, run)),
+        ),
+        (
+            "Deliveries of records in flight",
+            "Records by how often they were delivered, and what became of them.",
+            _drawn("deliveries", lambda axes: _deliveries(axes, run)),
+        ),
+    ]
+
+
+def _drawn(name: str, draw: Callable[[Axes], None]) -> str:
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure = Figure(figsize=(5.6, 2.7), layout="constrained")
+        draw(figure.add_subplot())
+        out = StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    svg = out.getvalue()
+    svg = svg[svg.index("<svg") :]
+    for mark, variable in _MARKS.items():
+        svg = svg.replace(mark, variable)
+    return svg
+
+
+def _partitions(axes: Axes) -> None:
+    axes.set_xlabel("state partition")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _legend(axes: Axes) -> None:
+    """Put it above the plot, where it hides nothing."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0.2)
+
+
+def _state(axes: Axes, run: Audited) -> None:
+    place = [each.state_partition for each in run.partitions]
+    batches = dict.fromkeys(place, 0)
+    states = run.states
+    counts = [len(found) for found in states.column("state_batches").to_pylist()]
+    for number, count in zip(states.column("state_partition").to_pylist(), counts, strict=True):
+        batches[number] = batches.get(number, 0) + count
+    at = np.array(place, float)
+    axes.bar(
+        at - 0.2,
+        [each.share_partitions for each in run.partitions],
+        0.4,
+        color=_BLUE,
+        label="share-partitions",
+    )
+    axes.bar(at + 0.2, [batches[number] for number in place], 0.4, color=_GREEN, label="state batches")
+    _legend(axes)
+    _partitions(axes)
+
+
+def _findings(axes: Axes, run: Audited) -> None:
+    rows = [row for row in run.findings.to_pylist() if row["log_offset"] >= 0]
+    for severity, color, marker in _SEVERITIES:
+        own = [row for row in rows if row["severity"] == severity]
+        axes.scatter(
+            [row["log_offset"] for row in own],
+            [row["state_partition"] for row in own],
+            color=color,
+            marker=marker,
+            label=f"{severity} ({len(own)})",
+            s=36,
+        )
+    axes.set_xlabel("log offset")
+    axes.set_ylabel("state partition")
+    places = [each.state_partition for each in run.partitions]
+    axes.set_ylim(min(places, default=0) - 0.5, max(places, default=0) + 0.5)
+    axes.set_xlim(left=0)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend(axes)
+
+
+def _pruning(axes: Axes, run: Audited) -> None:
+    place = [each.state_partition for each in run.partitions]
+    prunable = [each.prunable for each in run.partitions]
+    axes.bar(place, prunable, color=_GREY, label="can be pruned")
+    held = [each.held for each in run.partitions]
+    axes.bar(place, held, bottom=prunable, color=_BLUE, label="held")
+    axes.set_ylabel("log offsets")
+    _legend(axes)
+    _partitions(axes)
+
+
+def _snapshots(axes: Axes, run: Audited) -> None:
+    newest = {each.state_partition: each.newest_ms for each in run.partitions}
+    states = run.states
+    written = numbers(states.column("write_timestamp"))
+    partition = numbers(states.column("state_partition"))
+    ages_s = [
+        max(newest.get(int(number), int(ms)) - int(ms), 0) / 1000
+        for number, ms in zip(partition, written, strict=True)
+        if ms > 0
+    ]
+    if ages_s:
+        axes.hist(ages_s, bins=30, color=_BLUE)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("share-partitions")
+
+
+def _deliveries(axes: Axes, run: Audited) -> None:
+    batches = _flat(run.states)
+    if len(batches):
+        counts = numbers(batches.field("delivery_count"))
+        state = numbers(batches.field("delivery_state"))
+        records = numbers(batches.field("last_offset")) - numbers(batches.field("first_offset")) + 1.0
+        highest = int(min(max(counts.max(), 1), 30))
+        bottom = np.zeros(highest + 1)
+        for number, name, color in _STATES:
+            own = (state == number) & (counts >= 0)
+            if not own.any():
+                continue
+            height = np.bincount(np.minimum(counts[own], highest), records[own], highest + 1)
+            axes.bar(np.arange(highest + 1), height, bottom=bottom, color=color, label=name)
+            bottom += height
+        _legend(axes)
+    axes.set_xlabel("delivery count")
+    axes.set_ylabel("records")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _flat(states: pa.Table) -> Any:
+    column = states.column("state_batches").combine_chunks()
+    return (column.chunk(0) if isinstance(column, pa.ChunkedArray) else column).flatten()

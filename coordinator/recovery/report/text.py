@@ -1,0 +1,110 @@
+"""A report as lines for a terminal, and as Markdown."""
+
+from collections.abc import Iterator
+from textwrap import fill
+
+from coordinator.recovery.report.content import Content, Section, place_of
+
+_WIDTH = 100
+
+
+def as_text(content: Content) -> str:
+    """Return the report for a terminal: verdict, facts, findings, what was not checked."""
+    return "\n".join(_lines(content)) + "\n"
+
+
+def _lines(content: Content) -> Iterator[str]:
+    yield f"{content.title}: {content.verdict.upper() if content.sections else content.verdict}"
+    for label, said in content.facts:
+        yield _labelled(label, said)
+    yield _labelled("recovery", content.answer)
+    for section in content.sections:
+        yield ""
+        severity = section.severity.value.upper()
+        yield f"{severity:<9}{section.check.id:<4} {section.check.title}{_amount(section)}"
+        for row in section.examples:
+            yield _indented(f"{place_of(row)}: {row['evidence']}")
+        if len(section.rows) > len(section.examples):
+            yield _indented(f"... and {len(section.rows) - len(section.examples)} more")
+        yield _indented(f"means: {section.check.meaning}")
+        yield _indented(f"to do: {section.check.advice}")
+    yield ""
+    yield _labelled("passed", ", ".join(content.passed) or "nothing")
+    for check, why in content.run.not_checked.items():
+        yield _labelled("not run", f"{check}: {why}")
+    for command in content.following:
+        yield f"{'next':<10} {command}"
+
+
+def _amount(section: Section) -> str:
+    places = len(section.rows)
+    return f" ({places})" if section.total == places else f" ({section.total} in {places})"
+
+
+def _labelled(label: str, said: str) -> str:
+    return fill(
+        said,
+        _WIDTH,
+        initial_indent=f"{label:<10} ",
+        subsequent_indent=" " * 11,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _indented(said: str) -> str:
+    return fill(
+        said,
+        _WIDTH,
+        initial_indent=" " * 9,
+        subsequent_indent=" " * 11,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def as_markdown(content: Content) -> str:
+    """Return the report as Markdown."""
+    return "\n".join(_markdown(content)) + "\n"
+
+
+def _markdown(content: Content) -> Iterator[str]:
+    yield f"# {_escaped(content.title)}"
+    yield ""
+    yield f"**{content.verdict}**; {_escaped(content.answer)}."
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    for label, said in content.facts:
+        yield f"| {label} | {_escaped(said)} |"
+    for section in content.sections:
+        yield ""
+        yield f"## {section.severity.value} {section.check.id}: {section.check.title}{_amount(section)}"
+        yield ""
+        yield f"{section.check.meaning} **To do:** {section.check.advice}"
+        yield ""
+        yield "| where | evidence |"
+        yield "|---|---|"
+        for row in section.examples:
+            yield f"| {_escaped(place_of(row))} | {_escaped(row['evidence'])} |"
+        if len(section.rows) > len(section.examples):
+            yield f"| ... | {len(section.rows) - len(section.examples)} more |"
+    yield ""
+    yield "## Checks"
+    yield ""
+    yield f"Passed: {', '.join(content.passed) or 'none'}."
+    yield ""
+    for check, why in content.run.not_checked.items():
+        yield f"- {check} was not run: {_escaped(why)}"
+    if content.following:
+        yield ""
+        yield "```"
+        yield from content.following
+        yield "```"
+
+
+def _escaped(said: str) -> str:
+    """Keep what users named from being taken for Markdown."""
+    for char in "\\`*_[]<>|":
+        said = said.replace(char, f"\\{char}")
+    return " ".join(said.split())
