@@ -8,6 +8,17 @@ from collections.abc import Mapping
 from typing import Protocol
 
 
+def lag_of(start_offset: int, delivery_complete_count: int, end_offset: int | None) -> int | None:
+    """Return the lag of a share-partition as Kafka's group coordinator computes it (KIP-1226).
+
+    None where Kafka does not: if one of the three is not known. The end offset may be older than the state:
+    what would be below 0 is 0.
+    """
+    if end_offset is None or start_offset < 0 or delivery_complete_count < 0:
+        return None
+    return max(0, end_offset - start_offset - delivery_complete_count)
+
+
 class TopicDirectory(Protocol):
     """Answers from memory whether a topic id and partition exist."""
 

@@ -46,8 +46,8 @@ _NOT_FOUND: Responses = {
     503: {"model": Elsewhere, "description": "The shard that would know is not loaded, or not here."},
 }
 
-# What it takes to make the answer for a share-partition, and for a run of offsets, in share-partitions that are
-# passed by.
+# What it takes to make the answer for a share-partition, and for a run of offsets, where to pass a
+# share-partition by is 1.
 _ANSWER_WORK = 10
 _RUN_WORK = 3
 

@@ -19,6 +19,7 @@ from coordinator.admin.cluster import Facts
 from coordinator.admin.owners import Owner
 from coordinator.runtime import ShardView
 from coordinator.shard import ShareState
+from coordinator.topics import lag_of
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch, unpack
 from protocol.state_records import SharePartitionKey, topic_id_text
@@ -136,7 +137,7 @@ def _share_partition(
         "state_partition": state_partition(key, state_partitions),
         "start_offset": state.start_offset,
         "end_offset": end_offset,
-        "lag": _lag(state, end_offset),
+        "lag": lag_of(state.start_offset, state.delivery_complete_count, end_offset),
         "state_epoch": state.state_epoch,
         "leader_epoch": state.leader_epoch,
         "in_flight_records": records_by_state.total(),
@@ -148,16 +149,6 @@ def _share_partition(
         "last_write_ms": state.last_write_ms,
         "unreadable": state.unreadable,
     }
-
-
-def _lag(state: ShareState, end_offset: int | None) -> int | None:
-    """Return the lag as Kafka's group coordinator computes it (KIP-1226), None where it does not.
-
-    The end offset may be older than the state, so what would be below 0 is 0.
-    """
-    if end_offset is None or state.start_offset < 0 or state.delivery_complete_count < 0:
-        return None
-    return max(0, end_offset - state.start_offset - state.delivery_complete_count)
 
 
 def _oldest_unfinished(

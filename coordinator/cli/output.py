@@ -1,7 +1,7 @@
 """What commands print: aligned columns for people, JSON for programs."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,12 +15,58 @@ class Output(StrEnum):
     JSON = "json"
 
 
+class Form(StrEnum):
+    """How a command prints what a running coordinator told it."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+FormOption = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
 
 
 def print_json(value: object) -> None:
     """Print a value as JSON, indented, characters as they are."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_yaml(value: object) -> None:
+    """Print a value as YAML."""
+    typer.echo("\n".join(_yaml_lines(value)))
+
+
+def _yaml_lines(value: object) -> Iterator[str]:
+    """Write a value as YAML in blocks. A scalar is written as JSON, which YAML takes as it is."""
+    if isinstance(value, Mapping) and value:
+        for name, item in value.items():
+            yield from _yaml_entry(f"{name}:", item)
+    elif isinstance(value, list) and value:
+        for item in value:
+            yield from _yaml_entry("-", item)
+    else:
+        yield json.dumps(value, ensure_ascii=False)
+
+
+def _yaml_entry(label: str, item: object) -> Iterator[str]:
+    first, *others = _yaml_lines(item)
+    if not (isinstance(item, Mapping | list) and item):
+        yield f"{label} {first}"
+    elif label == "-":
+        yield f"- {first}"
+        yield from (f"  {line}" for line in others)
+    else:
+        yield label
+        yield from (f"  {line}" for line in (first, *others))
+
+
+def seen(text: str) -> str:
+    """Write out the characters of a text that a terminal would not show, or obey."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

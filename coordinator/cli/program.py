@@ -11,11 +11,15 @@ import typer
 
 from coordinator.cli.config_commands import config_app
 from coordinator.cli.demo_command import demo
+from coordinator.cli.groups_commands import groups_app
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
 from coordinator.cli.recovery_commands import recovery_app
 from coordinator.cli.run_commands import serve, version
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
+from coordinator.cli.shards_command import shards
+from coordinator.cli.state_commands import state_app
+from coordinator.cli.top_command import top
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -39,6 +43,10 @@ app.add_typer(config_app, name="config")
 app.add_typer(journal_app, name="journal")
 app.command(context_settings=ANY_SETTING, epilog=PLACES)(migrate)
 app.add_typer(recovery_app, name="recovery")
+app.add_typer(groups_app, name="groups")
+app.add_typer(state_app, name="state")
+app.command()(shards)
+app.command()(top)
 app.command()(demo)
 app.command()(version)
 

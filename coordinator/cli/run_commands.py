@@ -25,12 +25,15 @@ def serve(
 
 
 def version(output: OutputOption = Output.TABLE) -> None:
-    """Print the release."""
+    """Print the release, and whether plain writes go the compiled way."""
     import platform
     from importlib.metadata import version as release_of
 
+    from coordinator import hot
+
     release, python = release_of("share-coordinator"), platform.python_version()
+    writes = "pure Python" if hot.compiled is None else "compiled"
     if output is Output.JSON:
-        print_json({"version": release, "python": python})
+        print_json({"version": release, "python": python, "writes": writes})
     else:
-        typer.echo(f"share-coordinator {release} (Python {python})")
+        typer.echo(f"share-coordinator {release} (Python {python}, writes: {writes})")

@@ -1,0 +1,124 @@
+"""`groups list | describe`: the share groups that have state in a running coordinator."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator.cli.admin_options import CLUSTER_FLAGS, DEFAULT_URL, UrlOption
+from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
+from coordinator.cli.settings_flags import ANY_SETTING
+
+if TYPE_CHECKING:
+    from coordinator.cli.admin_api import AdminApi, Answer
+
+groups_app = typer.Typer(
+    help="The share groups of a running coordinator.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@groups_app.command("list")
+def list_groups(
+    contains: Annotated[str, typer.Option(metavar="TEXT", help="Only groups whose id contains this.")] = "",
+    url: UrlOption = DEFAULT_URL,
+    output: FormOption = Form.TABLE,
+) -> None:
+    """List the groups that have state."""
+    from coordinator.cli.admin_api import AdminApi
+
+    api = AdminApi(url)
+    groups = list(api.items("/api/v1/groups", contains=contains or None))
+    if output is Form.TABLE:
+        print_table(
+            ("GROUP", "TOPICS", "SHARE-PARTITIONS", "STATE-BATCHES", "LAST-WRITE"),
+            [
+                (
+                    seen(group["group"]),
+                    group["topics"],
+                    group["share_partitions"],
+                    group["state_batches"],
+                    group["last_write"] or "-",
+                )
+                for group in groups
+            ],
+        )
+        _warn_of_missing(api)
+    else:
+        (print_json if output is Form.JSON else print_yaml)(groups)
+
+
+@groups_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
+def describe(
+    ctx: typer.Context,
+    group: Annotated[str, typer.Argument(help="The group id.", show_default=False)],
+    verbose: Annotated[bool, typer.Option("--verbose", help="More columns.")] = False,
+    url: UrlOption = DEFAULT_URL,
+    output: FormOption = Form.TABLE,
+) -> None:
+    """Show the share-partitions of a group, as kafka-share-groups.sh --describe does, and more."""
+    from coordinator.cli.admin_api import AdminApi, cluster_config, fill_in
+
+    config = cluster_config(ctx.args)
+    api = AdminApi(url)
+    items = list(api.items("/api/v1/share-partitions", group=group))
+    if not items:
+        # Says why: there is none, or it may be elsewhere.
+        api.get("/api/v1/groups/" + _segment(group))
+    fill_in(items, config)
+    items.sort(key=lambda item: (item["topic"] or item["topic_id"], item["partition"]))
+    if output is Form.TABLE:
+        print_table(_VERBOSE if verbose else _HEAD, [_row(item, verbose=verbose) for item in items])
+        _warn_of_missing(api)
+    else:
+        (print_json if output is Form.JSON else print_yaml)(items)
+
+
+_KEY = ("GROUP", "TOPIC", "PARTITION")
+_HEAD = (*_KEY, "START-OFFSET", "LAG", "IN-FLIGHT", "MAX-DELIVERY-COUNT", "LAST-WRITE")
+_VERBOSE = (
+    *_KEY,
+    "LEADER-EPOCH",
+    "START-OFFSET",
+    "LAG",
+    "END-OFFSET",
+    "IN-FLIGHT",
+    "MAX-DELIVERY-COUNT",
+    "LAST-WRITE",
+    "STATE-EPOCH",
+    "STATE-BATCHES",
+    "SHARD",
+)
+
+
+def known(value: int | None) -> object:
+    """Write a figure as Kafka's tools do: a dash for what is not known."""
+    return "-" if value is None or value < 0 else value
+
+
+def _row(item: "Answer", *, verbose: bool) -> tuple[object, ...]:
+    key = (seen(item["group"]), item["topic"] or item["topic_id"], item["partition"])
+    start = (known(item["start_offset"]), known(item["lag"]))
+    flight = (item["in_flight_records"], item["delivery_count_max"] or "-", item["last_write"] or "-")
+    if not verbose:
+        return (*key, *start, *flight)
+    bookkeeping = (item["state_epoch"], item["state_batches"], item["state_partition"])
+    return (*key, item["leader_epoch"], *start, known(item["end_offset"]), *flight, *bookkeeping)
+
+
+def _segment(group: str) -> str:
+    from urllib.parse import quote
+
+    return quote(group, safe="").replace(".", "%2E")
+
+
+def _warn_of_missing(api: "AdminApi") -> None:
+    """Say on stderr whose groups are not in a list."""
+    shards = list(api.items("/api/v1/shards"))
+    missing = [shard for shard in shards if shard["status"] != "ACTIVE"]
+    if not missing:
+        return
+    pages = sorted({shard["owner"]["page"] or shard["owner"]["wire"] for shard in missing if shard["owner"]})
+    where = f"; they are with {', '.join(pages)}" if pages else ""
+    typer.echo(
+        f"share-coordinator: {len(missing)} of {len(shards)} shards are not here, nor in this list{where}",
+        err=True,
+    )

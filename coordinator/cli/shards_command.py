@@ -1,0 +1,57 @@
+"""`shards`: who has which shard, and how it is."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from coordinator.cli.admin_options import DEFAULT_URL, UrlOption
+from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
+
+if TYPE_CHECKING:
+    from coordinator.cli.admin_api import Answer
+
+_HEAD = (
+    "SHARD",
+    "STATUS",
+    "OWNER",
+    "OWNER-EPOCH",
+    "SHARE-PARTITIONS",
+    "STATE-BATCHES",
+    "LIVE-BYTES",
+    "LOG-START-OFFSET",
+    "LOG-END-OFFSET",
+    "PRUNE-LAG",
+    "LOAD-MS",
+)
+
+
+def shards(url: UrlOption = DEFAULT_URL, output: FormOption = Form.TABLE) -> None:
+    """List the shards: who owns each, and what a running coordinator has of it."""
+    from coordinator.cli.admin_api import AdminApi
+
+    items = list(AdminApi(url).items("/api/v1/shards"))
+    if output is Form.TABLE:
+        print_table(_HEAD, map(_row, items))
+    else:
+        (print_json if output is Form.JSON else print_yaml)(items)
+    for item in items:
+        if item["failure"] and output is Form.TABLE:
+            typer.echo(f"shard {item['state_partition']}: {seen(item['failure'])}", err=True)
+
+
+def _row(item: "Answer") -> tuple[object, ...]:
+    owner = item["owner"]["wire"] if item["owner"] else "-"
+    key = (item["state_partition"], item["status"], owner)
+    if item["status"] == "CLOSED":
+        return (*key, *("-" for _ in _HEAD[len(key) :]))
+    return (
+        *key,
+        item["owner_epoch"],
+        item["share_partitions"],
+        item["state_batches"],
+        item["live_bytes"],
+        item["start_log_offset"],
+        item["end_log_offset"],
+        item["prune_lag"],
+        item["load_ms"],
+    )

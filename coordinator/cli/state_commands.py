@@ -1,0 +1,139 @@
+"""`state show`: one share-partition, with every run of offsets in flight."""
+
+import re
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from coordinator.cli.admin_options import CLUSTER_FLAGS, DEFAULT_URL, UrlOption
+from coordinator.cli.groups_commands import known
+from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
+from coordinator.cli.settings_flags import ANY_SETTING
+
+if TYPE_CHECKING:
+    from coordinator.cli.admin_api import AdminApi, Answer
+
+state_app = typer.Typer(
+    help="The state of a share-partition in a running coordinator.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_RUNS = 10_000
+_BASE64_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+
+
+@state_app.callback()
+def _several() -> None:
+    """Keep `show` a word of its own."""
+
+
+@state_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
+def show(
+    ctx: typer.Context,
+    group: Annotated[str, typer.Argument(help="The group id.", show_default=False)],
+    topic: Annotated[str, typer.Argument(help="The topic: its name or its id.", show_default=False)],
+    partition: Annotated[int, typer.Argument(help="The partition.", min=0, show_default=False)],
+    url: UrlOption = DEFAULT_URL,
+    output: FormOption = Form.TABLE,
+) -> None:
+    """Show the state of a share-partition, with every run of offsets that has a delivery state."""
+    from coordinator.cli.admin_api import AdminApi, cluster_config, fill_in
+
+    config = cluster_config(ctx.args)
+    api = AdminApi(url)
+    detail = _detail(api, group, _topic_id(api, group, topic), partition)
+    fill_in([detail], config)
+    if output is Form.TABLE:
+        _print(detail)
+    else:
+        (print_json if output is Form.JSON else print_yaml)(detail)
+
+
+def _topic_id(api: "AdminApi", group: str, topic: str) -> str:
+    """Return the id of a topic, by what the coordinator knows of the group's topics if it is a name."""
+    for item in api.items("/api/v1/share-partitions", group=group):
+        if item["topic"] == topic:
+            return str(item["topic_id"])
+    if not _is_id(topic):
+        from coordinator.cli.admin_api import Refused
+
+        raise Refused(
+            404, f"group {group!r} has no state of a topic named {topic!r} here; try the topic's id"
+        )
+    return topic
+
+
+def _is_id(topic: str) -> bool:
+    try:
+        UUID(topic)
+    except ValueError:
+        return _BASE64_ID.fullmatch(topic) is not None
+    return True
+
+
+def _detail(api: "AdminApi", group: str, topic_id: str, partition: int) -> "Answer":
+    """Return the whole state: all runs, which may be more than one answer has."""
+    key = {"group": group, "topic": topic_id, "partition": partition, "limit": _RUNS}
+    detail = api.get("/api/v1/share-partition", **key)
+    runs = detail["in_flight"]["items"]
+    while len(runs) < detail["in_flight"]["total"]:
+        more = api.get("/api/v1/share-partition", **key, offset=len(runs))["in_flight"]["items"]
+        if not more:
+            break
+        runs += more
+    detail["in_flight"] = runs
+    return detail
+
+
+def _print(detail: "Answer") -> None:
+    oldest = detail["oldest_unfinished"]
+    print_table(
+        ("GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "START-OFFSET", "LAG", "END-OFFSET", "IN-FLIGHT"),
+        [
+            (
+                seen(detail["group"]),
+                detail["topic"] or detail["topic_id"],
+                detail["partition"],
+                detail["leader_epoch"],
+                known(detail["start_offset"]),
+                known(detail["lag"]),
+                known(detail["end_offset"]),
+                detail["in_flight_records"],
+            )
+        ],
+    )
+    typer.echo()
+    for name, value in (
+        ("oldest unfinished record", "none known" if oldest is None else oldest["offset"]),
+        ("by delivery state", _counts(detail["records_by_state"])),
+        ("last write", detail["last_write"] or "-"),
+        ("state epoch", detail["state_epoch"]),
+        ("snapshot epoch", f"{detail['snapshot_epoch']}, updates since: {detail['updates_since_snapshot']}"),
+        ("shard", detail["state_partition"]),
+    ):
+        typer.echo(f"{name + ':':26}{value}")
+    if detail["unreadable"]:
+        typer.echo(f"share-coordinator: this state cannot be served: {detail['unreadable']}", err=True)
+    if detail["in_flight"]:
+        typer.echo()
+        print_table(
+            ("FIRST-OFFSET", "LAST-OFFSET", "RECORDS", "DELIVERY-STATE", "DELIVERY-COUNT"),
+            [
+                (
+                    run["first_offset"],
+                    run["last_offset"],
+                    run["records"],
+                    run["delivery_state"],
+                    run["delivery_count"],
+                )
+                for run in detail["in_flight"]
+            ],
+        )
+
+
+def _counts(records_by_state: dict[str, int]) -> str:
+    return (
+        ", ".join(f"{state} {records}" for state, records in records_by_state.items()) or "nothing in flight"
+    )

@@ -1,0 +1,178 @@
+"""`groups`, `state`, `shards` and `top`: what people and programs read of a running coordinator."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from coordinator.admin import HttpServer
+from coordinator.config import HostPort
+from protocol.state_records import topic_id_text
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
+from tests.unit.admin.serving import admin
+from tests.unit.admin.test_state import snapshot
+from tests.unit.cli.calling import CommandLine
+
+TOPIC, OTHER_TOPIC = topic_id_text(TOPIC_ID), topic_id_text(OTHER_TOPIC_ID)
+KEY = ("GROUP", "TOPIC", "PARTITION")
+WRITTEN = "2023-11-14T22:13:20.123Z"
+EVIL = "\x1b[2J\u202eevil"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A coordinator with some state, on an event loop of its own."""
+    records = [
+        snapshot(batches=packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1))),
+        snapshot(topic_id=OTHER_TOPIC_ID, partition=10),
+        snapshot(topic_id=OTHER_TOPIC_ID, partition=9),
+        snapshot(EVIL),
+        snapshot(".."),
+    ]
+    ready = threading.Event()
+    told: dict[str, object] = {}
+
+    async def serve() -> None:
+        async with admin(records) as coordinator:
+            server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
+            await server.start()
+            told["url"] = f"http://127.0.0.1:{server.port}"
+            told["stop"], told["loop"] = asyncio.Event(), asyncio.get_running_loop()
+            ready.set()
+            await told["stop"].wait()
+            await server.stop()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert ready.wait(30)
+    yield str(told["url"])
+    told["loop"].call_soon_threadsafe(told["stop"].set)  # type: ignore[attr-defined]
+    thread.join()
+
+
+def rows(out: str) -> list[list[str]]:
+    return [line.split() for line in out.splitlines()]
+
+
+def test_groups_are_listed(share_coordinator: CommandLine, url: str) -> None:
+    done = share_coordinator("groups", "list", "--url", url)
+    assert (done.exit_code, done.err) == (0, "")
+    assert rows(done.out) == [
+        ["GROUP", "TOPICS", "SHARE-PARTITIONS", "STATE-BATCHES", "LAST-WRITE"],
+        [r"\x1b[2J\u202eevil", "1", "1", "0", WRITTEN],
+        ["..", "1", "1", "0", WRITTEN],
+        ["orders", "2", "3", "3", WRITTEN],
+    ]
+
+
+def test_groups_are_found(share_coordinator: CommandLine, url: str) -> None:
+    done = share_coordinator("groups", "list", "--url", url, "--contains", "ORD", "-o", "json")
+    assert [group["group"] for group in json.loads(done.out)] == ["orders"]
+
+
+def test_a_group_is_described_as_kafka_does(share_coordinator: CommandLine, url: str) -> None:
+    done = share_coordinator("groups", "describe", "orders", "--url", url)
+    assert (done.exit_code, done.err) == (0, "")
+    assert rows(done.out) == [
+        [*KEY, "START-OFFSET", "LAG", "IN-FLIGHT", "MAX-DELIVERY-COUNT", "LAST-WRITE"],
+        ["orders", TOPIC, "0", "100", "-", "19", "5", WRITTEN],
+        ["orders", OTHER_TOPIC, "9", "100", "-", "0", "-", WRITTEN],
+        ["orders", OTHER_TOPIC, "10", "100", "-", "0", "-", WRITTEN],
+    ]
+
+
+def test_more_is_described(share_coordinator: CommandLine, url: str) -> None:
+    head, first, *_ = rows(share_coordinator("groups", "describe", "orders", "--verbose", "--url", url).out)
+    shown = dict(zip(head, first, strict=True))
+    assert (shown["LEADER-EPOCH"], shown["STATE-EPOCH"], shown["STATE-BATCHES"]) == ("7", "5", "3")
+    assert shown["END-OFFSET"] == "-"
+
+
+@pytest.mark.parametrize("group", ["..", EVIL])
+def test_any_group_is_described(share_coordinator: CommandLine, url: str, group: str) -> None:
+    done = share_coordinator("groups", "describe", group, "--url", url)
+    assert len(rows(done.out)) == 2
+    assert "\x1b" not in done.out
+    shown = share_coordinator("state", "show", group, TOPIC, "0", "--url", url, "-o", "json")
+    assert json.loads(shown.out)["group"] == group
+
+
+def test_a_state_is_shown(share_coordinator: CommandLine, url: str) -> None:
+    done = share_coordinator("state", "show", "orders", TOPIC, "0", "--url", url)
+    assert (done.exit_code, done.err) == (0, "")
+    shown = rows(done.out)
+    assert shown[:2] == [
+        ["GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "START-OFFSET", "LAG", "END-OFFSET", "IN-FLIGHT"],
+        ["orders", TOPIC, "0", "7", "100", "-", "-", "19"],
+    ]
+    assert ["oldest", "unfinished", "record:", "100"] in shown
+    assert shown[-4:] == [
+        ["FIRST-OFFSET", "LAST-OFFSET", "RECORDS", "DELIVERY-STATE", "DELIVERY-COUNT"],
+        ["100", "109", "10", "AVAILABLE", "2"],
+        ["110", "110", "1", "ARCHIVED", "5"],
+        ["112", "119", "8", "ACKNOWLEDGED", "1"],
+    ]
+
+
+def test_a_state_comes_as_yaml(share_coordinator: CommandLine, url: str) -> None:
+    lines = share_coordinator(
+        "state", "show", "orders", TOPIC, "0", "--url", url, "-o", "yaml"
+    ).out.splitlines()
+    assert 'group: "orders"' in lines
+    assert "topic: null" in lines
+    at = lines.index("in_flight:")
+    assert lines[at + 1 : at + 3] == ["  - first_offset: 100", "    last_offset: 109"]
+
+
+def test_shards_are_listed(share_coordinator: CommandLine, url: str) -> None:
+    head, *shards = rows(share_coordinator("shards", "--url", url).out)
+    assert head[:5] == ["SHARD", "STATUS", "OWNER", "OWNER-EPOCH", "SHARE-PARTITIONS"]
+    assert [(row[0], row[1]) for row in shards] == [(str(number), "ACTIVE") for number in range(4)]
+    assert sum(int(row[4]) for row in shards) == 5
+
+
+def test_top_shows_one_look_where_nobody_watches(share_coordinator: CommandLine, url: str) -> None:
+    out = share_coordinator("top", "--url", url).out
+    assert " ready" in out
+    table = [line.split() for line in out.splitlines() if line.startswith("orders")]
+    assert table[0][-4:] == ["-", "19", "5", "22:13:20"]
+
+
+def test_top_of_a_group_without_state_is_empty(share_coordinator: CommandLine, url: str) -> None:
+    done = share_coordinator("top", "--group", "nobody", "--url", url)
+    assert done.exit_code == 0
+    assert "IN-FLIGHT v" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "said"),
+    [
+        (("groups", "describe", "nobody"), 1, "group 'nobody' has no state here"),
+        (("state", "show", "orders", TOPIC, "7"), 1, f"share-partition orders:{TOPIC}:7 has no state here"),
+        (("state", "show", "orders", "parcels", "0"), 1, "no state of a topic named 'parcels' here"),
+        (("state", "show", "orders", TOPIC, "one"), 2, "not a valid"),
+        (("groups", "describe", "orders", "--no-such", "1"), 2, "must be a known setting"),
+        (("groups", "list", "-o", "xml"), 2, "xml"),
+        (("top", "--interval", "0"), 2, "interval"),
+    ],
+)
+def test_what_cannot_be_shown_is_said_in_one_line(
+    share_coordinator: CommandLine, url: str, words: tuple[str, ...], exit_code: int, said: str
+) -> None:
+    done = share_coordinator(*words, "--url", url)
+    assert (done.exit_code, done.out) == (exit_code, "")
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("given", "exit_code"), [("127.0.0.1:9096", 2), ("ftp://x", 2), ("http://127.0.0.1:1", 1)]
+)
+def test_a_coordinator_that_does_not_answer(
+    share_coordinator: CommandLine, given: str, exit_code: int
+) -> None:
+    done = share_coordinator("groups", "list", "--url", given)
+    assert done.exit_code == exit_code
+    assert urlsplit(given).path in done.err
