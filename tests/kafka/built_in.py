@@ -63,5 +63,5 @@ def _keeps_state(port: int, key: SharePartitionKey) -> bool:
     """
     topic = summary_api.ReadStateSummaryData(key.topic_id, [summary_api.PartitionData(key.partition, 0)])
     request = summary_api.ReadShareGroupStateSummaryRequest(key.group_id, [topic])
-    ((result,),) = (topic.partitions for topic in ask(port, summary_api, 1, request).results)
+    ((result,),) = (topic.partitions for topic in ask(port, summary_api, 0, request).results)
     return bool(result.error_code == ErrorCode.NONE)

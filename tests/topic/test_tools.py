@@ -2,26 +2,27 @@
 
 import asyncio
 import json
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from coordinator.client import ONCE, ShareCoordinatorClient
 from coordinator.errors import ConfigError
-from coordinator.shard import Shard, SnapshotPolicy
+from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import decode_batches
-from protocol.routing import state_partition
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
-from tests.kafka.built_in import STATE_PARTITIONS, BuiltInCoordinator
-from tests.kafka.jars import fetch_jars
+from tests.kafka.built_in import STATE_PARTITIONS, BuiltInCoordinator, ready_coordinator
+from tests.kafka.fixtures import NEWEST
+from tests.kafka.jars import RELEASES, fetch_jars
 from tests.kafka.log_dump import dump_share_group_state
-from tests.kafka.rig import BuiltInRig
+from tests.kafka.rig import BuiltInRig, built_in_rig
 from tests.topic.logs import new_topic, topic_log
 from tests.unit.log.worlds import append_durably, read_all
 
@@ -89,32 +90,88 @@ def test_the_console_formatter_shows_the_state(built_in: BuiltInRig, topic: str)
     assert shown[2]["value"] is None
 
 
-def test_the_state_of_kafkas_own_coordinator_is_read_from_its_topic(
-    built_in: BuiltInRig, built_in_coordinator: BuiltInCoordinator
-) -> None:
-    peer = built_in_coordinator
-    key = SharePartitionKey("read-from-kafka", peer.topic_id, 2)
+class KafkasOwn(NamedTuple):
+    """A broker with the coordinator that is built into it."""
+
+    bootstrap: str
+    coordinator: BuiltInCoordinator
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def kafkas_own(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkasOwn]:
+    """Kafka's own coordinator of each release."""
+    if request.param == NEWEST:
+        built_in = request.getfixturevalue("built_in")
+        yield KafkasOwn(built_in.broker.bootstrap, request.getfixturevalue("built_in_coordinator"))
+        return
+    with built_in_rig(fetch_jars(request.param), tmp_path_factory.mktemp(request.param)) as rig:
+        yield KafkasOwn(rig.broker.bootstrap, ready_coordinator(rig, topic="read", partitions=4))
+
+
+async def live_some(client: ShareCoordinatorClient, key: SharePartitionKey, dice: random.Random) -> None:
+    """Let a share-partition have a history: epochs that rise, writes over each other, now and then an end."""
+    start_offset = dice.randrange(100)
+    for state_epoch in range(1, dice.randint(2, 4)):
+        await client.initialize(key, state_epoch, start_offset)
+        leader_epoch = 3 * state_epoch + dice.randrange(3)
+        await client.read(key, leader_epoch)
+        for _ in range(dice.randrange(12)):
+            start_offset += dice.randrange(5)
+            first = start_offset + dice.randrange(20)
+            batch = StateBatch(first, first + dice.randrange(10), dice.choice((0, 2, 4)), dice.randint(1, 5))
+            await client.write(
+                key,
+                state_epoch=state_epoch,
+                leader_epoch=leader_epoch,
+                start_offset=start_offset,
+                delivery_complete_count=dice.randrange(50),
+                batches=[batch],
+            )
+    if dice.random() < 0.2:
+        await client.delete(key)
+
+
+async def fold_topic(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
+    """Return what is in the topic of Kafka's own coordinator."""
+    shards = [Shard(partition, SnapshotPolicy()) for partition in range(STATE_PARTITIONS)]
+    own_topic = "__share_group_state"
+    async with topic_log(bootstrap, own_topic, STATE_PARTITIONS, own=False, read_only=True) as log:
+        async for chunk in log.read(range(STATE_PARTITIONS)):
+            for logged in chunk:
+                for batch in decode_batches(logged.batch):
+                    for record in batch.records:
+                        decoded = decode_record(record.key, record.value)
+                        assert decoded is not None
+                        shards[logged.state_partition].replay(decoded, record.offset, record.timestamp_ms)
+    return {key: state for shard in shards for key, state in shard.items()}
+
+
+def test_the_state_of_kafkas_own_coordinator_is_read_from_its_topic(kafkas_own: KafkasOwn) -> None:
+    peer, dice = kafkas_own.coordinator, random.Random(5)
+    keys = [SharePartitionKey(f"read-from-kafka-{n}", peer.topic_id, n % 4) for n in range(40)]
 
     async def main() -> None:
         async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
-            await client.initialize(key, 3, 10)
-            await client.read(key, 5)
-            batches = [StateBatch(10, 19, 2, 1)]
-            await client.write(key, state_epoch=3, leader_epoch=5, start_offset=10, batches=batches)
-        shard = Shard(state_partition(key, STATE_PARTITIONS), SnapshotPolicy())
-        bootstrap, own_topic = built_in.broker.bootstrap, "__share_group_state"
-        async with topic_log(bootstrap, own_topic, STATE_PARTITIONS, own=False, read_only=True) as log:
-            async for chunk in log.read([state_partition(key, STATE_PARTITIONS)]):
-                for logged in chunk:
-                    for batch in decode_batches(logged.batch):
-                        for record in batch.records:
-                            decoded = decode_record(record.key, record.value)
-                            assert decoded is not None
-                            shard.replay(decoded, record.offset, record.timestamp_ms)
-        state = shard.state(key)
-        assert state is not None
-        assert (state.state_epoch, state.leader_epoch, state.start_offset) == (3, 5, 10)
-        assert state.batches == pack(batches)
+            await asyncio.gather(*(live_some(client, key, dice) for key in keys))
+            found = await fold_topic(kafkas_own.bootstrap)
+            assert 0 < sum(key not in found for key in keys) < len(keys)
+            for key in keys:
+                summary, state = await client.summary(key), found.get(key)
+                if state is None:
+                    assert summary.start_offset == -1
+                    continue
+                answer = await client.read(key, state.leader_epoch)
+                assert (state.state_epoch, state.start_offset) == (answer.state_epoch, answer.start_offset)
+                assert state.batches == pack(answer.batches)
+                # Before Kafka 4.2 the count is not kept, and answered as unknown.
+                assert summary == (
+                    state.state_epoch,
+                    state.leader_epoch,
+                    state.start_offset,
+                    state.delivery_complete_count,
+                )
 
     asyncio.run(main())
 
