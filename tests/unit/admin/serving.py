@@ -1,18 +1,19 @@
-"""A real runtime over a log in memory, and a client that asks its admin application without a socket."""
+"""A real runtime over a log in memory, and its admin application: asked without a socket, or served."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import wraps
 from typing import ParamSpec
 
 import httpx
 from fastapi import FastAPI
 
-from coordinator.admin import create_app
+from coordinator.admin import HttpServer, OwnerBoard, create_app
 from coordinator.clock import SystemClock
-from coordinator.config import Config
-from coordinator.errors import LogError
+from coordinator.config import Config, HostPort
+from coordinator.errors import LogError, LogUnavailable
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
@@ -27,12 +28,47 @@ NOW_MS = 1_700_000_000_123
 SHARDS = 4
 
 
+class TopicsInMemory:
+    """A cluster that knows names and end offsets; it can be down, or slow."""
+
+    def __init__(
+        self, names: Mapping[bytes, str] | None = None, ends: Mapping[tuple[bytes, int], int] | None = None
+    ) -> None:
+        self.known_names = dict(names or {})
+        self.known_ends = dict(ends or {})
+        self.is_down = False
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.asked: list[Collection[object]] = []
+        self.closed = False
+
+    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
+        await self._work(topic_ids)
+        return {key: name for key, name in self.known_names.items() if key in topic_ids}
+
+    async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
+        await self._work(partitions)
+        return {key: end for key, end in self.known_ends.items() if key in partitions}
+
+    async def _work(self, asked: Collection[object]) -> None:
+        self.asked.append(asked)
+        await self.answers.wait()
+        if self.is_down:
+            raise LogUnavailable("No broker of kafka:9092 can be reached (refused).")
+
+    async def close(self) -> None:
+        self.closed = True
+
+
 class Admin:
     """The application and what stands behind it; `get` asks it."""
 
-    def __init__(self, runtime: Runtime, metrics: Metrics, config: Config) -> None:
+    def __init__(
+        self, runtime: Runtime, metrics: Metrics, config: Config, topics: TopicsInMemory | None
+    ) -> None:
         self.runtime = runtime
-        self.app: FastAPI = create_app(runtime, metrics, config)
+        self.owners = OwnerBoard()
+        self.app: FastAPI = create_app(runtime, metrics, config, owners=self.owners, topics=topics)
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://coordinator"
         )
@@ -58,7 +94,9 @@ async def logged(records: Iterable[StateRecord]) -> MemoryLog:
 
 
 @asynccontextmanager
-async def admin(records: Iterable[StateRecord] = (), **settings: object) -> AsyncIterator[Admin]:
+async def admin(
+    records: Iterable[StateRecord] = (), topics: TopicsInMemory | None = None, **settings: object
+) -> AsyncIterator[Admin]:
     """Start a runtime that has loaded the records."""
     config = Config(log="memory", state_partitions=SHARDS, **settings)  # type: ignore[arg-type]
     metrics = Metrics()
@@ -78,9 +116,60 @@ async def admin(records: Iterable[StateRecord] = (), **settings: object) -> Asyn
     while runtime.health():  # noqa: ASYNC110 (loading from memory is a matter of turns, not of time)
         await asyncio.sleep(0)
     try:
-        yield Admin(runtime, metrics, config)
+        yield Admin(runtime, metrics, config, topics)
     finally:
         await runtime.stop()
+
+
+class Served:
+    """An application that is served by a thread of its own, at `url`."""
+
+    def __init__(self, url: str, coordinator: Admin, loop: asyncio.AbstractEventLoop) -> None:
+        self.url = url
+        self.coordinator = coordinator
+        self._loop = loop
+
+    def do(self, action: Callable[[], object]) -> None:
+        """Have the thread do something, and wait until it is done."""
+
+        async def act() -> None:
+            action()
+
+        asyncio.run_coroutine_threadsafe(act(), self._loop).result(30)
+
+
+@contextmanager
+def served(
+    records: Iterable[StateRecord] = (), make_topics: Callable[[], TopicsInMemory | None] = lambda: None
+) -> Iterator[Served]:
+    """Serve a runtime that has loaded the records, until the block ends."""
+    ready = threading.Event()
+    stopped = asyncio.Event()
+    made: list[Served] = []
+
+    async def serve() -> None:
+        try:
+            async with admin(records, make_topics()) as coordinator:
+                live = coordinator.app.state.live
+                server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), before_stop=live.end)
+                await server.start()
+                url = f"http://127.0.0.1:{server.port}"
+                made.append(Served(url, coordinator, asyncio.get_running_loop()))
+                ready.set()
+                await stopped.wait()
+                await server.stop()
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert ready.wait(60)
+        yield made[0]
+    finally:
+        if made:
+            made[0].do(stopped.set)
+        thread.join()
 
 
 def looped(test: Callable[Given, Coroutine[None, None, None]]) -> Callable[Given, None]:

@@ -1,18 +1,14 @@
 """`groups`, `state`, `shards` and `top`: what people and programs read of a running coordinator."""
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
 
-from coordinator.admin import HttpServer
-from coordinator.config import HostPort
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
-from tests.unit.admin.serving import admin
+from tests.unit.admin.serving import served
 from tests.unit.admin.test_state import snapshot
 from tests.unit.cli.calling import CommandLine
 
@@ -32,25 +28,8 @@ def url() -> Iterator[str]:
         snapshot(EVIL),
         snapshot(".."),
     ]
-    ready = threading.Event()
-    told: dict[str, object] = {}
-
-    async def serve() -> None:
-        async with admin(records) as coordinator:
-            server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
-            await server.start()
-            told["url"] = f"http://127.0.0.1:{server.port}"
-            told["stop"], told["loop"] = asyncio.Event(), asyncio.get_running_loop()
-            ready.set()
-            await told["stop"].wait()
-            await server.stop()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert ready.wait(30)
-    yield str(told["url"])
-    told["loop"].call_soon_threadsafe(told["stop"].set)  # type: ignore[attr-defined]
-    thread.join()
+    with served(records) as coordinator:
+        yield coordinator.url
 
 
 def rows(out: str) -> list[list[str]]:
@@ -153,7 +132,7 @@ def test_top_of_a_group_without_state_is_empty(share_coordinator: CommandLine, u
         (("groups", "describe", "nobody"), 1, "group 'nobody' has no state here"),
         (("state", "show", "orders", TOPIC, "7"), 1, f"share-partition orders:{TOPIC}:7 has no state here"),
         (("state", "show", "orders", "parcels", "0"), 1, "no state of a topic named 'parcels' here"),
-        (("state", "show", "orders", TOPIC, "one"), 2, "not a valid"),
+        (("state", "show", "orders", TOPIC, "one"), 2, "valid integer"),
         (("groups", "describe", "orders", "--no-such", "1"), 2, "must be a known setting"),
         (("groups", "list", "-o", "xml"), 2, "xml"),
         (("top", "--interval", "0"), 2, "interval"),

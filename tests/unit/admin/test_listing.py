@@ -1,0 +1,140 @@
+"""Lists in any order and in pages, made in slices whatever their size."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from coordinator.admin import listing
+from protocol.state_records import topic_id_text
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
+from tests.unit.admin.serving import admin, looped
+from tests.unit.admin.test_state import snapshot
+
+LIST = "/api/v1/share-partitions"
+RECORDS = [
+    snapshot("a", partition=0, batches=packed((100, 109, 0, 2))),
+    snapshot("a", partition=1, batches=packed((100, 100, 0, 9))),
+    snapshot("b", partition=0, batches=packed((100, 119, 2, 1), (130, 139, 0, 1))),
+    snapshot("b", OTHER_TOPIC_ID, partition=5),
+]
+
+
+def steps(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
+    """Run a coroutine that only gives way, and count how often it does."""
+    count = 0
+    while True:
+        try:
+            work.send(None)
+        except StopIteration as done:
+            return done.value, count
+        count += 1
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["a0", "a1", "b0", "b5"]),
+        ("descending=true", ["b5", "b0", "a1", "a0"]),
+        ("sort=in-flight", ["b5", "a1", "a0", "b0"]),
+        ("sort=in-flight&descending=true", ["b0", "a0", "a1", "b5"]),
+        ("sort=delivery-count&descending=true", ["a1", "a0", "b0", "b5"]),
+        ("sort=last-write&descending=true", ["a0", "a1", "b0", "b5"]),
+        ("group=b", ["b0", "b5"]),
+        (f"topic={topic_id_text(OTHER_TOPIC_ID)}", ["b5"]),
+        (f"group=a&topic={topic_id_text(TOPIC_ID)}&sort=in-flight&descending=true&limit=1&offset=1", ["a1"]),
+        ("group=nobody", []),
+        ("offset=9", []),
+    ],
+)
+@looped
+async def test_share_partitions_are_listed_in_the_order_that_is_asked_for(
+    query: str, expected: list[str]
+) -> None:
+    async with admin(RECORDS) as coordinator:
+        page = (await coordinator.get(f"{LIST}?{query}")).json()
+    assert [f"{item['group']}{item['partition']}" for item in page["items"]] == expected
+    assert page["missing_shards"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["Apes", "apples", "pears"]),
+        ("descending=true", ["pears", "apples", "Apes"]),
+        ("sort=share-partitions&descending=true", ["apples", "Apes", "pears"]),
+        ("sort=state-batches&descending=true", ["pears", "Apes", "apples"]),
+        ("contains=AP", ["Apes", "apples"]),
+        ("contains=%25", []),
+    ],
+)
+@looped
+async def test_groups_are_found_and_sorted(query: str, expected: list[str]) -> None:
+    records = [snapshot("apples", partition=number) for number in range(2)]
+    records += [snapshot("pears", batches=packed((100, 100, 0, 1))), snapshot("Apes")]
+    async with admin(records) as coordinator:
+        page = (await coordinator.get(f"/api/v1/groups?{query}")).json()
+    assert [item["group"] for item in page["items"]] == expected
+    assert page["total"] == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("limit=1001", "limit: Input should be less than or equal to 1000"),
+        ("sort=size", "sort: Input should be 'key', 'in-flight', 'delivery-count' or 'last-write'"),
+        ("topic=short", "topic: short is not a topic id"),
+    ],
+)
+@looped
+async def test_a_list_that_cannot_be_is_refused(query: str, message: str) -> None:
+    async with admin() as coordinator:
+        answer = await coordinator.get(f"{LIST}?{query}")
+    assert answer.status_code == 422
+    assert answer.json()["message"].startswith(message)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 999, 1000, 2500, 3499, 3500])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_part_of_slices_is_the_part_of_the_whole(offset: int, backwards: bool) -> None:
+    entries = [(number * 7919) % 3500 for number in range(3500)]
+    part, turns = steps(
+        listing.part_of(entries, lambda entry: entry, limit=10, offset=offset, backwards=backwards)
+    )
+    assert part == sorted(entries, reverse=backwards)[offset : offset + 10]
+    assert turns >= 3
+
+
+@pytest.mark.parametrize("batches", [1, 500])
+def test_what_is_much_work_is_paused_often(batches: int) -> None:
+    """The pauses come with the work, be it many share-partitions or few with much in flight."""
+    _, turns = steps(listing.made(range(100), lambda entry: entry, lambda entry: batches))
+    assert turns == 100 * batches // listing.SLICE
+
+
+@looped
+async def test_a_group_without_a_path_of_its_own_is_asked_for_in_the_query() -> None:
+    """Browsers take `..` out of a path, also when it is percent-encoded."""
+    async with admin([snapshot("..")]) as coordinator:
+        shown = await coordinator.get(
+            f"/api/v1/share-partition?group=..&topic={topic_id_text(TOPIC_ID)}&partition=0"
+        )
+    assert (shown.status_code, shown.json()["group"]) == (200, "..")
+
+
+@looped
+async def test_lists_give_way_while_they_are_made() -> None:
+    async with admin([snapshot(f"g{number}") for number in range(3000)]) as coordinator:
+        turns = 0
+
+        async def other_work() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(other_work())
+        assert len((await coordinator.get(f"{LIST}?limit=1000&sort=in-flight")).json()["items"]) == 1000
+        other.cancel()
+    assert turns >= 15
