@@ -24,3 +24,8 @@ def seconds_since_boot() -> float:
     """Return a time that only grows, and where the system can tell, also while the machine is suspended."""
     boot_time = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot_time is None else time.clock_gettime(boot_time)
+
+
+def cpu_seconds() -> float:
+    """Return how long this process has kept a processor busy: how fast it is, whoever else is at work."""
+    return time.process_time()

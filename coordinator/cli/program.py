@@ -14,7 +14,7 @@ from coordinator.cli.demo_command import demo
 from coordinator.cli.groups_commands import groups_app
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
-from coordinator.cli.recovery_commands import recovery_app
+from coordinator.cli.recovery import recovery_app
 from coordinator.cli.run_commands import serve, version
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
 from coordinator.cli.shards_command import shards

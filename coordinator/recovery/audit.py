@@ -97,7 +97,7 @@ class Options:
     cut: Cut = field(default_factory=Cut)
     limits: Limits = field(default_factory=Limits)
     state_partitions: int | None = None
-    baseline: Path | None = None
+    baseline: Baseline | None = None
     to: Path | None = None
     range_records: int = RANGE_RECORDS
     outside: Sequence[OutsideCheck] = ()
@@ -163,7 +163,6 @@ def audit(
     phases, clock = phases or Phases(), clock or SystemClock()
     if options.to is not None:
         check_new(options.to)
-    baseline = None if options.baseline is None else Baseline(options.baseline)
     for check in options.outside:
         check.begin()
     read = partial(audit_range, options.limits)
@@ -181,11 +180,11 @@ def audit(
         log = LogRead(Plan((), {}, {}), engine.gather(source, (), read, lambda more: None), [])
         _, found = damaged(damage)
         try:
-            return _audited(engine, source, options, log, found, None, phases, clock, unread=True)
+            return _audited(engine, source, options, log, found, phases, clock, unread=True)
         finally:
             log.gathered.close()
     try:
-        return _audited(engine, source, options, log, [], baseline, phases, clock)
+        return _audited(engine, source, options, log, [], phases, clock)
     finally:
         log.gathered.close()
 
@@ -196,12 +195,12 @@ def _audited(
     options: Options,
     log: LogRead,
     found: list[Finding],
-    baseline: Baseline | None,
     phases: Phases,
     clock: Clock,
     *,
     unread: bool = False,
 ) -> Audited:
+    baseline = options.baseline
     states = STATES.empty_table() if unread else states_of_log(log, phases)
     not_checked = dict(_NEEDS)
     if unread:
@@ -235,7 +234,7 @@ def _audited(
         not_checked=not_checked,
         limits=options.limits._asdict(),
         state_batches=sum(map(len, states.column("state_batches").to_pylist())),
-        baseline=None if baseline is None else baseline.manifest["run_id"],
+        baseline=None if baseline is None else baseline.run_id,
     )
     if options.to is not None:
         tables = {"states": states, "findings": table, "ranges": ranges}

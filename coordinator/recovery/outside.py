@@ -252,3 +252,20 @@ class Tolerant:
             except (LogError, CoordinatorError, OSError) as error:
                 self._why = str(error)
         return Outside((), (), dict.fromkeys(self._checks, self._why))
+
+
+def topic_id_of(
+    name: str, *, bootstrap_servers: str, security: Security, request_timeout_s: float
+) -> bytes | None:
+    """Ask the cluster for the id of a topic; None if there is none, or we may not see it. Raises LogError."""
+
+    async def ask() -> bytes | None:
+        from coordinator.kafka.user_topics import UserTopics
+
+        topics = UserTopics(bootstrap_servers, security=security, request_timeout_s=request_timeout_s)
+        try:
+            return await topics.topic_id(name)
+        finally:
+            await topics.close()
+
+    return run_apart(ask())

@@ -49,20 +49,22 @@ def join_deleted(known: OwnerEpochs, state_partition: int, tables: Tables) -> pa
 class Baseline:
     """The results of an earlier audit: states, and how far each state partition was read."""
 
-    def __init__(self, folder: Path) -> None:
-        """Read them. Raises ConfigError and LogDamaged."""
-        self.manifest = read_manifest(folder)
-        self.states = read_results(folder, "states").to_pylist()
-        self.read_to = {
-            int(partition): of["read_to"] for partition, of in self.manifest["partitions"].items()
-        }
+    def __init__(self, manifest: Mapping[str, Any], states: pa.Table) -> None:
+        self.run_id: str = manifest["run_id"]
+        self._states = states.to_pylist()
+        self._read_to = {int(partition): of["read_to"] for partition, of in manifest["partitions"].items()}
+
+    @classmethod
+    def read(cls, folder: Path) -> "Baseline":
+        """Read what an audit or a rebuild wrote to a folder. Raises ConfigError and LogDamaged."""
+        return cls(read_manifest(folder), read_results(folder, "states"))
 
     def check(
         self, states: pa.Table, deleted_at: Mapping[bytes, int], starts: Mapping[int, int]
     ) -> Iterator[Finding]:
         """Compare with what is there now."""
         now = {state_identity(row): row for row in states.to_pylist()}
-        for before in self.states:
+        for before in self._states:
             identity = state_identity(before)
             is_new = deleted_at.get(identity, -1) > before["last_log_offset"]
             if is_new:
@@ -76,7 +78,7 @@ class Baseline:
                 continue
             state_partition = before["state_partition"]
             severity = _C
-            if starts.get(state_partition, 0) > self.read_to.get(state_partition, 0):
+            if starts.get(state_partition, 0) > self._read_to.get(state_partition, 0):
                 severity = _W
                 evidence += "; the log was pruned since then, and a deletion may have been, too"
             yield Finding("X3", severity, state_partition, identity, at, at, evidence=evidence)

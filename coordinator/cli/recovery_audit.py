@@ -1,0 +1,258 @@
+"""`recovery audit`: is a state log whole, and would what it holds come back? Once, or again and again.
+
+Exit codes: 0 clean, 1 warnings, 2 critical, 3 could not audit.  With --every it ends with 0 when it is told
+to, as metrics say the rest.
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coordinator.cli import recovery_commands as recovery
+from coordinator.cli import settings_flags as flags
+from coordinator.cli.output import Output, OutputOption
+
+if TYPE_CHECKING:
+    from coordinator.config import Config, HostPort
+    from coordinator.recovery.audit import Audited, Options
+    from coordinator.recovery.checks.baseline import Baseline
+
+EXIT_COULD_NOT_AUDIT = 3
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
+def audit(
+    ctx: typer.Context,
+    source: recovery.From,
+    as_of_offset: recovery.AsOfOffset = None,
+    as_of_time: recovery.AsOfTime = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to",
+            metavar="DIR",
+            help="A new folder for states, findings and a manifest; with --every one for each run in it.",
+        ),
+    ] = None,
+    report: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--report", metavar="FILE", help="Write a report: .html, .md, .json or .txt; may be repeated."
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option("--baseline", metavar="DIR", help="Compare with the --to of an earlier audit (X3)."),
+    ] = None,
+    live: Annotated[
+        str,
+        typer.Option("--live", metavar="HOST:PORT", help="Compare with the coordinator found there (X1)."),
+    ] = "",
+    sample: Annotated[
+        int,
+        typer.Option("--sample", metavar="N", help="Fold N share-partitions a second way (X6).", min=0),
+    ] = 0,
+    state_partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--state-partitions", help="How many there must be; by default as many as the log has.", min=1
+        ),
+    ] = None,
+    prune_backlog: Annotated[
+        int, typer.Option("--prune-backlog", help="Records that may wait to be pruned (P1).", min=0)
+    ] = 100_000,
+    replay_seconds: Annotated[
+        float, typer.Option("--replay-seconds", help="How long a state partition may take to load (P7).")
+    ] = 10.0,
+    every: Annotated[
+        str, typer.Option("--every", metavar="TIME", help="Audit again and again: 30s, 5m, 1h.")
+    ] = "",
+    metrics_listen: Annotated[
+        str,
+        typer.Option("--metrics-listen", metavar="HOST:PORT", help="With --every: metrics for Prometheus."),
+    ] = "",
+    engine: recovery.EngineName = "auto",
+    master: recovery.Master = "",
+    processes: recovery.Processes = None,
+    config: flags.ConfigFile = None,
+    settings: flags.Set = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Audit a log: is it whole, and would what it holds come back?
+
+    Nothing is written to the source. Exit codes: 0 clean, 1 warnings, 2 critical, 3 could not audit.
+    """
+    from coordinator.errors import CoordinatorError
+
+    try:
+        job = _Job(ctx.args, source, config, settings)
+        job.prepare(
+            recovery.cut_of(as_of_offset, as_of_time),
+            limits={"prune_backlog_max": prune_backlog, "replay_s_max": replay_seconds},
+            state_partitions=state_partitions,
+            live=live,
+            sample=sample,
+            to=to,
+            reports=report or [],
+            baseline=baseline,
+        )
+        job.engine = recovery.opened_engine(engine, master, processes)
+        try:
+            if every or metrics_listen:
+                job.repeat(parse_duration_s(every), parse_listen(metrics_listen))
+                return
+            found = job.run(job.options.baseline)
+        finally:
+            job.engine.close()
+        job.show(found, output)
+    except (CoordinatorError, OSError) as error:
+        typer.echo(f"share-coordinator: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(EXIT_COULD_NOT_AUDIT) from None
+    raise typer.Exit(found.exit_code)
+
+
+class _Job:
+    """One command line: what is audited, and where its results go."""
+
+    engine: Any
+    options: "Options"
+
+    def __init__(
+        self, extra: list[str], source: str, config: Path | None, settings: list[str] | None
+    ) -> None:
+        recovery.need("pyarrow", "numpy")
+        self._loaded = flags.load(extra, config, settings).config
+        self.source = recovery.opened_source(source, extra, config, settings)
+        self._reports: list[Path] = []
+        self._repeats = False
+
+    def prepare(
+        self,
+        cut: Any,
+        *,
+        limits: dict[str, Any],
+        state_partitions: int | None,
+        live: str,
+        sample: int,
+        to: Path | None,
+        reports: list[Path],
+        baseline: Path | None,
+    ) -> None:
+        """Check everything that can be wrong before anything is read. Raises ConfigError."""
+        from coordinator.recovery.audit import Options
+        from coordinator.recovery.checks.baseline import Baseline
+        from coordinator.recovery.checks.limits import Limits
+        from coordinator.recovery.report import check_report
+
+        for path in reports:
+            check_report(path)
+        if any(path.suffix == ".html" for path in reports):
+            recovery.need("matplotlib")
+        self._reports = reports
+        known = Limits(
+            updates_max=self._loaded.snapshot_updates_max,
+            cold_snapshot_interval_ms=self._loaded.cold_snapshot_interval_ms,
+        )._replace(**limits)
+        self.options = Options(
+            cut=cut,
+            limits=known,
+            state_partitions=state_partitions,
+            baseline=None if baseline is None else Baseline.read(baseline),
+            to=to,
+        )
+        self.options = replace(
+            self.options, outside=_outside(self._loaded, self.source, self.options, live, sample)
+        )
+
+    def run(self, baseline: "Baseline | None") -> "Audited":
+        """Audit once, and write what is to be written."""
+        from coordinator.recovery.audit import audit
+        from coordinator.recovery.progress import shown
+        from coordinator.recovery.report import write_report
+
+        options = replace(self.options, baseline=baseline)
+        if options.to is not None and self._repeats:
+            options = replace(options, to=options.to / _now_text())
+        with shown() as phases:
+            found = audit(self.engine, self.source, options, phases=phases)
+        for path in self._reports:
+            write_report(path, found)
+        return found
+
+    def show(self, found: "Audited", output: Output) -> None:
+        """Print the report."""
+        from coordinator.recovery.report import as_json, as_text, content_of
+
+        content = content_of(found)
+        typer.echo(as_json(content) if output is Output.JSON else as_text(content), nl=False)
+
+    def repeat(self, every_s: float, listen: "HostPort | None") -> None:
+        """Audit until told to end; a line for each run."""
+        from coordinator.recovery.continuous import repeat
+
+        self._repeats = True
+
+        def told(found: Any) -> None:
+            if isinstance(found, Exception):
+                said = f"could not audit: {' '.join(str(found).split())}"
+            else:
+                said = f"{found.verdict}, {found.manifest['totals']['records']} records"
+            typer.echo(f"{_now_text()} {said}")
+
+        repeat(self.run, every_s=every_s, listen=listen, told=told, baseline=self.options.baseline)
+
+
+def _outside(config: "Config", source: Any, options: "Options", live: str, sample: int) -> list[Any]:
+    """Return the checks that need more than the log, as far as it is at hand."""
+    from coordinator.recovery.outside import ClusterCheck, LiveCheck, SampleCheck, Tolerant
+    from coordinator.recovery.sources.access import access_of
+
+    found: list[Any] = []
+    if config.bootstrap_servers:
+        kind, _, topic = source.text.partition(":")
+        cluster = ClusterCheck(
+            **access_of(config),
+            topic=topic if kind == "kafka" else None,
+            state_partitions=options.state_partitions,
+            limits=options.limits,
+        )
+        found.append(Tolerant(cluster, ("P5", "X2", "X5") if kind == "kafka" else ("X2", "X5")))
+    if live:
+        found.append(Tolerant(LiveCheck(source, live), ("X1",)))
+    if sample:
+        found.append(SampleCheck(source, sample, options.cut))
+    return found
+
+
+def _now_text() -> str:
+    from coordinator.clock import SystemClock
+
+    return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+
+
+def parse_duration_s(text: str) -> float:
+    """Read 30s, 5m, 1h or 2d; return seconds. Raises ConfigError."""
+    from coordinator.errors import ConfigError
+
+    amount, unit = text[:-1], text[-1:]
+    if unit not in _UNITS_S or not amount.isascii() or not amount.isdigit() or not int(amount):
+        raise ConfigError("--every", text, "a time as 30s, 5m or 1h")
+    return float(int(amount) * _UNITS_S[unit])
+
+
+def parse_listen(text: str) -> "HostPort | None":
+    """Read an address to listen on, None if there is none. Raises ConfigError."""
+    from coordinator.config import HostPort
+    from coordinator.errors import ConfigError
+
+    if not text:
+        return None
+    try:
+        return HostPort.parse(text)
+    except ValueError:
+        raise ConfigError("--metrics-listen", text, "HOST:PORT") from None

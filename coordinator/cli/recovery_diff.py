@@ -1,0 +1,175 @@
+"""`recovery diff | explain`: the log beside a live coordinator, and the history of a share-partition."""
+
+from typing import Annotated, Any
+
+import typer
+
+from coordinator.cli import recovery_commands as recovery
+from coordinator.cli import settings_flags as flags
+from coordinator.cli.output import Output, OutputOption, print_json, print_table
+
+EXIT_DIFFERENT = 1
+DIFFERENT_SHOWN_MAX = 20
+
+
+@recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
+def diff(
+    ctx: typer.Context,
+    source: recovery.From,
+    live: Annotated[
+        str,
+        typer.Option(
+            "--live",
+            metavar="HOST:PORT",
+            help="Where the coordinator is found; by default the --bootstrap-servers.",
+        ),
+    ] = "",
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="Only share groups of this name; may be repeated.")
+    ] = None,
+    engine: recovery.EngineName = "auto",
+    master: recovery.Master = "",
+    processes: recovery.Processes = None,
+    config: flags.ConfigFile = None,
+    settings: flags.Set = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Compare what a log holds with what a live coordinator answers, ours or Kafka's own.
+
+    Nothing is changed on either side, and writes meanwhile are no difference. Exit codes: 0 the same, 1 not.
+    """
+    from coordinator.errors import ConfigError
+
+    opened = recovery.opened_source(source, ctx.args, config, settings)
+    live = live or flags.load(ctx.args, config, settings).config.bootstrap_servers
+    if not live:
+        raise ConfigError("--live", "", "HOST:PORT of a coordinator, or of a broker that leads to it")
+    from coordinator.recovery.diff import diff as compare
+    from coordinator.recovery.progress import shown
+
+    worker = recovery.opened_engine(engine, master, processes)
+    try:
+        with shown() as phases:
+            found = compare(worker, opened, live, phases=phases, groups=group or ())
+    finally:
+        worker.close()
+    if output is Output.JSON:
+        print_json(_as_json(found))
+    else:
+        _print_diff(found)
+    if found.different or found.unknown:
+        raise typer.Exit(EXIT_DIFFERENT)
+
+
+def _print_diff(found: Any) -> None:
+    for each in found.different[:DIFFERENT_SHOWN_MAX]:
+        typer.echo(f"{each.key} (state partition {each.state_partition}): {each.what}")
+    if len(found.different) > DIFFERENT_SHOWN_MAX:
+        typer.echo(f"... and {len(found.different) - DIFFERENT_SHOWN_MAX} more")
+    for key, why in list(found.unknown.items())[:DIFFERENT_SHOWN_MAX]:
+        typer.echo(f"share-coordinator: {key} could not be asked: {why}", err=True)
+    typer.echo(
+        f"{found.asked} share-partitions: {found.equal} equal, {found.moved} equal at a later offset, "
+        f"{len(found.different)} different, {len(found.unknown)} not known"
+    )
+    if found.batches_unknown:
+        typer.echo(
+            f"share-coordinator: of {found.batches_unknown} the batches could not be asked for without "
+            f"raising their leader epoch",
+            err=True,
+        )
+
+
+def _as_json(found: Any) -> dict[str, Any]:
+    return {
+        "asked": found.asked,
+        "equal": found.equal,
+        "moved": found.moved,
+        "different": [
+            {
+                "share_partition": str(each.key),
+                "state_partition": each.state_partition,
+                "what": each.what,
+            }
+            for each in found.different
+        ],
+        "unknown": {str(key): why for key, why in found.unknown.items()},
+        "batches_unknown": found.batches_unknown,
+        "manifest": found.manifest,
+    }
+
+
+@recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
+def explain(
+    ctx: typer.Context,
+    group: Annotated[str, typer.Argument(help="The share group.")],
+    topic: Annotated[
+        str, typer.Argument(help="The topic id as Kafka writes it; its name with --bootstrap-servers.")
+    ],
+    partition: Annotated[int, typer.Argument(help="The partition of the topic.", min=0)],
+    offset: Annotated[
+        int | None, typer.Argument(help="Only what became of this record of the topic.")
+    ] = None,
+    *,
+    source: recovery.From,
+    as_of_offset: recovery.AsOfOffset = None,
+    as_of_time: recovery.AsOfTime = None,
+    state_partitions: Annotated[
+        int | None,
+        typer.Option("--state-partitions", help="By default as many as the log has.", min=1),
+    ] = None,
+    config: flags.ConfigFile = None,
+    settings: flags.Set = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Tell what happened to a share-partition, or to one record: when, by which leader, and the state after.
+
+    That a record was handed out is not on the log, only what became of it; the delivery count tells it.
+    """
+    opened = recovery.opened_source(source, ctx.args, config, settings)
+    from coordinator.recovery.explain import explain as tell
+    from protocol.state_records import SharePartitionKey
+
+    key = SharePartitionKey(group, _topic_id(topic, ctx.args, config, settings), partition)
+    found = tell(
+        opened,
+        key,
+        offset,
+        cut=recovery.cut_of(as_of_offset, as_of_time),
+        state_partitions=state_partitions,
+    )
+    if output is Output.JSON:
+        print_json(found.as_row())
+        return
+    rows = []
+    for event in found.events:
+        row = event.as_row()
+        leader_epoch = "-" if row["leader_epoch"] is None else row["leader_epoch"]
+        state = row["state"]
+        after = ("-", "-")
+        if state is not None:
+            after = (state["start_offset"], len(state["state_batches"]))
+        rows.append((row["log_offset"], row["time"], row["record"], leader_epoch, *after, row["what"]))
+    heads = ("LOG-OFFSET", "TIME", "RECORD", "LEADER-EPOCH", "START-OFFSET", "BATCHES", "WHAT")
+    print_table(heads, rows)
+    typer.echo(f"{key}, state partition {found.state_partition}, {found.steps} records; now: {found.summary}")
+
+
+def _topic_id(text: str, extra: list[str], config: Any, settings: Any) -> bytes:
+    """Return the id of a topic: it is given, or the cluster is asked. Raises ConfigError and LogError."""
+    from coordinator.errors import ConfigError
+    from coordinator.recovery.sources.access import access_of
+    from protocol.state_records import parse_topic_id
+
+    try:
+        return parse_topic_id(text)
+    except ValueError:
+        loaded = flags.load(extra, config, settings).config
+    if not loaded.bootstrap_servers:
+        raise ConfigError("TOPIC", text, "a topic id, or a name with --bootstrap-servers")
+    from coordinator.recovery.outside import topic_id_of
+
+    found = topic_id_of(text, **access_of(loaded))
+    if found is None:
+        raise ConfigError("TOPIC", text, f"a topic of {loaded.bootstrap_servers}")
+    return found

@@ -1,0 +1,126 @@
+"""`recovery rewrite`: a log written anew, with another partition count or from a backup."""
+
+from typing import Annotated, Any
+
+import typer
+
+from coordinator.cli import recovery_commands as recovery
+from coordinator.cli import settings_flags as flags
+from coordinator.cli.output import Output, OutputOption, print_json, print_table
+
+EXIT_FAILED = 1
+UNLIKE_SHOWN_MAX = 10
+
+
+@recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
+def rewrite(
+    ctx: typer.Context,
+    source: recovery.From,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="TARGET", help="journal:DIR or kafka:TOPIC, new or empty.", show_default=False
+        ),
+    ],
+    state_partitions: Annotated[
+        int | None,
+        typer.Option("--state-partitions", help="Of the target; by default those of the source.", min=1),
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise nothing is written.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace or delete what the target holds and the source not so.")
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Depose whoever owns the target; for owners that are dead.")
+    ] = False,
+    as_of_offset: recovery.AsOfOffset = None,
+    as_of_time: recovery.AsOfTime = None,
+    engine: recovery.EngineName = "auto",
+    master: recovery.Master = "",
+    processes: recovery.Processes = None,
+    config: flags.ConfigFile = None,
+    settings: flags.Set = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Write what a log holds to a new journal or topic: re-shard it, or restore it from a backup.
+
+    Only says what it would do by default. A target that somebody owns is refused; both sides are compared
+    afterwards, two ways. Exit codes: 0 done, or nothing in the way of doing it; 1 something is.
+    """
+    opened = recovery.opened_source(source, ctx.args, config, settings)
+    cut = recovery.cut_of(as_of_offset, as_of_time)
+    needs_cluster = target.startswith("kafka:")
+    loaded = flags.load(ctx.args, config, [*(settings or ()), *(["log=kafka"] if needs_cluster else [])])
+    from coordinator.logs import set_up_logging
+    from coordinator.migration import Options
+    from coordinator.recovery.progress import shown
+    from coordinator.recovery.rewrite import default_partitions
+    from coordinator.recovery.rewrite import rewrite as write_anew
+
+    set_up_logging("WARNING", loaded.config.log_format)
+    worker = recovery.opened_engine(engine, master, processes)
+    try:
+        with shown() as phases:
+            done = write_anew(
+                worker,
+                opened,
+                target,
+                loaded.config,
+                state_partitions=state_partitions or default_partitions(opened, loaded.config),
+                cut=cut,
+                options=Options(execute, replace, take_over),
+                phases=phases,
+            )
+    finally:
+        worker.close()
+    if output is Output.JSON:
+        print_json(_as_json(done, source))
+    else:
+        _print_done(done, source)
+    if not done.is_good:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _counts(done: Any) -> dict[str, int]:
+    return {step.value: count for step, count in done.report.plan.counts().items() if count}
+
+
+def _print_done(done: Any, source: str) -> None:
+    by_group: dict[str, list[Any]] = {}
+    for key in sorted(done.report.folded.states):
+        by_group.setdefault(key.group_id, []).append(key)
+    rows = [
+        (group, len(keys), sum(done.report.folded.states[key].batch_count for key in keys))
+        for group, keys in by_group.items()
+    ]
+    print_table(("GROUP", "SHARE-PARTITIONS", "BATCHES"), rows)
+    steps = ", ".join(f"{count} {step}" for step, count in _counts(done).items()) or "nothing to do"
+    typer.echo(f"{source} -> {done.target}, {done.state_partitions} state partitions: {steps}")
+    for note in done.report.notes:
+        typer.echo(f"note: {note}")
+    if not done.report.executed:
+        typer.echo("Nothing was written: --execute does it.")
+    elif done.is_good:
+        typer.echo(f"Both sides hold the same state of {len(done.report.folded.states)} share-partitions.")
+        typer.echo(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
+    for difference in done.report.different[:UNLIKE_SHOWN_MAX]:
+        typer.echo(f"X4 {difference.key}: {difference.what}", err=True)
+    for unlike in done.unlike[:UNLIKE_SHOWN_MAX]:
+        typer.echo(f"X4 {unlike}: not the same at a second look", err=True)
+
+
+def _as_json(done: Any, source: str) -> dict[str, Any]:
+    return {
+        "from": source,
+        "to": str(done.target),
+        "state_partitions": done.state_partitions,
+        "executed": done.report.executed,
+        "share_partitions": len(done.report.folded.states),
+        "counts": _counts(done),
+        "notes": done.report.notes,
+        "verified": done.report.executed and done.is_good,
+        "differences": [
+            *({"share_partition": str(key), "what": what} for key, what in done.report.different),
+            *({"share_partition": unlike, "what": "at a second look"} for unlike in done.unlike),
+        ],
+    }

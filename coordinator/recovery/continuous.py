@@ -1,0 +1,159 @@
+"""An audit again and again, its last verdict as metrics for Prometheus.
+
+Each run is compared with the one before it (X3), but for one that has found state to be lost: the run before
+that stays what is compared with, so that the alarm stays until somebody restores the state or starts anew.
+A run that fails is a verdict, too, and the next one is made all the same.
+"""
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+
+from coordinator.clock import Clock, SystemClock, seconds_since_boot
+from coordinator.config import HostPort
+from coordinator.errors import CoordinatorError, ListenError
+from coordinator.recovery.audit import EXIT_FAILED, Audited
+from coordinator.recovery.checks.baseline import Baseline
+from coordinator.recovery.checks.catalogue import CATALOGUE, SEVERITIES, Severity
+
+RESULTS = ("clean", "warnings", "critical", "failed")
+
+# One audit, compared with an earlier one if there is one.
+Run = Callable[[Baseline | None], Audited]
+
+
+class Stopped(BaseException):
+    """Somebody wants the process to end (SIGTERM or SIGINT)."""
+
+
+class AuditMetrics:
+    """The metrics of audits; those of the last run that did not fail stay when one fails."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        prefix = "share_coordinator_audit"
+        self._verdict = Gauge(
+            f"{prefix}_verdict",
+            "Of the last run: 0 clean, 1 warnings, 2 critical, 3 the audit failed; -1 before the first one.",
+            registry=self.registry,
+        )
+        self._verdict.set(-1)
+        self._findings = Gauge(
+            f"{prefix}_findings",
+            "Findings of the last run, those of one check and share-partition as one.",
+            ["check", "severity"],
+            registry=self.registry,
+        )
+        self._runs = Counter(
+            f"{prefix}_runs", "Runs, by what came of them.", ["result"], registry=self.registry
+        )
+        for result in RESULTS:
+            self._runs.labels(result)
+        self._last = Gauge(
+            f"{prefix}_last_success_timestamp_seconds",
+            "When the last run ended that did not fail.",
+            registry=self.registry,
+        )
+        self._duration = Gauge(
+            f"{prefix}_duration_seconds", "How long the last run took.", registry=self.registry
+        )
+        self._records = Gauge(
+            f"{prefix}_records", "Records that the last run has read.", registry=self.registry
+        )
+        self._states = Gauge(
+            f"{prefix}_share_partitions",
+            "Share-partitions with state in the last run.",
+            registry=self.registry,
+        )
+
+    def note(self, run: Audited | None, *, duration_s: float, now_ms: int) -> None:
+        """Note a run; None: it failed."""
+        code = EXIT_FAILED if run is None else run.exit_code
+        self._verdict.set(code)
+        self._runs.labels(RESULTS[code]).inc()
+        self._duration.set(duration_s)
+        if run is None:
+            return
+        self._last.set(now_ms / 1000)
+        self._records.set(run.manifest["totals"]["records"])
+        self._states.set(run.manifest["states"])
+        rows = run.findings.select(["check", "severity"]).to_pylist()
+        for check in CATALOGUE:
+            for severity in SEVERITIES:
+                found = sum(row["check"] == check and row["severity"] == severity.value for row in rows)
+                if found or check not in run.not_checked:
+                    self._findings.labels(check, severity.value).set(found)
+
+
+def repeat(
+    run: Run,
+    *,
+    every_s: float,
+    listen: HostPort | None,
+    told: Callable[[Audited | CoordinatorError | OSError], None],
+    baseline: Baseline | None = None,
+    clock: Clock | None = None,
+) -> None:
+    """Audit until the process is told to end, from the start of one run to that of the next `every_s`.
+
+    Raises ListenError.  Must be called on the main thread, whose signals it takes.
+    """
+    clock = clock or SystemClock()
+    metrics = AuditMetrics()
+    before = [signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGINT)]
+    server: Any = None
+    waiting = threading.Event()
+    try:
+        if listen is not None:
+            server = _served(listen, metrics)
+        while True:
+            begun_s = seconds_since_boot()
+            baseline = _once(run, baseline, metrics, told, clock)
+            waiting.wait(max(every_s - (seconds_since_boot() - begun_s), 0))
+    except Stopped:
+        return
+    finally:
+        for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+            signal.signal(number, handler)
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+
+def _once(
+    run: Run,
+    baseline: Baseline | None,
+    metrics: AuditMetrics,
+    told: Callable[[Audited | CoordinatorError | OSError], None],
+    clock: Clock,
+) -> Baseline | None:
+    """Audit once, and return what the next run is compared with."""
+    begun_s = seconds_since_boot()
+    try:
+        found = run(baseline)
+    except (CoordinatorError, OSError) as error:
+        metrics.note(None, duration_s=seconds_since_boot() - begun_s, now_ms=clock.now_ms())
+        told(error)
+        return baseline
+    metrics.note(found, duration_s=seconds_since_boot() - begun_s, now_ms=clock.now_ms())
+    told(found)
+    rows = found.findings.select(["check", "severity"]).to_pylist()
+    if {"check": "X3", "severity": Severity.CRITICAL.value} in rows or "P2" in found.not_checked:
+        return baseline
+    return Baseline(found.manifest, found.states)
+
+
+def _served(listen: HostPort, metrics: AuditMetrics) -> Any:
+    try:
+        server, _ = start_http_server(listen.port, listen.host, metrics.registry)
+    except OSError as error:
+        raise ListenError("--metrics-listen", str(listen), error) from None
+    return server
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped

@@ -1,0 +1,236 @@
+"""The job `explain`: what happened to a share-partition, or to one of its records, step by step."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from coordinator.errors import ConfigError
+from coordinator.recovery.diff import shown_batch
+from coordinator.recovery.history import Step, steps_of
+from coordinator.recovery.manifest import iso_time
+from coordinator.recovery.sources.base import Cut, Source
+from coordinator.shard import ShareState
+from coordinator.shard.batches import NO_START_OFFSET
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.routing import state_partition as routed_to
+from protocol.state_batches import StateBatch, unpack
+from protocol.state_records import SharePartitionKey, topic_id_text
+
+_AVAILABLE, _ACKNOWLEDGED, _ARCHIVING, _ARCHIVED = 0, 2, 3, 4
+
+# What is known of a record whose delivery state is stored; that it was handed out is never stored by itself.
+_OUTCOMES = {
+    _AVAILABLE: "released, to be delivered again",
+    _ACKNOWLEDGED: "accepted",
+    _ARCHIVING: "given up, on its way to the dead letter queue",
+    _ARCHIVED: "rejected or given up",
+}
+STATE_NAMES = {
+    _AVAILABLE: "AVAILABLE",
+    _ACKNOWLEDGED: "ACKNOWLEDGED",
+    _ARCHIVING: "ARCHIVING",
+    _ARCHIVED: "ARCHIVED",
+}
+
+# Batches of a state that are named where a person reads.
+_BATCHES_SHOWN_MAX = 6
+
+
+class Event(NamedTuple):
+    """One step: where it is on the log, what was written by which leader, and the state after it."""
+
+    step: Step
+    what: str
+
+    def as_row(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        state = self.step.after
+        return {
+            "state_partition": self.step.state_partition,
+            "log_offset": self.step.log_offset,
+            "time": iso_time(self.step.timestamp_ms),
+            "owner_epoch": self.step.owner_epoch,
+            "record": kind_of(self.step),
+            "leader_epoch": leader_epoch_of(self.step),
+            "what": self.what,
+            "state": None if state is None else state_as_row(state),
+        }
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The history of a share-partition; `offset` is the record that it is about, if one was asked for."""
+
+    key: SharePartitionKey
+    state_partition: int
+    offset: int | None
+    events: Sequence[Event]
+    steps: int
+    summary: str
+
+    def as_row(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return {
+            "group_id": self.key.group_id,
+            "topic_id": topic_id_text(self.key.topic_id),
+            "partition": self.key.partition,
+            "state_partition": self.state_partition,
+            "offset": self.offset,
+            "records": self.steps,
+            "summary": self.summary,
+            "events": [event.as_row() for event in self.events],
+        }
+
+
+def explain(
+    source: Source,
+    key: SharePartitionKey,
+    offset: int | None = None,
+    *,
+    cut: Cut | None = None,
+    state_partitions: int | None = None,
+) -> Explained:
+    """Tell the history of a share-partition, or what became of one record of its topic.
+
+    Read is the state partition that its hash leads to, or all if there is nothing.  Raises ConfigError if the
+    log knows nothing of it, and what reading raises.
+    """
+    plan = source.plan(cut or Cut())
+    partitions = set(plan.starts)
+    if state_partitions is None and partitions == set(range(len(partitions))):
+        state_partitions = len(partitions) or None
+    steps: list[Step] = []
+    if state_partitions is not None:
+        steps = list(steps_of(source, plan, [key], {routed_to(key, state_partitions)}))
+    if not steps:
+        steps = list(steps_of(source, plan, [key]))
+    if not steps:
+        raise ConfigError("share-partition", str(key), f"one that {source.text} has records of")
+    events = [Event(step, what_of(step)) for step in steps]
+    last = steps[-1].after
+    summary = "it has no state any more" if last is None else shown_state(last)
+    if offset is not None:
+        events = list(_of_record(steps, offset))
+        summary = f"record {offset}: {_said(_fate(last, offset), last, offset)}"
+    return Explained(key, steps[-1].state_partition, offset, events, len(steps), summary)
+
+
+def _of_record(steps: Sequence[Step], offset: int) -> Iterator[Event]:
+    """Give the steps that changed what is known of a record of the user's topic."""
+    for step in steps:
+        before, after = _fate(step.before, offset), _fate(step.after, offset)
+        if before != after:
+            yield Event(step, _said(after, step.after, offset))
+
+
+class _Fate(NamedTuple):
+    known: str
+    delivery_count: int = 0
+
+
+def _fate(state: ShareState | None, offset: int) -> _Fate:
+    """Return what a state says of a record."""
+    if state is None:
+        return _Fate("no state")
+    if state.start_offset != NO_START_OFFSET and offset < state.start_offset:
+        return _Fate("done")
+    for batch in unpack(state.batches):
+        if batch.first_offset <= offset <= batch.last_offset:
+            return _Fate(
+                STATE_NAMES.get(batch.delivery_state, str(batch.delivery_state)), batch.delivery_count
+            )
+    return _Fate("nothing")
+
+
+def _said(fate: _Fate, state: ShareState | None, offset: int) -> str:
+    if fate.known == "no state":
+        return "there is no state of the share-partition"
+    if fate.known == "done":
+        assert state is not None
+        return f"done: the start offset is {state.start_offset}"
+    if fate.known == "nothing":
+        return "nothing is stored of it: not delivered yet, or handed out for the first time"
+    for number, name in STATE_NAMES.items():
+        if name == fate.known:
+            return f"{_OUTCOMES[number]} ({name}) at delivery {fate.delivery_count}"
+    return f"delivery state {fate.known}, which is never stored, at delivery {fate.delivery_count}"
+
+
+def what_of(step: Step) -> str:
+    """Say what a record did."""
+    value, before, after = step.record.value, step.before, step.after
+    if value is None:
+        return "deleted"
+    if isinstance(value, ShareSnapshotValue):
+        return f"snapshot {value.snapshot_epoch} {_manner(value)}: {shown_state(after)}"
+    if isinstance(value, ShareUpdateValue):
+        parts = []
+        if before is None or value.leader_epoch > before.leader_epoch:
+            parts.append(f"leader epoch {value.leader_epoch}")
+        if after is not None and (before is None or after.start_offset != before.start_offset):
+            parts.append(f"start offset {after.start_offset}")
+        written = unpack(value.state_batches)
+        parts += [_told(batch) for batch in written[:_BATCHES_SHOWN_MAX]]
+        if len(written) > _BATCHES_SHOWN_MAX:
+            parts.append(f"and {len(written) - _BATCHES_SHOWN_MAX} batches more")
+        return "; ".join(parts) or "nothing new"
+    return f"a record that cannot be read: {value.reason}"
+
+
+def _manner(snapshot: ShareSnapshotValue) -> str:
+    """Say why a snapshot was written, as far as it shows."""
+    if snapshot.create_timestamp != snapshot.write_timestamp:
+        return "renewed"
+    return "written" if snapshot.state_batches or snapshot.leader_epoch else "initialised"
+
+
+def _told(batch: StateBatch) -> str:
+    span = str(batch.first_offset)
+    if batch.last_offset != batch.first_offset:
+        span = f"{batch.first_offset}-{batch.last_offset}"
+    outcome = _OUTCOMES.get(batch.delivery_state, f"delivery state {batch.delivery_state}")
+    return f"{span} {outcome} at delivery {batch.delivery_count}"
+
+
+def kind_of(step: Step) -> str:
+    """Name the kind of a record."""
+    value = step.record.value
+    if value is None:
+        return "tombstone"
+    if isinstance(value, ShareSnapshotValue):
+        return "snapshot"
+    return "update" if isinstance(value, ShareUpdateValue) else "unreadable"
+
+
+def leader_epoch_of(step: Step) -> int | None:
+    """Return the share-partition leader's epoch that a record names."""
+    value = step.record.value
+    return value.leader_epoch if isinstance(value, ShareSnapshotValue | ShareUpdateValue) else None
+
+
+def shown_state(state: ShareState | None) -> str:
+    """Show a state in a line."""
+    if state is None:
+        return "no state"
+    found = unpack(state.batches)
+    shown = " ".join(shown_batch(batch) for batch in found[:_BATCHES_SHOWN_MAX])
+    more = f" and {len(found) - _BATCHES_SHOWN_MAX} more" if len(found) > _BATCHES_SHOWN_MAX else ""
+    return (
+        f"state epoch {state.state_epoch}, leader epoch {state.leader_epoch}, start offset "
+        f"{state.start_offset}, {len(found)} batches{': ' if shown else ''}{shown}{more}"
+    )
+
+
+def state_as_row(state: ShareState) -> dict[str, Any]:
+    """Return a state as JSON can hold it."""
+    return {
+        "start_offset": state.start_offset,
+        "delivery_complete_count": state.delivery_complete_count,
+        "state_epoch": state.state_epoch,
+        "leader_epoch": state.leader_epoch,
+        "leader_epoch_max": state.leader_epoch_max,
+        "snapshot_epoch": state.snapshot_epoch,
+        "state_batches": [batch._asdict() for batch in unpack(state.batches)],
+        "unreadable": state.unreadable,
+    }

@@ -1,0 +1,155 @@
+"""The jobs `plan-prune` and `replay-cost`: what the log could do without, and how long loading it takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from coordinator.clock import cpu_seconds
+from coordinator.recovery.checks.facts import PartitionFacts, partition_facts
+from coordinator.recovery.rebuild import Rebuilt
+from coordinator.recovery.records import Records, numbers
+from coordinator.recovery.sources.base import Cut, Source
+from coordinator.shard import Shard, SnapshotPolicy
+from protocol.errors import DecodeError
+from protocol.record_batch import decode_batches, encode_batch
+from protocol.state_records import decode_record
+
+# Share-partitions that are named for each state partition.
+PINS_MAX = 5
+
+# Records that are replayed to see how fast this machine is, and how many of them a batch has.
+_SAMPLE_RECORDS = 20_000
+_SAMPLE_BATCH_RECORDS = 50
+_MEASURED_S = 0.3
+
+
+class Pin(NamedTuple):
+    """A share-partition that needs old records; a newer snapshot of it, and of those before it, frees some.
+
+    `frees` is how many log offsets could be pruned then that cannot be now.
+    """
+
+    share_partition: str
+    needed_from: int
+    since_ms: int
+    frees: int
+
+
+@dataclass(frozen=True)
+class PrunePlan:
+    """A state partition, and what holds its pruning back: the oldest first."""
+
+    facts: PartitionFacts
+    pins: Sequence[Pin]
+
+
+def prune_plan(run: Rebuilt, pins_max: int = PINS_MAX) -> list[PrunePlan]:
+    """Say for each state partition how far it can be pruned, and what keeps it from more."""
+    states = run.states
+    partition, needed_from = (numbers(states.column(name)) for name in ("state_partition", "needed_from"))
+    order = np.lexsort((needed_from, partition))
+    found = []
+    for facts in _facts(run):
+        own = order[partition[order] == facts.state_partition]
+        oldest = states.take(own[: pins_max + 1]).to_pylist()
+        pins = []
+        for place, row in enumerate(oldest[:pins_max]):
+            following = oldest[place + 1]["needed_from"] if place + 1 < len(oldest) else facts.end
+            pins.append(
+                Pin(
+                    f"{row['group_id']}:{row['topic_id']}:{row['partition']}",
+                    row["needed_from"],
+                    row["write_timestamp"] or row["last_write_ms"],
+                    following - facts.needed_from,
+                )
+            )
+        found.append(PrunePlan(facts, pins))
+    return found
+
+
+def _facts(run: Rebuilt) -> list[PartitionFacts]:
+    starts, ends = {}, {}
+    for partition, of in run.manifest["partitions"].items():
+        if of["start"] is not None:
+            starts[int(partition)] = of["start"]
+        ends[int(partition)] = max(of["read_to"], 0)
+    return partition_facts(run.states, run.ranges.to_pylist(), starts, ends)
+
+
+@dataclass(frozen=True)
+class ReplayCost:
+    """How long loading takes at `records_per_s`; `is_measured` on this machine, with records of this log."""
+
+    records_per_s: float
+    is_measured: bool
+    partitions: Sequence[PartitionFacts]
+
+    def seconds(self, facts: PartitionFacts) -> float:
+        """Return how long a state partition takes."""
+        return facts.records / self.records_per_s
+
+    @property
+    def total_s(self) -> float:
+        """How long all of them take, one after the other, as in one process."""
+        return sum(self.seconds(each) for each in self.partitions)
+
+
+def replay_cost(source: Source, run: Rebuilt, records_per_s: float | None = None) -> ReplayCost:
+    """Say how long each state partition takes to load, at a given speed or at that of this machine."""
+    facts = _facts(run)
+    if records_per_s is not None:
+        return ReplayCost(records_per_s, False, facts)
+    return ReplayCost(measured_records_per_s(source), True, facts)
+
+
+def measured_records_per_s(source: Source) -> float:
+    """Replay some records of a log as a coordinator does when it loads, and return how many a second."""
+    batches: list[bytes] = []
+    count = 0
+    for log_range in source.plan(Cut()).ranges:
+        for records in source.read(log_range):
+            written = _stored(records, _SAMPLE_RECORDS - count)
+            batches += written
+            count += sum(1 for _ in written) * _SAMPLE_BATCH_RECORDS
+            if count >= _SAMPLE_RECORDS:
+                break
+        if count >= _SAMPLE_RECORDS:
+            break
+    replayed = 0
+    begun_s = cpu_seconds()
+    while (took_s := cpu_seconds() - begun_s) < _MEASURED_S or not replayed:
+        more = _replay(batches)
+        if not more:
+            break
+        replayed += more
+    return max(replayed, 1) / max(took_s, _MEASURED_S)
+
+
+def _replay(batches: Sequence[bytes]) -> int:
+    """Replay batches as a coordinator does, and return how many records there were."""
+    shard = Shard(0, SnapshotPolicy())
+    replayed = 0
+    for batch in batches:
+        for decoded in decode_batches(batch):
+            for log_record in decoded.records:
+                try:
+                    record = decode_record(log_record.key, log_record.value)
+                except DecodeError:
+                    continue
+                if record is not None:
+                    shard.replay(record, replayed, log_record.timestamp_ms)
+                    replayed += 1
+    return replayed
+
+
+def _stored(records: Records, count_max: int) -> list[bytes]:
+    """Write the first records as batches again."""
+    data = records.data_records()
+    rows = range(min(len(data), count_max))
+    pairs = [(data.keys.get(row) or b"", data.values.get(row)) for row in rows]
+    return [
+        encode_batch(at, 0, pairs[at : at + _SAMPLE_BATCH_RECORDS])
+        for at in range(0, len(pairs), _SAMPLE_BATCH_RECORDS)
+    ]

@@ -1,0 +1,219 @@
+"""The job `rewrite`: what a log holds, written to a new one: with another partition count, or from a backup.
+
+The target is a journal or a topic of ours.  Everything that keeps state from being lost is that of a
+migration (`coordinator.migration`): it says what it would do unless it is told to execute, refuses a target
+that somebody owns or that holds something else, and compares both sides afterwards.  What it compares with is
+folded in columns from the source, and record by record from the target, so X4 is checked two ways.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.config import Config
+from coordinator.errors import ConfigError
+from coordinator.migration import Options, Place, Report, migrate, parse_target, target_of
+from coordinator.migration.fold import Folded
+from coordinator.migration.places import Kind
+from coordinator.migration.readers import Progress
+from coordinator.recovery.engines.base import Engine
+from coordinator.recovery.progress import Phases
+from coordinator.recovery.rebuild import Rebuilt, rebuild
+from coordinator.recovery.sources import open_source
+from coordinator.recovery.sources.access import access_of
+from coordinator.recovery.sources.base import END, Cut, Source
+from coordinator.shard import ShareState
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey, parse_topic_id
+
+# What the fields of a state are called in its row, but for the batches.
+_FIELDS = (
+    *("snapshot_epoch", "state_epoch", "leader_epoch", "leader_epoch_max", "start_offset"),
+    *("delivery_complete_count", "create_timestamp", "write_timestamp", "updates", "update_bytes"),
+    *("last_write_ms", "unreadable"),
+)
+
+# Columns that must be the same on both sides; the others are the log's own business.
+_COMPARED = (
+    *("group_id", "topic_id", "partition", "start_offset", "delivery_complete_count", "state_epoch"),
+    *("leader_epoch", "leader_epoch_max", "state_batches", "create_timestamp"),
+)
+
+
+class _Reader:
+    """A source of the recovery jobs as a migration reads one: what it holds, and where it ends."""
+
+    def __init__(self, engine: Engine, source: Source, cut: Cut, phases: Phases) -> None:
+        self._engine = engine
+        self._source = source
+        self._cut = cut
+        self._phases = phases
+        self._ends: tuple[int, ...] = ()
+        self.run: Rebuilt | None = None
+
+    async def fold(self, progress: Progress) -> Folded | None:
+        """Rebuild all states; the first time up to the cut, which is the same every time after."""
+        run = await asyncio.to_thread(rebuild, self._engine, self._source, cut=self._cut, phases=self._phases)
+        if self.run is None:
+            self.run = run
+        states = {key_of(row): state_of(row) for row in run.states.to_pylist()}
+        self._ends = _ends_of(run)
+        return Folded(states, self._ends)
+
+    async def ends(self) -> tuple[int, ...]:
+        """Return where the log ends now; with a cut, and with files, where it ended when it was read."""
+        if self._cut.offsets is not None or self._cut.time_ms is not None:
+            return self._ends
+        plan = await asyncio.to_thread(self._source.plan, Cut())
+        if set(plan.ends) != set(plan.starts) or END in plan.ends.values():
+            return self._ends
+        partitions = max(plan.ends, default=-1) + 1
+        return tuple(plan.ends.get(number, 0) for number in range(partitions))
+
+
+class _Held:
+    """A source that nobody is kept from writing to: that somebody did is seen by its ends."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self.reader = reader
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Do nothing."""
+        yield
+
+
+def _ends_of(run: Rebuilt) -> tuple[int, ...]:
+    ends: dict[int, int] = {}
+    for partition, of in run.manifest["partitions"].items():
+        ends[int(partition)] = max(of["read_to"] or 0, of["end"] if of["end"] not in (None, END) else 0)
+    return tuple(ends.get(number, 0) for number in range(max(ends, default=-1) + 1))
+
+
+def key_of(row: Mapping[str, Any]) -> SharePartitionKey:
+    """Return the share-partition of a row of states."""
+    return SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"])
+
+
+def state_of(row: Mapping[str, Any]) -> ShareState:
+    """Return a row of states as the coordinator holds it."""
+    batches = pack(StateBatch(**batch) for batch in row["state_batches"])
+    return ShareState(batches=batches, **{name: row[name] for name in _FIELDS})
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What was done, or would be. `unlike` are share-partitions that are not the same at a second look."""
+
+    report: Report
+    target: Place
+    state_partitions: int
+    unlike: tuple[str, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """True if both sides hold the same, or nothing was asked to be done yet."""
+        return self.report.is_good and not self.unlike
+
+
+def rewrite(
+    engine: Engine,
+    source: Source,
+    target: str,
+    config: Config,
+    *,
+    state_partitions: int,
+    cut: Cut | None = None,
+    options: Options | None = None,
+    phases: Phases | None = None,
+) -> Rewritten:
+    """Write what a log holds to a journal or a topic with so many state partitions.
+
+    Raises MigrationRefused where that could lose state, ConfigError, LogError and OSError.
+    """
+    phases, options = phases or Phases(), options or Options()
+    place = parse_rewrite_target(target, source)
+    existing = _existing_partitions(place, config)
+    if existing not in (None, state_partitions):
+        raise ConfigError("--state-partitions", state_partitions, f"{existing}, which {target} has already")
+    config = with_partitions(config, state_partitions)
+    reader = _Reader(engine, source, cut or Cut(), phases)
+    progress = _shown_as(phases)
+    report = asyncio.run(migrate(_Held(reader), target_of(place, config), options, progress))
+    unlike: tuple[str, ...] = ()
+    if report.executed and report.is_good and reader.run is not None:
+        unlike = _second_look(engine, place, reader.run, config, state_partitions, phases)
+    return Rewritten(report, place, state_partitions, unlike)
+
+
+def parse_rewrite_target(target: str, source: Source) -> Place:
+    """Read where to write to. Raises ConfigError for anything but a journal or a topic of ours."""
+    kind, _, where = source.text.partition(":")
+    known = Place(Kind(kind), where) if kind in set(Kind) else Place(Kind.JOURNAL, "")
+    place = parse_target(target, known)
+    if place.kind is Kind.COORDINATOR or place.is_kafkas_own:
+        raise ConfigError(
+            "--to", target, "a journal or a topic of ours; to bring state to a coordinator: migrate"
+        )
+    return place
+
+
+def _existing_partitions(place: Place, config: Config) -> int | None:
+    """Return how many state partitions a target has, None if there is none yet."""
+    try:
+        return len(open_source(str(place), **access_of(config)).plan(Cut()).starts)
+    except ConfigError:
+        return None
+
+
+def with_partitions(config: Config, state_partitions: int) -> Config:
+    """Return the settings of the log that is written."""
+    return config.model_copy(update={"state_partitions": state_partitions})
+
+
+def _second_look(
+    engine: Engine,
+    place: Place,
+    run: Rebuilt,
+    config: Config,
+    state_partitions: int,
+    phases: Phases,
+) -> tuple[str, ...]:
+    """Rebuild the target, and return which share-partitions are not the same or not in their place."""
+    there = rebuild(engine, open_source(str(place), **access_of(config)), phases=phases)
+    wanted, found = (
+        {key_of(row): {name: row[name] for name in _COMPARED} for row in states.to_pylist()}
+        for states in (run.states, there.states)
+    )
+    unlike = {str(key) for key in {*wanted, *found} if wanted.get(key) != found.get(key)}
+    if len(there.manifest["partitions"]) != state_partitions:
+        unlike.add(f"{len(there.manifest['partitions'])} state partitions instead of {state_partitions}")
+    return tuple(sorted(unlike))
+
+
+def _shown_as(phases: Phases) -> Progress:
+    """Return what shows the progress of a migration as phases: a bar for each thing that it does."""
+    advancing: dict[str, tuple[Callable[[int], None], list[int], Any]] = {}
+
+    def progress(what: str, done: int, total: int) -> None:
+        if what not in advancing:
+            phase = phases.phase(what, total, "")
+            advancing[what] = (phase.__enter__(), [0], phase)
+        advance, told, phase = advancing[what]
+        advance(done - told[0])
+        told[0] = done
+        if done >= total:
+            phase.__exit__(None, None, None)
+            del advancing[what]
+
+    return progress
+
+
+def default_partitions(source: Source, config: Config) -> int:
+    """Return how many state partitions a log has that its source has all of, else what is configured."""
+    partitions = set(source.plan(Cut()).starts)
+    if partitions and partitions == set(range(len(partitions))):
+        return len(partitions)
+    return config.state_partitions
