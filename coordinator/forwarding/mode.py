@@ -62,6 +62,8 @@ class ForwardingMode:
             except LogError as error:
                 # Whatever was so before is so still.
                 _logger.debug("whether %s exists cannot be asked: %s", KAFKAS_TOPIC, error)
+            except Exception:
+                _logger.exception("looking whether %s exists failed; it goes on", KAFKAS_TOPIC)
             await asyncio.sleep(LOOK_INTERVAL_S if self._heard else FIRST_LOOKS_INTERVAL_S)
 
     def _follow(self, exists: bool | None) -> None:

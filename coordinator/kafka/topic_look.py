@@ -36,7 +36,8 @@ class TopicLook:
         Raises LogUnavailable if no broker answers.
         """
         metadata = await self._connections.any_metadata()
-        (code,) = (code for code, topic, *_ in metadata.topics if topic == self._topic)
+        codes = (code for code, topic, *_ in metadata.topics if topic == self._topic)
+        code = next(codes, kafka.UNKNOWN_TOPIC_OR_PARTITION)
         if code == kafka.TOPIC_AUTHORIZATION_FAILED:
             return None
         return bool(code != kafka.UNKNOWN_TOPIC_OR_PARTITION)

@@ -20,7 +20,17 @@ from protocol.messages import find_coordinator
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.e2e.ledger import Ledger, consuming, new_topic, produce, what_is_left
 from tests.e2e.test_migration import KAFKAS_OWN, OURS, mixed
-from tests.kafka import Broker, CoordinatorProcess, HAProxy, KafkaClient, KafkaJars, free_ports, wait_until
+from tests.kafka import (
+    RELEASES,
+    Broker,
+    CoordinatorProcess,
+    HAProxy,
+    KafkaClient,
+    KafkaJars,
+    fetch_jars,
+    free_ports,
+    wait_until,
+)
 from tests.kafka.broker import new_cluster
 from tests.kafka.rig import ReplicatedRig, end_of_logs, replicated_rig
 from tests.kafka.wire import ask
@@ -145,6 +155,15 @@ def lead_to_ours(rig: ReplicatedRig) -> None:
         broker.wait_ready()
 
 
+def delete_kafkas_topic(rig: ReplicatedRig) -> None:
+    # The tool needs a class that the newest release does not have.
+    done = fetch_jars(RELEASES[-2]).run(
+        "org.apache.kafka.tools.TopicCommand",
+        *("--bootstrap-server", rig.brokers[0].bootstrap, "--delete", "--topic", "__share_group_state"),
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
 @pytest.mark.timeout(240)
 def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
     newest_jars: KafkaJars, tmp_path: Path
@@ -179,7 +198,11 @@ def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
             ledger.wait_settled(PARTITIONS * RECORDS, seconds=90)
         consumer.close()
 
+        # Without the topic brokers ask from now on, and what they know is still so.
+        delete_kafkas_topic(rig)
         assert what_is_left(client, group, topic, PARTITIONS, end=RECORDS) == []
+        assert min(in_all(rig, "sharecoord_rpc_requests_total", api="FindCoordinator")) > 0
+        assert "__share_group_state" not in client.topics()
         assert ledger.broken_promises == []
         assert all(counts == sorted(set(counts)) for counts in ledger.delivery_counts.values())
 
