@@ -146,7 +146,7 @@ def explain(
         row = event.as_row()
         leader_epoch = "-" if row["leader_epoch"] is None else row["leader_epoch"]
         state = row["state"]
-        after = ("-", "-")
+        after: tuple[object, object] = ("-", "-")
         if state is not None:
             after = (state["start_offset"], len(state["state_batches"]))
         rows.append((row["log_offset"], row["time"], row["record"], leader_epoch, *after, row["what"]))
