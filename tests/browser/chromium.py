@@ -1,0 +1,267 @@
+"""A headless Chromium, driven through its DevTools protocol over a pipe: no driver, no port, no library.
+
+Chromium reads commands from its descriptor 3 and writes to its descriptor 4, JSON texts that end with a zero
+byte. It ends when the pipe does, so none outlives the tests.
+"""
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.kafka import wait_until
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+PACKAGE = "chromium"
+
+_ANSWER_WITHIN_S = 60
+_WAIT_S = 30
+_READ_BYTES = 1 << 16
+_FLAGS = (
+    "--headless=new",
+    "--remote-debugging-pipe",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-extensions",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
+    # Tests run as root in containers, where its sandbox does not start.
+    "--no-sandbox",
+)
+# Puts two descriptors where the browser looks for them, and becomes the browser. They may be 3 and 4 already,
+# the wrong way round.
+_AT_3_AND_4 = """
+import fcntl, os, sys
+aside = [fcntl.fcntl(int(number), fcntl.F_DUPFD_CLOEXEC, 10) for number in sys.argv[1:3]]
+os.dup2(aside[0], 3)
+os.dup2(aside[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+_KEYS = {
+    "ArrowRight": 39,
+    "ArrowLeft": 37,
+    "ArrowDown": 40,
+    "ArrowUp": 38,
+    "Tab": 9,
+    "Enter": 13,
+    "Home": 36,
+    "End": 35,
+    "PageDown": 34,
+}
+
+
+def program() -> str | None:
+    """Return where a Chromium is, or None."""
+    return next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
+class PageError(AssertionError):
+    """A script of the page threw, or the browser refused what it did."""
+
+
+class Chromium:
+    """A running browser. One thread."""
+
+    def __init__(self, to_browser: int, from_browser: int) -> None:
+        self._to_browser = to_browser
+        self._from_browser = from_browser
+        self._unread = b""
+        self._last_id = 0
+        self._pages: dict[str, Page] = {}
+
+    def command(self, method: str, parameters: dict[str, Any] | None = None, session: str = "") -> Any:
+        """Send a command and return its result; what happens meanwhile goes to the pages."""
+        self._last_id += 1
+        message = {"id": self._last_id, "method": method, "params": parameters or {}}
+        if session:
+            message["sessionId"] = session
+        data = json.dumps(message).encode() + b"\0"
+        while data:
+            data = data[os.write(self._to_browser, data) :]
+        while True:
+            answer = self._read()
+            if answer.get("id") != self._last_id:
+                self._happened(answer)
+            elif "error" in answer:
+                raise PageError(f"{method}: {answer['error']['message']}")
+            else:
+                return answer["result"]
+
+    def _read(self) -> dict[str, Any]:
+        while b"\0" not in self._unread:
+            ready, _, _ = select.select([self._from_browser], [], [], _ANSWER_WITHIN_S)
+            data = os.read(self._from_browser, _READ_BYTES) if ready else b""
+            if not data:
+                raise PageError("the browser does not answer")
+            self._unread += data
+        text, _, self._unread = self._unread.partition(b"\0")
+        message: dict[str, Any] = json.loads(text)
+        return message
+
+    def _happened(self, event: dict[str, Any]) -> None:
+        page = self._pages.get(event.get("sessionId", ""))
+        if page is not None:
+            page.happened(event["method"], event["params"])
+
+    def page(self) -> "Page":
+        """Open a page of its own."""
+        target = self.command("Target.createTarget", {"url": "about:blank"})["targetId"]
+        session = self.command("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
+        self._pages[session] = page = Page(self, session, target)
+        for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
+            page.command(f"{domain}.enable")
+        return page
+
+
+class Page:
+    """One page of a browser. `complaints` is what went wrong in it, `requests` all that it asked for."""
+
+    def __init__(self, browser: Chromium, session: str, target: str) -> None:
+        self._browser = browser
+        self._session = session
+        self._target = target
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+
+    def command(self, method: str, **parameters: Any) -> Any:
+        """Send a command about this page."""
+        return self._browser.command(method, parameters, self._session)
+
+    def happened(self, method: str, parameters: dict[str, Any]) -> None:
+        """Note an event."""
+        if method == "Runtime.exceptionThrown":
+            details = parameters["exceptionDetails"]
+            self.complaints.append(details.get("exception", {}).get("description") or details["text"])
+        elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
+            entry = parameters["entry"]
+            self.complaints.append(f"{entry['text']} {entry.get('url', '')}")
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(parameters["request"]["url"])
+
+    def close(self) -> None:
+        """Close the page."""
+        self._browser.command("Target.closeTarget", {"targetId": self._target})
+
+    def go(self, url: str) -> None:
+        """Open an address, and wait until it is there."""
+        self.command("Page.navigate", url=url)
+        self.wait(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
+
+    def evaluate(self, script: str) -> Any:
+        """Return the value of an expression, awaited if it is a promise. Raises PageError if it throws."""
+        answer = self.command(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True, userGesture=True
+        )
+        if "exceptionDetails" in answer:
+            raise PageError(f"{script}: {answer['exceptionDetails']['exception'].get('description')}")
+        return answer["result"].get("value")
+
+    def wait(self, script: str) -> Any:
+        """Return the value of an expression as soon as it is true."""
+        return wait_until(lambda: self.evaluate(script), seconds=_WAIT_S, what=script)
+
+    def wait_for(self, text: str) -> None:
+        """Wait until the page shows a text."""
+        self.wait(f"document.body.innerText.includes({json.dumps(text)})")
+
+    def texts(self, selector: str) -> list[str]:
+        """Return what the elements show, one line each."""
+        script = f"[...document.querySelectorAll({json.dumps(selector)})].map((node) => node.innerText)"
+        return [" ".join(text.split()) for text in self.evaluate(script)]
+
+    def rows(self) -> list[list[str]]:
+        """Return the cells of all rows of all tables."""
+        script = (
+            "[...document.querySelectorAll('tbody tr')].map((row) => [...row.cells].map((c) => c.innerText))"
+        )
+        return [[" ".join(text.split()) for text in row] for row in self.evaluate(script)]
+
+    def click(self, selector: str) -> None:
+        """Click on the middle of an element, as a mouse would."""
+        box = self.wait(
+            f"""(() => {{
+                const node = document.querySelector({json.dumps(selector)});
+                if (!node) return null;
+                node.scrollIntoView({{ block: "center" }});
+                const {{ x, y, width, height }} = node.getBoundingClientRect();
+                return width && {{ x: x + width / 2, y: y + height / 2 }};
+            }})()"""
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.command("Input.dispatchMouseEvent", type=kind, **box, button="left", clickCount=1)
+
+    def press(self, key: str) -> None:
+        """Press a key where the focus is."""
+        code = _KEYS[key]
+        text = {"text": "\r"} if key == "Enter" else {}
+        self.command("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
+        self.command("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def type(self, text: str) -> None:
+        """Type where the focus is."""
+        self.command("Input.insertText", text=text)
+
+    def prefer(self, scheme: str) -> None:
+        """Have the reader prefer a colour scheme, "light" or "dark"."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.command("Emulation.setEmulatedMedia", features=features)
+
+    def resize(self, width: int, height: int) -> None:
+        """Give the page this many CSS pixels."""
+        self.command(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    def photograph(self, path: Path, *, whole: bool = True) -> None:
+        """Write a picture of the page as PNG."""
+        shot = self.command("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+
+@contextmanager
+def chromium(directory: Path) -> Iterator[Chromium]:
+    """Run a browser with a profile and a log in `directory`."""
+    found = program()
+    assert found is not None
+    commands, to_browser = os.pipe()
+    from_browser, answers = os.pipe()
+    profile = f"--user-data-dir={directory / 'profile'}"
+    with (directory / "chromium.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-c", _AT_3_AND_4, str(commands), str(answers), found, *_FLAGS, profile],
+            pass_fds=(commands, answers),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    os.close(commands)
+    os.close(answers)
+    browser = Chromium(to_browser, from_browser)
+    try:
+        yield browser
+    finally:
+        with suppress(OSError, PageError):
+            browser.command("Browser.close")
+        os.close(to_browser)
+        os.close(from_browser)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

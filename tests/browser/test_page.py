@@ -1,0 +1,340 @@
+"""The page as its readers have it: in a real browser, with a mouse, with a keyboard, light and dark."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from coordinator.client import ShareCoordinatorClient
+from coordinator.ownership import OwnerMap, Replica
+from protocol.routing import state_partition
+from protocol.state_batches import StateBatch
+from protocol.state_records import SharePartitionKey, topic_id_text
+from tests.browser.chromium import Chromium, Page, PageError
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.ports import free_ports
+from tests.unit.admin.serving import SHARDS, Served, TopicsInMemory, served
+from tests.unit.admin.test_state import snapshot
+
+pytestmark = pytest.mark.browser
+
+TOPIC = topic_id_text(TOPIC_ID)
+# Group ids are what somebody typed.
+NASTY = [
+    "<img src=x onerror=document.title='taken'>",
+    "\"><script>document.title='taken'</script>",
+    "a/b?c#d&group=e",
+    "%2e%2e",
+    "..",
+    "\u202egnp.exe",
+    "tab\tand\x00null",
+    "  spaces  ",
+    "日本語",
+]
+RUNS = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 139, 2, 1), (150, 150, 3, 1), (400, 419, 0, 1))
+MANY = 10_000
+DASH = "\u2013"
+
+
+@pytest.fixture(scope="module")
+def coordinator() -> Iterator[Served]:
+    """A coordinator with a few groups, one of them large, beside a cluster that knows a topic."""
+    records = [snapshot(batches=RUNS), snapshot(topic_id=OTHER_TOPIC_ID, partition=3)]
+    records += [snapshot(group) for group in NASTY]
+    records += [snapshot("large", partition=number) for number in range(MANY)]
+    with served(records, lambda: TopicsInMemory({TOPIC_ID: "parcels"}, {(TOPIC_ID, 0): 1_000})) as running:
+        yield running
+
+
+def address(coordinator: Served, **view: object) -> str:
+    return f"{coordinator.url}/" + (f"?{urlencode(view)}" if view else "")
+
+
+def open_window(page: Page, coordinator: Served, **view: object) -> None:
+    page.go(address(coordinator, group="orders", topic=TOPIC, partition=0, **view))
+    page.wait("document.querySelectorAll('.cell').length > 0")
+
+
+def go(page: Page, url: str, text: str) -> None:
+    page.go(url)
+    page.wait_for(text)
+
+
+def test_groups_are_listed_and_lead_to_their_windows(page: Page, coordinator: Served) -> None:
+    go(page, address(coordinator), "orders")
+    page.wait_for("ready")
+    rows = {row[0]: row[1:4] for row in page.rows()}
+    assert rows["orders"] == ["2", "2", "5"]
+    assert rows["large"] == ["1", "10,000", "0"]
+    page.click('a[data-key="group orders"]')
+    page.wait_for("parcels-0")
+    first, second = page.rows()
+    assert first[:4] == ["parcels-0", "100", "896", "60"]
+    assert second[:4] == [f"{topic_id_text(OTHER_TOPIC_ID)}-3", "100", "not known", "0"]
+    page.click("tbody a")
+    page.wait_for("Oldest unfinished record")
+    assert page.evaluate("location.search") == f"?group=orders&topic={TOPIC}&partition=0"
+    assert page.texts("h1") == ["parcels-0"]
+
+
+def test_the_window_is_drawn_offset_by_offset(page: Page, coordinator: Served) -> None:
+    open_window(page, coordinator)
+    facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
+    assert facts["Start offset"] == "100"
+    assert facts["Lag"] == "896"
+    assert facts["In flight"] == "60"
+    assert facts["Oldest unfinished record"] == "100"
+    assert page.texts(".legend li") == [
+        "✓acknowledged 28",
+        "↺available 30",
+        "…archiving 1",
+        "✕archived 1",
+        "·nothing noted 260",
+    ]
+    labels = page.evaluate("[...document.querySelectorAll('.cell')].map((cell) => cell.ariaLabel)")
+    shown = {int(label.split(":")[0]): label.split(": ")[1] for label in labels}
+    assert shown[99] == "below the start offset"
+    assert shown[100] == "available, delivered twice"
+    assert shown[110] == "archived, delivered 5 times"
+    assert shown[111] == "nothing noted"
+    assert shown[112] == "acknowledged, delivered once"
+    assert shown[150] == "archiving, delivered once"
+    assert (min(shown), max(shown)) == (96, 255)
+    assert page.evaluate("document.querySelectorAll('.map rect').length") >= 5
+    assert page.texts("section:nth-of-type(1) tbody tr")[0] == "110 110 1 ✕archived 5"
+    page.wait_for("Behind the window, up to the end at 1000: 580 records")
+
+
+def test_a_link_leads_to_an_offset(page: Page, coordinator: Served) -> None:
+    open_window(page, coordinator, at=405)
+    page.wait_for("Offset 405 is ↺available, delivered once, in a run of 20 records, 400 to 419")
+    assert page.texts(".cell[aria-selected=true]") == ["↺"]
+    assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.offset") == "405"
+
+
+def test_a_window_is_walked_with_the_keyboard(page: Page, coordinator: Served) -> None:
+    open_window(page, coordinator)
+    page.evaluate("document.querySelector('.cell[tabindex=\"0\"]').focus()")
+    columns = page.evaluate("Number(document.querySelectorAll('.row.r32')[1].textContent) - 96")
+    for key, offset in (
+        ("ArrowRight", 101),
+        ("ArrowDown", 101 + columns),
+        ("ArrowUp", 101),
+        ("ArrowLeft", 100),
+    ):
+        page.press(key)
+        page.wait(f"document.activeElement.dataset.offset === '{offset}'")
+        page.wait_for(f"Offset {offset} ")
+        assert page.evaluate("new URLSearchParams(location.search).get('at')") == str(offset)
+    page.evaluate("document.querySelector('.map').focus()")
+    page.press("PageDown")
+    page.wait("document.activeElement.ariaValueText === 'offsets 256 to 419'")
+    page.press("Home")
+    page.wait_for("Offset 100 ")
+    # Everything can be reached without a mouse.
+    assert page.evaluate(
+        "[...document.querySelectorAll('a[href], button, input, .map')].every((node) => node.tabIndex >= 0)"
+    )
+
+
+def test_the_map_is_clicked(page: Page, coordinator: Served) -> None:
+    open_window(page, coordinator)
+    page.click(".map")
+    page.wait("location.search.includes('&at=')")
+    assert int(page.evaluate("new URLSearchParams(location.search).get('at')")) in (259, 260, 261)
+
+
+def test_what_changes_is_shown_without_asking(page: Page, tmp_path: Path) -> None:
+    port, http_port = free_ports(2)
+    process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory")
+    key = SharePartitionKey("moving", TOPIC_ID, 0)
+
+    async def write(start_offset: int, batch: StateBatch, complete: int) -> None:
+        async with ShareCoordinatorClient(f"127.0.0.1:{port}") as client:
+            await client.write(
+                key,
+                state_epoch=1,
+                leader_epoch=0,
+                start_offset=start_offset,
+                delivery_complete_count=complete,
+                batches=[batch],
+            )
+
+    async def initialize() -> None:
+        async with ShareCoordinatorClient(f"127.0.0.1:{port}") as client:
+            await client.initialize(key, state_epoch=1, start_offset=100)
+
+    process.start()
+    try:
+        asyncio.run(initialize())
+        asyncio.run(write(100, StateBatch(100, 104, 0, 1), 0))
+        view = {"group": "moving", "topic": TOPIC, "partition": 0}
+        page.go(f"http://127.0.0.1:{http_port}/?{urlencode(view)}")
+        page.wait_for("available 5")
+        asked = len(page.requests)
+        asyncio.run(write(103, StateBatch(103, 104, 2, 1), 2))
+        page.wait_for("acknowledged 2")
+        assert page.texts(".cell[aria-selected=true]") == ["✓"]
+        # The page was asked for once, what is in it again.
+        assert all("/api/" in request for request in page.requests[asked:])
+
+        page.click("#live")
+        page.wait_for("Resume")
+        asyncio.run(write(103, StateBatch(105, 109, 4, 3), 7))
+        page.click("#live")
+        page.wait_for("archived 5")
+    finally:
+        process.stop()
+    # What was seen stays, and it is said that it may be old.
+    page.wait_for("no connection")
+    assert page.texts(".legend li") == ["✓acknowledged 2", "✕archived 5"]
+    page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
+
+
+@pytest.mark.parametrize("group", NASTY)
+def test_no_group_id_is_more_than_text(page: Page, coordinator: Served, group: str) -> None:
+    page.go(address(coordinator, find=group))
+    page.wait("document.querySelectorAll('tbody tr').length === 1")
+    page.click("tbody a")
+    page.wait_for("1 share-partition")
+    page.click("tbody a")
+    page.wait_for("Oldest unfinished record")
+    where = page.evaluate("Object.fromEntries(new URLSearchParams(location.search))")
+    assert where == {"group": group, "topic": TOPIC, "partition": "0"}
+    assert "taken" not in page.evaluate("document.title").split(" · ")
+    assert page.evaluate("document.querySelectorAll('main img, main script').length") == 0
+    shown = page.evaluate("document.querySelector('.crumbs .name').textContent")
+    assert shown.isprintable()
+    assert page.evaluate("getComputedStyle(document.querySelector('.crumbs .name')).unicodeBidi") == "isolate"
+
+
+def test_text_cannot_become_markup_even_by_mistake(page: Page, coordinator: Served) -> None:
+    go(page, address(coordinator), "orders")
+    with pytest.raises(PageError, match="TrustedHTML"):
+        page.evaluate("document.body.innerHTML = '<b>x</b>'")
+    page.complaints.clear()
+
+
+def test_ten_thousand_share_partitions_come_in_pages(page: Page, coordinator: Served) -> None:
+    go(page, address(coordinator, group="large"), f"1{DASH}100 of 10,000")
+    assert len(page.rows()) == 100
+    page.click('a[data-key="last »"]')
+    page.wait_for(f"9,901{DASH}10,000 of 10,000")
+    assert page.rows()[-1][0] == "parcels-9999"
+    page.click('a[data-key="sort in-flight"]')
+    page.wait("location.search === '?group=large&sort=in-flight&desc=1'")
+    page.wait("document.querySelector('th[aria-sort=descending]')?.textContent.startsWith('In flight')")
+    page.evaluate("history.back()")
+    page.wait_for(f"9,901{DASH}10,000 of 10,000")
+
+
+def test_groups_are_found_as_one_types(page: Page, coordinator: Served) -> None:
+    go(page, address(coordinator), "orders")
+    page.click("#find")
+    page.type("ORD")
+    page.wait("document.querySelectorAll('tbody tr').length === 1")
+    assert page.rows()[0][0] == "orders"
+    assert page.evaluate("location.search") == "?find=ORD"
+    assert page.evaluate("document.activeElement.id") == "find"
+
+
+def test_shards_say_where_they_are_and_lead_there(browser: Chromium, page: Page) -> None:
+    us, them = Replica("a", "127.0.0.1:1", "127.0.0.1:2"), Replica("b", "127.0.0.1:3", "127.0.0.1:4")
+    number = state_partition(snapshot().key, SHARDS)
+    with served([snapshot(), snapshot("large")]) as coordinator:
+        owners = tuple(int(shard == number) for shard in range(SHARDS))
+        coordinator.do(lambda: coordinator.coordinator.owners.follow(OwnerMap(1, (us, them), owners)))
+        coordinator.do(lambda: coordinator.coordinator.runtime.resign(number))
+        go(page, address(coordinator, view="shards"), "elsewhere")
+        row = page.rows()[number]
+        assert row[1:4] == ["elsewhere", "127.0.0.1:3", DASH]
+        links = "[...document.querySelectorAll('main a')].map((node) => node.href)"
+        assert "http://127.0.0.1:4/?view=shards" in page.evaluate(links)
+        go(page, address(coordinator), "1 of 4 shards are not here")
+        go(
+            page,
+            address(coordinator, group="orders", topic=TOPIC, partition=0),
+            "It should be with 127.0.0.1:3",
+        )
+        assert f"http://127.0.0.1:4/?group=orders&topic={TOPIC}&partition=0" in page.evaluate(links)
+        page.complaints[:] = [text for text in page.complaints if "503" not in text]
+    page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
+
+
+def test_a_share_partition_that_is_not_there_says_so(page: Page, coordinator: Served) -> None:
+    go(page, address(coordinator, group="orders", topic=TOPIC, partition=77), "Not found")
+    page.wait_for("has no state here")
+    page.complaints[:] = [text for text in page.complaints if "404" not in text]
+
+
+CONTRAST = """
+    (() => {
+      const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+      const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+      const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+      const rgba = (color) => {
+        canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+        return [...canvas.getImageData(0, 0, 1, 1).data];
+      };
+      const behind = (node) => {
+        for (; node; node = node.parentElement) {
+          const color = rgba(getComputedStyle(node).backgroundColor);
+          if (color[3] === 255) return color;
+        }
+        return [255, 255, 255];
+      };
+      const poor = [];
+      for (const node of document.querySelectorAll("body *")) {
+        const text = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+        if (!text || !node.checkVisibility() || node.matches(".off, .skip")) continue;
+        const [a, b] = [light(rgba(getComputedStyle(node).color)), light(behind(node))];
+        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        if (ratio < 4.5) poor.push(`${node.className} ${node.textContent.slice(0, 20)} ${ratio.toFixed(2)}`);
+      }
+      return poor;
+    })()
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_from_what_is_behind_it(page: Page, coordinator: Served, scheme: str) -> None:
+    """WCAG 2.2 asks for a contrast of 4.5 to 1 (AA)."""
+    page.prefer(scheme)
+    open_window(page, coordinator)
+    page.wait_for("ready")
+    assert page.evaluate(CONTRAST) == []
+    go(page, address(coordinator, view="shards"), "active")
+    assert page.evaluate(CONTRAST) == []
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(245, 246, 248)") == (scheme == "light")
+
+
+@pytest.mark.parametrize("width", [360, 768, 1600])
+def test_nothing_sticks_out_of_a_page_of_any_width(page: Page, coordinator: Served, width: int) -> None:
+    page.resize(width, 800)
+    views: list[dict[str, object]] = [{}, {"group": "large"}, {"view": "shards"}]
+    for view in views:
+        go(page, address(coordinator, **view), "brokers connect to")
+        page.wait("!document.querySelector('.waiting')")
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
+    open_window(page, coordinator)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_everything_that_can_be_used_has_a_name(page: Page, coordinator: Served) -> None:
+    """As the browser tells it to a screen reader."""
+    open_window(page, coordinator)
+    nodes = page.command("Accessibility.getFullAXTree")["nodes"]
+    named = {"link", "button", "slider", "option", "listbox", "searchbox", "img", "table", "region"}
+    nameless = [
+        node["role"]["value"]
+        for node in nodes
+        if not node["ignored"]
+        and node["role"]["value"] in named
+        and not node.get("name", {}).get("value", "").strip()
+    ]
+    assert nameless == [], json.dumps(nameless)
