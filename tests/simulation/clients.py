@@ -239,6 +239,7 @@ class Clients:
         self.history = history
         self.report = report
         self.node_ids = node_ids
+        self.bootstrap = str(address)
         self._answers_in_time = answers_in_time
         self._address = address
         self._state_partitions = state_partitions

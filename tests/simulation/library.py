@@ -18,7 +18,6 @@ from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import RPCS
 from tests.simulation.history import INITIALIZE, READ, SUMMARY, WRITE, Violation
-from tests.simulation.process import ADDRESS
 from tests.simulation.workloads import Cluster
 
 
@@ -30,7 +29,7 @@ class LibraryUser:
         self._cluster = cluster
         self._rng = rng
         self._calls = 0
-        self._client = ShareCoordinatorClient(str(ADDRESS), retry=ONCE, chance=rng.random)
+        self._client = ShareCoordinatorClient(cluster.clients.bootstrap, retry=ONCE, chance=rng.random)
 
     async def run(self) -> None:
         """Call for ever."""

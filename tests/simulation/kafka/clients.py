@@ -39,6 +39,7 @@ class ManyClients(Clients):
             node_ids=len(addresses),
             answers_in_time=False,
         )
+        self.bootstrap = ",".join(map(str, addresses))
         # How many requests go astray.
         self.astray_rate = 0.0
         self._addresses = addresses

@@ -82,14 +82,17 @@ async def _while_faulty(world: KafkaWorld, seconds: float) -> None:
 
 
 async def _cut_off(world: KafkaWorld, rng: Random) -> None:
-    """Cut a broker off from the others, and mostly some coordinator, which then sees only this one."""
+    """Cut a broker off from the others, and mostly an owner of what it leads, who then sees only this one."""
     brokers = world.brokers
-    nodes = [node for node in brokers.nodes if node not in brokers.down and node not in brokers.views]
-    if len(nodes) < 2:
+    able = [node for node in brokers.nodes if node not in brokers.down and node not in brokers.views]
+    number = rng.randrange(len(brokers.partitions))
+    node = brokers.partitions[number].leader
+    if len(able) < 2 or node not in able:
         return
-    node = rng.choice(nodes)
     brokers.cut_off(node)
-    place = _some_place(world, rng)
+    place = world.owner_place(number)
+    if place is None or world.processes[place] is None:
+        place = _some_place(world, rng)
     lost: set[tuple[str, int]] = set()
     alone: set[str] = set()
     if place is not None and rng.random() < 0.8:

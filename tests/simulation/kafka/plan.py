@@ -172,7 +172,8 @@ def _draw_load(rng: Random) -> Load:
         stranger_think_s=between(rng, 0.5, 10.0),
         stranger_pipeline_max=rng.choice((1, 1, 3)),
         watch_s=perhaps_every(rng, 0.2, 5.0),
-        library_users=0,
+        library_users=rng.choice((0, 0, 1)),
+        library_calls=rng.choice((1, 2)),
     )
 
 
@@ -186,7 +187,7 @@ def _draw_nemesis(rng: Random) -> KafkaNemesis:
         part_s=perhaps_every(rng, 2.0, 40.0),
         parted_s=between(rng, 0.5, 15.0),
         cut_off_s=perhaps_every(rng, 2.0, 20.0, 0.5),
-        cut_off_for_s=between(rng, 1.0, 30.0),
+        cut_off_for_s=between(rng, 3.0, 40.0),
         broker_dies_s=perhaps_every(rng, 2.0, 60.0, 0.4),
         broker_down_s=between(rng, 0.1, 10.0),
         leader_moves_s=perhaps_every(rng, 0.5, 20.0, 0.4),
