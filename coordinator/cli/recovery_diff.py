@@ -102,14 +102,13 @@ def _as_json(found: Any) -> dict[str, Any]:
 @recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
 def explain(
     ctx: typer.Context,
-    group: Annotated[str, typer.Argument(help="The share group.")],
-    topic: Annotated[
-        str, typer.Argument(help="The topic id as Kafka writes it; its name with --bootstrap-servers.")
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="GROUP TOPIC PARTITION [OFFSET]",
+            help="A share-partition, the topic by its id, or by name with --bootstrap-servers; and a record.",
+        ),
     ],
-    partition: Annotated[int, typer.Argument(help="The partition of the topic.", min=0)],
-    offset: Annotated[
-        int | None, typer.Argument(help="Only what became of this record of the topic.")
-    ] = None,
     *,
     source: recovery.From,
     as_of_offset: recovery.AsOfOffset = None,
@@ -126,11 +125,12 @@ def explain(
 
     That a record was handed out is not on the log, only what became of it; the delivery count tells it.
     """
-    opened = recovery.opened_source(source, ctx.args, config, settings)
+    (group, topic, partition, offset), extra = _sorted_out([*arguments, *ctx.args])
+    opened = recovery.opened_source(source, extra, config, settings)
     from coordinator.recovery.explain import explain as tell
     from protocol.state_records import SharePartitionKey
 
-    key = SharePartitionKey(group, _topic_id(topic, ctx.args, config, settings), partition)
+    key = SharePartitionKey(group, _topic_id(topic, extra, config, settings), partition)
     found = tell(
         opened,
         key,
@@ -153,6 +153,33 @@ def explain(
     heads = ("LOG-OFFSET", "TIME", "RECORD", "LEADER-EPOCH", "START-OFFSET", "BATCHES", "WHAT")
     print_table(heads, rows)
     typer.echo(f"{key}, state partition {found.state_partition}, {found.steps} records; now: {found.summary}")
+
+
+def _sorted_out(tokens: list[str]) -> tuple[tuple[str, str, int, int | None], list[str]]:
+    """Tell the arguments of `explain` from flags of settings and their values. Raises ConfigError.
+
+    Typer does not know these flags, and would take them for arguments where one may be left out.
+    """
+    from coordinator.errors import ConfigError
+
+    given: list[str] = []
+    extra: list[str] = []
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        at += 1
+        if not token.startswith("--"):
+            given.append(token)
+            continue
+        extra.append(token)
+        if "=" not in token and at < len(tokens):
+            extra.append(tokens[at])
+            at += 1
+    wanted = "GROUP TOPIC PARTITION [OFFSET], the last two numbers"
+    if len(given) not in (3, 4) or not all(number.isascii() and number.isdigit() for number in given[2:]):
+        raise ConfigError("explain", " ".join(given), wanted)
+    group, topic, partition, *offset = given
+    return (group, topic, int(partition), int(offset[0]) if offset else None), extra
 
 
 def _topic_id(text: str, extra: list[str], config: Any, settings: Any) -> bytes:

@@ -1,0 +1,221 @@
+"""The jobs against Kafka's own coordinator, after a share consumer has run: what they say is what it answers.
+
+The same for a coordinator of ours is in test_jobs_on_ours.py.
+"""
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from coordinator.client import RetryPolicy, ShareCoordinatorClient
+from coordinator.kafka.security import Security
+from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.checks.baseline import Baseline
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.diff import compared, diff
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.explain import explain
+from coordinator.recovery.outside import ClusterCheck, LiveCheck, SampleCheck, topic_id_of
+from coordinator.recovery.progress import Phases
+from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.sources.topic import TopicSource
+from protocol.state_batches import StateBatch
+from protocol.state_records import SharePartitionKey, parse_topic_id
+from tests.kafka import BuiltInRig, wait_until
+from tests.recovery.logs_on_disk import TOPIC
+from tests.unit.cli.calling import CommandLine
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+ALONE = LocalEngine(1)
+GROUP, TOPIC_NAME = "recovery-workers", "recovery-orders"
+# One after the other: the first is released and comes again.
+OUTCOMES = ("RELEASE", "ACCEPT", "REJECT", "ACCEPT")
+SETTINGS = {"share.auto.offset.reset": "earliest"}
+
+
+class Consumed(NamedTuple):
+    """A broker whose share group has consumed some records."""
+
+    rig: BuiltInRig
+    key: SharePartitionKey
+
+    @property
+    def bootstrap(self) -> str:
+        return self.rig.broker.bootstrap
+
+    @property
+    def source(self) -> TopicSource:
+        return TopicSource(TOPIC, self.bootstrap)
+
+    @property
+    def disk(self) -> Path:
+        return self.rig.broker.directory / "data"
+
+
+@pytest.fixture(scope="module")
+def consumed(built_in: BuiltInRig) -> Consumed:
+    topic_id = built_in.client.create_topic(TOPIC_NAME)
+    built_in.client.set_group_config(GROUP, SETTINGS)
+    built_in.client.produce(TOPIC_NAME, 12)
+    consumer = built_in.client.share_consumer(GROUP, TOPIC_NAME)
+    settled: list[tuple[int, str]] = []
+
+    def went_on() -> bool:
+        deliveries = consumer.poll()
+        types = [
+            "ACCEPT" if each.delivery_count > 1 else OUTCOMES[each.offset % len(OUTCOMES)]
+            for each in deliveries
+        ]
+        settled.extend((each.offset, kind) for each, kind in zip(deliveries, types, strict=True))
+        consumer.settle(types)
+        return {offset for offset, kind in settled if kind != "RELEASE"} == set(range(12))
+
+    wait_until(went_on, seconds=60, what="all records are consumed")
+    # One that stays in flight.
+    built_in.client.produce(TOPIC_NAME, 4, first=12)
+    wait_until(lambda: _settled_some(consumer), seconds=60, what="some more are consumed")
+    consumer.close()
+    return Consumed(built_in, SharePartitionKey(GROUP, parse_topic_id(topic_id), 0))
+
+
+def _settled_some(consumer: object) -> bool:
+    deliveries = consumer.poll()  # type: ignore[attr-defined]
+    consumer.settle(["RELEASE" if each.offset == 12 else "ACCEPT" for each in deliveries])  # type: ignore[attr-defined]
+    return any(each.offset == 15 for each in deliveries)
+
+
+def test_what_is_rebuilt_is_what_kafkas_coordinator_answers(consumed: Consumed) -> None:
+    found = diff(ALONE, consumed.source, consumed.bootstrap, groups=[GROUP])
+    assert (found.asked, found.equal, found.different, found.unknown) == (1, 1, [], {})
+    assert found.batches_unknown == 0
+    (state,) = (row for row in rebuild(ALONE, consumed.source).states.to_pylist() if row["group_id"] == GROUP)
+    assert state["start_offset"] == 12
+    assert state["state_batches"][0]["first_offset"] == 12
+
+
+def test_asking_changes_nothing(consumed: Consumed) -> None:
+    before = consumed.source.plan(Cut()).ends
+    diff(ALONE, consumed.source, consumed.bootstrap)
+    assert consumed.source.plan(Cut()).ends == before
+
+
+def test_traffic_meanwhile_is_no_difference(consumed: Consumed) -> None:
+    """The log is folded, then written to, and only then the coordinator is asked."""
+    key = SharePartitionKey("recovery-busy", consumed.key.topic_id, 0)
+
+    async def writes(begin: int, end: int) -> None:
+        retry = RetryPolicy(attempts_max=8, first_s=0.2)
+        async with ShareCoordinatorClient(consumed.bootstrap, retry=retry) as client:
+            if not begin:
+                await client.initialize(key, 1, 0)
+            for offset in range(begin, end):
+                batch = StateBatch(offset, offset, 2, 1)
+                await client.write(
+                    *(key,),
+                    state_epoch=1,
+                    leader_epoch=0,
+                    start_offset=0,
+                    delivery_complete_count=offset + 1,
+                    batches=[batch],
+                )
+
+    asyncio.run(writes(0, 4))
+    run = rebuild(ALONE, consumed.source)
+    asyncio.run(writes(4, 9))
+    found = compared(consumed.source, run, consumed.bootstrap, phases=Phases())
+    assert (found.different, found.unknown, found.moved) == ([], {}, 1)
+
+
+def test_an_audit_of_the_topic_finds_nothing_but_the_single_replica(
+    consumed: Consumed, tmp_path: Path
+) -> None:
+    source = consumed.source
+    cluster = ClusterCheck(
+        consumed.bootstrap, security=Security(), topic=TOPIC, state_partitions=50, limits=Limits()
+    )
+    outside = [cluster, LiveCheck(source, consumed.bootstrap), SampleCheck(source, 50, Cut())]
+    found = audit(ALONE, source, Options(outside=outside, to=tmp_path / "first"))
+    rows = [row for row in found.findings.to_pylist() if row["group_id"] in (None, GROUP)]
+    assert [(row["check"], row["severity"]) for row in rows] == [("P5", "warning")], rows
+    assert "min.insync.replicas is 1" in rows[0]["evidence"]
+    assert set(found.not_checked) == {"X3", "X4"}
+    again = audit(ALONE, source, Options(baseline=Baseline.read(tmp_path / "first")))
+    assert "X3" not in set(again.findings.column("check").to_pylist())
+
+
+def test_the_brokers_disk_holds_the_same_and_a_loss_on_a_copy_is_named(
+    consumed: Consumed, tmp_path: Path
+) -> None:
+    states = rebuild(ALONE, consumed.source).states
+    copied = tmp_path / "copied"
+    for folder in consumed.disk.glob(f"{TOPIC}-*"):
+        # Not the indexes, which take 20 MB each.
+        ignored = shutil.ignore_patterns("*index")
+        shutil.copytree(folder, copied / folder.name, ignore=ignored)
+    source = SegmentSource(str(copied))
+    assert rebuild(ALONE, source).states.equals(states)
+    (state,) = (row for row in states.to_pylist() if row["group_id"] == GROUP)
+    whole = audit(ALONE, source, Options(to=tmp_path / "whole"))
+    assert mine(whole) == []
+    # The snapshot is cut away, as by pruning too far: updates are all that is left.
+    (segment,) = (copied / f"{TOPIC}-{state['state_partition']}").glob("*.log")
+    lost = _without_first_records(segment, state["needed_from"])
+    segment.unlink()
+    (segment.parent / f"{state['needed_from'] + 1:020}.log").write_bytes(lost)
+    found = audit(ALONE, source, Options(baseline=Baseline.read(tmp_path / "whole")))
+    assert "K1" in mine(found)
+    assert found.exit_code == 2
+    # All of it is gone: only the earlier audit knows.
+    shutil.rmtree(segment.parent)
+    gone = audit(ALONE, source, Options(baseline=Baseline.read(tmp_path / "whole"), state_partitions=50))
+    assert mine(gone) == ["X3"]
+
+
+def mine(found: object) -> list[str]:
+    """Return the checks that have found something about our share-partition."""
+    return [row["check"] for row in found.findings.to_pylist() if row["group_id"] == GROUP]  # type: ignore[attr-defined]
+
+
+def _without_first_records(segment: Path, last_gone: int) -> bytes:
+    data = segment.read_bytes()
+    at = 0
+    while int.from_bytes(data[at : at + 8]) <= last_gone:
+        at += 12 + int.from_bytes(data[at + 8 : at + 12])
+    return data[at:]
+
+
+def test_the_history_of_a_record_is_told(consumed: Consumed) -> None:
+    found = explain(consumed.source, consumed.key, 4)
+    told = [event.what for event in found.events]
+    assert any("released, to be delivered again (AVAILABLE) at delivery 1" in what for what in told)
+    assert told[-1].startswith(("accepted (ACKNOWLEDGED) at delivery 2", "done: the start offset is"))
+    assert found.events[-1].step.record.key == consumed.key
+    everything = explain(consumed.source, consumed.key)
+    assert everything.events[0].what.startswith("snapshot 0 initialised: state epoch")
+    assert everything.steps == len(everything.events)
+
+
+def test_topics_are_named_or_given_by_id(consumed: Consumed, share_coordinator: CommandLine) -> None:
+    access = {"bootstrap_servers": consumed.bootstrap, "security": Security(), "request_timeout_s": 10.0}
+    assert topic_id_of(TOPIC_NAME, **access) == consumed.key.topic_id  # type: ignore[arg-type]
+    assert topic_id_of("no-such-topic", **access) is None  # type: ignore[arg-type]
+    options = ("--from", f"kafka:{TOPIC}", "--bootstrap-servers", consumed.bootstrap)
+    said = share_coordinator("recovery", "explain", GROUP, TOPIC_NAME, "0", "12", *options)
+    assert said.exit_code == 0, said.err
+    assert "now: record 12: released, to be delivered again (AVAILABLE) at delivery 1" in said.out
+    said = share_coordinator("recovery", "explain", GROUP, "no-such-topic", "0", *options)
+    assert (said.exit_code, said.err) == (
+        2,
+        f"share-coordinator: TOPIC=no-such-topic cannot be used: it must be a topic of {consumed.bootstrap}\n",
+    )
+    said = share_coordinator("recovery", "diff", "--group", GROUP, *options)
+    assert (said.exit_code, said.out) == (
+        0,
+        "1 share-partitions: 1 equal, 0 equal at a later offset, 0 different, 0 not known\n",
+    )
