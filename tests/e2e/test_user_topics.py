@@ -1,0 +1,158 @@
+"""Names of topics, and lag, asked of a real broker: by the coordinator, and by the command line itself."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.client import ShareCoordinatorClient
+from coordinator.errors import LogUnavailable
+from coordinator.kafka.user_topics import UserTopics
+from protocol.state_batches import StateBatch
+from protocol.state_records import SharePartitionKey, parse_topic_id
+from tests.kafka import BuiltInRig, wait_until
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.ports import free_ports
+
+pytestmark = pytest.mark.broker
+
+RECORDS = 10
+
+
+@pytest.fixture(scope="module")
+def topic(built_in: BuiltInRig) -> tuple[str, str]:
+    """A topic of two partitions, ten records in the second: its name and its id."""
+    name = "watched"
+    topic_id = built_in.client.create_topic(name, partitions=2)
+    built_in.client.produce(name, RECORDS, partition=1)
+    return name, topic_id
+
+
+@pytest.fixture(params=["the coordinator knows the cluster", "only we know the cluster"])
+def coordinator(
+    request: pytest.FixtureRequest, built_in: BuiltInRig, tmp_path: Path, topic: tuple[str, str]
+) -> Iterator[CoordinatorProcess]:
+    """A coordinator that has state of the topic, and with it a state of a topic that nobody knows."""
+    port, http_port = free_ports(2)
+    knows = request.param == "the coordinator knows the cluster"
+    settings = {"bootstrap.servers": built_in.broker.bootstrap} if knows else {}
+    process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory", settings=settings)
+    process.start()
+    try:
+        asyncio.run(fill(port, parse_topic_id(topic[1])))
+        yield process
+    finally:
+        process.stop()
+
+
+async def fill(port: int, topic_id: bytes) -> None:
+    async with ShareCoordinatorClient(f"127.0.0.1:{port}") as client:
+        key = SharePartitionKey("watchers", topic_id, 1)
+        await client.initialize(key, state_epoch=1, start_offset=2)
+        await client.write(
+            key,
+            state_epoch=1,
+            leader_epoch=0,
+            start_offset=2,
+            delivery_complete_count=3,
+            batches=[StateBatch(3, 5, 2, 1)],
+        )
+        await client.initialize(
+            SharePartitionKey("watchers", bytes(15) + b"x", 0), state_epoch=1, start_offset=0
+        )
+
+
+def described(coordinator: CoordinatorProcess, *settings: str) -> list[dict[str, Any]]:
+    program = str(Path(sys.executable).with_name("share-coordinator"))
+    url = f"http://127.0.0.1:{coordinator.http_port}"
+    done = subprocess.run(
+        [program, "groups", "describe", "watchers", "--url", url, "-o", "json", *settings],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    items: list[dict[str, Any]] = json.loads(done.stdout)
+    return items
+
+
+def test_the_lag_is_end_minus_start_minus_what_is_complete(
+    built_in: BuiltInRig, topic: tuple[str, str], coordinator: CoordinatorProcess
+) -> None:
+    flags = ("--bootstrap-servers", built_in.broker.bootstrap)
+    known, unknown = sorted(described(coordinator, *flags), key=lambda item: item["topic"] is None)
+    assert (known["topic"], known["partition"]) == (topic[0], 1)
+    assert (known["end_offset"], known["lag"]) == (RECORDS, RECORDS - 2 - 3)
+    assert (unknown["topic"], unknown["end_offset"], unknown["lag"]) == (None, None, None)
+
+
+def test_a_coordinator_that_knows_the_cluster_needs_nobody_else(
+    topic: tuple[str, str], coordinator: CoordinatorProcess, request: pytest.FixtureRequest
+) -> None:
+    knows = "the coordinator knows the cluster" in request.node.name
+    names = {item["topic"] for item in described(coordinator)}
+    health = json.loads(coordinator.get("/healthz")[1])
+    if knows:
+        assert names == {topic[0], None}
+        assert health["cluster_trouble"] is None
+    else:
+        assert names == {None}
+        assert health["cluster_trouble"] == "bootstrap.servers is not set"
+
+
+def test_a_topic_has_an_id_as_long_as_it_is_there(built_in: BuiltInRig, topic: tuple[str, str]) -> None:
+    async def ask() -> None:
+        topics = UserTopics(built_in.broker.bootstrap)
+        topic_id = parse_topic_id(topic[1])
+        try:
+            assert await topics.topic_id(topic[0]) == topic_id
+            assert await topics.topic_id("no-such-topic") is None
+            assert await topics.names([topic_id, bytes(15) + b"x"]) == {topic_id: topic[0]}
+            assert await topics.end_offsets([(topic_id, 0), (topic_id, 1), (topic_id, 9)]) == {
+                (topic_id, 0): 0,
+                (topic_id, 1): RECORDS,
+            }
+        finally:
+            await topics.close()
+
+    asyncio.run(ask())
+    assert "no-such-topic" not in built_in.client.topics()
+
+
+def test_a_cluster_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    (dead,) = free_ports(1)
+
+    async def ask() -> None:
+        topics = UserTopics(f"127.0.0.1:{dead}")
+        try:
+            with pytest.raises(LogUnavailable, match=f"No broker of 127.0.0.1:{dead} can be reached"):
+                await topics.names([bytes(15) + b"x"])
+        finally:
+            await topics.close()
+
+    asyncio.run(ask())
+    port, http_port = free_ports(2)
+    process = CoordinatorProcess(
+        tmp_path,
+        port=port,
+        http_port=http_port,
+        log="memory",
+        settings={"bootstrap.servers": f"127.0.0.1:{dead}"},
+    )
+    process.start()
+    try:
+        asyncio.run(fill(port, bytes(15) + b"y"))
+        assert described(process)[0]["lag"] is None
+        trouble = wait_until(
+            lambda: json.loads(process.get("/healthz")[1])["cluster_trouble"], seconds=30, what="trouble"
+        )
+        assert "can be reached" in trouble
+        # People know less; brokers are served as ever.
+        assert process.get("/readyz")[0] == 200
+    finally:
+        process.stop()
