@@ -54,7 +54,9 @@ export function stateBar(recordsByState) {
   const counts = Object.keys(STATES).map((state) => [state, recordsByState[state] ?? 0]).filter(([, n]) => n);
   const words = counts.map(([state, n]) => `${count(n)} ${look(state).said}`).join(", ");
   const parts = counts.map(([state, n]) => el("span", { class: shade(state), style: { "flex-grow": n } }));
-  return el("span", { class: "bar", role: "img", "aria-label": words || "nothing in flight", title: words || null }, parts);
+  const signs = counts.map(([state, n]) => el("span", {}, `${look(state).sign} ${count(n)}`));
+  return el("span", { class: "bar-box", role: "img", "aria-label": words || "nothing in flight", title: words || null },
+    el("span", { class: "bar" }, parts), el("span", { class: "signs" }, signs));
 }
 
 export function legend(detail) {

@@ -195,7 +195,7 @@ export const sharePartition = {
   }),
   build(view, go) {
     const heading = el("h1"), figures = el("div"), readout = el("p", { class: "readout", "aria-live": "polite" });
-    const strip = el("section", { "aria-label": "Window" }), lists = el("div");
+    const strip = el("section", { "aria-label": "Window" }), lists = el("div", { class: "lists" });
     const node = el("div", {},
       el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / ", link({ group: view.group }, {}, named(view.group)), " / "),
       heading, figures, strip, lists);
@@ -209,7 +209,7 @@ export const sharePartition = {
       refill(readout, described(detail, chosen));
       refill(strip, el("h2", {}, "Window"), legend(detail), map(detail, block, go),
         cells(detail, block, chosen, go), readout, blockLinks(detail, block, { ...context.view, run: undefined }), behind(detail, last));
-      refill(lists, mostDelivered(detail, context.view), runs(detail, context.view), more(detail, context));
+      refill(lists, el("div", {}, mostDelivered(detail, context.view), more(detail, context)), runs(detail, context.view));
     };
     return { node, update };
   },
@@ -250,7 +250,7 @@ const RUN_COLUMNS = [
 
 function mostDelivered(detail, view) {
   if (!detail.most_delivered.length) return null;
-  return el("section", { class: "slim" }, el("h2", {}, "Most often delivered"),
+  return el("section", {}, el("h2", {}, "Most often delivered"),
     table("Most often delivered", RUN_COLUMNS, detail.most_delivered.map((run) => runRow(run, view)), {}));
 }
 
@@ -268,7 +268,7 @@ function runs(detail, view) {
     there.delete("offset");
     node.href = `/?${there}`;
   });
-  return el("section", { class: "slim" }, el("h2", {}, "All runs"), table("All runs", RUN_COLUMNS, page.items.map((run) => runRow(run, view)), {}), shown);
+  return el("section", {}, el("h2", {}, "All runs"), table("All runs", RUN_COLUMNS, page.items.map((run) => runRow(run, view)), {}), shown);
 }
 
 function more(detail, context) {
