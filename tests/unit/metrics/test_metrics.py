@@ -73,10 +73,19 @@ class FakeMembership:
     rebalances = 2
 
 
+class FakeForwarder:
+    active = True
+    held = 5
+    in_flight = 2
+
+
 def used() -> Metrics:
     """Metrics in which everything has happened once."""
     metrics = Metrics()
     metrics.attach_membership(FakeMembership())
+    metrics.attach_forwarder(FakeForwarder())
+    metrics.forward_done(85, 0, 0.001)
+    metrics.forward_done(84, 13, 0.1)
     metrics.shard_fenced()
     metrics.attach(FakeRuntime(), log_bytes=lambda: 4096)
     metrics.request_done(85, 0, 0.002)
@@ -119,6 +128,12 @@ def test_what_is_counted_comes_out() -> None:
     assert found["sharecoord_membership_replicas{}"] == 3
     assert found["sharecoord_rebalances_total{}"] == 2
     assert found["sharecoord_last_heartbeat_age_seconds{}"] == 0.4
+    assert found["sharecoord_forwarding{}"] == 1
+    assert found["sharecoord_forwarded_total{api=WriteShareGroupState,code=NONE}"] == 1
+    assert found["sharecoord_forwarded_total{api=ReadShareGroupState,code=NETWORK_EXCEPTION}"] == 1
+    assert found["sharecoord_forward_duration_seconds_count{}"] == 2
+    assert found["sharecoord_forward_inflight{}"] == 2
+    assert found["sharecoord_forward_held{}"] == 5
 
 
 def test_shards_are_read_at_scrape_time() -> None:
