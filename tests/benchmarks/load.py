@@ -1,4 +1,4 @@
-"""A closed loop of writers: each connection has one request in flight, as brokers do.
+"""A closed loop of clients: each connection has one request in flight, as brokers do.
 
 The generator is Python on uvloop and shares the machine with what it measures, so it bounds the figures from
 above: they compare what ran in the same run, and are no one's limit.
@@ -12,6 +12,8 @@ from typing import NamedTuple
 import uvloop
 
 from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack
 
@@ -21,14 +23,20 @@ _CLIENT_ID = b"bench"
 
 
 class Load(NamedTuple):
-    """What is asked for at a time: connections, share-partitions a request, state batches in each."""
+    """What is asked for at a time: connections, share-partitions a request, state batches in each.
+
+    `rpc` is "write", or "read" or "summary", which ask for what was written before.
+    """
 
     connections: int
     partitions: int
     batches: int
+    rpc: str = "write"
 
     def __str__(self) -> str:
-        return f"{self.connections} x {self.partitions} x {self.batches}"
+        return f"{self.connections} x {self.partitions} x {self.batches}" + (
+            "" if self.rpc == "write" else f" {self.rpc}"
+        )
 
 
 class Figures(NamedTuple):
@@ -66,11 +74,34 @@ def _write_frame(group: str, topic_id: bytes, load: Load, turn: int) -> bytes:
     return _frame(write_api.API_KEY, 1, write_api.encode_request(request, 1))
 
 
-class _Writer(asyncio.Protocol):
+def _read_frame(group: str, topic_id: bytes, load: Load) -> bytes:
+    parts = [read_api.PartitionData(partition, 0) for partition in range(load.partitions)]
+    request = read_api.ReadShareGroupStateRequest(group, [read_api.ReadStateData(topic_id, parts)])
+    return _frame(read_api.API_KEY, 0, read_api.encode_request(request, 0))
+
+
+def _summary_frame(group: str, topic_id: bytes, load: Load) -> bytes:
+    parts = [summary_api.PartitionData(partition, 0) for partition in range(load.partitions)]
+    topics = [summary_api.ReadStateSummaryData(topic_id, parts)]
+    request = summary_api.ReadShareGroupStateSummaryRequest(group, topics)
+    return _frame(summary_api.API_KEY, 1, summary_api.encode_request(request, 1))
+
+
+def _frames(group: str, topic_id: bytes, load: Load) -> tuple[list[bytes], list[bytes]]:
+    """Return what goes first, and what is then sent again and again and measured."""
+    first = [_initialize_frame(group, topic_id, load)]
+    writes = [_write_frame(group, topic_id, load, turn) for turn in range(64)]
+    if load.rpc == "write":
+        return first, writes
+    ask = _read_frame if load.rpc == "read" else _summary_frame
+    return [*first, writes[0]], [ask(group, topic_id, load)]
+
+
+class _Client(asyncio.Protocol):
     """One connection that sends its frames in turn, the next one when the answer is there."""
 
-    def __init__(self, initialise: bytes, frames: list[bytes]) -> None:
-        self._initialise = initialise
+    def __init__(self, first: list[bytes], frames: list[bytes]) -> None:
+        self._first = first
         self._frames = frames
         self._turn = 0
         self._received = b""
@@ -83,7 +114,7 @@ class _Writer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        transport.write(self._initialise)  # type: ignore[attr-defined]
+        transport.write(self._first.pop(0))  # type: ignore[attr-defined]
 
     def begin(self, until_s: float) -> None:
         self._until_s = until_s
@@ -100,14 +131,17 @@ class _Writer(asyncio.Protocol):
             self._received = data
             return
         self._received = b""
+        # The first partition's error code stands behind size, header, counts, topic id and partition.
+        if data[31:33] != b"\0\0":
+            self.errors += 1
         if not self.ready.done():
-            self.ready.set_result(None)
+            if self._first:
+                self._transport.write(self._first.pop(0))  # type: ignore[attr-defined]
+            else:
+                self.ready.set_result(None)
             return
         now_s = time.perf_counter()
         self.latencies.append(now_s - self._sent_s)
-        # The first partition's error code stands behind size, header, counts, topic id and partition.
-        if data[30:32] != b"\0\0":
-            self.errors += 1
         if now_s < self._until_s:
             self._send()
         else:
@@ -116,31 +150,29 @@ class _Writer(asyncio.Protocol):
 
 async def _run(host: str, port: int, topic_id: bytes, load: Load, seconds: float) -> Figures:
     loop = asyncio.get_running_loop()
-    writers = []
+    clients = []
     transports = []
     for number in range(load.connections):
-        group = f"bench-{load}-{number}"
-        frames = [_write_frame(group, topic_id, load, turn) for turn in range(64)]
-        initialise = _initialize_frame(group, topic_id, load)
-        transport, writer = await loop.create_connection(
-            lambda initialise=initialise, frames=frames: _Writer(initialise, frames), host, port
+        first, frames = _frames(f"bench-{load}-{number}", topic_id, load)
+        transport, client = await loop.create_connection(
+            lambda first=first, frames=frames: _Client(first, frames), host, port
         )
-        await writer.ready
-        writers.append(writer)
+        await client.ready
+        clients.append(client)
         transports.append(transport)
     began_s = time.perf_counter()
-    for writer in writers:
-        writer.begin(began_s + seconds)
-    await asyncio.gather(*(writer.done for writer in writers))
+    for client in clients:
+        client.begin(began_s + seconds)
+    await asyncio.gather(*(client.done for client in clients))
     took_s = time.perf_counter() - began_s
     for transport in transports:
         transport.close()
-    latencies = sorted(latency for writer in writers for latency in writer.latencies)
+    latencies = sorted(latency for client in clients for latency in client.latencies)
     return Figures(
         len(latencies) / took_s,
         latencies[len(latencies) // 2] * 1e6,
         latencies[int(len(latencies) * 0.99)] * 1e6,
-        sum(writer.errors for writer in writers),
+        sum(client.errors for client in clients),
     )
 
 

@@ -1,0 +1,135 @@
+"""What `python -m tests.benchmarks --log kafka` measures: state in a topic, ours and Kafka's own.
+
+Both keep state on the same cluster, with as many replicas as it has brokers. A broker coordinates what it
+leads; so `__share_group_state` is made beforehand with one broker as the leader of all its partitions, which
+is then asked. Ours is one coordinator; the leaders of its topic are wherever they are.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from tests.benchmarks.side import Side
+from tests.kafka.broker import Broker, new_cluster
+from tests.kafka.built_in import STATE_PARTITIONS, BuiltInCoordinator, ready_coordinator
+from tests.kafka.client import KafkaClient
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.jars import RELEASES, fetch_jars
+from tests.kafka.ports import free_ports
+from tests.kafka.processes import wait_until
+from tests.kafka.rig import BuiltInRig
+from tests.kafka.share_group_tool import ShareGroupTool
+
+NEWEST = RELEASES[-1]
+PARTITIONS = 50
+# Longer than any measurement: what was written is there to be loaded.
+_NEVER_MS = str(24 * 3_600_000)
+
+
+class Loading(NamedTuple):
+    """What it took a coordinator to take over all shards, claims included."""
+
+    name: str
+    records: int
+    seconds: float
+
+
+class KafkaSides:
+    """A cluster, and two that keep state on it."""
+
+    def __init__(
+        self, rig: BuiltInRig, ready: BuiltInCoordinator, ours: CoordinatorProcess, name: str
+    ) -> None:
+        self._ours = ours
+        self._name = name
+        self.sides = [
+            Side(f"ours, {name}", "127.0.0.1", ours.port, ready.topic_id, beside=name),
+            Side(
+                f"Kafka {rig.broker.jars.release}, {name}",
+                ready.host,
+                ready.port,
+                ready.topic_id,
+                beside=name,
+            ),
+        ]
+
+    def load_again(self) -> Loading:
+        """Start our coordinator anew; it loads all that it was told."""
+        self._ours.stop()
+        self._ours.start()
+        # It is ready a moment before it says what that took.
+        wait_until(lambda: self._ours.process.logged("loaded shards"), seconds=10, what="it says so")
+        lines = [json.loads(line) for line in self._ours.process.log.read_text().splitlines()]
+        said = [line for line in lines if line.get("event") == "loaded shards"][-1]
+        return Loading(self._name, said["records"], said["seconds"])
+
+
+@contextmanager
+def kafka_sides(folder: Path, brokers: int) -> Iterator[KafkaSides]:
+    """Run a cluster of so many brokers, which use their own coordinators, and one of ours."""
+    with ExitStack() as stack:
+        folder.mkdir()
+        rig = _start_cluster(stack, folder, brokers)
+        asyncio.run(_make_kafkas_topic(rig.broker.bootstrap, brokers))
+        ready = ready_coordinator(rig, topic="bench", partitions=PARTITIONS)
+        port, http_port = free_ports(2)
+        ours = CoordinatorProcess(
+            folder,
+            port=port,
+            http_port=http_port,
+            log="kafka",
+            settings={
+                "bootstrap.servers": rig.broker.bootstrap,
+                "share.coordinator.state.topic.replication.factor": str(brokers),
+                "share.coordinator.state.topic.prune.interval.ms": _NEVER_MS,
+            },
+        )
+        stack.callback(ours.kill)
+        ours.start()
+        yield KafkaSides(rig, ready, ours, f"{brokers} broker{'s' if brokers > 1 else ''}")
+
+
+def _start_cluster(stack: ExitStack, folder: Path, count: int) -> BuiltInRig:
+    jars = fetch_jars(NEWEST)
+    cluster = new_cluster(brokers=count)
+    brokers = []
+    for member in cluster.members:
+        own = folder / f"broker-{member.node_id}"
+        own.mkdir()
+        broker = Broker(jars, own, cluster=cluster, node_id=member.node_id)
+        stack.callback(broker.kill)
+        # None of them is ready before most of them run.
+        broker.process.start()
+        brokers.append(broker)
+    for broker in brokers:
+        broker.wait_ready()
+    client = KafkaClient(jars, cluster.bootstrap, folder)
+    stack.callback(client.close)
+    return BuiltInRig(brokers[0], client, ShareGroupTool(jars, cluster.bootstrap))
+
+
+async def _make_kafkas_topic(bootstrap: str, brokers: int) -> None:
+    """Make `__share_group_state` as brokers do, but for its leaders: broker 1 gets them all."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        replicas = list(range(1, brokers + 1))
+        wanted = NewTopic(
+            "__share_group_state",
+            num_partitions=-1,
+            replication_factor=-1,
+            replica_assignments=dict.fromkeys(range(STATE_PARTITIONS), replicas),
+            topic_configs={
+                "cleanup.policy": "delete",
+                "retention.ms": "-1",
+                "min.insync.replicas": str((brokers + 1) // 2 if brokers < 3 else 2),
+            },
+        )
+        await admin.create_topics([wanted])
+    finally:
+        await admin.close()
