@@ -34,7 +34,9 @@ class KafkaLogSettings(BaseModel):
         BeforeValidator(_addresses),
         Named(
             "bootstrap.servers",
-            "With log=kafka: where the cluster of the state topic is found. One broker that is up is enough.",
+            "With log=kafka: where the cluster of the state topic is found. One broker that is up is enough. "
+            "With another log it may be given for the sake of people: the page and the commands then know "
+            "names of topics, and lag.",
             "HOST:PORT,HOST:PORT",
         ),
     ] = ""
