@@ -210,10 +210,8 @@ def test_topics_are_named_or_given_by_id(consumed: Consumed, share_coordinator: 
     assert said.exit_code == 0, said.err
     assert "now: record 12: released, to be delivered again (AVAILABLE) at delivery 1" in said.out
     said = share_coordinator("recovery", "explain", GROUP, "no-such-topic", "0", *options)
-    assert (said.exit_code, said.err) == (
-        2,
-        f"share-coordinator: TOPIC=no-such-topic cannot be used: it must be a topic of {consumed.bootstrap}\n",
-    )
+    assert said.exit_code == 2
+    assert f"TOPIC=no-such-topic cannot be used: it must be a topic of {consumed.bootstrap}" in said.err
     said = share_coordinator("recovery", "diff", "--group", GROUP, *options)
     assert (said.exit_code, said.out) == (
         0,
