@@ -159,8 +159,10 @@ class ChaosCluster:
         self, name: str, disaster: Callable[["ChaosCluster"], Awaitable[str | None]]
     ) -> None:
         """Let something happen, wait until it is over, note what it cost, and hold all against the truth."""
-        for part in (*self.probes, *self.groups.groups):
-            part.begin()
+        for probe in self.probes:
+            probe.begin()
+        for group in self.groups.groups:
+            group.begin()
         began_s = monotonic()
         more = await disaster(self)
         await self.settled()

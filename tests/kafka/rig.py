@@ -80,8 +80,12 @@ class ReplicatedRig:
 
     @property
     def processes(self) -> list[ChildProcess]:
-        parts = [*self.brokers, *self.haproxies, *self.coordinators]
-        return [*(part.process for part in parts), self.client.process]
+        return [
+            *(broker.process for broker in self.brokers),
+            *(haproxy.process for haproxy in self.haproxies),
+            *(coordinator.process for coordinator in self.coordinators),
+            self.client.process,
+        ]
 
 
 def end_of_logs(rig: BuiltInRig | ThreeBrokerRig | ReplicatedRig) -> str:
