@@ -111,13 +111,24 @@ def _add_groups(routes: APIRouter, watched: Watched) -> None:
         )
         missing = watched.missing_shards()
         if not found and missing:
-            raise NotHere(f"group {group!r} is not found, but shards {missing} are not loaded", None)
+            raise _group_may_be_elsewhere(watched, group, missing)
         if not found:
             raise HTTPException(404, f"group {group!r} has no state here")
         totals = GroupTotals()
         await listing.made(found, lambda entry: totals.add(entry.key, entry.state), lambda _: 1)
         page = await _page(watched, found, limit=limit, offset=offset)
         return GroupDetail(**group_of(group, totals).model_dump(), partitions=page, missing_shards=missing)
+
+
+def _group_may_be_elsewhere(watched: Watched, group: str, missing: list[int]) -> NotHere:
+    """Say who else may have state of a group; as a link, if there is one coordinator to ask."""
+    owners = {owner.wire: owner for number in missing if (owner := watched.owners.owner(number)) is not None}
+    where = ", ".join(owner.page or wire for wire, owner in sorted(owners.items()))
+    message = f"group {group!r} is not found here, but {len(missing)} shards are not loaded here"
+    return NotHere(
+        f"{message}; they are with {where}" if where else message,
+        next(iter(owners.values())) if len(owners) == 1 else None,
+    )
 
 
 def _add_share_partitions(routes: APIRouter, watched: Watched) -> None:

@@ -81,7 +81,8 @@ def _told(answer: Answer, error: HTTPError) -> str:
     """Return what went wrong, and who should be asked instead."""
     message = str(answer.get("message", f"HTTP status {error.code}"))
     owner = answer.get("owner") or {}
-    return f"{message}; ask {owner['page']}" if owner.get("page") else message
+    page = owner.get("page")
+    return f"{message}; ask {page}" if page and page not in message else message
 
 
 def cluster_config(extra: list[str]) -> "Config | None":

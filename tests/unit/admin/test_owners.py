@@ -68,6 +68,7 @@ async def test_whoever_asks_for_what_is_elsewhere_is_told_where() -> None:
         while coordinator.runtime.resigning:  # noqa: ASYNC110 (a matter of turns, not of time)
             await asyncio.sleep(0)
         answer = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
+        group = await coordinator.get("/api/v1/groups/orders")
         shards = (await coordinator.get("/api/v1/shards")).json()["items"]
         coordinator.owners.follow(None)
         unknown = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
@@ -75,6 +76,12 @@ async def test_whoever_asks_for_what_is_elsewhere_is_told_where() -> None:
     assert answer.json()["owner"] == {"wire": "10.0.0.2:9095", "page": "http://10.0.0.2:9096", "broker_id": 2}
     assert [shard["here"] for shard in shards] == [shard != number for shard in range(SHARDS)]
     assert set(unknown.json()) == {"status", "message"}
+    assert group.json() == {
+        "status": 503,
+        "message": "group 'orders' is not found here, but 1 shards are not loaded here; "
+        "they are with http://10.0.0.2:9096",
+        "owner": answer.json()["owner"],
+    }
 
 
 class Viewer:
