@@ -18,12 +18,13 @@ from protocol.state_records import decode_record
 from tests.conformance.vectors import RELEASES_WITH_LOG, recorded_log
 from tests.recovery.faults import CLEAN_LIMITS, FAULTS
 from tests.recovery.share_groups import Groups, Log, Written, audited, write_log
+from tests.recovery.test_audit_outside import FOUND_HERE
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
 
-# What these checks ask is not in the log: tests/recovery/test_audit_outside.py.
-OUTSIDE = {"P5", "X1", "X2", "X3", "X4", "X5", "X6"}
+# What these checks ask is not in the log.
+OUTSIDE = FOUND_HERE
 
 
 @cache

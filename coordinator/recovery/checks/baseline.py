@@ -14,9 +14,10 @@ import pyarrow as pa
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.facts import state_identity
 from coordinator.recovery.checks.findings import Finding
-from coordinator.recovery.checks.histories import HISTORIES, HISTORIES_OUTPUT, TOMBSTONE, histories_from_arrow
+from coordinator.recovery.checks.histories import HISTORIES, HISTORIES_OUTPUT, histories_from_arrow
 from coordinator.recovery.checks.tasks import counted
 from coordinator.recovery.manifest import read_manifest, read_results
+from coordinator.recovery.schema import NONE
 from coordinator.recovery.settle import OwnerEpochs
 from coordinator.recovery.tasks import Tables
 
@@ -37,10 +38,11 @@ def join_deleted(known: OwnerEpochs, state_partition: int, tables: Tables) -> pa
     found: dict[bytes, int] = {}
     if parts:
         histories = histories_from_arrow(pa.Table.from_batches(parts, HISTORIES))
-        rows = np.flatnonzero(counted(histories, known, state_partition) & (histories["kind"] == TOMBSTONE))
+        deleted_at = histories["deleted_at"]
+        rows = np.flatnonzero(counted(histories, known, state_partition) & (deleted_at != NONE))
         for row in rows.tolist():
             identity = histories.identities[int(histories.key[row])]
-            found[identity] = max(found.get(identity, -1), int(histories["last_at"][row]))
+            found[identity] = max(found.get(identity, NONE), int(deleted_at[row]))
     return pa.RecordBatch.from_pydict(
         {"share_partition": list(found), "log_offset": list(found.values())}, schema=DELETED
     )

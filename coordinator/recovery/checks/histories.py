@@ -44,6 +44,8 @@ STEPS: Final = (
     *("is_bare", "is_cold"),
     # 1 if what lies between this reset and the entry before it has been checked and forgotten.
     "behind_gap",
+    # Of the last tombstone up to it that is known, -1 if there is none.
+    "deleted_at",
 )
 
 HISTORIES = pa.schema([*PARTIALS, *(pa.field(f"step_{name}", pa.int64(), nullable=False) for name in STEPS)])
@@ -177,6 +179,7 @@ def histories_of(
         "is_bare": (snapshot & ~renewed & (leader == 0) & (rows.batch_count == 0)).astype(np.int64),
         "is_cold": renewed.astype(np.int64),
         "behind_gap": np.zeros(len(rows), np.int64),
+        "deleted_at": np.where(kind == TOMBSTONE, at, NONE),
     }
     unclaimed = np.zeros(len(rows), np.bool_)
     folded = partials_of(rows, key, [], state_partition=state_partition, range_start=0, claimed=unclaimed)
@@ -270,6 +273,9 @@ def shortened(histories: Histories) -> Histories:
     last_reset = reset & (is_last | run_is_last)
     kept = np.where(reset, ~has_reset_before | last_reset, ~has_reset_before | is_last)
     gap = np.where(last_reset & has_reset_before, 1, histories["behind_gap"])
-    steps = {**histories.steps, "behind_gap": gap}
+    deleted_at = histories["deleted_at"]
+    before = histories.previous(deleted_at != NONE)
+    deleted_at = np.where((deleted_at == NONE) & (before >= 0), deleted_at[before], deleted_at)
+    steps = {**histories.steps, "behind_gap": gap, "deleted_at": deleted_at}
     found = Histories(histories.identities, key, steps, histories.source, histories.folded)
     return found if kept.all() else found.take(kept)

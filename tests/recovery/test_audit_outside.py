@@ -1,0 +1,307 @@
+"""The checks of an audit that ask more than the log: each finds its fault here, too.
+
+What is asked of a real cluster and of live coordinators is in test_jobs_on_kafka.py and test_jobs_on_ours.py.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from coordinator.errors import LogUnavailable
+from coordinator.migration.plan import differences
+from coordinator.recovery import rewrite
+from coordinator.recovery.audit import Audited, Inside, Options, Outside
+from coordinator.recovery.checks.baseline import Baseline
+from coordinator.recovery.checks.cluster import check_configs, check_data, check_groups
+from coordinator.recovery.checks.facts import state_identity
+from coordinator.recovery.checks.findings import Finding
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.diff import Shown, compared
+from coordinator.recovery.live import Answer
+from coordinator.recovery.outside import SampleCheck, Tolerant, sample, unlike
+from coordinator.recovery.progress import Phases
+from coordinator.recovery.rebuild import Rebuilt
+from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.sources.segments import SegmentSource
+from protocol.state_records import SharePartitionKey, parse_topic_id
+from tests.recovery.faults import CLEAN_LIMITS
+from tests.recovery.share_groups import Groups, Log, audited, renumbered, write_log
+
+GOOD = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "min.insync.replicas": "2",
+    "unclean.leader.election.enable": "false",
+}
+# The checks whose faults are below; with those of test_audit.py, that is all of them.
+FOUND_HERE = {"P5", "X1", "X2", "X3", "X4", "X5", "X6"}
+
+
+def clean() -> Log:
+    return Groups(5).work(300).log
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Audited:
+    return audited(write_log(tmp_path / "before", clean()), Options(limits=CLEAN_LIMITS))
+
+
+def rows(run: Audited) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = run.states.to_pylist()
+    return found
+
+
+def told(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
+    return [(each.check, each.severity.value, each.evidence) for each in findings]
+
+
+# P5
+
+
+@pytest.mark.parametrize(
+    ("changed", "severity"),
+    [
+        ({"cleanup.policy": "compact"}, "critical"),
+        ({"cleanup.policy": "compact,delete"}, "critical"),
+        ({"retention.ms": "604800000"}, "critical"),
+        ({"retention.bytes": "1000000"}, "critical"),
+        ({"min.insync.replicas": "1"}, "warning"),
+        ({"unclean.leader.election.enable": "true"}, "warning"),
+    ],
+)
+def test_p5_a_topic_that_forgets_is_found(changed: Mapping[str, str], severity: str) -> None:
+    assert list(check_configs(GOOD, 50, 50)) == []
+    ((check, found, evidence),) = told(list(check_configs({**GOOD, **changed}, 50, None)))
+    assert (check, found) == ("P5", severity)
+    assert next(iter(changed)) in evidence
+
+
+def test_p5_another_number_of_partitions_is_found() -> None:
+    assert told(list(check_configs(GOOD, 50, 49))) == [
+        ("P5", "critical", "the topic has 50 partitions, expected are 49")
+    ]
+
+
+# X1
+
+
+def answer_of(row: Mapping[str, Any], **changed: Any) -> Answer:
+    """Return what a coordinator answers that holds a state."""
+    from coordinator.recovery.rewrite import state_of
+
+    state = state_of(row)
+    said = {
+        "state_epoch": state.state_epoch,
+        "leader_epoch": state.leader_epoch,
+        "start_offset": state.start_offset,
+        "complete_count": state.delivery_complete_count,
+        "read_state_epoch": state.state_epoch,
+        "read_start_offset": state.start_offset,
+        "batches": state.batches,
+    }
+    return Answer(**{**said, **changed})
+
+
+def key_of(row: Mapping[str, Any]) -> SharePartitionKey:
+    return SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"start_offset": 3, "read_start_offset": 3}, "start offset 3, in the log "),
+        ({"leader_epoch": 77}, "leader epoch 77, in the log "),
+        ({"complete_count": 1_000}, "complete count 1000, in the log "),
+        ({"batches": b""}, "0 state batches, in the log "),
+        ({"exists": False}, "the coordinator has no state of it"),
+    ],
+)
+def test_x1_another_answer_is_found(
+    changed: Mapping[str, Any],
+    what: str,
+    before: Audited,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    states = rows(before)
+    wrong = next(row for row in states if row["state_batches"])
+
+    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+        return {key_of(row): answer_of(row, **(changed if row is wrong else {})) for row in states}
+
+    monkeypatch.setattr("coordinator.recovery.diff.ask", ask)
+    source = SegmentSource(str(tmp_path / "before"))
+    run = Rebuilt(before.states, before.ranges, {})
+    found = compared(source, run, "nobody:1", phases=Phases())
+    assert [each.key for each in found.different] == [key_of(wrong)]
+    assert found.different[0].what.startswith(what)
+    assert isinstance(found.different[0].in_log, Shown)
+    assert (found.asked, found.equal) == (len(states), len(states) - 1)
+
+
+# X2
+
+
+def test_x2_state_and_groups_are_compared_both_ways(before: Audited) -> None:
+    states = rows(before)
+    shown = {(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]) for row in states}
+    groups = {row["group_id"] for row in states}
+    topics = {topic_id: "a name" for _, topic_id, _ in shown}
+    assert list(check_groups(states, shown, {}, groups, topics)) == []
+    lost, *left = states
+    (missing,) = check_groups(left, shown, {}, groups, topics)
+    assert (missing.check, missing.severity.value, missing.share_partition) == (
+        *("X2", "critical"),
+        state_identity(lost),
+    )
+    # It was deleted since.
+    assert list(check_groups(left, shown, {state_identity(lost): 9}, groups, topics)) == []
+    gone = parse_topic_id(lost["topic_id"])
+    found = told(
+        list(check_groups(states, shown, {}, groups, {t: n for t, n in topics.items() if t != gone}))
+    )
+    assert found == [("X2", "warning", "its topic is gone, or may not be seen")]
+    fewer = groups - {lost["group_id"]}
+    found = told(list(check_groups(states, shown, {}, fewer, topics)))
+    assert set(found) == {("X2", "warning", "its group is gone, or may not be seen")}
+
+
+# X3
+
+
+def vanish(log: Log) -> None:
+    key = log[0][0].record.key
+    for number, records in log.items():
+        log[number] = [each for each in records if each.record.key != key]
+    log.update(renumbered(log))
+
+
+def restore_an_old_copy(log: Log) -> None:
+    for number, records in log.items():
+        log[number] = records[: len(records) // 2]
+
+
+@pytest.mark.parametrize("spoil", [vanish, restore_an_old_copy])
+def test_x3_what_an_earlier_audit_saw_is_missed(
+    spoil: Callable[[Log], None], before: Audited, tmp_path: Path
+) -> None:
+    log = clean()
+    spoil(log)
+    folder = write_log(tmp_path / "now", log)
+    options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, before.states))
+    found = audited(folder, options)
+    assert {(row["check"], row["severity"]) for row in found.findings.to_pylist()} == {("X3", "critical")}
+    assert audited(folder, Options(limits=CLEAN_LIMITS)).verdict == "clean"
+
+
+def test_x3_what_was_deleted_or_went_on_is_not_missed(before: Audited, tmp_path: Path) -> None:
+    log = Groups(5).work(600).log
+    options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, before.states))
+    assert audited(write_log(tmp_path / "now", log), options).verdict == "clean"
+
+
+def test_x3_is_in_doubt_where_a_deletion_may_have_been_pruned(before: Audited, tmp_path: Path) -> None:
+    log = Groups(5).work(900).log
+    read_to = {int(number): of["read_to"] for number, of in before.manifest["partitions"].items()}
+    late = {
+        number: [each for each in records if each.log_offset > read_to[number] + 5]
+        for number, records in log.items()
+    }
+    key = late[0][0].record.key
+    late[0] = [replace(each, record=each.record) for each in late[0] if each.record.key != key]
+    options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, before.states))
+    found = audited(write_log(tmp_path / "now", late), options).findings.to_pylist()
+    doubtful = [row for row in found if row["check"] == "X3" and row["group_id"] == key.group_id]
+    assert doubtful
+    assert {row["severity"] for row in doubtful} == {"warning"}
+
+
+# X4
+
+
+def test_x4_a_target_that_is_not_the_same_is_found(before: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {key_of(row): rewrite.state_of(row) for row in rows(before)}
+    from coordinator.migration.fold import Held
+
+    held = {key: Held.of(state) for key, state in states.items()}
+    key = next(iter(held))
+    assert differences(held, held) == []
+    ((found, what),) = differences(held, {**held, key: held[key]._replace(start_offset=1)})
+    assert (found, what.startswith("start offset 1, not ")) == (key, True)
+    # The second look compares what was rebuilt from both sides in columns.
+    changed = before.states.slice(1)
+    run = Rebuilt(changed, before.ranges, {"partitions": {"0": {}, "1": {}, "2": {}}})
+    monkeypatch.setattr(rewrite, "rebuild", lambda *args, **more: run)
+    monkeypatch.setattr(rewrite, "open_source", lambda text, **access: None)
+    monkeypatch.setattr(rewrite, "access_of", lambda config: {})
+    whole = Rebuilt(before.states, before.ranges, {})
+    unlike_there = rewrite._second_look(None, None, whole, None, 3, Phases())  # type: ignore[arg-type]
+    assert unlike_there == (str(key_of(rows(before)[0])),)
+
+
+# X5
+
+
+def test_x5_state_beyond_the_data_is_found(before: Audited) -> None:
+    states = [row for row in rows(before) if row["state_batches"] and row["start_offset"] > 3]
+    ends = {key_of(row)[1:]: row["state_batches"][-1]["last_offset"] + 1 for row in states}
+    starts = dict.fromkeys(ends, 0)
+    assert list(check_data(states, starts, ends, Limits())) == []
+    place = key_of(states[0])[1:]
+    last = states[0]["state_batches"][-1]["last_offset"]
+    for changed_starts, changed_ends, evidence in (
+        (starts, {**ends, place: last}, f"a batch up to {last}"),
+        (starts, {**ends, place: 1}, f"start offset {states[0]['start_offset']}, the partition ends at 1"),
+        (
+            {**starts, place: 1_000_000},
+            ends,
+            f"start offset {states[0]['start_offset']}, the partition begins",
+        ),
+    ):
+        (found,) = check_data(states, changed_starts, changed_ends, Limits())
+        assert (found.check, found.severity.value) == ("X5", "warning")
+        assert found.evidence.startswith(evidence)
+
+
+# X6
+
+
+def test_x6_another_fold_of_a_sample_is_compared(before: Audited, tmp_path: Path) -> None:
+    source = SegmentSource(str(tmp_path / "before"))
+    assert len(sample(before.states, 4)) >= 4
+    options = Options(limits=CLEAN_LIMITS, outside=[SampleCheck(source, 100, Cut())])
+    assert audited(tmp_path / "before", options).verdict == "clean"
+    wrong = rows(before)
+    wrong[0]["start_offset"] += 1
+    states = pa.Table.from_pylist(wrong, before.states.schema)
+
+    class Log:
+        plan = source.plan(Cut())
+
+    inside = Inside(states, Log(), before.ranges, {})  # type: ignore[arg-type]
+    outside = SampleCheck(source, 100, Cut()).check(inside, Phases())
+    ((check, severity, evidence),) = told(list(outside.findings))
+    assert (check, severity) == ("X6", "critical")
+    assert evidence.startswith(f"start offset {wrong[0]['start_offset']} and ")
+    assert unlike(wrong[0], None) == "the other way finds no state"
+
+
+def test_a_check_that_cannot_be_made_is_told_and_does_not_end_the_audit(
+    before: Audited, tmp_path: Path
+) -> None:
+    class Unreachable:
+        def begin(self) -> None:
+            raise LogUnavailable("nobody answers")
+
+        def check(self, inside: Inside, phases: Phases) -> Outside:
+            raise AssertionError
+
+    options = Options(limits=CLEAN_LIMITS, outside=[Tolerant(Unreachable(), ("X2", "X5"))])
+    found = audited(tmp_path / "before", options)
+    assert found.verdict == "clean"
+    assert (found.not_checked["X2"], found.not_checked["X5"]) == ("nobody answers", "nobody answers")
