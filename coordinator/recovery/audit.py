@@ -28,6 +28,7 @@ from coordinator.recovery.checks.findings import (
     Finding,
     finding_of,
     findings_table,
+    merged,
 )
 from coordinator.recovery.checks.flow import WRITERS_OUTPUT, check_flow
 from coordinator.recovery.checks.limits import Limits
@@ -206,7 +207,7 @@ def _audited(
     if unread:
         not_checked = dict.fromkeys(CATALOGUE, "the log could not be read") | {"X4": _NEEDS["X4"]}
         del not_checked["P4"]
-    found = [*found, *_of_log(log, options, not_checked, phases)]
+    found = [*found, *merged(_of_log(log, options, not_checked, phases))]
     facts = partition_facts(states, log.ranges, log.plan.starts, log.plan.ends)
     found += [*check_facts(facts, options.limits), *check_complete_counts(states)]
     ranges = pa.Table.from_pylist(log.ranges, RANGES)

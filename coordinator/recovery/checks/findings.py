@@ -139,6 +139,16 @@ class Findings:
         return len(self._found)
 
 
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Make one of those that are of one check, severity and place."""
+    found: dict[tuple[str, Severity, int, bytes | None], Finding] = {}
+    for each in findings:
+        name = (each.check, each.severity, each.state_partition, each.share_partition)
+        known = found.get(name)
+        found[name] = each if known is None else known.and_(each)
+    return list(found.values())
+
+
 def partial_rows(
     findings: Iterable[Finding], *, range_start: int, owner_epoch: int, claimed: bool
 ) -> pa.RecordBatch:

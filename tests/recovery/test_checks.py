@@ -1,0 +1,57 @@
+"""The checks on any log at all: where it is cut, and in which order its ranges come, changes no finding."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.recovery.checks.catalogue import CATALOGUE
+from coordinator.recovery.checks.findings import finding_of, findings_table, merged
+from coordinator.recovery.checks.flow import WRITERS_OUTPUT, check_flow
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.checks.tasks import audit_range, join_findings
+from coordinator.recovery.engines.base import by_partition
+from coordinator.recovery.ranges import RANGES_OUTPUT
+from coordinator.recovery.settle import owner_epochs
+from coordinator.recovery.tasks import Output
+from tests.recovery.logs import STATE_PARTITION, Entry, kafkas_logs, our_logs, parsed, stored
+
+LIMITS = Limits(updates_max=3, delivery_count_max=2, clock_ms_max=3, record_bytes_max=120, in_flight_max=20)
+any_logs = kafkas_logs | our_logs
+
+
+def found_in(outputs: Sequence[Output]) -> list[dict[str, Any]]:
+    """Join what ranges gave, as an audit does."""
+    ranges = [row for each in outputs if each.name == RANGES_OUTPUT for row in each.rows.to_pylist()]
+    writers = [row for each in outputs if each.name == WRITERS_OUTPUT for row in each.rows.to_pylist()]
+    found = check_flow(writers, {STATE_PARTITION: 0}, LIMITS)
+    known = owner_epochs(ranges)
+    for state_partition, tables in by_partition(outputs):
+        joined = join_findings(known, LIMITS, 4, {STATE_PARTITION: 0}, state_partition, tables)
+        found += [finding_of(row) for row in joined.to_pylist()]
+    rows: list[dict[str, Any]] = findings_table(merged(found)).to_pylist()
+    return rows
+
+
+def cuts(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
+    """Cut a log into stretches, none of them empty."""
+    places = data.draw(st.lists(st.integers(0, len(batches)), max_size=4).map(sorted))
+    pieces = [batches[begin:end] for begin, end in pairwise([0, *places, len(batches)])]
+    return [piece for piece in pieces if piece]
+
+
+@given(any_logs, st.data())
+@settings(max_examples=80, deadline=None)
+def test_where_a_log_is_cut_changes_no_finding(log: list[Entry], data: st.DataObject) -> None:
+    batches = stored(log)
+    whole = found_in(list(audit_range(LIMITS, [parsed(batches)] if batches else [])))
+    outputs = [
+        output
+        for stretch in cuts(data, batches)
+        for output in audit_range(LIMITS, [parsed(chunk) for chunk in cuts(data, stretch)])
+    ]
+    data.draw(st.randoms(use_true_random=False)).shuffle(outputs)
+    assert found_in(outputs) == whole
+    assert {row["check"] for row in whole} <= set(CATALOGUE)
