@@ -5,10 +5,12 @@
 #   make demo    a real Kafka with its share-group state in a coordinator; without Java, a share-partition leader only
 #
 # PYTHON  the interpreter the environment is made from (3.11 or later)
+# TEST_WORKERS  how many tests run at a time; each may start brokers of its own
 # ARGS    passed on: make run ARGS='--listen 0.0.0.0:9095 --advertise 10.0.0.7:9095', make test ARGS='-k journal'
 
 PYTHON ?= python3
 ARGS ?=
+TEST_WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -38,7 +40,7 @@ run: $(INSTALLED)
 
 # Parts that need Java, Maven or HAProxy are left out where these are missing; the last line says what and how to get it.
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(ARGS)
 
 demo: $(INSTALLED)
 	@$(BIN)/python -m tests.kafka.demo
