@@ -23,8 +23,9 @@ help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
 	@echo "targets: install run test demo bench lint format clean"
 
-# The stamp is newer than pyproject.toml as long as the installed dependencies are those of pyproject.toml.
-$(INSTALLED): pyproject.toml
+# The stamp is newer than pyproject.toml as long as the installed dependencies are those of pyproject.toml, and than the
+# sources of the compiled module as long as it was made from them.
+$(INSTALLED): pyproject.toml coordinator/hot/_compiled.pyx coordinator/hot/wire.h
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or later is needed; say which one: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
@@ -38,9 +39,14 @@ install: $(INSTALLED)
 run: $(INSTALLED)
 	@$(BIN)/share-coordinator serve $(ARGS)
 
+# What the compiled module has a part in: runs a second time without it.
+COMPILED_TESTS := tests/unit/shard tests/unit/runtime tests/unit/server tests/transcripts tests/property \
+	tests/conformance/test_vectors.py
+
 # Parts that need Java, Maven or HAProxy are left out where these are missing; the last line says what and how to get it.
 test: $(INSTALLED)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(ARGS)
+	@SHARE_COORDINATOR_PURE_PYTHON=1 $(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(COMPILED_TESTS)
 
 demo: $(INSTALLED)
 	@$(BIN)/python -m tests.kafka.demo

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from coordinator.forwarding import Forwardable, Forwarder
 from coordinator.runtime import Origin, Runtime
-from coordinator.runtime.mailbox import Decide
+from coordinator.runtime.mailbox import CountRequest, Decide, TakePlainWrite
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
@@ -156,6 +156,10 @@ class Service:
     def forwards(self) -> bool:
         """Tell whether requests that belong to other coordinators are carried to them."""
         return self._forwarder is not None and self._forwarder.active
+
+    def plain_writes(self, count: CountRequest) -> TakePlainWrite | None:
+        """Return what carries plain writes out (`coordinator.hot`), or None; it forwards nothing."""
+        return self._runtime.plain_writes(count)
 
     def handle(
         self, rpc: Rpc, request: Any, origin: Origin | None, done: Done, *, forwarded: bool = False

@@ -101,9 +101,9 @@ class Metrics:
         self._forwards[api_key, error_code] += 1
         self._forward_seconds.add(seconds)
 
-    def write_operation(self) -> None:
+    def write_operations(self, count: int) -> None:
         """Count what Kafka's write-total counts: a write, rejected or not, or a read that writes a record."""
-        self._write_operations += 1
+        self._write_operations += count
 
     def append_done(self, records: int, log_bytes: int, seconds: float, failed: bool) -> None:
         """Count one append to the log, from the call until it was durable or had failed."""

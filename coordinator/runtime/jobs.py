@@ -15,7 +15,8 @@ from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation
-from coordinator.runtime.shard_runner import ShardRunner, Status
+from coordinator.runtime.shard_runner import ShardRunner
+from coordinator.runtime.turns import Status
 from coordinator.shard import Facts, Result, Shard
 from protocol.errors import ErrorCode
 from protocol.state_records import SharePartitionKey, StateRecord

@@ -14,6 +14,13 @@ from protocol.state_records import SharePartitionKey
 Decide = Callable[[Shard, SharePartitionKey, Sequence[Any], Facts], Result]
 
 
+# An API key, the first error code of an answer, and how many seconds it took.
+CountRequest = Callable[[int, int, float], None]
+# Carries out a request that is a plain write and returns True; does nothing and returns False if it is not.
+# Takes a frame with its request header, who asked, and what is to be given the answer with its size.
+TakePlainWrite = Callable[[bytes, "Origin", Callable[[bytes], None]], bool]
+
+
 class Origin(Protocol):
     """Who asked. Work of somebody who has gone is dropped before it begins."""
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 
 import msgspec
 
+from coordinator import hot
 from coordinator.clock import Clock
 from coordinator.errors import LogError
 from coordinator.log.base import SharedLog, StateLog
@@ -16,8 +17,9 @@ from coordinator.metrics import Metrics
 from coordinator.runtime.jobs import Jobs
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.loader import Loader
-from coordinator.runtime.mailbox import Operation
-from coordinator.runtime.shard_runner import ShardRunner, Status
+from coordinator.runtime.mailbox import CountRequest, Operation, TakePlainWrite
+from coordinator.runtime.shard_runner import ShardRunner
+from coordinator.runtime.turns import Status
 from coordinator.shard import ShareState, SnapshotPolicy
 from coordinator.topics import TopicDirectory
 from protocol.routing import state_partition
@@ -76,7 +78,7 @@ class Runtime:
         self._stopping = False
         self._well = False
         self._more_health: list[Callable[[], list[str]]] = []
-        self._loader = Loader(log, metrics, limits, may_read)
+        self._loader = Loader(log, metrics, limits)
         self._runners = [
             ShardRunner(
                 partition,
@@ -200,14 +202,23 @@ class Runtime:
 
     async def _release_all(self) -> None:
         """Let whoever comes next know that nothing of ours is under way, if the log takes that soon."""
-        for state_partition in self.owned():
-            self.resign(state_partition)
+        for owned in self.owned():
+            self.resign(owned)
         if self._resigning:
             await asyncio.wait(self._resigning.values(), timeout=self.limits.release_timeout_s)
 
     def submit(self, operation: Operation) -> None:
         """Hand an operation to the shard of its share-partition."""
         self._runners[state_partition(operation.key, self.state_partitions)].submit(operation)
+
+    def plain_writes(self, count: CountRequest) -> TakePlainWrite | None:
+        """Return what carries plain writes out, where there is such a thing; it counts those it answered."""
+        if hot.compiled is None:
+            return None
+        take: TakePlainWrite = hot.compiled.PlainWrites(
+            self._runners, asyncio.get_running_loop().time, count
+        ).take
+        return take
 
     async def forget_topics(self, topic_ids: Collection[bytes]) -> None:
         """Delete all state of topics that the cluster has deleted."""

@@ -87,6 +87,7 @@ class Api:
         self._directory = directory
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
+        self._take_plain_write = service.plain_writes(metrics.request_done)
         self._found: dict[bytes, bytes] = {}
         self._found_edition = directory.edition
 
@@ -100,6 +101,8 @@ class Api:
             raise CloseConnection("truncated", "a frame is shorter than a request header")
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         codec = _RPCS.get(api_key)
+        if api_key == write_api.API_KEY and self._took_plain_write(frame, origin, respond):
+            return
         if codec is not None:
             self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
         elif api_key == find_api.API_KEY:
@@ -108,6 +111,10 @@ class Api:
             respond(self._api_versions(frame, api_version, correlation_id))
         else:
             raise CloseConnection("unknown_api", f"API key {api_key} is not served here")
+
+    def _took_plain_write(self, frame: bytes, origin: Origin, respond: Respond) -> bool:
+        take = self._take_plain_write
+        return take is not None and not self._service.forwards and take(frame, origin, respond)
 
     def _handle_rpc(
         self,

@@ -38,6 +38,10 @@ class Frontier:
         self._needed_from.pop(key, None)
         self._behind_last = log_offset + 1
 
+    def reached(self, end_log_offset: int) -> None:
+        """Note that the records below a log offset change nothing but what was noted."""
+        self._behind_last = end_log_offset
+
     @property
     def redundant_offset(self) -> int:
         """The log offset below which every record may be dropped; 0 when none may."""

@@ -184,6 +184,15 @@ class Shard:
         else:
             self._frontier.snapshotted(record.key, log_offset)
 
+    def settle_updates(self, end_log_offset: int) -> None:
+        """Note that all records below a log offset are durable.
+
+        Those that `settle` was not told of are updates of share-partitions that need earlier records already.
+        """
+        assert end_log_offset >= self._end_log_offset, "records settle in log order"
+        self._end_log_offset = end_log_offset
+        self._frontier.reached(end_log_offset)
+
     def replay(self, record: StateRecord, log_offset: int, timestamp_ms: int) -> None:
         """Apply and settle a record that was read from the log."""
         self.apply(record, timestamp_ms)

@@ -89,7 +89,7 @@ def used() -> Metrics:
     metrics.shard_fenced()
     metrics.attach(FakeRuntime(), log_bytes=lambda: 4096)
     metrics.request_done(85, 0, 0.002)
-    metrics.write_operation()
+    metrics.write_operations(1)
     metrics.append_done(3, 700, 0.001, False)
     metrics.append_done(9, 999, 0.5, True)
     metrics.shard_loaded(7, 40, 0.02)

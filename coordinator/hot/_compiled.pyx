@@ -1,0 +1,817 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The compiled way of plain writes. What a plain write is, and what this may do, says `coordinator.hot`.
+
+Every part has its definition elsewhere, in Python, and is held equal to it by tests/property/test_hot.py:
+
+    PlainWrites.take   write_share_group_state.decode_request, encode_response; Service; routing
+    take_writes        decisions.decide_write, state.advance, state_records.encode_record
+    _normalise, _lay   batches.normalise, batches.combine
+    encode_batch       record_batch.encode_batch
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_READ
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from crc32c import crc32c
+
+from coordinator.shard import Result, Shard, ShareState
+from coordinator.shard.state import RECORD_OVERHEAD_BYTES
+from protocol.messages import write_share_group_state as write_api
+from protocol.record_batch import MAGIC
+from protocol.routing import state_partition
+from protocol.state_records import UPDATE_TYPE, SharePartitionKey
+
+cdef extern from "wire.h":
+    int64_t get64(const uint8_t *at)
+    void put64(uint8_t *at, int64_t value)
+    int32_t get32(const uint8_t *at)
+    void put32(uint8_t *at, int32_t value)
+    int get16(const uint8_t *at)
+    void put16(uint8_t *at, int value)
+    int get_uvarint(const uint8_t *at, const uint8_t *end, uint32_t *value)
+    int put_uvarint(uint8_t *at, uint64_t value)
+    int uvarint_bytes(uint64_t value)
+    Py_ssize_t member_offset(object descriptor)
+    PyObject *get_member(PyObject *instance, Py_ssize_t offset)
+    void set_member(PyObject *instance, Py_ssize_t offset, PyObject *value)
+    object copy_instance(PyObject *original)
+
+cdef extern from "Python.h":
+    PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
+    int PyBytes_CheckExact(PyObject *value)
+
+cdef enum:
+    BATCH_BYTES = 20
+    GROUP_BYTES_MAX = 32767
+    # Partitions above this one go the general way: a row of keys is made up to the greatest one that is named.
+    PARTITION_MAX = 8191
+    # Keys that are remembered, some 150 bytes each.
+    KEYS_REMEMBERED_MAX = 262144
+    NO_START_OFFSET = -1
+    NO_COMPLETE_COUNT = -1
+
+cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
+cdef object WRITE_STATE = Shard.write_state
+cdef object STORED = Result((), None)
+
+
+# Requests.
+
+
+@cython.final
+@cython.no_gc
+cdef class _Topic:
+    """A topic as one group consumes it: the key and the shard of each partition that was named so far."""
+
+    cdef object group_id
+    cdef bytes topic_id
+    # What the key of a ShareUpdate record begins with.
+    cdef bytes record_key
+    cdef list keys
+    cdef list runners
+    # The number of the request that named a partition last, to notice one that is named twice.
+    cdef uint64_t *named_by
+    cdef uint64_t itself_named_by
+
+    def __cinit__(self, group_id, bytes topic_id):
+        group = group_id.encode()
+        self.group_id = group_id
+        self.topic_id = topic_id
+        self.record_key = UPDATE_TYPE.to_bytes(2, "big") + len(group).to_bytes(2, "big") + group + topic_id
+        self.keys = []
+        self.runners = []
+
+    def __dealloc__(self):
+        PyMem_Free(self.named_by)
+
+    cdef int reach(self, Py_ssize_t partition, list runners) except -1:
+        """Know the partitions up to this one."""
+        cdef Py_ssize_t known = len(self.keys)
+        cdef void *named_by = PyMem_Realloc(self.named_by, (partition + 1) * sizeof(uint64_t))
+        if named_by == NULL:
+            raise MemoryError()
+        self.named_by = <uint64_t *> named_by
+        while known <= partition:
+            self.named_by[known] = 0
+            key = SharePartitionKey(self.group_id, self.topic_id, known)
+            self.keys.append(key)
+            self.runners.append(runners[state_partition(key, len(runners))])
+            known += 1
+        return 0
+
+
+@cython.final
+@cython.no_gc
+cdef class _Request:
+    """A write on its way; answered when no share-partition is missing."""
+
+    cdef PlainWrites owner
+    cdef object origin
+    cdef object respond
+    cdef double received_s
+    cdef Py_ssize_t missing
+    cdef int version
+    # The whole answer if everything is stored, as it nearly always is.
+    cdef bytes answer
+    # What is not stored: place -> PartitionResult.
+    cdef dict refused
+
+    cdef int put(self, int place, object result) except -1:
+        if result is not None and result.error_code:
+            if self.refused is None:
+                self.refused = {}
+            self.refused[place] = result
+        self.missing -= 1
+        if self.missing:
+            return 0
+        error_code = 0
+        answer = self.answer
+        if self.refused is not None:
+            answer, error_code = _with_refusals(answer, self.version, self.refused)
+        self.respond(answer)
+        self.owner.count(write_api.API_KEY, error_code, self.owner.time() - self.received_s)
+        return 0
+
+
+def _with_refusals(answer, version, refused):
+    """Return an answer, with its size, in which some results are others; and the first error code."""
+    response = write_api.decode_response(answer, 9, version)
+    place = error_code = 0
+    for topic in response.results:
+        for position in range(len(topic.partitions)):
+            result = refused.get(place)
+            place += 1
+            if result is not None:
+                topic.partitions[position] = result
+                error_code = error_code or int(result.error_code)
+    body = write_api.encode_response(response, version)
+    return (len(body) + 5).to_bytes(4, "big") + answer[4:9] + body, error_code
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+cdef class WritePart:
+    """The `Operation` of one share-partition within a plain write."""
+
+    cdef _Request request
+    cdef int place
+    cdef readonly object key
+    cdef bytes record_key
+    cdef bytes frame
+    cdef Py_ssize_t batches_at
+    cdef Py_ssize_t batch_count
+    cdef int64_t start_offset
+    cdef int32_t partition
+    cdef int32_t state_epoch
+    cdef int32_t leader_epoch
+    cdef int32_t complete_count
+
+    @property
+    def decide(self):
+        return WRITE_STATE
+
+    @property
+    def writes(self):
+        return True
+
+    @property
+    def origin(self):
+        return self.request.origin
+
+    @property
+    def received_s(self):
+        return self.request.received_s
+
+    @property
+    def unit(self):
+        """The part as the general path knows it."""
+        part = write_api.PartitionData(
+            self.partition,
+            self.state_epoch,
+            self.leader_epoch,
+            self.start_offset,
+            self.complete_count,
+            self.frame[self.batches_at : self.batches_at + self.batch_count * BATCH_BYTES],
+        )
+        return [part]
+
+    def answer(self, result):
+        self.request.put(self.place, result)
+
+    def refuse(self, error_code, error_message):
+        result = write_api.PartitionResult(self.partition, int(error_code), error_message)
+        self.request.put(self.place, result)
+
+
+@cython.final
+cdef class PlainWrites:
+    """Takes the plain ones among the requests to write.
+
+    `runners` are the shards in order; `time` is the loop's; `count` counts an answered request by API key, first
+    error code and seconds.
+    """
+
+    cdef list runners
+    cdef object time
+    cdef object count
+    # Group as on the wire -> topic id -> _Topic.
+    cdef dict groups
+    cdef Py_ssize_t keys_remembered
+    cdef uint64_t requests
+
+    def __init__(self, list runners, time, count):
+        self.runners = runners
+        self.time = time
+        self.count = count
+        self.groups = {}
+
+    def take(self, bytes frame, origin, respond):
+        """Carry out a request that is plain, and return True; or return False, and nothing has happened.
+
+        `frame` begins with the request header; `respond` is called once with the answer and its size.
+        """
+        cdef _Request request = _Request.__new__(_Request)
+        cdef list parts = []
+        cdef list runners = []
+        cdef Py_ssize_t place
+        request.answer = self.split(frame, request, parts, runners)
+        if request.answer is None:
+            return False
+        request.owner = self
+        request.origin = origin
+        request.respond = respond
+        request.received_s = self.time()
+        request.missing = len(parts)
+        for place in range(len(parts)):
+            runners[place].submit(parts[place])
+        return True
+
+    cdef bytes split(self, bytes frame, _Request request, list parts, list runners):
+        """Make the parts of a plain request, and return the answer for when all is stored; None: it is not plain."""
+        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame)
+        cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame)
+        cdef const uint8_t *at = begin
+        cdef const uint8_t *group_at
+        cdef uint8_t *out
+        cdef uint32_t topics, partitions, batches, size
+        cdef Py_ssize_t i, batch, fixed_bytes
+        cdef int used
+        cdef int32_t partition
+        cdef _Topic topic
+        cdef WritePart part
+        if end - at < 16 or get16(at) != 85 or not 0 <= get16(at + 2) <= 1:
+            return None
+        request.version = get16(at + 2)
+        fixed_bytes = 20 if request.version == 0 else 24
+        if get16(at + 8) < -1:
+            return None
+        at += 10 + max(get16(at + 8), 0)
+        # No tagged fields in the header, and a group.
+        if end - at < 2 or at[0]:
+            return None
+        at += 1
+        used = get_uvarint(at, end, &size)
+        group_at = at + used
+        if not used or not 1 < size <= GROUP_BYTES_MAX + 1 or end - group_at < <Py_ssize_t> size:
+            return None
+        at = group_at + size - 1
+        used = get_uvarint(at, end, &topics)
+        if not used or topics < 2:
+            return None
+        at += used
+        self.requests += 1
+        if self.keys_remembered > KEYS_REMEMBERED_MAX:
+            self.groups.clear()
+            self.keys_remembered = 0
+        # An answer is shorter than its request.
+        answer = PyBytes_FromStringAndSize(NULL, end - begin + 16)
+        out = <uint8_t *> PyBytes_AS_STRING(answer) + 4
+        memcpy(out, begin + 4, 4)
+        out[4] = 0
+        out += 5
+        out += put_uvarint(out, topics)
+        for _ in range(topics - 1):
+            if end - at < 17:
+                return None
+            topic = self.topic(
+                PyBytes_FromStringAndSize(<char *> group_at, size - 1),
+                PyBytes_FromStringAndSize(<char *> at, 16),
+            )
+            if topic is None or topic.itself_named_by == self.requests:
+                return None
+            topic.itself_named_by = self.requests
+            memcpy(out, at, 16)
+            at += 16
+            out += 16
+            used = get_uvarint(at, end, &partitions)
+            if not used or partitions < 2:
+                return None
+            at += used
+            out += put_uvarint(out, partitions)
+            for _ in range(partitions - 1):
+                if end - at < fixed_bytes + 1:
+                    return None
+                partition = get32(at)
+                if not 0 <= partition <= PARTITION_MAX:
+                    return None
+                if partition >= len(topic.keys):
+                    self.keys_remembered += partition + 1 - len(topic.keys)
+                    topic.reach(partition, self.runners)
+                if topic.named_by[partition] == self.requests:
+                    return None
+                topic.named_by[partition] = self.requests
+                part = WritePart.__new__(WritePart)
+                part.request = request
+                part.place = len(parts)
+                part.key = topic.keys[partition]
+                part.record_key = topic.record_key
+                part.frame = frame
+                part.partition = partition
+                part.state_epoch = get32(at + 4)
+                part.leader_epoch = get32(at + 8)
+                part.start_offset = get64(at + 12)
+                part.complete_count = NO_COMPLETE_COUNT if request.version == 0 else get32(at + 20)
+                at += fixed_bytes
+                used = get_uvarint(at, end, &batches)
+                at += used
+                if not used or not batches or end - at <= <Py_ssize_t> (batches - 1) * BATCH_BYTES:
+                    return None
+                part.batches_at = at - begin
+                part.batch_count = batches - 1
+                # No tagged fields in a batch, and none behind them.
+                for batch in range(part.batch_count):
+                    if at[19]:
+                        return None
+                    at += BATCH_BYTES
+                if at[0]:
+                    return None
+                at += 1
+                parts.append(part)
+                runners.append(topic.runners[partition])
+                put32(out, partition)
+                put32(out + 4, 0)
+                out += 8
+            if at >= end or at[0]:
+                return None
+            at += 1
+            out[0] = 0
+            out += 1
+        if end - at != 1 or at[0]:
+            return None
+        out[0] = 0
+        size = <uint32_t> (out + 1 - <uint8_t *> PyBytes_AS_STRING(answer))
+        put32(<uint8_t *> PyBytes_AS_STRING(answer), size - 4)
+        return answer[:size]
+
+    cdef _Topic topic(self, bytes group, bytes topic_id):
+        """Return a topic of a group, remembered or made; None if the group is not UTF-8."""
+        topics = self.groups.get(group)
+        if topics is None:
+            topics = {}
+        topic = topics.get(topic_id)
+        if topic is None:
+            try:
+                topic = _Topic(group.decode(), topic_id)
+            except UnicodeDecodeError:
+                return None
+            topics[topic_id] = topic
+            self.groups[group] = topics
+            self.keys_remembered += 1
+        return topic
+
+
+# Turns.
+
+
+cdef Py_ssize_t _member(str name) except -1:
+    cdef Py_ssize_t offset = member_offset(getattr(ShareState, name, None))
+    if offset < 0:
+        raise ImportError(f"the field {name} of a state does not lie where it is looked for")
+    return offset
+
+
+cdef Py_ssize_t STATE_EPOCH = _member("state_epoch")
+cdef Py_ssize_t SNAPSHOT_EPOCH = _member("snapshot_epoch")
+cdef Py_ssize_t LEADER_EPOCH = _member("leader_epoch")
+cdef Py_ssize_t LEADER_EPOCH_MAX = _member("leader_epoch_max")
+cdef Py_ssize_t START_OFFSET = _member("start_offset")
+cdef Py_ssize_t COMPLETE_COUNT = _member("delivery_complete_count")
+cdef Py_ssize_t BATCHES = _member("batches")
+cdef Py_ssize_t UPDATES = _member("updates")
+cdef Py_ssize_t UPDATE_BYTES = _member("update_bytes")
+cdef Py_ssize_t LAST_WRITE_MS = _member("last_write_ms")
+cdef Py_ssize_t UNREADABLE = _member("unreadable")
+
+
+cdef inline object _get(PyObject *state, Py_ssize_t member):
+    return <object> get_member(state, member)
+
+
+cdef inline void _set(state, Py_ssize_t member, value):
+    cdef PyObject *before = get_member(<PyObject *> state, member)
+    Py_INCREF(value)
+    set_member(<PyObject *> state, member, <PyObject *> value)
+    Py_XDECREF(before)
+
+
+@cython.final
+cdef class _Turn:
+    """What is the same for all writes of a turn."""
+
+    cdef dict states
+    cdef object now_ms
+    cdef object topics
+    cdef int64_t updates_max
+    cdef int64_t update_bytes_min
+    cdef int64_t live_bytes
+    cdef Py_ssize_t append_bytes
+
+
+def take_writes(
+    list operations, Py_ssize_t at, shard, now_ms, double received_s_min, topics, list records, list encoded,
+    list waiting, set changing
+):
+    """Decide and apply the operations from `at` on, as long as they are plain writes, and return their bytes.
+
+    For each there is one more of `records` (None: an update that the general path need not know), of `encoded` and of
+    `waiting`. `topics` is asked whether it knows a topic, unless it is None; what was received before `received_s_min`
+    is too old.
+    """
+    cdef _Turn turn = _Turn.__new__(_Turn)
+    cdef WritePart part
+    cdef object origin = None
+    policy = shard._policy
+    turn.states = shard._states
+    turn.now_ms = now_ms
+    turn.topics = topics
+    turn.updates_max = policy.updates_max
+    turn.update_bytes_min = policy.update_bytes_min
+    try:
+        while at < len(operations):
+            if type(operations[at]) is not WritePart:
+                break
+            part = <WritePart> operations[at]
+            origin = part.request.origin
+            if part.request.received_s < received_s_min or (origin is not None and origin.gone):
+                break
+            record = _write(turn, part)
+            if record is None:
+                break
+            records.append(None)
+            encoded.append(record)
+            changing.add(part.key)
+            waiting.append((part, STORED))
+            at += 1
+    finally:
+        shard.live_bytes += turn.live_bytes
+    return turn.append_bytes
+
+
+cdef tuple _write(_Turn turn, WritePart part):
+    """Decide one write and apply it; return its record's key and value, or None if it is not plain."""
+    cdef PyObject *state = PyDict_GetItemWithError(turn.states, part.key)
+    cdef int64_t state_epoch, leader_epoch, leader_epoch_max, start_offset, complete_count, updates, update_bytes
+    cdef int64_t state_start_offset, state_complete_count
+    cdef PyObject *current
+    cdef Py_ssize_t current_bytes, written_bytes, count
+    cdef int64_t floor
+    cdef uint8_t *written
+    if state is NULL or type(<object> state) is not ShareState or _get(state, UNREADABLE) is not None:
+        return None
+    state_epoch = _get(state, STATE_EPOCH)
+    leader_epoch = _get(state, LEADER_EPOCH)
+    leader_epoch_max = _get(state, LEADER_EPOCH_MAX)
+    state_start_offset = _get(state, START_OFFSET)
+    state_complete_count = _get(state, COMPLETE_COUNT)
+    updates = _get(state, UPDATES)
+    update_bytes = _get(state, UPDATE_BYTES)
+    current = get_member(state, BATCHES)
+    if not PyBytes_CheckExact(current):
+        return None
+    current_bytes = PyBytes_GET_SIZE(<object> current)
+
+    # Refusals, snapshots, and numbers that only tests have ever sent are left to the general path.
+    if part.leader_epoch < leader_epoch_max or part.leader_epoch < 0 or leader_epoch < 0:
+        return None
+    if part.state_epoch < state_epoch or part.state_epoch < 0 or leader_epoch_max < leader_epoch:
+        return None
+    if part.start_offset < NO_START_OFFSET or state_start_offset < NO_START_OFFSET:
+        return None
+    if updates >= turn.updates_max or update_bytes > max(turn.update_bytes_min, OVERHEAD_BYTES + current_bytes):
+        return None
+    if turn.topics is not None and not turn.topics.knows(part.key.topic_id, part.partition):
+        return None
+
+    start_offset = max(part.start_offset, state_start_offset)
+    if part.start_offset > state_start_offset:
+        complete_count = part.complete_count
+    elif part.start_offset == state_start_offset:
+        complete_count = max(<int64_t> part.complete_count, state_complete_count)
+    else:
+        complete_count = state_complete_count
+
+    floor = INT64_MIN if start_offset == NO_START_OFFSET else start_offset
+    written = _room(part.batch_count * BATCH_BYTES * 3 + current_bytes * 2 + BATCH_BYTES)
+    count = _normalise(
+        <const uint8_t *> PyBytes_AS_STRING(part.frame) + part.batches_at, part.batch_count, floor, written
+    )
+    if count < 0:
+        return None
+    written_bytes = count * BATCH_BYTES
+    value = _update(_get(state, SNAPSHOT_EPOCH), leader_epoch, start_offset, complete_count, written, written_bytes)
+    key = _record_key(part)
+    batches = _lay(<bytes> <object> current, written, count, floor, written + written_bytes)
+
+    after = copy_instance(state)
+    if start_offset != state_start_offset:
+        _set(after, START_OFFSET, start_offset)
+    if complete_count != state_complete_count:
+        _set(after, COMPLETE_COUNT, complete_count)
+    _set(after, BATCHES, batches)
+    _set(after, UPDATES, updates + 1)
+    _set(after, UPDATE_BYTES, update_bytes + OVERHEAD_BYTES + written_bytes)
+    _set(after, LAST_WRITE_MS, turn.now_ms)
+    turn.live_bytes += PyBytes_GET_SIZE(batches) - current_bytes
+    turn.append_bytes += PyBytes_GET_SIZE(key) + PyBytes_GET_SIZE(value)
+    turn.states[part.key] = after
+    return key, value
+
+
+cdef bytes _record_key(WritePart part):
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(part.record_key)
+    key = PyBytes_FromStringAndSize(NULL, size + 4)
+    memcpy(PyBytes_AS_STRING(key), PyBytes_AS_STRING(part.record_key), size)
+    put32(<uint8_t *> PyBytes_AS_STRING(key) + size, part.partition)
+    return key
+
+
+cdef bytes _update(
+    int32_t snapshot_epoch, int32_t leader_epoch, int64_t start_offset, int32_t complete_count,
+    const uint8_t *batches, Py_ssize_t batches_bytes
+):
+    """Encode the value of a ShareUpdate, its version included."""
+    cdef uint32_t length = batches_bytes // BATCH_BYTES + 1
+    cdef Py_ssize_t tail_bytes = 1 if complete_count == NO_COMPLETE_COUNT else 7
+    value = PyBytes_FromStringAndSize(NULL, 18 + uvarint_bytes(length) + batches_bytes + tail_bytes)
+    cdef uint8_t *out = <uint8_t *> PyBytes_AS_STRING(value)
+    put16(out, 0)
+    put32(out + 2, snapshot_epoch)
+    put32(out + 6, leader_epoch)
+    put64(out + 10, start_offset)
+    out += 18
+    out += put_uvarint(out, length)
+    memcpy(out, batches, batches_bytes)
+    out += batches_bytes
+    out[0] = 0
+    if tail_bytes > 1:
+        # One tagged field: tag 0, four bytes.
+        out[0], out[1], out[2] = 1, 0, 4
+        put32(out + 3, complete_count)
+    return value
+
+
+def answer_all(list waiting):
+    """Give the answers of (operation, result) pairs."""
+    cdef Py_ssize_t place
+    cdef WritePart part
+    for place in range(len(waiting)):
+        operation, result = <tuple> waiting[place]
+        if type(operation) is WritePart:
+            part = <WritePart> operation
+            part.request.put(part.place, result.answer if result is not STORED else None)
+        else:
+            operation.answer(result.answer)
+
+
+# Batches of offsets.
+
+cdef uint8_t *_space = NULL
+cdef Py_ssize_t _space_bytes = 0
+
+
+cdef uint8_t *_room(Py_ssize_t size) except NULL:
+    """Return scratch space; good until the next call, and never used across one of Python code."""
+    global _space, _space_bytes
+    cdef void *space
+    if size > _space_bytes:
+        space = PyMem_Realloc(_space, 2 * size)
+        if space == NULL:
+            raise MemoryError()
+        _space, _space_bytes = <uint8_t *> space, 2 * size
+    return _space
+
+
+cdef inline int _rank(const uint8_t *batch) noexcept:
+    """Return what orders batches where they overlap: delivery count, then delivery state."""
+    return get16(batch + 17) * 256 + <int8_t> batch[16]
+
+
+cdef inline uint8_t *_put(uint8_t *out, int64_t first, int64_t last, int rank) noexcept:
+    put64(out, first)
+    put64(out + 8, last)
+    # The count is rounded down, so that the state is within -128 to 127 of it.
+    cdef int count = (rank + 128) >> 8
+    out[16] = <uint8_t> (rank - count * 256)
+    put16(out + 17, count)
+    out[19] = 0
+    return out + BATCH_BYTES
+
+
+cdef inline uint8_t *_add(uint8_t *run, uint8_t *out, int64_t first, int64_t last, int rank) noexcept:
+    """Put a batch at the end of a run, or stretch the last one if both form a single batch."""
+    if out > run and get64(out - 12) == first - 1 and _rank(out - BATCH_BYTES) == rank:
+        put64(out - 12, last)
+        return out
+    return _put(out, first, last, rank)
+
+
+cdef inline uint8_t *_add_rest(
+    uint8_t *run, uint8_t *out, int64_t first, int64_t last, int rank, const uint8_t *rest, const uint8_t *rest_end
+) noexcept:
+    """Put a batch at the end of a run, and what follows it in a run of its own."""
+    out = _add(run, out, first, last, rank)
+    memcpy(out, rest, rest_end - rest)
+    return out + (rest_end - rest)
+
+
+cdef Py_ssize_t _normalise(const uint8_t *batches, Py_ssize_t count, int64_t floor, uint8_t *out) noexcept:
+    """Bring ascending batches into a run at or above the floor; return its batches, -1 if they do not ascend."""
+    cdef uint8_t *run = out
+    cdef int64_t first, last, next_first, next_last
+    cdef int rank, next_rank
+    cdef Py_ssize_t i
+    if not count:
+        return 0
+    first, last, rank = get64(batches), get64(batches + 8), _rank(batches)
+    if last < first:
+        return -1
+    for i in range(1, count):
+        batches += BATCH_BYTES
+        next_first, next_last, next_rank = get64(batches), get64(batches + 8), _rank(batches)
+        if next_first <= last or next_last < next_first:
+            return -1
+        if next_first == last + 1 and next_rank == rank:
+            last = next_last
+            continue
+        if last >= floor:
+            out = _put(out, max(first, floor), last, rank)
+        first, last, rank = next_first, next_last, next_rank
+    if last >= floor:
+        out = _put(out, max(first, floor), last, rank)
+    return (out - run) // BATCH_BYTES
+
+
+cdef bytes _lay(bytes current, const uint8_t *written, Py_ssize_t count, int64_t floor, uint8_t *run):
+    """Lay a run over another one, of which nothing below the floor is kept. `run` has room for the result."""
+    cdef const uint8_t *one = <const uint8_t *> PyBytes_AS_STRING(current)
+    cdef const uint8_t *one_end = one + PyBytes_GET_SIZE(current)
+    cdef const uint8_t *other = written
+    cdef const uint8_t *other_end = written + count * BATCH_BYTES
+    cdef const uint8_t *kept
+    cdef uint8_t *out = run
+    cdef int64_t first = 0, last = 0, other_first = 0, other_last = 0, end
+    cdef int rank = 0, other_rank = 0
+    while one < one_end and get64(one + 8) < floor:
+        one += BATCH_BYTES
+    if other == other_end and one < one_end and one == <const uint8_t *> PyBytes_AS_STRING(current):
+        if get64(one) >= floor:
+            return current
+    if one < one_end:
+        # What ends well before the first written offset stays as it is; but the first one may be cut.
+        first, last, rank = max(get64(one), floor), get64(one + 8), _rank(one)
+        if other < other_end and last < get64(other):
+            out = _put(out, first, last, rank)
+            one += BATCH_BYTES
+            kept = one
+            while one < one_end and get64(one + 8) < get64(other):
+                one += BATCH_BYTES
+            memcpy(out, kept, one - kept)
+            out += one - kept
+            if one < one_end:
+                first, last, rank = get64(one), get64(one + 8), _rank(one)
+    if other < other_end:
+        other_first, other_last, other_rank = get64(other), get64(other + 8), _rank(other)
+    while one < one_end and other < other_end:
+        if last < other_first:
+            out = _add(run, out, first, last, rank)
+            end = last
+        elif other_last < first:
+            out = _add(run, out, other_first, other_last, other_rank)
+            end = other_last
+        elif first < other_first:
+            out = _add(run, out, first, other_first - 1, rank)
+            first = other_first
+            continue
+        elif other_first < first:
+            out = _add(run, out, other_first, first - 1, other_rank)
+            other_first = first
+            continue
+        else:
+            end = min(last, other_last)
+            out = _add(run, out, first, end, max(rank, other_rank))
+        # Whatever is settled by now is done with; the rest of a longer batch goes on.
+        if last <= end:
+            one += BATCH_BYTES
+            if one < one_end:
+                first, last, rank = get64(one), get64(one + 8), _rank(one)
+        elif first <= end:
+            first = end + 1
+        if other_last <= end:
+            other += BATCH_BYTES
+            if other < other_end:
+                other_first, other_last, other_rank = get64(other), get64(other + 8), _rank(other)
+        elif other_first <= end:
+            other_first = end + 1
+    if one < one_end:
+        out = _add_rest(run, out, first, last, rank, one + BATCH_BYTES, one_end)
+    elif other < other_end:
+        out = _add_rest(run, out, other_first, other_last, other_rank, other + BATCH_BYTES, other_end)
+    return PyBytes_FromStringAndSize(<char *> run, out - run)
+
+
+def lay_over(bytes current, bytes written, int64_t start_offset):
+    """Do what `batches.combine` does; None if the written batches do not ascend. For tests."""
+    cdef Py_ssize_t count = PyBytes_GET_SIZE(written) // BATCH_BYTES
+    cdef int64_t floor = INT64_MIN if start_offset == NO_START_OFFSET else start_offset
+    cdef uint8_t *run = _room(count * BATCH_BYTES * 3 + PyBytes_GET_SIZE(current) * 2 + BATCH_BYTES)
+    count = _normalise(<const uint8_t *> PyBytes_AS_STRING(written), count, floor, run)
+    return None if count < 0 else _lay(current, run, count, floor, run + count * BATCH_BYTES)
+
+
+# Record batches.
+
+
+cdef inline uint64_t _zigzag(int64_t value) noexcept:
+    return (<uint64_t> value << 1) ^ <uint64_t> (value >> 63)
+
+
+def encode_batch(int64_t base_offset, int64_t timestamp_ms, list records):
+    """Write (key, value) records as one batch; see `protocol.record_batch.encode_batch`."""
+    cdef Py_ssize_t count = len(records)
+    cdef Py_ssize_t i, size, covered_bytes = 40
+    cdef Py_ssize_t key_bytes, value_bytes
+    cdef uint8_t *out
+    cdef uint8_t *begin
+    if not count:
+        raise ValueError("a batch needs at least one record")
+    for i in range(count):
+        key, value = <tuple?> records[i]
+        size = _record_bytes(i, key, value)
+        covered_bytes += uvarint_bytes(_zigzag(size)) + size
+    batch = PyBytes_FromStringAndSize(NULL, 21 + covered_bytes)
+    begin = <uint8_t *> PyBytes_AS_STRING(batch)
+    put64(begin, base_offset)
+    put32(begin + 8, covered_bytes + 9)
+    put32(begin + 12, 0)
+    begin[16] = MAGIC
+    out = begin + 21
+    put16(out, 0)
+    put32(out + 2, count - 1)
+    put64(out + 6, timestamp_ms)
+    put64(out + 14, timestamp_ms)
+    # No producer: id and epoch are -1, the base sequence is 0.
+    put64(out + 22, -1)
+    put16(out + 30, -1)
+    put32(out + 32, 0)
+    put32(out + 36, count)
+    out += 40
+    for i in range(count):
+        key, value = <tuple?> records[i]
+        out += put_uvarint(out, _zigzag(_record_bytes(i, key, value)))
+        out[0] = out[1] = 0
+        out += 2
+        out += put_uvarint(out, _zigzag(i))
+        key_bytes = PyBytes_GET_SIZE(key)
+        out += put_uvarint(out, _zigzag(key_bytes))
+        memcpy(out, PyBytes_AS_STRING(key), key_bytes)
+        out += key_bytes
+        if value is None:
+            out += put_uvarint(out, _zigzag(-1))
+        else:
+            value_bytes = PyBytes_GET_SIZE(value)
+            out += put_uvarint(out, _zigzag(value_bytes))
+            memcpy(out, PyBytes_AS_STRING(value), value_bytes)
+            out += value_bytes
+        out[0] = 0
+        out += 1
+    put32(begin + 17, <int32_t> <uint32_t> crc32c(
+        PyMemoryView_FromMemory(<char *> begin + 21, covered_bytes, PyBUF_READ)
+    ))
+    return batch
+
+
+cdef Py_ssize_t _record_bytes(Py_ssize_t index, bytes key, bytes value):
+    """Return what a record takes behind its length; attributes, timestamp delta and header count are a zero each."""
+    cdef Py_ssize_t size = 3 + uvarint_bytes(_zigzag(index))
+    size += uvarint_bytes(_zigzag(PyBytes_GET_SIZE(key))) + PyBytes_GET_SIZE(key)
+    if value is None:
+        return size + 1
+    return size + uvarint_bytes(_zigzag(PyBytes_GET_SIZE(value))) + PyBytes_GET_SIZE(value)

@@ -1,0 +1,100 @@
+/* Numbers as Kafka has them on the wire, and the fields of msgspec's Structs, for _compiled.pyx. */
+#include <Python.h>
+#include <structmember.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline uint64_t to_big_endian(uint64_t value) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return value;
+#else
+    return (value & 0xFF) << 56 | (value & 0xFF00) << 40 | (value & 0xFF0000) << 24 | (value & 0xFF000000) << 8 |
+           (value >> 8 & 0xFF000000) | (value >> 24 & 0xFF0000) | (value >> 40 & 0xFF00) | value >> 56;
+#endif
+}
+
+static inline int64_t get64(const uint8_t *at) {
+    uint64_t value;
+    memcpy(&value, at, 8);
+    return (int64_t)to_big_endian(value);
+}
+
+static inline void put64(uint8_t *at, int64_t value) {
+    uint64_t wire = to_big_endian((uint64_t)value);
+    memcpy(at, &wire, 8);
+}
+
+static inline int32_t get32(const uint8_t *at) {
+    return (int32_t)((uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3]);
+}
+
+static inline void put32(uint8_t *at, int32_t value) {
+    uint32_t wire = (uint32_t)value;
+    at[0] = (uint8_t)(wire >> 24);
+    at[1] = (uint8_t)(wire >> 16);
+    at[2] = (uint8_t)(wire >> 8);
+    at[3] = (uint8_t)wire;
+}
+
+static inline int get16(const uint8_t *at) { return (int16_t)(at[0] << 8 | at[1]); }
+
+static inline void put16(uint8_t *at, int value) {
+    at[0] = (uint8_t)(value >> 8);
+    at[1] = (uint8_t)value;
+}
+
+/* A length or count of the compact types: returns the bytes it takes, 0 if it is cut off or above 2^28. */
+static inline int get_uvarint(const uint8_t *at, const uint8_t *end, uint32_t *value) {
+    uint32_t found = 0;
+    for (int i = 0; i < 4 && at + i < end; i++) {
+        found |= (uint32_t)(at[i] & 0x7F) << 7 * i;
+        if (at[i] < 0x80) {
+            *value = found;
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+static inline int put_uvarint(uint8_t *at, uint64_t value) {
+    int bytes = 0;
+    while (value > 0x7F) {
+        at[bytes++] = (uint8_t)(value | 0x80);
+        value >>= 7;
+    }
+    at[bytes++] = (uint8_t)value;
+    return bytes;
+}
+
+static inline int uvarint_bytes(uint64_t value) {
+    int bytes = 1;
+    while (value >>= 7) bytes++;
+    return bytes;
+}
+
+/* Where a field of a Struct lies in its instances; -1 if it is no plain member. */
+static Py_ssize_t member_offset(PyObject *descriptor) {
+    if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return -1;
+    return ((PyMemberDescrObject *)descriptor)->d_member->offset;
+}
+
+static inline PyObject *get_member(PyObject *instance, Py_ssize_t offset) {
+    return *(PyObject **)((char *)instance + offset);
+}
+
+static inline void set_member(PyObject *instance, Py_ssize_t offset, PyObject *value) {
+    *(PyObject **)((char *)instance + offset) = value;
+}
+
+/* A copy of an instance that has nothing but members. */
+static PyObject *copy_instance(PyObject *original) {
+    PyTypeObject *type = Py_TYPE(original);
+    PyObject *copy = type->tp_alloc(type, 0);
+    if (copy == NULL) return NULL;
+    for (Py_ssize_t at = sizeof(PyObject); at < type->tp_basicsize; at += sizeof(PyObject *)) {
+        PyObject *member = get_member(original, at);
+        Py_XINCREF(member);
+        set_member(copy, at, member);
+    }
+    return copy;
+}

@@ -1,0 +1,338 @@
+"""The turns of one shard: what waits is decided, appended in one go, and only then answered.
+
+Theory of operation.  Operations queue in a mailbox.  A *turn* takes all of it, decides each operation
+in order and applies its records at once, so that the next one sees them; then one append carries the
+records of the whole turn.  While it is under way the mailbox fills again: a busy shard makes large
+appends and an idle one appends at once, without a timer.  When the append is durable the records settle
+and the turn's answers go out.
+
+A read is answered at once unless its share-partition has a change under way (its answer would show
+what is not durable) or the log demands proof of ownership.  So reads do not wait for the writes of
+other share-partitions, and go on while the log takes no writes.
+
+Plain writes are decided and applied by the compiled module, where there is one (`coordinator.hot`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+
+from coordinator import hot
+from coordinator.clock import Clock
+from coordinator.errors import LogError
+from coordinator.log.base import StateLog
+from coordinator.metrics import Metrics
+from coordinator.runtime.limits import RuntimeLimits
+from coordinator.runtime.mailbox import Operation
+from coordinator.shard import Facts, Result, Shard, SnapshotPolicy
+from coordinator.topics import EveryTopic, TopicDirectory
+from protocol.errors import ErrorCode
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+
+_logger = logging.getLogger(__name__)
+
+
+class Status(StrEnum):
+    """Life cycle of a shard here."""
+
+    LOADING = "LOADING"
+    ACTIVE = "ACTIVE"
+    FAILED = "FAILED"
+    CLOSED = "CLOSED"
+
+
+class _Turn:
+    """What a turn has come to so far. A record of None is an update by a plain write."""
+
+    __slots__ = ("accepts_writes", "append_bytes", "encoded", "now_ms", "records")
+
+    def __init__(self, now_ms: int, accepts_writes: bool) -> None:
+        self.now_ms = now_ms
+        self.accepts_writes = accepts_writes
+        self.records: list[StateRecord | None] = []
+        self.encoded: list[tuple[bytes, bytes | None]] = []
+        self.append_bytes = 0
+
+    def add(self, record: StateRecord) -> None:
+        key_bytes, value_bytes = encode_record(record)
+        self.records.append(record)
+        self.encoded.append((key_bytes, value_bytes))
+        self.append_bytes += len(key_bytes) + len(value_bytes or b"")
+
+
+class Turns:
+    """The half of a `ShardRunner` that carries operations out, while the shard is there to do it."""
+
+    def __init__(
+        self,
+        state_partition: int,
+        *,
+        log: StateLog,
+        clock: Clock,
+        topics: TopicDirectory,
+        metrics: Metrics,
+        policy: SnapshotPolicy,
+        limits: RuntimeLimits,
+        may_read: Callable[[], bool],
+    ) -> None:
+        self.state_partition = state_partition
+        self.status = Status.CLOSED
+        self.shard = Shard(state_partition, policy)
+        self._loop = asyncio.get_running_loop()
+        self._log = log
+        self._clock = clock
+        self._topics = topics
+        self._topics_to_ask = None if isinstance(topics, EveryTopic) else topics
+        self._metrics = metrics
+        self._limits = limits
+        self._may_read = may_read
+        self._mailbox: list[Operation] = []
+        self._turn_planned = False
+        # The append under way: its records, who waits for it, and the share-partitions it changes.
+        self._appending: list[StateRecord | None] | None = None
+        self._append_began_s = 0.0
+        self._append_bytes = 0
+        self._waiting: list[tuple[Operation, Result]] = []
+        self._changing: set[SharePartitionKey] = set()
+        # Share-partitions with an operation in the mailbox: a read of one has to queue behind it.
+        self._queued: set[SharePartitionKey] = set()
+        self._next_log_offset = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._renewal_asked = False
+
+    # Operations come in.
+
+    def submit(self, operation: Operation) -> None:
+        """Take an operation; it is answered exactly once, later or within this call."""
+        if self.status is Status.CLOSED:
+            operation.refuse(ErrorCode.NOT_COORDINATOR, "This coordinator does not own the share-partition.")
+        elif len(self._mailbox) >= self._limits.mailbox_operations_max:
+            operation.refuse(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too many operations wait for this shard; try again."
+            )
+        elif self.status is not Status.ACTIVE:
+            self._enqueue(operation)
+        elif self._appending is None:
+            self._enqueue(operation)
+            self._plan_turn()
+        elif operation.writes or self._log.reads_need_proof or not self._answer_early(operation):
+            self._enqueue(operation)
+
+    def _enqueue(self, operation: Operation) -> None:
+        self._mailbox.append(operation)
+        self._queued.add(operation.key)
+
+    def _answer_early(self, operation: Operation) -> bool:
+        """Answer a read of a share-partition that nothing under way or waiting changes; else False."""
+        if operation.key in self._changing or operation.key in self._queued:
+            return False
+        result = self._decide(operation)
+        if result is not None:
+            if result.records:
+                return False
+            operation.answer(result.answer)
+        return True
+
+    # Turns.
+
+    def _turn(self) -> None:
+        """Decide what waits, apply it, and append it in one go."""
+        self._turn_planned = False
+        if self.status is not Status.ACTIVE or self._appending is not None or not self._mailbox:
+            return
+        operations = self._take()
+        turn = _Turn(self._clock.now_ms(), self._log.health() is None)
+        at = 0
+        while at < len(operations):
+            if hot.compiled is not None and turn.accepts_writes:
+                at += self._carry_out_plain(turn, operations, at)
+                if at == len(operations):
+                    break
+            self._carry_out(turn, operations[at])
+            at += 1
+        if turn.records or self._waiting:
+            self._append(turn.records, turn.encoded, turn.append_bytes, turn.now_ms)
+        elif self._mailbox:
+            self._plan_turn()
+
+    def _take(self) -> list[Operation]:
+        operations = self._mailbox
+        most = self._limits.operations_per_append_max
+        if len(operations) <= most:
+            self._mailbox = []
+            self._queued.clear()
+            return operations
+        self._mailbox = operations[most:]
+        self._queued = {operation.key for operation in self._mailbox}
+        return operations[:most]
+
+    def _plan_turn(self) -> None:
+        if not self._turn_planned:
+            self._turn_planned = True
+            self._loop.call_soon(self._turn)
+
+    def _carry_out_plain(self, turn: _Turn, operations: list[Operation], at: int) -> int:
+        """Decide and apply the plain writes that stand from a place on; return how many."""
+        assert hot.compiled is not None
+        before = len(turn.records)
+        turn.append_bytes += hot.compiled.take_writes(
+            operations,
+            at,
+            self.shard,
+            turn.now_ms,
+            self._loop.time() - self._limits.request_age_max_s,
+            self._topics_to_ask,
+            turn.records,
+            turn.encoded,
+            self._waiting,
+            self._changing,
+        )
+        taken = len(turn.records) - before
+        self._metrics.write_operations(taken)
+        return taken
+
+    def _carry_out(self, turn: _Turn, operation: Operation) -> None:
+        """Decide one operation and apply it; answer it now if there is nothing to wait for."""
+        if operation.writes and not turn.accepts_writes:
+            operation.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_refuses())
+            return
+        result = self._decide(operation, turn.now_ms)
+        if result is None:
+            return
+        if operation.decide is Shard.write_state or (result.records and operation.decide is Shard.read_state):
+            self._metrics.write_operations(1)
+        if result.records and not turn.accepts_writes:
+            operation.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_refuses())
+            return
+        for record in result.records:
+            self.shard.apply(record, turn.now_ms)
+            turn.add(record)
+            self._changing.add(record.key)
+        if result.records or self._log.reads_need_proof or operation.key in self._changing:
+            self._waiting.append((operation, result))
+        else:
+            operation.answer(result.answer)
+
+    def _decide(self, operation: Operation, now_ms: int | None = None) -> Result | None:
+        """Decide one operation; None if it is dropped or already answered."""
+        if operation.origin is not None and operation.origin.gone:
+            return None
+        if self._loop.time() - operation.received_s > self._limits.request_age_max_s:
+            # Its sender has given up by now and may have written something else since.
+            operation.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The request waited too long; try again.")
+            return None
+        key = operation.key
+        facts = Facts(
+            self._clock.now_ms() if now_ms is None else now_ms,
+            self._topics.knows(key.topic_id, key.partition),
+        )
+        try:
+            return operation.decide(self.shard, key, operation.unit, facts)
+        except Exception:
+            # Deciding changes nothing, so a defect in it harms this one request only.
+            _logger.exception("deciding an operation on %s failed", key)
+            operation.refuse(
+                ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed to decide this operation."
+            )
+            return None
+
+    # Appends.
+
+    def _append(
+        self,
+        records: list[StateRecord | None],
+        encoded: list[tuple[bytes, bytes | None]],
+        append_bytes: int,
+        now_ms: int,
+    ) -> None:
+        self._appending = records
+        self._append_began_s = self._loop.time()
+        self._append_bytes = append_bytes
+        self._quiet.clear()
+        self._log.append(self.state_partition, encoded, now_ms, self._appended)
+
+    def _appended(self, base_offset: int, error: LogError | None) -> None:
+        """Settle what became durable and answer for it; or throw memory away."""
+        records, waiting = self._appending, self._waiting
+        assert records is not None, "the log answered an append that nobody made"
+        self._appending, self._waiting = None, []
+        self._changing.clear()
+        self._quiet.set()
+        self._metrics.append_done(
+            len(records), self._append_bytes, self._loop.time() - self._append_began_s, error is not None
+        )
+        if error is None and records and base_offset != self._next_log_offset:
+            error = LogError(f"an append landed at {base_offset}, expected {self._next_log_offset}")
+        if self.status is not Status.ACTIVE:
+            if error is None:
+                self._answer_all(waiting, appended=bool(records))
+            else:
+                self._refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
+            return
+        if error is not None:
+            self._recover(error, waiting)
+            return
+        self._settle(records, base_offset)
+        self._answer_all(waiting, appended=bool(records))
+        if self._renewal_asked:
+            self.renew()
+        elif self._mailbox:
+            self._plan_turn()
+
+    def _answer_all(self, waiting: list[tuple[Operation, Result]], *, appended: bool) -> None:
+        """Give answers that the log has confirmed; but no state while somebody else may have been elected.
+
+        Records at their place in the log prove that nobody else wrote before them.  Without any, the proof is
+        only as good as the broker that gave it, which may be cut off: then the lease has to bound it.  That
+        goes for writes, too: that there was nothing to write, or why it was refused, is what the state says.
+        """
+        if appended or self._may_read():
+            if hot.compiled is not None:
+                hot.compiled.answer_all(waiting)
+                return
+            for operation, result in waiting:
+                operation.answer(result.answer)
+            return
+        self._refuse_all(
+            waiting,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "This coordinator has not heard of the others for too long to tell what the state is.",
+        )
+
+    def _settle(self, records: list[StateRecord | None], base_offset: int) -> None:
+        if not records:
+            return
+        self._next_log_offset = base_offset + len(records)
+        if records.count(None) < len(records):
+            for log_offset, record in enumerate(records, base_offset):
+                if record is not None:
+                    self._settle_one(record, log_offset)
+        self.shard.settle_updates(self._next_log_offset)
+
+    def _settle_one(self, record: StateRecord, log_offset: int) -> None:
+        self.shard.settle(record, log_offset)
+        if isinstance(record.value, ShareSnapshotValue):
+            # Only a job leaves the creation time of the state as it was.
+            by_job = record.value.create_timestamp != record.value.write_timestamp
+            self._metrics.snapshot_written("job" if by_job else "request")
+
+    @staticmethod
+    def _refuse_all(waiting: list[tuple[Operation, Result]], error_code: ErrorCode, message: str) -> None:
+        for operation, _ in waiting:
+            operation.refuse(error_code, message)
+
+    def _log_refuses(self) -> str:
+        return f"The log takes no writes: {self._log.health()}"
+
+    # What the other half does.
+
+    def renew(self) -> None:
+        """Own and load the shard anew, as soon as no append is under way."""
+        raise NotImplementedError
+
+    def _recover(self, error: LogError, waiting: list[tuple[Operation, Result]]) -> None:
+        """Answer that nothing is known to be stored, and load the shard again from its log, if it is ours."""
+        raise NotImplementedError

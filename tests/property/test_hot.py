@@ -1,0 +1,351 @@
+"""The compiled way of plain writes beside the general way: same answers, records and states, to the byte.
+
+Two coordinators get the same frames at the same time; one of them has no compiled module.  What is drawn is
+what brokers send, and everything next to it: share-partitions named twice, unknown tags, old epochs, batches
+in any order, clients that leave, frames that break off.
+"""
+
+import asyncio
+from itertools import count
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator import hot
+from coordinator.config import HostPort
+from coordinator.log.memory import MemoryLog
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.runtime.turns import Turns
+from coordinator.server import Api, CoordinatorDirectory
+from coordinator.server.api import CloseConnection
+from coordinator.service import Service
+from coordinator.shard import SnapshotPolicy, combine, decisions
+from coordinator.topics import EveryTopic, TopicDirectory
+from protocol import record_batch
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.routing import state_partition
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, unpacked
+from tests.property.test_batches import ascending, batches, start_offsets
+from tests.property.wire_model import all_messages, encode
+from tests.unit.runtime.test_runtime import Origin, StandingClock
+from tests.unit.server.wire import request_frame
+
+compiled = pytest.importorskip("coordinator.hot._compiled", reason="it was not built: is there a C compiler?")
+
+
+@pytest.fixture(autouse=True)
+def _as_if_it_was_not_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hot, "compiled", compiled)
+
+
+STATE_PARTITIONS = 3
+WRITE_REQUEST = next(
+    message
+    for message in all_messages()
+    if message.type == "request" and message.name == "WriteShareGroupStateRequest"
+)
+UNKNOWN_TAG = (77, b"new")
+SEEDS_AT_A_TIME = 8
+TURNS_A_SEED = 60
+
+GROUPS = ("group", "grüße:😀")
+TOPIC_IDS = (TOPIC_ID, OTHER_TOPIC_ID)
+# What is drawn once in so many times, wherever it can be.
+SELDOM = 12
+
+Request = tuple[int, int, bytes]
+
+
+class Draw:
+    """Requests from a seed: mostly what brokers send to a window that moves on, and now and then anything."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.window = 0
+
+    def seldom(self) -> bool:
+        return self.random.randrange(SELDOM) == 0
+
+    def request(self) -> Request:
+        random = self.random
+        group, topic_id, partition = random.choice(GROUPS), random.choice(TOPIC_IDS), random.randrange(4)
+        if self.seldom():
+            return initialize(group, topic_id, partition, random.randrange(3), random.randrange(-2, 40))
+        if self.seldom():
+            topic = read_api.ReadStateData(topic_id, [read_api.PartitionData(partition, random.randrange(3))])
+            request = read_api.ReadShareGroupStateRequest(group, [topic])
+            return read_api.API_KEY, 0, read_api.encode_request(request, 0)
+        return self.write()
+
+    def write(self) -> Request:
+        random = self.random
+        self.window += random.randrange(2)
+        version = random.randrange(2)
+        topic_ids = random.sample(TOPIC_IDS, random.randrange(1, 3))
+        if self.seldom():
+            topic_ids = random.choices(TOPIC_IDS, k=random.randrange(4))
+        topics = [write_api.WriteStateData(topic_id, self.parts(version)) for topic_id in topic_ids]
+        group = "" if self.seldom() and self.seldom() else random.choice(GROUPS)
+        request = write_api.WriteShareGroupStateRequest(group, topics)
+        section = random.randrange(12) if self.seldom() else -1
+        asked = count()
+        body = encode(
+            WRITE_REQUEST, request, version, lambda: [UNKNOWN_TAG] if next(asked) == section else []
+        )
+        if self.seldom() and self.seldom():
+            body = body[: random.randrange(len(body) + 1)] + random.randbytes(random.randrange(3))
+        return write_api.API_KEY, version, body
+
+    def parts(self, version: int) -> list[write_api.PartitionData]:
+        random = self.random
+        partitions = random.sample(range(4), random.randrange(1, 5))
+        if self.seldom():
+            partitions = random.choices([0, 1, 2, 3, -1, 200, 9_000], k=random.randrange(4))
+        return [
+            write_api.PartitionData(
+                partition,
+                random.randrange(-1, 3) if self.seldom() else 2,
+                random.randrange(-1, 3) if self.seldom() else 2,
+                random.randrange(-2, 80) if self.seldom() else self.window,
+                random.randrange(-1, 3) if version == 1 else -1,
+                self.batches(),
+            )
+            for partition in partitions
+        ]
+
+    def batches(self) -> bytes:
+        random = self.random
+        written = []
+        first = self.window + random.randrange(-3, 12)
+        for _ in range(random.choice([0, 1, 1, 2, 5])):
+            first += random.choice([0, 0, 0, 1, 3])
+            last = first + random.choice([0, 0, 0, 2, 6])
+            written.append(StateBatch(first, last, random.choice([0, 2, 2, 4]), random.choice([1, 1, 2])))
+            first = last + 1
+        if self.seldom():
+            random.shuffle(written)
+        if self.seldom() and self.seldom():
+            written.append(StateBatch(first, first - 1, 2, 1))
+        return pack(written)
+
+
+def initialize(group: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int) -> Request:
+    part = initialize_api.PartitionData(partition, state_epoch, start_offset)
+    topic = initialize_api.InitializeStateData(topic_id, [part])
+    request = initialize_api.InitializeShareGroupStateRequest(group, [topic])
+    return initialize_api.API_KEY, 0, initialize_api.encode_request(request, 0)
+
+
+class Topics:
+    """Knows every topic, until some partitions are gone."""
+
+    gone = False
+
+    def knows(self, topic_id: bytes, partition: int) -> bool:
+        return not (self.gone and partition == 1)
+
+
+class Coordinator:
+    """One of the two."""
+
+    def __init__(self, policy: SnapshotPolicy, topics: TopicDirectory) -> None:
+        self.log = MemoryLog(STATE_PARTITIONS)
+        self.metrics = Metrics()
+        self.runtime = Runtime(
+            log=self.log,
+            clock=StandingClock(),
+            topics=topics,
+            metrics=self.metrics,
+            policy=policy,
+            limits=RuntimeLimits(),
+            state_partitions=STATE_PARTITIONS,
+            cold_interval_ms=3_600_000,
+            prune_interval_ms=3_600_000,
+        )
+        directory = CoordinatorDirectory(
+            HostPort("localhost", 9095), node_id_first=1, node_ids=1, state_partitions=STATE_PARTITIONS
+        )
+        self.api = Api(Service(self.runtime), directory, self.metrics)
+        self.answers: list[tuple[int, bytes | str]] = []
+
+    async def begin(self) -> None:
+        """Load, and initialise some share-partitions."""
+        self._log_what_cannot_be_read()
+        await self.runtime.start()
+        while not self.runtime.loaded_once:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        for group in GROUPS:
+            for partition in range(3):
+                self.ask(0, initialize(group, TOPIC_ID, partition, 0, partition - 1), False)
+        await self.settle()
+
+    def _log_what_cannot_be_read(self) -> None:
+        """Leave a snapshot, and an update of a version that is to come, of one share-partition."""
+        key = SharePartitionKey(GROUPS[0], OTHER_TOPIC_ID, 0)
+        snapshot = encode_record(StateRecord(key, ShareSnapshotValue(0, 0, 0, 0, 1, 1, b"", 0)))
+        update_key, _ = encode_record(StateRecord(key, ShareUpdateValue(0, 0, 0, b"")))
+        batch = record_batch.encode_batch(0, 1, [snapshot, (update_key, b"\0\7")])
+        home = state_partition(key, STATE_PARTITIONS)
+        self.log._batches[home].append(batch)
+        self.log._ends[home] = 2
+
+    def ask(self, number: int, request: tuple[int, int, bytes], leaves: bool) -> None:
+        origin = Origin()
+        frame = request_frame(request[0], request[1], number, request[2])[4:]
+        try:
+            self.api.handle(frame, origin, lambda answer: self.answers.append((number, answer)))
+        except CloseConnection as error:
+            self.answers.append((number, str(error)))
+        origin.gone = leaves
+
+    async def settle(self) -> None:
+        for _ in range(8):
+            await asyncio.sleep(0)
+        assert self.runtime.appends_in_flight() == 0
+
+    async def seen(self) -> Any:
+        """Everything that anybody could see of it."""
+        states = {}
+        async for key, state in self.runtime.share_partitions():
+            states[key] = state
+        counted = [
+            (sample.name, tuple(sample.labels.items()), sample.value)
+            for family in self.metrics.registry.collect()
+            for sample in family.samples
+            if not sample.name.startswith(("process_", "python_"))
+            and not sample.name.endswith("_created")
+            and "seconds" not in sample.name
+        ]
+        batches = [chunk async for chunk in self.log.read(range(STATE_PARTITIONS))]
+        views = [msgspec.structs.replace(view, load_ms=0) for view in self.runtime.shard_views()]
+        return self.answers, states, batches, views, counted
+
+
+async def live(seed: int) -> None:
+    """Drive both with what a seed makes of it."""
+    draw = Draw(seed)
+    random = draw.random
+    policy = SnapshotPolicy(random.choice([2, 30, 500]), random.choice([500, 10_000]))
+    topics: EveryTopic | Topics = EveryTopic() if random.randrange(2) else Topics()
+    plain = Coordinator(policy, topics)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hot, "compiled", None)
+        general = Coordinator(policy, topics)
+    both = (plain, general)
+    for each in both:
+        await each.begin()
+    for number in range(TURNS_A_SEED):
+        if isinstance(topics, Topics):
+            topics.gone = number > TURNS_A_SEED // 2
+        for _ in range(random.randrange(1, 4)):
+            request, leaves = draw.request(), draw.seldom() and draw.seldom()
+            for each in both:
+                each.ask(number, request, leaves)
+        for each in both:
+            await each.settle()
+        assert plain.answers == general.answers
+    for one, other in zip(await plain.seen(), await general.seen(), strict=True):
+        assert one == other
+    for each in both:
+        await each.runtime.stop()
+
+
+@pytest.mark.parametrize("first_seed", range(0, 4 * SEEDS_AT_A_TIME, SEEDS_AT_A_TIME))
+def test_both_ways_are_one(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain: list[int] = []
+    carry_out_plain = Turns._carry_out_plain
+
+    def counted(self: Turns, *args: Any) -> int:
+        plain.append(carry_out_plain(self, *args))
+        return plain[-1]
+
+    monkeypatch.setattr(Turns, "_carry_out_plain", counted)
+    for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME):
+        try:
+            asyncio.run(live(seed))
+        except BaseException as error:
+            error.add_note(f"tests.property.test_hot.live({seed})")
+            raise
+    assert sum(plain) > SEEDS_AT_A_TIME * TURNS_A_SEED
+
+
+def test_what_brokers_send_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nothing above would show anything: here the general way is not there."""
+
+    def no_general_way(*_: Any) -> Any:
+        raise AssertionError("this write is plain")
+
+    async def scenario() -> None:
+        one = Coordinator(SnapshotPolicy(), EveryTopic())
+        await one.begin()
+        monkeypatch.setattr(write_api, "decode_request", no_general_way)
+        monkeypatch.setattr(decisions, "decide_write", no_general_way)
+        # The window moves on; a gap in it is filled; the same write comes again.
+        for start_offset, first in ((0, 4), (2, 10), (4, 7), (4, 7)):
+            written = [StateBatch(first + n, first + n, 2, 1) for n in range(3)]
+            parts = [
+                write_api.PartitionData(partition, 0, 0, start_offset, 2, pack(written))
+                for partition in range(3)
+            ]
+            topic = write_api.WriteStateData(TOPIC_ID, parts)
+            request = write_api.WriteShareGroupStateRequest("group", [topic])
+            one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
+            await one.settle()
+        for _, answer in one.answers[-4:]:
+            response = write_api.decode_response(answer, 9, 1)
+            assert [result.error_code for result in response.results[0].partitions] == [0, 0, 0]
+        state = one.runtime.share_partition(SharePartitionKey("group", TOPIC_ID, 1))
+        assert state is not None
+        assert unpacked(state.batches) == [(4, 12, 2, 1)]
+        assert (state.start_offset, state.delivery_complete_count, state.updates) == (4, 2, 4)
+        await one.runtime.stop()
+
+    asyncio.run(scenario())
+
+
+any_batches = (ascending | batches).map(pack)
+
+
+@settings(max_examples=500)
+@given(ascending | batches, any_batches, start_offsets, start_offsets)
+def test_laying_batches_over_is_combining_them(
+    current: Any, written: bytes, start_offset: int, later: int
+) -> None:
+    run = combine(b"", pack(current), start_offset)
+    got = compiled.lay_over(run, written, max(start_offset, later))
+    if got is not None:
+        assert got == combine(run, written, max(start_offset, later))
+
+
+def test_every_kind_of_batch_is_ordered_alike() -> None:
+    """Counts and states at the ends of their ranges, overlapping."""
+    kinds = [(state, count) for state in (-128, -1, 0, 127) for count in (-(2**15), -1, 0, 1, 2**15 - 1)]
+    ends = [(-(2**63), -(2**63)), (-(2**63), 2**63 - 1), (0, 9), (2**63 - 1, 2**63 - 1)]
+    for first, last in ends:
+        for kind in kinds:
+            for other in kinds:
+                current = pack([StateBatch(first, last, *kind)])
+                written = pack([StateBatch(first, first, *other)])
+                assert compiled.lay_over(current, written, -1) == combine(current, written, -1)
+
+
+# Lengths where a varint takes one byte more.
+lengths = st.sampled_from([0, 1, 57, 58, 59, 60, 63, 64, 65, 8_185, 8_191, 8_192, 9_000])
+records = st.tuples(lengths.map(bytes), st.none() | lengths.map(lambda length: b"v" * length))
+
+
+@given(st.integers(0, 2**62), st.integers(0, 2**42), st.lists(records, min_size=1, max_size=70))
+def test_a_record_batch_is_the_same(base_offset: int, timestamp_ms: int, written: Any) -> None:
+    expected = record_batch.encode_batch(base_offset, timestamp_ms, written)
+    assert compiled.encode_batch(base_offset, timestamp_ms, written) == expected
