@@ -2,7 +2,7 @@
 
 What is drawn says what is promised.  Where a broker can be cut off without knowing it, the membership keeps
 to leases: without them nothing stops a deposed owner from reading there.  Where the cluster itself loses what
-it acknowledged, histories are judged in eras.
+it acknowledged, histories are judged in eras, and no broker is cut off: it would go on to show what was lost.
 """
 
 from dataclasses import dataclass, field, replace
@@ -131,6 +131,8 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     """Draw a run. With `minutes`, its faulty phase lasts that long and asks without a bound."""
     rng = Random(seed)
     nemesis = _draw_nemesis(rng)
+    if nemesis.unclean_s is not None:
+        nemesis = replace(nemesis, cut_off_s=None)
     membership = _draw_membership(rng)
     if nemesis.cut_off_s is not None:
         membership = replace(membership, hasty_rate=0.0)
