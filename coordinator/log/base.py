@@ -5,7 +5,7 @@ is.  The one promise that everything else stands on: when ``done`` reports no er
 after any crash the log is built to survive, returns the records at the offset that was reported.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from coordinator.errors import LogError
@@ -132,14 +132,19 @@ class SharedLog(StateLog, Protocol):
     offsets rise, and have gaps where other records are.
     """
 
-    async def own(self, state_partition: int, release_wait_s: float = 0.0) -> int:
+    async def own(
+        self,
+        state_partition: int,
+        release_wait_s: float = 0.0,
+        may_claim: Callable[[], bool] = lambda: True,
+    ) -> int:
         """Become the owner of a state partition and return the owner epoch; whoever owned it is deposed.
 
-        Whoever owns it now is given `release_wait_s` to release it first.  Owning it again makes a new
-        ownership with a higher owner epoch; that is the way on after LogOutcomeUnknown, as nothing counts
-        that was sent before and arrives after.  No append may be under way.  Raises LogFenced if somebody
-        else is claiming it right now, LogUnavailable or LogOutcomeUnknown if the claim could not be made or
-        nobody knows.
+        Whoever owns it now is given `release_wait_s` to release it first; `may_claim` is asked at the last
+        moment.  Owning it again makes a new ownership with a higher owner epoch; that is the way on after
+        LogOutcomeUnknown, as nothing counts that was sent before and arrives after.  No append may be under
+        way.  Raises LogFenced if somebody else is claiming it right now, LogUnavailable or LogOutcomeUnknown
+        if the claim could not be made or nobody knows.
         """
         ...
 

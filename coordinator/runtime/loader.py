@@ -10,7 +10,7 @@ the log before it is read, so that nothing counts which is not seen.
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from coordinator.errors import LogError, LogFenced
@@ -32,7 +32,19 @@ CLAIM_WAIT_S = 1.0
 class Loader:
     """Loads the shards that ask for it, one pass over the log at a time. Runs as one task."""
 
-    def __init__(self, log: StateLog, metrics: Metrics, limits: RuntimeLimits) -> None:
+    def __init__(
+        self,
+        log: StateLog,
+        metrics: Metrics,
+        limits: RuntimeLimits,
+        may_claim: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Make a loader that claims shards only while `may_claim` (a lease).
+
+        Without that, who was away for long would take its shards back from those whom they were given to
+        meanwhile: that they read from a broker which is cut off is bounded by our lease, not by theirs.
+        """
+        self._may_claim = may_claim
         self._log = log
         self._shared = log if isinstance(log, SharedLog) else None
         self._metrics = metrics
@@ -85,16 +97,25 @@ class Loader:
     async def _own(self, log: SharedLog, runner: ShardRunner, release_wait_s: float) -> None:
         """Own a shard before it is read; close it if somebody else takes it at the same time."""
         backoff_s = self._limits.reload_backoff_first_s
+        partition = runner.state_partition
         while True:
+            if not self._may_claim():
+                runner.failed("nothing was heard of the others for too long to claim it")
+                self._claimed(partition)
+                while runner.elected and not self._may_claim():  # noqa: ASYNC110
+                    await asyncio.sleep(self._limits.tick_s)
+                if not runner.elected:
+                    return
+                runner.begin_loading()
             try:
-                runner.owner_epoch = await log.own(runner.state_partition, release_wait_s)
+                runner.owner_epoch = await log.own(partition, release_wait_s, self._may_claim)
             except LogFenced as error:
                 runner.fenced(error)
                 return
             except LogError as error:
-                _logger.error("shard %d cannot be owned: %s", runner.state_partition, error)
+                _logger.error("shard %d cannot be owned: %s", partition, error)
                 runner.failed(str(error))
-                self._claimed(runner.state_partition)
+                self._claimed(partition)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
                 if not runner.elected:

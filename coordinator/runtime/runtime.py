@@ -78,7 +78,7 @@ class Runtime:
         self._stopping = False
         self._well = False
         self._more_health: list[Callable[[], list[str]]] = []
-        self._loader = Loader(log, metrics, limits)
+        self._loader = Loader(log, metrics, limits, may_read)
         self._runners = [
             ShardRunner(
                 partition,

@@ -124,7 +124,12 @@ class KafkaLog:
                 part.close()
         await self._cluster.close()
 
-    async def own(self, state_partition: int, release_wait_s: float = 0.0) -> int:
+    async def own(
+        self,
+        state_partition: int,
+        release_wait_s: float = 0.0,
+        may_claim: Callable[[], bool] = lambda: True,
+    ) -> int:
         """Write a claim with an owner epoch that is higher than any that we have heard of.
 
         It is the last record of the log that tells the epoch.  That may be one of a deposed owner and mislead
@@ -138,6 +143,8 @@ class KafkaLog:
         self._owner_epochs[state_partition] = owner_epoch = heard + 1
         ownership = Ownership(state_partition, owner_epoch, producer)
         claim = encode_claim(state_partition, self._owner)
+        if not may_claim():
+            raise LogUnavailable(f"state partition {state_partition} may have been given to somebody else")
         ownership.claim_offset = await self._append_mark(ownership, claim, anywhere=True)
         self._owned[state_partition] = ownership
         return owner_epoch

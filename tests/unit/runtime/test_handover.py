@@ -249,3 +249,24 @@ def test_a_stop_does_not_wait_for_a_kafka_that_is_gone() -> None:
             fake.requests_lost = 1_000_000
 
     run(scenario)
+
+
+def test_without_a_fresh_lease_nothing_is_claimed() -> None:
+    async def scenario() -> None:
+        fake, lease = FakeKafka(), Lease()
+        async with replica(fake, lease=lease) as away, replica(fake) as other:
+            await elected(away)
+            # Its log does not answer, so that it loads again; meanwhile the shard is given to another.
+            fake.down = {1, 2, 3}
+            assert await away.code(READ, read()) != ErrorCode.NONE
+            lease.fresh = False
+            fake.down = set()
+            await elected(other)
+            assert owner_epoch(other) == 2
+            await away.until(lambda: "too long to claim" in " ".join(away.runtime.health()))
+            assert await other.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            lease.fresh = True
+            await away.until(lambda: status(away) == "ACTIVE")
+            assert owner_epoch(away) == 3
+
+    run(scenario)
