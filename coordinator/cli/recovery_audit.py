@@ -25,57 +25,62 @@ EXIT_COULD_NOT_AUDIT = 3
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
+To = Annotated[
+    Path | None,
+    typer.Option(
+        "--to",
+        metavar="DIR",
+        help="A new folder for states, findings and a manifest; with --every one for each run in it.",
+    ),
+]
+Report = Annotated[
+    list[Path] | None,
+    typer.Option("--report", metavar="FILE", help="Write a report: .html, .md, .json or .txt; repeatable."),
+]
+EarlierAudit = Annotated[
+    Path | None,
+    typer.Option("--baseline", metavar="DIR", help="Compare with the --to of an earlier audit (X3)."),
+]
+Live = Annotated[
+    str, typer.Option("--live", metavar="HOST:PORT", help="Compare with the coordinator found there (X1).")
+]
+Sample = Annotated[
+    int, typer.Option("--sample", metavar="N", help="Fold N share-partitions a second way (X6).", min=0)
+]
+StatePartitions = Annotated[
+    int | None,
+    typer.Option(
+        "--state-partitions", help="How many there must be; by default as many as the log has.", min=1
+    ),
+]
+PruneBacklog = Annotated[
+    int, typer.Option("--prune-backlog", help="Records that may wait to be pruned (P1).", min=0)
+]
+ReplaySeconds = Annotated[
+    float, typer.Option("--replay-seconds", help="How long a state partition may take to load (P7).")
+]
+Every = Annotated[str, typer.Option("--every", metavar="TIME", help="Audit again and again: 30s, 5m, 1h.")]
+MetricsListen = Annotated[
+    str, typer.Option("--metrics-listen", metavar="HOST:PORT", help="With --every: metrics for Prometheus.")
+]
+
+
 @recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
 def audit(
     ctx: typer.Context,
     source: recovery.From,
     as_of_offset: recovery.AsOfOffset = None,
     as_of_time: recovery.AsOfTime = None,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to",
-            metavar="DIR",
-            help="A new folder for states, findings and a manifest; with --every one for each run in it.",
-        ),
-    ] = None,
-    report: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--report", metavar="FILE", help="Write a report: .html, .md, .json or .txt; may be repeated."
-        ),
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option("--baseline", metavar="DIR", help="Compare with the --to of an earlier audit (X3)."),
-    ] = None,
-    live: Annotated[
-        str,
-        typer.Option("--live", metavar="HOST:PORT", help="Compare with the coordinator found there (X1)."),
-    ] = "",
-    sample: Annotated[
-        int,
-        typer.Option("--sample", metavar="N", help="Fold N share-partitions a second way (X6).", min=0),
-    ] = 0,
-    state_partitions: Annotated[
-        int | None,
-        typer.Option(
-            "--state-partitions", help="How many there must be; by default as many as the log has.", min=1
-        ),
-    ] = None,
-    prune_backlog: Annotated[
-        int, typer.Option("--prune-backlog", help="Records that may wait to be pruned (P1).", min=0)
-    ] = 100_000,
-    replay_seconds: Annotated[
-        float, typer.Option("--replay-seconds", help="How long a state partition may take to load (P7).")
-    ] = 10.0,
-    every: Annotated[
-        str, typer.Option("--every", metavar="TIME", help="Audit again and again: 30s, 5m, 1h.")
-    ] = "",
-    metrics_listen: Annotated[
-        str,
-        typer.Option("--metrics-listen", metavar="HOST:PORT", help="With --every: metrics for Prometheus."),
-    ] = "",
+    to: To = None,
+    report: Report = None,
+    baseline: EarlierAudit = None,
+    live: Live = "",
+    sample: Sample = 0,
+    state_partitions: StatePartitions = None,
+    prune_backlog: PruneBacklog = 100_000,
+    replay_seconds: ReplaySeconds = 10.0,
+    every: Every = "",
+    metrics_listen: MetricsListen = "",
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,

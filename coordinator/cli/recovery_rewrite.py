@@ -12,27 +12,34 @@ EXIT_FAILED = 1
 UNLIKE_SHOWN_MAX = 10
 
 
+Target = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="TARGET", help="journal:DIR or kafka:TOPIC, new or empty.", show_default=False
+    ),
+]
+StatePartitions = Annotated[
+    int | None,
+    typer.Option("--state-partitions", help="Of the target; by default those of the source.", min=1),
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; otherwise nothing is written.")]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Replace or delete what the target holds and the source not so.")
+]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Depose whoever owns the target; for owners that are dead.")
+]
+
+
 @recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
 def rewrite(
     ctx: typer.Context,
     source: recovery.From,
-    target: Annotated[
-        str,
-        typer.Option(
-            "--to", metavar="TARGET", help="journal:DIR or kafka:TOPIC, new or empty.", show_default=False
-        ),
-    ],
-    state_partitions: Annotated[
-        int | None,
-        typer.Option("--state-partitions", help="Of the target; by default those of the source.", min=1),
-    ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise nothing is written.")] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace or delete what the target holds and the source not so.")
-    ] = False,
-    take_over: Annotated[
-        bool, typer.Option("--take-over", help="Depose whoever owns the target; for owners that are dead.")
-    ] = False,
+    target: Target,
+    state_partitions: StatePartitions = None,
+    execute: Execute = False,
+    replace: Replace = False,
+    take_over: TakeOver = False,
     as_of_offset: recovery.AsOfOffset = None,
     as_of_time: recovery.AsOfTime = None,
     engine: recovery.EngineName = "auto",

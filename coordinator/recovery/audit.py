@@ -201,7 +201,6 @@ def _audited(
     *,
     unread: bool = False,
 ) -> Audited:
-    baseline = options.baseline
     states = STATES.empty_table() if unread else states_of_log(log, phases)
     not_checked = dict(_NEEDS)
     if unread:
@@ -211,19 +210,8 @@ def _audited(
     facts = partition_facts(states, log.ranges, log.plan.starts, log.plan.ends)
     found += [*check_facts(facts, options.limits), *check_complete_counts(states)]
     ranges = pa.Table.from_pylist(log.ranges, RANGES)
-    if not unread and (baseline is not None or options.outside):
-        join = partial(join_deleted, owner_epochs(log.ranges))
-        rows = log.gathered.joined(join, DELETED, lambda more: None).to_pylist()
-        inside = Inside(states, log, ranges, {row["share_partition"]: row["log_offset"] for row in rows})
-        if baseline is not None:
-            found += baseline.check(states, inside.deleted, log.plan.starts)
-            not_checked.pop("X3")
-        for check in options.outside:
-            outside = check.check(inside, phases)
-            found += outside.findings
-            not_checked |= outside.not_checked
-            for name in outside.checked:
-                not_checked.pop(name, None)
+    if not unread:
+        found += _from_outside(options, log, states, ranges, not_checked, phases)
     table = findings_table(found)
     counts = Counter(table.column("severity").to_pylist())
     manifest = manifest_of(
@@ -235,12 +223,37 @@ def _audited(
         not_checked=not_checked,
         limits=options.limits._asdict(),
         state_batches=sum(map(len, states.column("state_batches").to_pylist())),
-        baseline=None if baseline is None else baseline.run_id,
+        baseline=None if options.baseline is None else options.baseline.run_id,
     )
     if options.to is not None:
         tables = {"states": states, "findings": table, "ranges": ranges}
         write_results(options.to, tables, manifest)
     return Audited(table, states, ranges, facts, manifest, not_checked)
+
+
+def _from_outside(
+    options: Options,
+    log: LogRead,
+    states: pa.Table,
+    ranges: pa.Table,
+    not_checked: dict[str, str],
+    phases: Phases,
+) -> Iterable[Finding]:
+    """Give what others say; `not_checked` is brought up to date."""
+    if options.baseline is None and not options.outside:
+        return
+    join = partial(join_deleted, owner_epochs(log.ranges))
+    rows = log.gathered.joined(join, DELETED, lambda more: None).to_pylist()
+    inside = Inside(states, log, ranges, {row["share_partition"]: row["log_offset"] for row in rows})
+    if options.baseline is not None:
+        yield from options.baseline.check(states, inside.deleted, log.plan.starts)
+        not_checked.pop("X3")
+    for check in options.outside:
+        outside = check.check(inside, phases)
+        yield from outside.findings
+        not_checked |= outside.not_checked
+        for name in outside.checked:
+            not_checked.pop(name, None)
 
 
 def _of_log(log: LogRead, options: Options, not_checked: dict[str, str], phases: Phases) -> Iterable[Finding]:

@@ -33,6 +33,8 @@ STATE_NAMES = {
     _ARCHIVED: "ARCHIVED",
 }
 
+_NOTHING = "nothing"
+
 # Batches of a state that are named where a person reads.
 _BATCHES_SHOWN_MAX = 6
 
@@ -120,7 +122,11 @@ def _of_record(steps: Sequence[Step], offset: int) -> Iterator[Event]:
     """Give the steps that changed what is known of a record of the user's topic."""
     for step in steps:
         before, after = _fate(step.before, offset), _fate(step.after, offset)
-        if before != after:
+        if before == after:
+            continue
+        if after.known == _NOTHING and before.delivery_count:
+            yield Event(step, "nothing is stored of it any more")
+        else:
             yield Event(step, _said(after, step.after, offset))
 
 
@@ -140,7 +146,7 @@ def _fate(state: ShareState | None, offset: int) -> _Fate:
             return _Fate(
                 STATE_NAMES.get(batch.delivery_state, str(batch.delivery_state)), batch.delivery_count
             )
-    return _Fate("nothing")
+    return _Fate(_NOTHING)
 
 
 def _said(fate: _Fate, state: ShareState | None, offset: int) -> str:
@@ -149,7 +155,7 @@ def _said(fate: _Fate, state: ShareState | None, offset: int) -> str:
     if fate.known == "done":
         assert state is not None
         return f"done: the start offset is {state.start_offset}"
-    if fate.known == "nothing":
+    if fate.known == _NOTHING:
         return "nothing is stored of it: not delivered yet, or handed out for the first time"
     for number, name in STATE_NAMES.items():
         if name == fate.known:

@@ -5,6 +5,7 @@ delivery complete count is right.  Share-partitions are deleted, begun anew and 
 change, and old snapshots are renewed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -120,7 +121,14 @@ class Leader:
 class Groups:
     """Share groups at work; `log` grows."""
 
-    def __init__(self, seed: int = 1, share_partitions: int = 9, *, owner_epoch: int | None = None) -> None:
+    def __init__(
+        self,
+        seed: int = 1,
+        share_partitions: int = 9,
+        *,
+        owner_epoch: int | None = None,
+        names: Sequence[str] = ("group-0", "group-1", "group-2"),
+    ) -> None:
         self._random = Random(seed)
         self._owner_epoch = owner_epoch
         self._now_ms = BEGIN_MS
@@ -128,7 +136,7 @@ class Groups:
         self.shards = [Shard(number, policy) for number in range(STATE_PARTITIONS)]
         self.log: Log = {number: [] for number in range(STATE_PARTITIONS)}
         self.leaders = [
-            Leader(SharePartitionKey(f"group-{number % 3}", bytes([5 * number]) * 16, number))
+            Leader(SharePartitionKey(names[number % len(names)], bytes([5 * number]) * 16, number))
             for number in range(share_partitions)
         ]
         for leader in self.leaders:

@@ -16,7 +16,8 @@ from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.state_records import decode_record
 from tests.conformance.vectors import RELEASES_WITH_LOG, recorded_log
-from tests.recovery.faults import CLEAN_LIMITS, FAULTS
+from tests.recovery.faults import CLEAN_LIMITS
+from tests.recovery.history_faults import FAULTS
 from tests.recovery.share_groups import Groups, Log, Written, audited, write_log
 from tests.recovery.test_audit_outside import FOUND_HERE
 

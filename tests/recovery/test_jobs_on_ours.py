@@ -7,6 +7,7 @@ started on it, and answers the same.
 import asyncio
 import json
 import re
+import shlex
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from protocol.routing import state_partition
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 from tests.kafka import BuiltInRig, ChildProcess, CoordinatorProcess, free_ports, wait_until
+from tests.recovery.test_docs import LIVE, examples
 from tests.topic.logs import new_topic
 from tests.unit.cli.calling import CommandLine
 
@@ -113,7 +115,7 @@ def journal(tmp_path: Path) -> Iterator[CoordinatorProcess]:
 
 
 def test_a_journal_at_work_is_audited_and_equal_to_what_is_served(
-    journal: CoordinatorProcess, tmp_path: Path
+    journal: CoordinatorProcess, share_coordinator: CommandLine
 ) -> None:
     source = JournalSource(str(journal.data))
     live = f"127.0.0.1:{journal.port}"
@@ -122,6 +124,11 @@ def test_a_journal_at_work_is_audited_and_equal_to_what_is_served(
     options = Options(outside=[LiveCheck(source, live), SampleCheck(source, 5, Cut())])
     checked = audit(ALONE, source, options)
     assert (checked.verdict, checked.findings.to_pylist()) == ("clean", [])
+    # As the operator's page shows it.
+    ((command, lines),) = (each for each in examples() if LIVE in each[0])
+    command = command.replace("journal:data", source.text).replace("127.0.0.1:9095", live)
+    said = share_coordinator(*shlex.split(command)[1:])
+    assert (said.exit_code, said.out.splitlines()) == (0, lines)
     # Once more with another leader and state epoch: it went on, and both see it.
     work(journal.port, seed=2)
     assert diff(ALONE, source, live).equal == 15

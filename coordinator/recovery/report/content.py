@@ -1,6 +1,7 @@
 """What a report says, before it looks like anything."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -132,10 +133,8 @@ def _following(run: Audited, sections: Sequence[Section]) -> list[str]:
             break
         for row in section.rows:
             if row["group_id"] is not None:
-                return [
-                    f"share-coordinator recovery explain {row['group_id']} {row['topic_id']} "
-                    f"{row['partition']} --from {source}"
-                ]
+                named = (row["group_id"], row["topic_id"], str(row["partition"]))
+                return [shlex.join(("share-coordinator", "recovery", "explain", *named, "--from", source))]
     return []
 
 

@@ -4,6 +4,7 @@ Colours are drawn as marks that stand for a variable of the page's style sheet, 
 readable on a light and on a dark page.
 """
 
+import re
 from collections.abc import Callable
 from io import StringIO
 from typing import Any
@@ -29,6 +30,8 @@ _MARKS = {
     "#131415": "var(--grey)",
 }
 _INK, _LINE, _BLUE, _GREEN, _AMBER, _RED, _GREY = _MARKS
+
+_METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
 
 _STATES = (
     (0, "available", _BLUE),
@@ -99,7 +102,7 @@ def _drawn(name: str, draw: Callable[[Axes], None]) -> str:
         out = StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     svg = out.getvalue()
-    svg = svg[svg.index("<svg") :]
+    svg = _METADATA.sub("", svg[svg.index("<svg") :])
     for mark, variable in _MARKS.items():
         svg = svg.replace(mark, variable)
     return svg

@@ -1,0 +1,73 @@
+"""The operator's page: every example in it is run, and prints what the page says."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from coordinator.recovery.checks.catalogue import CATALOGUE
+from tests.recovery.history_faults import FAULTS
+from tests.recovery.share_groups import Groups, write_log
+from tests.unit.cli.calling import CommandLine
+
+PAGE = Path(__file__).parents[2] / "docs" / "recovery.md"
+RUN_ID = re.compile(r"\d{8}T\d{6}\.\d{3}Z-\d+")
+# Needs a coordinator that runs: test_jobs_on_ours.py has it.
+LIVE = "--live"
+
+
+def examples() -> list[tuple[str, list[str]]]:
+    """Return each command of the page and what it prints, line by line."""
+    found = []
+    for block in re.findall(r"```\n\$ (.*?)\n```", PAGE.read_text("utf-8"), re.DOTALL):
+        command, *lines = block.split("\n")
+        found.append((command, lines))
+    return found
+
+
+def backup(folder: Path) -> None:
+    """Make the log of the page."""
+    log = Groups(7, 12).work(1500).log
+    FAULTS["K8"](log)
+    FAULTS["K1"](log)
+    write_log(folder, log)
+
+
+def test_the_examples_print_what_the_page_says(
+    share_coordinator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup(tmp_path / "backup")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES", str(1 << 20))
+    commands = [(command, lines) for command, lines in examples() if LIVE not in command]
+    told = {command.split()[2] for command, _ in examples()}
+    assert told == {
+        *("audit", "explain", "diff", "plan-prune", "replay-cost", "archive", "rebuild", "rewrite"),
+    }
+    for command, lines in commands:
+        said = share_coordinator(*shlex.split(command)[1:])
+        assert said.exit_code in ((2,) if " audit " in command else (0,)), said.err
+        assert is_as_written(said.out.splitlines(), lines), f"{command}\n{said.out}"
+    page = (tmp_path / "audit.html").read_text("utf-8")
+    assert "3 critical, 3 warning" in page
+
+
+def is_as_written(printed: list[str], written: list[str]) -> bool:
+    """Compare, where `...` stands for any lines, and runs have other names each time."""
+    left = [RUN_ID.sub("RUN", line.rstrip()) for line in printed]
+    pieces = " ".join(RUN_ID.sub("RUN", line) + "\0" for line in written).split("...\0")
+    text = " ".join(f"{line}\0" for line in left)
+    at = 0
+    for piece in (piece.strip() for piece in pieces):
+        found = text.find(piece, at)
+        if found < 0 or (not at and found):
+            return False
+        at = found + len(piece)
+    return not pieces[-1].strip() or at == len(text)
+
+
+def test_every_check_is_listed() -> None:
+    page = PAGE.read_text("utf-8")
+    rows = [f"| {check.id} | {check.severity.value} | {check.title} |" for check in CATALOGUE.values()]
+    assert "\n".join(rows) in page

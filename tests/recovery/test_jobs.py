@@ -1,0 +1,240 @@
+"""The other jobs on logs of this machine: explain, plan-prune, replay-cost, rewrite, and audits in a row."""
+
+import signal
+import threading
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from coordinator.config import load_config
+from coordinator.errors import ConfigError, CoordinatorError, LogUnavailable
+from coordinator.migration import MigrationRefused
+from coordinator.migration import Options as Allowed
+from coordinator.recovery.audit import Audited, Options
+from coordinator.recovery.checks.baseline import Baseline
+from coordinator.recovery.continuous import AuditMetrics, repeat
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.explain import explain
+from coordinator.recovery.prune_plan import prune_plan, replay_cost
+from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.rewrite import Rewritten, rewrite
+from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.sources.journal import JournalSource
+from coordinator.recovery.sources.segments import SegmentSource
+from protocol.routing import state_partition
+from protocol.state_batches import unpack
+from protocol.state_records import SharePartitionKey
+from tests.recovery.faults import CLEAN_LIMITS
+from tests.recovery.history_faults import FAULTS
+from tests.recovery.logs import comparable, core_rows
+from tests.recovery.share_groups import STATE_PARTITIONS, Groups, audited, write_log
+
+ALONE = LocalEngine(1)
+EXECUTE = Allowed(execute=True)
+
+
+@pytest.fixture
+def groups() -> Groups:
+    return Groups(6).work(500)
+
+
+@pytest.fixture
+def source(groups: Groups, tmp_path: Path) -> SegmentSource:
+    return SegmentSource(str(write_log(tmp_path / "log", groups.log)))
+
+
+# explain
+
+
+def test_each_step_has_the_state_that_the_shard_has_had(groups: Groups, source: SegmentSource) -> None:
+    for leader in groups.leaders[:3]:
+        told = explain(source, leader.key)
+        number = state_partition(leader.key, STATE_PARTITIONS)
+        mine = [each for each in groups.log[number] if each.record.key == leader.key]
+        assert [event.step.log_offset for event in told.events] == [each.log_offset for each in mine]
+        assert told.events[-1].step.after == groups.shards[number].state(leader.key)
+        assert told.events[0].what.startswith("snapshot 0 initialised: state epoch 1")
+        assert told.state_partition == number
+        assert told.as_row()["events"][0]["state"]["start_offset"] == 0
+
+
+def test_a_record_has_only_the_steps_that_changed_it(groups: Groups, source: SegmentSource) -> None:
+    leader = groups.leaders[0]
+    released = next(
+        batch.first_offset
+        for records in groups.log.values()
+        for each in records
+        if each.record.key == leader.key
+        for batch in unpack(getattr(each.record.value, "state_batches", b""))
+        if batch.delivery_state == 0
+    )
+    told = explain(source, leader.key, released)
+    whats = [event.what for event in told.events]
+    assert "released, to be delivered again (AVAILABLE) at delivery 1" in whats
+    assert all(before != after for before, after in pairwise(whats))
+    assert len(whats) < told.steps
+    early = explain(source, leader.key, 10_000)
+    assert early.summary.startswith("record 10000: nothing is stored of it")
+
+
+def test_what_the_log_does_not_know_is_told(source: SegmentSource) -> None:
+    with pytest.raises(ConfigError, match=r"one that segments:.* has records of"):
+        explain(source, SharePartitionKey("nobody", bytes(16), 0))
+
+
+def test_a_share_partition_in_the_wrong_place_is_found_all_the_same(groups: Groups, tmp_path: Path) -> None:
+    key = groups.leaders[0].key
+    number = state_partition(key, STATE_PARTITIONS)
+    log = {number: [], (number + 1) % STATE_PARTITIONS: groups.log[number]}
+    log.setdefault(3 - sum(log), [])
+    told = explain(SegmentSource(str(write_log(tmp_path / "moved", log))), key)
+    assert told.state_partition == (number + 1) % STATE_PARTITIONS
+
+
+# plan-prune, replay-cost
+
+
+def test_pruning_is_planned_as_the_shard_would_do_it(groups: Groups, source: SegmentSource) -> None:
+    plans = prune_plan(rebuild(ALONE, source), 3)
+    assert [each.facts.needed_from for each in plans] == [shard.redundant_offset for shard in groups.shards]
+    for each, shard in zip(plans, groups.shards, strict=True):
+        pinned = [SharePartitionKey.parse(pin.share_partition) for pin in each.pins]
+        assert pinned == list(shard._frontier._needed_from)[:3]
+        assert each.pins[0].needed_from == each.facts.needed_from
+        assert [pin.frees for pin in each.pins] == sorted(pin.frees for pin in each.pins)
+        assert each.facts.prunable + each.facts.held == len(groups.log[shard.state_partition])
+
+
+def test_loading_is_measured_or_given(source: SegmentSource) -> None:
+    run = rebuild(ALONE, source)
+    given = replay_cost(source, run, 100.0)
+    assert not given.is_measured
+    assert given.total_s == pytest.approx(run.manifest["totals"]["records"] / 100)
+    measured = replay_cost(source, run)
+    assert measured.is_measured
+    assert measured.records_per_s > 100
+
+
+# rewrite
+
+
+def rewritten(source: object, folder: Path, partitions: int, options: Allowed = EXECUTE) -> Rewritten:
+    config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
+    return rewrite(ALONE, source, f"journal:{folder}", config, state_partitions=partitions, options=options)  # type: ignore[arg-type]
+
+
+def test_a_log_is_rewritten_and_rewritten_back(groups: Groups, source: SegmentSource, tmp_path: Path) -> None:
+    there, back = tmp_path / "there", tmp_path / "back"
+    planned = rewritten(source, there, 7, Allowed())
+    assert (planned.is_good, planned.report.executed, there.exists()) == (True, False, False)
+    assert rewritten(source, there, 7).is_good
+    assert rewritten(JournalSource(str(there)), back, STATE_PARTITIONS).is_good
+    names = ("start_offset", "delivery_complete_count", "state_epoch", "leader_epoch", "leader_epoch_max")
+    states = {key: state for shard in groups.shards for key, state in shard.items()}
+    for folder in (there, back):
+        found = comparable(rebuild(ALONE, JournalSource(str(folder))).states.to_pylist())
+        for row, wanted in zip(sorted(found, key=_name), sorted(core_rows(states), key=_name), strict=True):
+            assert {name: row[name] for name in (*names, "state_batches")} == {
+                name: wanted[name] for name in (*names, "state_batches")
+            }
+
+
+def _name(row: dict[str, object]) -> tuple[object, ...]:
+    return (row["group_id"], row["topic_id"], row["partition"])
+
+
+def test_a_target_that_holds_something_else_is_refused(source: SegmentSource, tmp_path: Path) -> None:
+    folder = tmp_path / "there"
+    assert rewritten(source, folder, 5).is_good
+    again = rewritten(source, folder, 5)
+    assert (again.is_good, {step.value for step, n in again.report.plan.counts().items() if n}) == (
+        *(True, {"already there"}),
+    )
+    with pytest.raises(ConfigError, match=r"it must be 5, which journal:.* has already"):
+        rewritten(source, folder, 6)
+    other = SegmentSource(str(write_log(tmp_path / "other", Groups(9).work(200).log)))
+    with pytest.raises(MigrationRefused, match="the target holds state that is not the source's"):
+        rewritten(other, folder, 5)
+    assert rewritten(other, folder, 5, Allowed(execute=True, replace=True)).is_good
+    with pytest.raises(ConfigError, match="another place than --from"):
+        rewritten(JournalSource(str(folder)), folder, 5)
+
+
+def test_a_log_is_restored_as_of_before_a_fault(groups: Groups, tmp_path: Path) -> None:
+    before = Groups(6).work(500)
+    FAULTS["K8"](groups.log)
+    source = SegmentSource(str(write_log(tmp_path / "spoilt", groups.log)))
+    found = audited(tmp_path / "spoilt", Options(limits=CLEAN_LIMITS)).findings.to_pylist()
+    (bad,) = (row for row in found if row["check"] == "K8")
+    config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
+    done = rewrite(
+        *(ALONE, source, f"journal:{tmp_path / 'restored'}", config),
+        state_partitions=STATE_PARTITIONS,
+        cut=Cut({bad["state_partition"]: bad["log_offset"]}),
+        options=EXECUTE,
+    )
+    assert done.is_good
+    key = SharePartitionKey.parse(f"{bad['group_id']}:{bad['topic_id']}:{bad['partition']}")
+    held = done.report.folded.states[key]
+    number = bad["state_partition"]
+    intact = SegmentSource(str(write_log(tmp_path / "intact", before.log)))
+    wanted = explain(intact, key, cut=Cut({number: bad["log_offset"]})).events[-1].step.after
+    assert wanted is not None
+    assert (held.batches, held.start_offset) == (wanted.batches, wanted.start_offset)
+
+
+# Audits in a row
+
+
+def test_a_run_that_found_a_loss_is_not_compared_with(tmp_path: Path) -> None:
+    whole = audited(write_log(tmp_path / "whole", Groups(5).work(300).log), Options(limits=CLEAN_LIMITS))
+    log = Groups(5).work(300).log
+    key = log[0][0].record.key
+    log[0] = [each for each in log[0] if each.record.key != key]
+    folder = write_log(tmp_path / "lost", {n: list(each) for n, each in log.items()})
+    told: list[Audited | CoordinatorError | OSError] = []
+    compared_with: list[str | None] = []
+    runs = iter([whole, None, LogUnavailable("not now"), None])
+
+    def run(baseline: Baseline | None) -> Audited:
+        compared_with.append(None if baseline is None else baseline.run_id)
+        found = next(runs)
+        if isinstance(found, LogUnavailable):
+            raise found
+        if found is None:
+            found = audited(folder, Options(limits=CLEAN_LIMITS, baseline=baseline))
+        return found
+
+    def note(found: Audited | CoordinatorError | OSError) -> None:
+        told.append(found)
+        if len(told) == 4:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    repeat(run, every_s=0.01, listen=None, told=note)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert compared_with == [None, *[whole.manifest["run_id"]] * 3]
+    assert isinstance(told[2], LogUnavailable)
+    assert ["X3" in found.manifest["checks"] for found in told if isinstance(found, Audited)] == [
+        *(False, True, True),
+    ]
+
+
+def test_metrics_keep_the_last_findings_when_a_run_fails(tmp_path: Path) -> None:
+    log = Groups(5).work(300).log
+    FAULTS["K1"](log)
+    metrics = AuditMetrics()
+    value = metrics.registry.get_sample_value
+    assert value("share_coordinator_audit_verdict") == -1
+    found = audited(write_log(tmp_path / "log", log), Options(limits=CLEAN_LIMITS))
+    metrics.note(found, duration_s=2.0, now_ms=5_000)
+    assert value("share_coordinator_audit_verdict") == 2
+    lost = {"check": "K1", "severity": "critical"}
+    assert value("share_coordinator_audit_findings", lost) == 1
+    assert value("share_coordinator_audit_findings", {"check": "X1", "severity": "critical"}) is None
+    metrics.note(None, duration_s=1.0, now_ms=9_000)
+    assert value("share_coordinator_audit_verdict") == 3
+    assert value("share_coordinator_audit_findings", lost) == 1
+    assert value("share_coordinator_audit_last_success_timestamp_seconds") == 5
+    assert value("share_coordinator_audit_runs_total", {"result": "failed"}) == 1

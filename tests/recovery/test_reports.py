@@ -1,0 +1,167 @@
+"""What an audit prints and writes: verdict, findings and what they mean, what was not checked."""
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from coordinator.errors import ConfigError
+from coordinator.recovery.audit import Audited, Options
+from coordinator.recovery.checks.catalogue import CATALOGUE
+from coordinator.recovery.report import as_json, as_markdown, as_text, content_of, write_report
+from coordinator.recovery.report.content import EXAMPLES_MAX
+from tests.recovery.faults import CLEAN_LIMITS
+from tests.recovery.history_faults import FAULTS
+from tests.recovery.share_groups import Groups, audited, write_log
+from tests.unit.cli.calling import CommandLine
+
+# A name that every form must keep from being taken for something else.
+EVIL = "<b>&\"'|`_*[x](y)"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    log = Groups(3, 40, names=("group-0", EVIL)).work(900).log
+    for name in ("K1", "K14", "R4", "R9", "P2"):
+        FAULTS[name](log)
+    return write_log(tmp_path_factory.mktemp("log"), log)
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Audited:
+    return audited(folder, Options(limits=CLEAN_LIMITS._replace(updates_max=1)))
+
+
+def test_text_begins_with_the_verdict_and_ends_with_what_was_not_checked(run: Audited) -> None:
+    content = content_of(run)
+    lines = as_text(content).splitlines()
+    assert lines[0] == f"Recovery audit of {run.manifest['source']}: {run.verdict.upper()}"
+    assert re.search(r"^recovery   every share-partition .*: NO, 1 have not$", "\n".join(lines), re.M)
+    severities = [line.split()[0] for line in lines if re.match(r"(CRITICAL|WARNING|INFO) ", line)]
+    assert severities == sorted(severities, key=("CRITICAL", "WARNING", "INFO").index)
+    assert all(len(line) <= 100 or " " not in line.strip() for line in lines[:-1])
+    assert {line.split()[2] for line in lines if line.startswith("not run")} == {
+        f"{check}:" for check in run.not_checked
+    }
+    assert lines[-1].startswith("next       share-coordinator recovery explain ")
+
+
+def test_examples_are_capped_and_all_are_counted(run: Audited) -> None:
+    (section,) = (each for each in content_of(run).sections if each.check.id == "K9")
+    assert len(section.rows) > EXAMPLES_MAX == len(section.examples)
+    text = as_text(content_of(run))
+    assert f"({section.total} in {len(section.rows)})" in text or f"({len(section.rows)})" in text
+    assert f"... and {len(section.rows) - EXAMPLES_MAX} more" in text
+
+
+def test_json_has_everything(run: Audited) -> None:
+    said = json.loads(as_json(content_of(run)))
+    assert (said["verdict"], said["exit_code"]) == (run.verdict, 2)
+    assert len(said["findings"]) == len(run.findings)
+    assert all(each["meaning"] and each["advice"] for each in said["findings"])
+    assert set(said["passed"]) | {each["check"] for each in said["findings"]} | set(
+        said["not_checked"]
+    ) == set(CATALOGUE)
+    assert sum(each["records"] for each in said["partitions"]) == said["manifest"]["totals"]["records"]
+
+
+def test_markdown_keeps_names_as_they_are(run: Audited) -> None:
+    page = as_markdown(content_of(run)).partition("```")[0]
+    assert "\\<b\\>" in page
+    assert "<b>" not in page
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3}
+
+
+def test_html_is_one_page_that_needs_nothing_else(run: Audited, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_report(path, run)
+    page = path.read_text("utf-8")
+    assert "<b>&amp;&quot;" not in page.replace("&lt;b&gt;", "")
+    assert "&lt;b&gt;&amp;" in page
+    assert not re.search(r"<(script|link|img|iframe)|https?://(?!www\.w3\.org)|@import|url\((?!#)", page)
+    svgs = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(svgs) == 5
+    for svg in svgs:
+        ElementTree.fromstring(svg)
+        # Colours come from the style sheet, which has two of each.
+        assert not re.search(r"#[0-9a-f]{6}\b", re.sub(r'(id|href|url)[=(]"?#?[^")]*', "", svg)), svg
+    assert page.count("prefers-color-scheme: dark") == 1
+    assert page == _written_again(run, tmp_path)
+
+
+def _written_again(run: Audited, folder: Path) -> str:
+    write_report(folder / "again.html", run)
+    return (folder / "again.html").read_text("utf-8")
+
+
+def test_a_clean_report_is_short(tmp_path: Path) -> None:
+    run = audited(write_log(tmp_path / "log", Groups(3).work(50).log), Options(limits=CLEAN_LIMITS))
+    text = as_text(content_of(run))
+    assert text.startswith(f"Recovery audit of segments:{tmp_path / 'log'}: clean\n")
+    assert "updates behind it: yes" in text
+    for name in ("report.html", "report.md", "report.json", "report.txt"):
+        write_report(tmp_path / name, run)
+        assert "clean" in (tmp_path / name).read_text("utf-8")
+    with pytest.raises(ConfigError, match=r"a file name that ends in \.html"):
+        write_report(tmp_path / "report.pdf", run)
+
+
+def test_an_empty_log_has_a_report(tmp_path: Path) -> None:
+    (tmp_path / "log" / "__share_group_state-0").mkdir(parents=True)
+    (tmp_path / "log" / "__share_group_state-0" / f"{0:020}.log").write_bytes(b"")
+    run = audited(tmp_path / "log")
+    assert (run.verdict, len(run.states)) == ("clean", 0)
+    write_report(tmp_path / "report.html", run)
+
+
+def test_the_command_has_exit_codes_reports_and_a_baseline(
+    share_coordinator: CommandLine, folder: Path, tmp_path: Path
+) -> None:
+    source = f"segments:{folder}"
+    command = (
+        "recovery",
+        "audit",
+        "--from",
+        source,
+        "--set=share.coordinator.snapshot.update.records.per.snapshot=12",
+    )
+    report, kept = tmp_path / "report.md", tmp_path / "kept"
+    said = share_coordinator(*command, "--report", str(report), "--to", str(kept), "--sample", "5")
+    assert said.exit_code == 2
+    assert said.out.startswith(f"Recovery audit of {source}: ")
+    assert report.read_text("utf-8").startswith("# Recovery audit of ")
+    assert "not run    X6" not in said.out
+    assert {path.name for path in kept.iterdir()} == {
+        *("_manifest.json", "states.parquet", "findings.parquet", "ranges.parquet")
+    }
+    said = share_coordinator(*command, "--baseline", str(kept), "-o", "json")
+    assert "X3" not in json.loads(said.out)["not_checked"]
+    # Up to before the faults it is clean.
+    clean = tmp_path / "clean"
+    write_log(clean, Groups(3).work(400).log)
+    said = share_coordinator("recovery", "audit", "--from", f"segments:{clean}")
+    assert said.exit_code == 0, said.out
+    lags = share_coordinator("recovery", "audit", "--from", f"segments:{clean}", "--prune-backlog", "0")
+    assert (lags.exit_code, "WARNING  P1   pruning lags" in lags.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--from", "segments:/no/such/folder"], "a folder that exists"),
+        (["--from", "segments:/", "--report", "x.pdf"], "a file name that ends in"),
+        (["--from", "segments:/", "--baseline", "/no/such/folder"], "a run that finished"),
+        (["--from", "segments:/", "--every", "soon"], "a time as 30s, 5m or 1h"),
+        (["--from", "segments:/", "--every", "5m", "--metrics-listen", "9097"], "HOST:PORT"),
+        (["--from", "segments:/", "--baselin", "x"], "cannot be used"),
+    ],
+)
+def test_an_audit_that_cannot_be_made_ends_with_three(
+    share_coordinator: CommandLine, arguments: list[str], message: str
+) -> None:
+    said = share_coordinator("recovery", "audit", *arguments)
+    assert (said.exit_code, said.err.count("\n")) == (3, 1)
+    assert message in said.err
