@@ -17,11 +17,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test demo bench lint format clean
+.PHONY: help install run test demo bench bench-quick lint format clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
-	@echo "targets: install run test demo bench lint format clean"
+	@echo "targets: install run test demo bench bench-quick lint format clean"
 
 # The stamp is newer than pyproject.toml as long as the installed dependencies are those of pyproject.toml, and than the
 # sources of the compiled module as long as it was made from them.
@@ -53,6 +53,10 @@ demo: $(INSTALLED)
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+# Two minutes: one short round, to see whether something has become slower.
+bench-quick: $(INSTALLED)
+	@$(BIN)/python -m tests.benchmarks --rounds 1 --seconds 2 $(ARGS)
 
 # Cheapest first.
 lint: $(INSTALLED)

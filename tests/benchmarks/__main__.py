@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
+from tests.benchmarks.frames import Load
 from tests.benchmarks.kafka_log import KafkaSides, kafka_sides
-from tests.benchmarks.load import Load, measure
+from tests.benchmarks.load import generator, measure
 from tests.benchmarks.side import Side
 from tests.kafka.built_in import ready_coordinator
 from tests.kafka.coordinator import CoordinatorProcess
@@ -63,13 +64,13 @@ def table_of(sides: list[Side], loads: Sequence[Load]) -> Table:
     """Lay the medians out, a line for each load, with the ratio to Kafka where it was measured."""
     table = Table(Column("connections x partitions x batches", no_wrap=True), box=None)
     for side in sides:
-        table.add_column(f"{side.name}\nRPC/s  p50/p99 µs", justify="right", no_wrap=True)
+        table.add_column(f"{side.name}\nRPC/s  p50/p99/p99.9/max µs", justify="right", no_wrap=True)
     theirs = {side.beside: side for side in sides if side.is_kafka}
     for load in loads:
         cells = []
         for side in sides:
             figures = side.median(load)
-            cell = f"{figures.requests_per_second:,.0f}  {figures.p50_us:,.0f}/{figures.p99_us:,.0f}"
+            cell = f"{figures.requests_per_second:,.0f}  " + "/".join(f"{us:,.0f}" for us in figures[1:5])
             if side.beside in theirs and not side.is_kafka:
                 ratio = figures.requests_per_second / theirs[side.beside].median(load).requests_per_second
                 cell += f"  (x{ratio:.1f})"
@@ -136,6 +137,7 @@ def main() -> int:
     console.print(
         f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
         f"{options.rounds} rounds of {options.seconds:g} s, the load generator on the same machine"
+        + ("" if generator() else ", in Python, for want of a C compiler: it bounds the figures")
     )
     console.print(table_of(sides, loads))
     for loading in loadings:

@@ -1,10 +1,11 @@
-/* A closed loop of writers that costs next to nothing: each connection has one request in flight, as brokers do.
+/* A closed loop of clients that costs next to nothing: each connection has one request in flight, as brokers do.
  *
  *   generator HOST PORT SECONDS < frames > figures
  *
- * frames:  int32 connections, then for each: int32 count, then count frames of the Kafka protocol (with their
- *          sizes). The first is sent once, before the measurement; the others in turn, the next one when the answer
- *          to the last is there.
+ * frames:  int32 connections, int64 step, then for each connection two lists of frames: what is sent once, before
+ *          the measurement, and what is sent in turn, lap after lap, the next one when the answer to the last is there.
+ *          A list: int32 count, then for each frame int32 places, so many int32, and the frame with its size. In each
+ *          lap but the first, the int64 at each place of a frame grows by the step.
  * figures: one line: answers, seconds, errors, p50, p99, p99.9 and greatest latency in microseconds.
  *
  * An answer must carry the correlation id of its request; that, or a closed connection, ends the run with code 1. An
@@ -25,13 +26,25 @@
 
 #define ANSWER_MAX 65536
 #define EVENTS_MAX 256
-#define CODE_AT 30
+#define CODE_AT 31
 #define LATENCIES_MAX (64u << 20)
 
 typedef struct {
-    int fd, frames, turn;
-    uint8_t **frame;
-    uint32_t *size;
+    uint32_t size, places;
+    uint32_t *place;
+    uint8_t *bytes;
+} Frame;
+
+typedef struct {
+    uint32_t count;
+    Frame *frame;
+} Frames;
+
+typedef struct {
+    int fd;
+    uint32_t turn;
+    uint64_t lap;
+    Frames first, measured;
     double sent;
     uint32_t have;
     uint8_t answer[ANSWER_MAX];
@@ -58,23 +71,56 @@ static uint32_t read_int32(void) {
     return int32_at(b);
 }
 
-static void send_frame(Connection *c, int which) {
+static uint64_t int64_at(const uint8_t *p) { return (uint64_t)int32_at(p) << 32 | int32_at(p + 4); }
+
+static void *allocate(size_t count, size_t size) {
+    void *memory = calloc(count ? count : 1, size);
+    if (!memory) die("memory");
+    return memory;
+}
+
+static Frames read_frames(void) {
+    Frames frames = {.count = read_int32()};
+    frames.frame = allocate(frames.count, sizeof(Frame));
+    for (uint32_t i = 0; i < frames.count; i++) {
+        Frame *frame = &frames.frame[i];
+        frame->places = read_int32();
+        frame->place = allocate(frame->places, sizeof(uint32_t));
+        for (uint32_t j = 0; j < frame->places; j++) frame->place[j] = read_int32();
+        uint32_t body = read_int32();
+        frame->size = body + 4;
+        frame->bytes = allocate(frame->size, 1);
+        for (int b = 0; b < 4; b++) frame->bytes[b] = (uint8_t)(body >> (24 - 8 * b));
+        if (fread(frame->bytes + 4, 1, body, stdin) != body) die("the frames end too early");
+    }
+    return frames;
+}
+
+static void move_on(Frame *frame, uint64_t step) {
+    for (uint32_t i = 0; i < frame->places; i++) {
+        uint8_t *at = frame->bytes + frame->place[i];
+        uint64_t moved = int64_at(at) + step;
+        for (int b = 0; b < 8; b++) at[b] = (uint8_t)(moved >> (56 - 8 * b));
+    }
+}
+
+static void send_frame(Connection *c, const Frame *frame) {
     uint32_t sent = 0;
-    while (sent < c->size[which]) {
-        ssize_t n = send(c->fd, c->frame[which] + sent, c->size[which] - sent, MSG_NOSIGNAL);
+    c->sent = now();
+    while (sent < frame->size) {
+        ssize_t n = send(c->fd, frame->bytes + sent, frame->size - sent, MSG_NOSIGNAL);
         if (n <= 0) die("send");
         sent += n;
     }
-    c->sent = now();
 }
 
 /* Take what came; return 1 when the whole answer is there. */
-static int take(Connection *c, int which, uint64_t *errors) {
+static int take(Connection *c, const Frame *frame, uint64_t *errors) {
     ssize_t n = recv(c->fd, c->answer + c->have, ANSWER_MAX - c->have, 0);
     if (n <= 0) die("the connection was closed");
     c->have += n;
     if (c->have < 4 || c->have < 4 + int32_at(c->answer)) return 0;
-    if (memcmp(c->answer + 4, c->frame[which] + 8, 4)) die("an answer to another request");
+    if (memcmp(c->answer + 4, frame->bytes + 8, 4)) die("an answer to another request");
     if (c->have < CODE_AT + 2 || c->answer[CODE_AT] || c->answer[CODE_AT + 1]) ++*errors;
     c->have = 0;
     return 1;
@@ -85,16 +131,8 @@ static void open_connection(Connection *c, const struct sockaddr_in *address) {
     c->fd = socket(AF_INET, SOCK_STREAM, 0);
     if (c->fd < 0 || connect(c->fd, (const struct sockaddr *)address, sizeof *address)) die("connect");
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    c->frames = (int)read_int32();
-    c->frame = calloc(c->frames, sizeof *c->frame);
-    c->size = calloc(c->frames, sizeof *c->size);
-    for (int i = 0; i < c->frames; i++) {
-        uint32_t body = read_int32();
-        c->size[i] = body + 4;
-        c->frame[i] = malloc(c->size[i]);
-        for (int b = 0; b < 4; b++) c->frame[i][b] = body >> (24 - 8 * b);
-        if (fread(c->frame[i] + 4, 1, body, stdin) != body) die("the frames end too early");
-    }
+    c->first = read_frames();
+    c->measured = read_frames();
 }
 
 static int by_size(const void *a, const void *b) {
@@ -108,30 +146,38 @@ int main(int argc, char **argv) {
     if (inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) die("HOST must be an IPv4 address");
     double seconds = atof(argv[3]);
     int count = (int)read_int32(), poll = epoll_create1(0);
-    Connection *all = calloc(count, sizeof *all);
+    uint64_t step = (uint64_t)read_int32() << 32;
+    step |= read_int32();
+    Connection *all = allocate(count, sizeof *all);
     float *latency = malloc(sizeof(float) * LATENCIES_MAX);
-    uint64_t answers = 0, errors = 0, ignored = 0;
+    uint64_t answers = 0, errors = 0, refused = 0;
     for (int i = 0; i < count; i++) {
         open_connection(&all[i], &address);
-        send_frame(&all[i], 0);
-        while (!take(&all[i], 0, &ignored)) {}
+        for (uint32_t j = 0; j < all[i].first.count; j++) {
+            send_frame(&all[i], &all[i].first.frame[j]);
+            while (!take(&all[i], &all[i].first.frame[j], &refused)) {}
+        }
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &all[i]};
         if (epoll_ctl(poll, EPOLL_CTL_ADD, all[i].fd, &event)) die("epoll_ctl");
     }
-    if (ignored) die("the first request was refused");
+    if (refused) die("what goes first was refused");
     double began = now(), until = began + seconds, ended = began;
-    for (int i = 0; i < count; i++) send_frame(&all[i], all[i].turn = 1);
+    for (int i = 0; i < count; i++) send_frame(&all[i], &all[i].measured.frame[0]);
     for (int open = count; open;) {
         struct epoll_event events[EVENTS_MAX];
         int ready = epoll_wait(poll, events, EVENTS_MAX, -1);
         for (int i = 0; i < ready; i++) {
             Connection *c = events[i].data.ptr;
-            if (!take(c, c->turn, &errors)) continue;
+            if (!take(c, &c->measured.frame[c->turn], &errors)) continue;
             ended = now();
             if (answers < LATENCIES_MAX) latency[answers++] = (float)((ended - c->sent) * 1e6);
-            c->turn = c->turn + 1 < c->frames ? c->turn + 1 : 1;
-            if (ended < until) send_frame(c, c->turn);
-            else open--;
+            if (ended >= until) {
+                open--;
+                continue;
+            }
+            if (++c->turn == c->measured.count) c->turn = 0, c->lap++;
+            if (c->lap) move_on(&c->measured.frame[c->turn], step);
+            send_frame(c, &c->measured.frame[c->turn]);
         }
     }
     qsort(latency, answers, sizeof *latency, by_size);

@@ -2,7 +2,8 @@
 
 import statistics
 
-from tests.benchmarks.load import Figures, Load
+from tests.benchmarks.frames import Load
+from tests.benchmarks.load import Figures
 
 
 class Side:
@@ -26,10 +27,6 @@ class Side:
 
     def median(self, load: Load) -> Figures:
         """Return the median of each figure over the rounds."""
-        rounds = self.rounds[load]
-        return Figures(
-            statistics.median(figures.requests_per_second for figures in rounds),
-            statistics.median(figures.p50_us for figures in rounds),
-            statistics.median(figures.p99_us for figures in rounds),
-            sum(figures.errors for figures in rounds),
-        )
+        columns = zip(*self.rounds[load], strict=True)
+        *medians, _ = map(statistics.median, columns)
+        return Figures(*medians, sum(figures.errors for figures in self.rounds[load]))

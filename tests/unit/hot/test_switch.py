@@ -1,0 +1,25 @@
+"""Which way plain writes go: the switch, and what says so."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from coordinator.hot import PURE_PYTHON_ENV
+
+
+@pytest.mark.parametrize(("switch", "off"), [("", False), ("0", False), ("1", True)])
+def test_the_version_says_which_way_plain_writes_go(switch: str, off: bool) -> None:
+    environment = {**os.environ, PURE_PYTHON_ENV: switch}
+    command = [sys.executable, "-m", "coordinator", "version", "-o", "json"]
+    said = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+    is_there = find_spec("coordinator.hot._compiled") is not None
+    assert said["writes"] == ("compiled" if is_there and not off else "pure Python")
+
+
+def test_the_switch_is_no_setting_that_is_unknown() -> None:
+    command = [sys.executable, "-m", "coordinator", "config", "check"]
+    subprocess.run(command, env={**os.environ, PURE_PYTHON_ENV: "1"}, capture_output=True, check=True)
