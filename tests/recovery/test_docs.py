@@ -40,6 +40,8 @@ def test_the_examples_print_what_the_page_says(
     backup(tmp_path / "backup")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES", str(1 << 20))
+    # Other tests may have left a Spark session, which would be used.
+    monkeypatch.setattr("coordinator.recovery.engines._has_session", lambda: False)
     commands = [(command, lines) for command, lines in examples() if LIVE not in command]
     told = {command.split()[2] for command, _ in examples()}
     assert told == {
