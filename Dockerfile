@@ -4,33 +4,61 @@
 #   docker run --rm -p 9095:9095 -p 9096:9096 -v share-coordinator:/data share-coordinator \
 #       serve --listen 0.0.0.0:9095 --http 0.0.0.0:9096 --advertise HOST:9095
 #
+# Targets: serve (the default), recovery (the jobs on the state log), spark (the same, on Spark).
 # The root file system may be read-only; /data holds the journal.
 
 ARG PYTHON_IMAGE=python:3.12-slim
 
-FROM ${PYTHON_IMAGE} AS build
-WORKDIR /source
+FROM ${PYTHON_IMAGE} AS environment
 RUN python3 -m venv /opt/share-coordinator
+WORKDIR /source
 COPY pyproject.toml README.md ./
 COPY protocol protocol
 COPY coordinator coordinator
-RUN /opt/share-coordinator/bin/pip install --no-cache-dir .
 
-FROM ${PYTHON_IMAGE}
-COPY --from=build /opt/share-coordinator /opt/share-coordinator
-RUN useradd --system --uid 10001 --no-create-home coordinator \
-    && mkdir /data \
-    && chown coordinator /data
+FROM environment AS build-serve
+RUN /opt/share-coordinator/bin/pip install --no-cache-dir '.[kafka]'
+
+FROM ${PYTHON_IMAGE} AS base
+RUN useradd --system --uid 10001 --no-create-home coordinator && install -d -o coordinator /data
 ENV PATH=/opt/share-coordinator/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     SHARE_COORDINATOR_DATA_DIR=/data
-USER coordinator
+USER 10001
 WORKDIR /data
 VOLUME /data
-EXPOSE 9095 9096
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=3s --start-period=10s \
-    CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9096/livez', timeout=2)"]
 ENTRYPOINT ["share-coordinator"]
+
+FROM base AS serve
+EXPOSE 9095 9096
+# It asks at the port that the environment names; flags it cannot see.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["python3", "-c", "\
+import os, urllib.request as request; \
+port = os.environ.get('SHARE_COORDINATOR_HTTP', ':9096').rpartition(':')[2]; \
+request.urlopen(f'http://127.0.0.1:{port}/livez', timeout=3)"]
 CMD ["serve"]
+COPY --from=build-serve /opt/share-coordinator /opt/share-coordinator
+
+FROM build-serve AS build-recovery
+RUN /opt/share-coordinator/bin/pip install --no-cache-dir '.[kafka,recovery]'
+
+FROM base AS recovery
+CMD ["recovery", "--help"]
+COPY --from=build-recovery /opt/share-coordinator /opt/share-coordinator
+
+FROM build-recovery AS build-spark
+RUN /opt/share-coordinator/bin/pip install --no-cache-dir '.[kafka,spark]'
+
+FROM base AS spark
+USER root
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends default-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/*
+USER 10001
+CMD ["recovery", "--help"]
+COPY --from=build-spark /opt/share-coordinator /opt/share-coordinator
+
+# What is built without --target.
+FROM serve

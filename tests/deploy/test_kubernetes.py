@@ -9,7 +9,9 @@ import pytest
 
 from coordinator.config import load_config
 from tests.deploy.files import BROKER_LOGGING, DEPLOY, HAPROXY_CFG, yaml_documents
+from tests.deploy.scripts import run_up_to_the_broker
 from tests.kafka.broker import ONE_OF_THREE
+from tests.kafka.jars import fetch_jars
 
 BROKERS = DEPLOY / "kubernetes" / "brokers.yaml"
 COORDINATORS = DEPLOY / "kubernetes" / "coordinators.yaml"
@@ -222,3 +224,21 @@ def test_the_files_in_the_manifest_are_those_that_tests_run() -> None:
     }
     (volume,) = [each for each in pod(BROKERS)["spec"]["volumes"] if "configMap" in each]
     assert volume["configMap"]["name"] == files["metadata"]["name"]
+
+
+@pytest.mark.broker
+def test_kafka_accepts_how_its_storage_is_formatted_at_every_start(tmp_path: Path) -> None:
+    kafka = container(BROKERS, "kafka")
+    jars = fetch_jars(kafka["image"].rpartition(":")[2])
+    cluster, _ = objects(BROKERS, "ConfigMap")
+    settings = tmp_path / "broker-K.properties"
+    data = tmp_path / "data"
+    settings.write_text(ONE_OF_THREE.read_text("utf-8").replace("/var/lib/kafka/data", str(data)))
+    elsewhere = {"/etc/share-groups/broker-K.properties": settings, "/tmp/broker": tmp_path / "broker"}
+    (script,) = kafka["args"]
+    for said in ("Formatting", "already formatted"):
+        printed = run_up_to_the_broker(script, jars, tmp_path, elsewhere, {**cluster["data"], "K": "2"})
+        assert said in printed
+    formatted = (data / "meta.properties").read_text("utf-8")
+    assert "node.id=2" in formatted
+    assert f"directory.id={cluster['data']['ID_2']}" in formatted

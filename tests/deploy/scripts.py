@@ -1,0 +1,44 @@
+"""The shell scripts in our manifests that start a broker, run up to the broker itself."""
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.deploy.compose import MAIN_CLASSES
+from tests.kafka.jars import KafkaJars
+
+STORAGE = "/opt/kafka/bin/kafka-storage.sh"
+START = "exec /opt/kafka/bin/kafka-server-start.sh"
+
+
+def run_up_to_the_broker(
+    script: str,
+    jars: KafkaJars,
+    directory: Path,
+    elsewhere: Mapping[str, Path],
+    environment: Mapping[str, str],
+) -> str:
+    """Run `script` in `directory` with Kafka's real storage tool, and return what it printed.
+
+    What it looks for at a key of `elsewhere` is at its value. Where it would start the broker, it says how.
+    """
+    for there, here in elsewhere.items():
+        assert there in script, there
+        script = script.replace(there, str(here))
+    assert STORAGE in script
+    assert START in script
+    script = script.replace(STORAGE, "storage").replace(START, "echo would start")
+    storage = shlex.join(jars.java(MAIN_CLASSES["kafka-storage.sh"]))
+    done = subprocess.run(
+        ["/bin/bash", "-euc", f'storage() {{ {storage} "$@"; }}\n{script}'],
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        env={**os.environ, **environment},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -1,0 +1,149 @@
+"""docker-compose.yml: understood by its tool, made of the files that tests run as processes, brought up."""
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from coordinator.config import load_config
+from tests.deploy.compose import (
+    KAFKA_SERVICES,
+    Stack,
+    compose,
+    composed,
+    release_of,
+    running_stack,
+)
+from tests.deploy.engine import NEEDED, Engine
+from tests.deploy.files import BROKER_LOGGING, GRAFANA, HAPROXY_CFG, PROMETHEUS, yaml_of
+from tests.deploy.scripts import run_up_to_the_broker
+from tests.kafka import RELEASES, fetch_jars, wait_until
+from tests.kafka.broker import SINGLE
+from tests.kafka.jars import REPOSITORY
+
+with_compose = pytest.mark.needs("docker-compose")
+
+NAMESPACE = "service:splitter"
+ORDER = re.compile(r"order (\d+)$", re.M)
+ENOUGH_ORDERS = 150
+
+
+def mounted(service: dict[str, Any]) -> dict[str, str]:
+    """Return the files and folders of this repository that a service gets, by where it finds them."""
+    volumes = [volume.split(":") for volume in service["volumes"]]
+    return {there: here for here, there, mode in volumes if mode == "ro"}
+
+
+@with_compose
+def test_its_tool_understands_it() -> None:
+    assert compose("config", "--quiet") == ""
+
+
+@with_compose
+def test_what_kafka_haproxy_and_prometheus_run_are_the_files_in_deploy() -> None:
+    services = composed()
+    assert mounted(services["splitter"]) == {"/usr/local/etc/haproxy/haproxy.cfg": str(HAPROXY_CFG)}
+    assert mounted(services["kafka"]) == {
+        "/etc/share-groups/server.properties": str(SINGLE),
+        "/etc/share-groups/log4j2.properties": str(BROKER_LOGGING),
+    }
+    assert mounted(services["prometheus"]) == {
+        f"/etc/prometheus/{name}": str(PROMETHEUS / name) for name in ("prometheus.yml", "alerts.yml")
+    }
+    assert mounted(services["grafana"]) == {
+        "/etc/grafana/provisioning": str(GRAFANA / "provisioning"),
+        "/etc/grafana/dashboards": str(GRAFANA / "dashboards"),
+    }
+    assert "environment" not in services["splitter"], "the defaults of the file"
+
+
+@with_compose
+def test_the_coordinator_listens_where_haproxy_and_prometheus_look_for_it() -> None:
+    services = composed()
+    config = load_config(environ=services["coordinator"]["environment"]).config
+    default = re.search(r"presetenv COORDINATOR_ADDRESS (\S+)", HAPROXY_CFG.read_text("utf-8"))
+    assert default is not None
+    assert str(config.listen) == str(config.advertise) == default[1]
+    assert {services[name]["network_mode"] for name in ("coordinator", *KAFKA_SERVICES)} == {NAMESPACE}
+    (job,) = yaml_of(PROMETHEUS / "prometheus.yml")["scrape_configs"]
+    host, _, port = job["static_configs"][0]["targets"][0].partition(":")
+    assert host in services["splitter"]["networks"]["default"]["aliases"]
+    assert (config.http.host, config.http.port) == ("0.0.0.0", int(port))
+    assert f"127.0.0.1:{port}:{port}/tcp" in services["splitter"]["ports"]
+
+
+@with_compose
+def test_every_service_is_confined_and_every_image_is_a_release() -> None:
+    for name, service in composed().items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        if name != "coordinator":
+            assert re.fullmatch(r"[a-z/]+:v?\d+(\.\d+)+", service["image"]), name
+    assert release_of(composed()["kafka"]["image"]) in RELEASES
+
+
+@with_compose
+@pytest.mark.broker
+def test_kafka_accepts_how_its_storage_is_formatted_at_every_start(tmp_path: Path) -> None:
+    kafka = composed()["kafka"]
+    jars = fetch_jars(release_of(kafka["image"]))
+    elsewhere = {"/etc/share-groups/server.properties": SINGLE}
+    for said in ("Formatting", "already formatted"):
+        printed = run_up_to_the_broker(kafka["command"][2], jars, tmp_path, elsewhere, {})
+        assert said in printed
+        assert f"would start {SINGLE}" in printed
+    assert (tmp_path / "data" / "kafka" / "meta.properties").exists()
+
+
+@with_compose
+def test_the_build_has_the_targets_that_are_named() -> None:
+    stages = re.findall(r"^FROM \S+ AS (\S+)$", (REPOSITORY / "Dockerfile").read_text("utf-8"), re.M)
+    assert {composed()["coordinator"]["build"]["target"], "serve", "recovery", "spark"} <= {*stages}
+
+
+@pytest.fixture(scope="module")
+def stack(engine: Engine, serve_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running_stack(engine, serve_image, tmp_path_factory.mktemp("compose")) as running:
+        yield running
+
+
+def get(port: int, path: str) -> Any:
+    """Return what somebody on this machine answers over HTTP, as JSON; None while nobody does."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return json.load(answer)
+    except OSError:
+        return None
+
+
+def orders(stack: Stack) -> set[int]:
+    """Return the orders that the share consumer has printed."""
+    return {int(number) for number in ORDER.findall(stack.run("logs", "--no-color", "consumer"))}
+
+
+@with_compose
+@pytest.mark.broker
+@pytest.mark.needs("prometheus", *NEEDED)
+@pytest.mark.timeout(900)
+def test_all_of_it_runs_and_a_killed_coordinator_loses_no_order(stack: Stack) -> None:
+    def shows(expression: str) -> bool:
+        answer = get(stack.prometheus_port, f"/api/v1/query?query={quote(expression)}")
+        return answer is not None and bool(answer["data"]["result"])
+
+    wait_until(lambda: len(orders(stack)) > ENOUGH_ORDERS, seconds=180, what="orders are consumed")
+    stack.run("kill", "coordinator")
+    before = orders(stack)
+    stack.run("start", "coordinator")
+    goal = max(before) + ENOUGH_ORDERS
+    # None is missing up to there, whatever was under way at the kill.
+    wait_until(lambda: {*range(1, goal)} <= orders(stack), seconds=180, what="no order is missing")
+    group = get(stack.http_port, "/api/v1/groups/workers")
+    assert [share["partition"] for share in group["partitions"]["items"]] == [0, 1, 2]
+    wait_until(lambda: shows("sharecoord_ready == 1"), seconds=60, what="Prometheus sees the coordinator")
+    moves = 'sharecoord_rpc_requests_total{api="WriteShareGroupState",code="NONE"} > 0'
+    wait_until(lambda: shows(moves), seconds=60, what="Prometheus sees writes")
