@@ -103,9 +103,12 @@ class ShardRunner(Turns):
             self.failure = reason
 
     def renew(self) -> None:
-        """Own and load the shard anew, as soon as no append is under way."""
+        """Own and load the shard anew, as soon as no append is under way.
+
+        Not without a fresh lease, when it could not be claimed, and would do nothing but wait.
+        """
         self._renewal_asked = self._appending is not None
-        if self.status is Status.ACTIVE and self._appending is None:
+        if self.status is Status.ACTIVE and self._appending is None and self._may_read():
             self._reload(self)
 
     def close(self, reason: str = "This coordinator is stopping.") -> None:

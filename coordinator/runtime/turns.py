@@ -279,7 +279,7 @@ class Turns:
         self._answer_all(waiting, appended=bool(records))
         if self._renewal_asked:
             self.renew()
-        elif self._mailbox:
+        if self._mailbox:
             self._plan_turn()
 
     def _answer_all(self, waiting: list[tuple[Operation, Result]], *, appended: bool) -> None:

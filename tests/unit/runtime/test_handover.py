@@ -251,6 +251,25 @@ def test_a_stop_does_not_wait_for_a_kafka_that_is_gone() -> None:
     run(scenario)
 
 
+def test_without_a_fresh_lease_nothing_is_renewed_and_writes_go_on() -> None:
+    async def scenario() -> None:
+        lease = Lease()
+        limits = LIMITS._replace(renewal_interval_s=0.001 * STATE_PARTITIONS)
+        async with replica(FakeKafka(), limits, lease) as one:
+            await elected(one)
+            await one.until(lambda: owner_epoch(one) > 1 and status(one) == "ACTIVE")
+            lease.fresh = False
+            before = owner_epoch(one)
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            for offset in range(20):
+                assert await one.code(WRITE, write((offset, offset, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            assert owner_epoch(one) == before
+            lease.fresh = True
+            await one.until(lambda: owner_epoch(one) > before)
+
+    run(scenario)
+
+
 def test_without_a_fresh_lease_nothing_is_claimed() -> None:
     async def scenario() -> None:
         fake, lease = FakeKafka(), Lease()
