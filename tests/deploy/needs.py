@@ -14,10 +14,7 @@ from tests.kafka.toolchain import all_required, program_path
 
 # Debian's name of the package that brings each program.
 PACKAGES = {
-    "debootstrap": "debootstrap",
-    "docker": "docker.io",
     "docker-compose": "docker-compose",
-    "dockerd": "docker.io",
     "prometheus": "prometheus",
     "promtool": "prometheus",
 }

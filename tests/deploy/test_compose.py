@@ -1,36 +1,22 @@
-"""docker-compose.yml: understood by its tool, made of the files that tests run as processes, brought up."""
+"""docker-compose.yml: understood by its tool, made of the files that tests run as processes."""
 
-import json
 import re
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
 from coordinator.config import load_config
-from tests.deploy.compose import (
-    KAFKA_SERVICES,
-    Stack,
-    compose,
-    composed,
-    release_of,
-    running_stack,
-)
-from tests.deploy.engine import NEEDED, Engine
+from tests.deploy.compose import KAFKA_SERVICES, compose, composed, release_of
 from tests.deploy.files import BROKER_LOGGING, GRAFANA, HAPROXY_CFG, PROMETHEUS, yaml_of
 from tests.deploy.scripts import run_up_to_the_broker
-from tests.kafka import RELEASES, fetch_jars, wait_until
+from tests.kafka import RELEASES, fetch_jars
 from tests.kafka.broker import SINGLE
 from tests.kafka.jars import REPOSITORY
 
 with_compose = pytest.mark.needs("docker-compose")
 
 NAMESPACE = "service:splitter"
-ORDER = re.compile(r"order (\d+)$", re.M)
-ENOUGH_ORDERS = 150
 
 
 def mounted(service: dict[str, Any]) -> dict[str, str]:
@@ -104,46 +90,3 @@ def test_kafka_accepts_how_its_storage_is_formatted_at_every_start(tmp_path: Pat
 def test_the_build_has_the_targets_that_are_named() -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", (REPOSITORY / "Dockerfile").read_text("utf-8"), re.M)
     assert {composed()["coordinator"]["build"]["target"], "serve", "recovery", "spark"} <= {*stages}
-
-
-@pytest.fixture(scope="module")
-def stack(engine: Engine, serve_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(engine, serve_image, tmp_path_factory.mktemp("compose")) as running:
-        yield running
-
-
-def get(port: int, path: str) -> Any:
-    """Return what somebody on this machine answers over HTTP, as JSON; None while nobody does."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
-            return json.load(answer)
-    except OSError:
-        return None
-
-
-def orders(stack: Stack) -> set[int]:
-    """Return the orders that the share consumer has printed."""
-    return {int(number) for number in ORDER.findall(stack.run("logs", "--no-color", "consumer"))}
-
-
-@with_compose
-@pytest.mark.broker
-@pytest.mark.needs("prometheus", *NEEDED)
-@pytest.mark.timeout(900)
-def test_all_of_it_runs_and_a_killed_coordinator_loses_no_order(stack: Stack) -> None:
-    def shows(expression: str) -> bool:
-        answer = get(stack.prometheus_port, f"/api/v1/query?query={quote(expression)}")
-        return answer is not None and bool(answer["data"]["result"])
-
-    wait_until(lambda: len(orders(stack)) > ENOUGH_ORDERS, seconds=180, what="orders are consumed")
-    stack.run("kill", "coordinator")
-    before = orders(stack)
-    stack.run("start", "coordinator")
-    goal = max(before) + ENOUGH_ORDERS
-    # None is missing up to there, whatever was under way at the kill.
-    wait_until(lambda: {*range(1, goal)} <= orders(stack), seconds=180, what="no order is missing")
-    group = get(stack.http_port, "/api/v1/groups/workers")
-    assert [share["partition"] for share in group["partitions"]["items"]] == [0, 1, 2]
-    wait_until(lambda: shows("sharecoord_ready == 1"), seconds=60, what="Prometheus sees the coordinator")
-    moves = 'sharecoord_rpc_requests_total{api="WriteShareGroupState",code="NONE"} > 0'
-    wait_until(lambda: shows(moves), seconds=60, what="Prometheus sees writes")
