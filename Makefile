@@ -6,10 +6,12 @@
 #
 # PYTHON  the interpreter the environment is made from (3.11 or later)
 # TEST_WORKERS  how many tests run at a time; each may start brokers of its own
+# RECOVERY_ARGS  passed to the benchmark of the recovery jobs
 # ARGS    passed on: make run ARGS='--listen 0.0.0.0:9095 --advertise 10.0.0.7:9095', make test ARGS='-k journal'
 
 PYTHON ?= python3
 ARGS ?=
+RECOVERY_ARGS ?=
 TEST_WORKERS ?= 2
 
 VENV := .venv
@@ -53,6 +55,7 @@ demo: $(INSTALLED)
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
+	@$(BIN)/python -m tests.benchmarks.recovery $(RECOVERY_ARGS)
 
 # Two minutes: one short round, to see whether something has become slower.
 bench-quick: $(INSTALLED)
