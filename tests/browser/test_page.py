@@ -15,6 +15,7 @@ from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, topic_id_text
 from tests.browser.chromium import Chromium, Page, PageError
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
+from tests.kafka import wait_until
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
 from tests.unit.admin.serving import SHARDS, Served, TopicsInMemory, served
@@ -178,7 +179,11 @@ def test_what_changes_is_shown_without_asking(page: Page, tmp_path: Path) -> Non
         asked = len(page.requests)
         asyncio.run(write(103, StateBatch(103, 104, 2, 1), 2))
         page.wait_for("acknowledged 2")
-        assert page.texts(".cell[aria-selected=true]") == ["✓"]
+        wait_until(
+            lambda: page.texts(".cell[aria-selected=true]") == ["✓"],
+            seconds=30,
+            what="the cell",
+        )
         # The page was asked for once, what is in it again.
         assert all("/api/" in request for request in page.requests[asked:])
 
@@ -191,7 +196,8 @@ def test_what_changes_is_shown_without_asking(page: Page, tmp_path: Path) -> Non
         process.stop()
     # What was seen stays, and it is said that it may be old.
     page.wait_for("no connection")
-    assert page.texts(".legend li") == ["✓acknowledged 2", "✕archived 5"]
+    legend = ["✓acknowledged 2", "✕archived 5"]
+    wait_until(lambda: page.texts(".legend li") == legend, seconds=30, what="what was seen")
     page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
 
 
