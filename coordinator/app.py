@@ -130,7 +130,7 @@ class _Coordinator:
         try:
             # HTTP first: a long recovery of the journal should be seen from outside.
             await http.start()
-            await runtime.start(elect_all=False)
+            await runtime.start(elect_all=config.ownership == "static")
             await listener.start(config.listen)
             advertised = _advertised(config, listener.port)
             self._ownership = make_ownership(
