@@ -103,7 +103,7 @@ def coordinators(
     }
     group = {
         "bootstrap.servers": built_in.broker.bootstrap,
-        "share.coordinator.state.topic.name": "watched",
+        "share.coordinator.state.topic.name": "dashboards-state",
         "ownership": "group",
         "group.id": "watched-coordinators",
     }
