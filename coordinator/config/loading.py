@@ -28,7 +28,11 @@ _NAME_OF_ENV = {env_of(name): name for name in _NAMES}
 _NAME_OF_FLAG = {flag_of(name): name for name in _NAMES}
 
 # Read by the command line and by the tests, not settings.
-_OTHER_ENV = {CONFIG_FILE_ENV, *(ENV_PREFIX + name for name in ("REQUIRE_ALL", "TRACEBACK", "PURE_PYTHON"))}
+_OTHER_ENV = {
+    CONFIG_FILE_ENV,
+    *(ENV_PREFIX + name for name in ("REQUIRE_ALL", "TRACEBACK", "PURE_PYTHON")),
+    *(ENV_PREFIX + name for name in ("URL", "TOKEN_FILE", "CA", "CERT", "KEY")),
+}
 
 # Kubernetes puts these into every pod that can see a Service called share-coordinator or share-coordinator-*.
 _SERVICE_LINK = re.compile(

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_orig
 from annotated_types import Ge, Le
 from pydantic import BeforeValidator, Field, model_validator
 
+from coordinator.config.admin import HttpSettings
 from coordinator.config.fields import (
     INT32_MAX,
     WILDCARD_HOSTS,
@@ -28,7 +29,7 @@ from coordinator.config.ownership import OwnershipSettings
 from coordinator.errors import ConfigError
 
 
-class Config(OwnershipSettings, KafkaLogSettings):
+class Config(OwnershipSettings, KafkaLogSettings, HttpSettings):
     """All settings of one coordinator process. Frozen: a change means a restart.
 
     Raises pydantic.ValidationError for a value outside its range, ConfigError for values that do not fit
@@ -242,6 +243,7 @@ class Config(OwnershipSettings, KafkaLogSettings):
         else:
             self.check_one_copy()
         self.check_ownership(self.log)
+        self.check_http()
         if self.queued_bytes_max < self.frame_bytes_max:
             raise ConfigError(
                 "queued.max.request.bytes",
@@ -305,7 +307,11 @@ def _kind_and_allowed(annotation: Any, metadata: list[Any], named: Named) -> tup
 def _settings() -> tuple[Setting, ...]:
     rows = []
     # The base classes come first in Python and last for people.
-    later = {**KafkaLogSettings.model_fields, **OwnershipSettings.model_fields}
+    later = {
+        **HttpSettings.model_fields,
+        **KafkaLogSettings.model_fields,
+        **OwnershipSettings.model_fields,
+    }
     ours = [attribute for attribute in Config.model_fields if attribute not in later]
     for attribute in (*ours, *later):
         field = Config.model_fields[attribute]
