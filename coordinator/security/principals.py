@@ -1,0 +1,185 @@
+"""Principals: what a client is called once it has shown who it is, and which of them are let in.
+
+Texts as Kafka prints them: `User:alice`, `User:CN=broker-1,O=Example`. They are compared as they are, so what
+stands in a broker's `super.users` can be copied. Sources: Kafka's DefaultKafkaPrincipalBuilder,
+SslPrincipalMapper, StandardAuthorizer; Java's X500Principal.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+ANONYMOUS = "User:ANONYMOUS"
+
+# Java prints these attributes by name, in RFC 2253, and others by number and hexadecimal DER.
+_KEYWORDS = {
+    "commonName": "CN",
+    "countryName": "C",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+_NUMBERS = {
+    "surname": "2.5.4.4",
+    "serialNumber": "2.5.4.5",
+    "title": "2.5.4.12",
+    "description": "2.5.4.13",
+    "businessCategory": "2.5.4.15",
+    "postalCode": "2.5.4.17",
+    "name": "2.5.4.41",
+    "givenName": "2.5.4.42",
+    "initials": "2.5.4.43",
+    "generationQualifier": "2.5.4.44",
+    "dnQualifier": "2.5.4.46",
+    "pseudonym": "2.5.4.65",
+    "organizationIdentifier": "2.5.4.97",
+    "emailAddress": "1.2.840.113549.1.9.1",
+}
+# The DER string types of attributes (RFC 5280); all others are UTF-8 in today's certificates.
+_IA5, _PRINTABLE, _UTF8 = 0x16, 0x13, 0x0C
+_STRING_TAGS = {"emailAddress": _IA5, "serialNumber": _PRINTABLE, "dnQualifier": _PRINTABLE}
+_ESCAPED = frozenset(',=+<>#;"\\')
+
+# The syntax of ssl.principal.mapping.rules: DEFAULT, or RULE:pattern/replacement/ with L or U behind it.
+_RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)|)\s*(?:,|$)")
+_REFERENCE = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
+
+
+class UnmappedCertificate(Exception):
+    """No rule applies to the subject of a certificate, which is the text: whoever showed it is nobody."""
+
+
+class _Rule(NamedTuple):
+    pattern: re.Pattern[str] | None
+    replacement: str
+    case: str
+
+    def apply(self, distinguished_name: str) -> str | None:
+        if self.pattern is None:
+            return distinguished_name
+        if not self.pattern.fullmatch(distinguished_name):
+            return None
+        name = self.pattern.sub(self._replaced, distinguished_name)
+        return {"L": name.lower(), "U": name.upper()}.get(self.case, name)
+
+    def _replaced(self, match: re.Match[str]) -> str:
+        def put(reference: re.Match[str]) -> str:
+            if reference[1] is not None:
+                return reference[1]
+            digits = reference[2]
+            # As in Java: as many digits as make the number of a group; others are text.
+            for end in range(len(digits), 0, -1):
+                if int(digits[:end]) <= match.re.groups:
+                    return (match[int(digits[:end])] or "") + digits[end:]
+            return reference[0]
+
+        return _REFERENCE.sub(put, self.replacement)
+
+
+class MappingRules:
+    """Kafka's ssl.principal.mapping.rules: the first rule that fits names the owner of a certificate."""
+
+    def __init__(self, rules: tuple[_Rule, ...]) -> None:
+        self._rules = rules
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse rules; an empty text is DEFAULT. Raises ValueError with a sentence."""
+        rules: list[_Rule] = []
+        at = 0
+        while at < len(text):
+            found = _RULE.match(text, at)
+            if found is None or found.end() == at:
+                raise ValueError(f"{text[at:]!r} is not DEFAULT or RULE:pattern/replacement/[LU]")
+            at = found.end()
+            if found[1]:
+                rules.append(_Rule(None, "", ""))
+            elif found[2] is not None:
+                rules.append(_Rule(_compiled(found[2]), found[3], found[4]))
+        return cls(tuple(rules) or (_Rule(None, "", ""),))
+
+    def apply(self, distinguished_name: str) -> str:
+        """Return the name for the subject of a certificate. Raises UnmappedCertificate if no rule fits."""
+        for rule in self._rules:
+            name = rule.apply(distinguished_name)
+            if name is not None:
+                return name
+        raise UnmappedCertificate(distinguished_name)
+
+
+class AllowedPrincipals:
+    """The principals that are let in: those of a list like Kafka's super.users. Of an empty one: nobody."""
+
+    def __init__(self, principals: frozenset[str]) -> None:
+        self._principals = principals
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse `User:a;User:b`. Raises ValueError with a sentence."""
+        principals = [entry.strip() for entry in text.split(";") if entry.strip()]
+        for principal in principals:
+            kind, colon, name = principal.partition(":")
+            if not (kind and colon and name):
+                raise ValueError(f"{principal!r} is not TYPE:NAME, as User:alice is")
+        return cls(frozenset(principals))
+
+    def allows(self, principal: str) -> bool:
+        """Tell whether a principal is on the list."""
+        return principal in self._principals
+
+    def __bool__(self) -> bool:
+        return bool(self._principals)
+
+
+def principal_of_certificate(peer_certificate: Mapping[str, Any] | None, rules: MappingRules) -> str:
+    """Return the principal of a client's certificate, as `ssl.SSLObject.getpeercert()` returns it.
+
+    None or an empty mapping, no certificate: `User:ANONYMOUS`. Raises UnmappedCertificate if no rule fits.
+    """
+    if not peer_certificate:
+        return ANONYMOUS
+    return "User:" + rules.apply(distinguished_name(peer_certificate))
+
+
+def distinguished_name(peer_certificate: Mapping[str, Any]) -> str:
+    """Return the subject of a certificate as Java's X500Principal.getName() does: RFC 2253, last first."""
+    subject = peer_certificate.get("subject", ())
+    return ",".join(
+        "+".join(_attribute(name, value) for name, value in relative_name)
+        for relative_name in reversed(subject)
+    )
+
+
+def _attribute(name: str, value: str) -> str:
+    keyword = _KEYWORDS.get(name)
+    if keyword is not None:
+        return f"{keyword}={_escaped(value)}"
+    text = value.encode()
+    der = bytes([_STRING_TAGS.get(name, _UTF8)]) + _der_length(len(text)) + text
+    return f"{_NUMBERS.get(name, name)}=#{der.hex()}"
+
+
+def _der_length(length: int) -> bytes:
+    if length < 0x80:
+        return bytes([length])
+    digits = length.to_bytes((length.bit_length() + 7) // 8, "big")
+    return bytes([0x80 | len(digits)]) + digits
+
+
+def _escaped(value: str) -> str:
+    escaped = ["\\" + char if char in _ESCAPED else "\\00" if char == "\0" else char for char in value]
+    inner = value.strip(" \r")
+    leading = len(value) - len(value.lstrip(" \r"))
+    trailing = leading + len(inner)
+    return "".join(char if leading <= index < trailing else "\\" + char for index, char in enumerate(escaped))
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None

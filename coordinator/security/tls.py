@@ -1,0 +1,154 @@
+"""TLS of a listener: its context, and files that may be replaced while it runs.
+
+A handshake takes the files that were good last; connections in being go on as they are.  The context that a
+listener holds never changes: at each handshake OpenSSL asks it who answers, and it names the context that was
+made last.  So a change is one assignment, and a certificate authority that was taken out is out (adding to a
+context in use would leave it in).
+"""
+
+import asyncio
+import logging
+import os
+import ssl
+from typing import Any, Literal, NamedTuple
+
+from coordinator.clock import seconds_since_boot
+from coordinator.errors import ConfigError
+
+_logger = logging.getLogger(__name__)
+
+ClientAuth = Literal["none", "requested", "required"]
+
+_VERIFY = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+# Files that change to and fro, and are never good, are complained of this often.
+_COMPLAIN_EVERY_S = 60.0
+
+_Looks = tuple[tuple[int, ...] | None, ...]
+
+
+class TlsFiles(NamedTuple):
+    """The PEM files of a listener; empty texts are what was not given.
+
+    `key` empty: the key is in the file of the certificate. `client_auth` as Kafka's ssl.client.auth:
+    "requested" takes clients without a certificate, but none with a bad one.
+    """
+
+    certificate: str
+    key: str = ""
+    key_password: str = ""
+    ca: str = ""
+    client_auth: ClientAuth = "none"
+
+    def __repr__(self) -> str:
+        """Leave the password out: this may end up in a log."""
+        return (
+            f"TlsFiles({self.certificate!r}, {self.key!r}, ca={self.ca!r}, client_auth={self.client_auth!r})"
+        )
+
+
+class ServerTls:
+    """The TLS side of one listener. `context` is the same object for ever; files are looked at by `watch`."""
+
+    def __init__(self, files: TlsFiles, setting: str) -> None:
+        """Load the files; `setting` is what their settings begin with ("listen", "http").
+
+        Raises ConfigError, naming setting and file, if they are of no use.
+        """
+        self._files = files
+        self._setting = setting
+        self._looks = self._look()
+        self._newest = self._loaded()
+        self._complained_s = -_COMPLAIN_EVERY_S
+        self.context = self._newest
+        self.context.sni_callback = self._choose
+
+    def reload_if_changed(self) -> bool:
+        """Load the files again if they are others than before; return True if they were, and are good.
+
+        Files that are of no use change nothing, which the log says. May be called on any thread, by one at
+        a time.
+        """
+        looks = self._look()
+        if looks == self._looks:
+            return False
+        self._looks = looks
+        try:
+            self._newest = self._loaded()
+        except ConfigError as error:
+            now_s = seconds_since_boot()
+            if now_s - self._complained_s >= _COMPLAIN_EVERY_S:
+                self._complained_s = now_s
+                _logger.error("the new TLS files are of no use, the old ones stay in use: %s", error)
+            return False
+        _logger.info("TLS files were loaded again", extra={"certificate": self._files.certificate})
+        return True
+
+    async def watch(self, interval_s: float) -> None:
+        """Look at the files every so often, until cancelled."""
+        while True:
+            await asyncio.sleep(interval_s)
+            # A key with a password takes long to open: not on the event loop.
+            await asyncio.to_thread(self.reload_if_changed)
+
+    def _choose(self, connection: Any, server_name: str | None, context: ssl.SSLContext) -> None:
+        """Give a handshake the files that were good last; called by OpenSSL, also without a name."""
+        if connection.context is not self._newest:
+            connection.context = self._newest
+
+    def _look(self) -> _Looks:
+        files = self._files
+        return tuple(_look_at(path) for path in (files.certificate, files.key, files.ca) if path)
+
+    def _loaded(self) -> ssl.SSLContext:
+        files, prefix = self._files, self._setting + ".ssl."
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # A ticket would let a client return after what it was let in by has been taken out.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        try:
+            # Without a callback OpenSSL would ask at the terminal.
+            context.load_cert_chain(files.certificate, files.key or None, lambda: files.key_password)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                prefix + "certificate.location",
+                files.certificate,
+                f"a PEM file of a certificate, its key there or in {prefix}key.location ({_reason(error)})",
+            ) from None
+        if files.client_auth != "none" and not files.ca:
+            raise ConfigError(
+                prefix + "ca.location", "", f"given with {prefix}client.auth={files.client_auth}"
+            )
+        if files.ca:
+            try:
+                context.load_verify_locations(files.ca)
+            except (OSError, ValueError) as error:
+                raise ConfigError(
+                    prefix + "ca.location", files.ca, f"a PEM file of certificates ({_reason(error)})"
+                ) from None
+        # As in Java, any certificate of the file is an anchor, not only one that signed itself.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.verify_mode = _VERIFY[files.client_auth]
+        return context
+
+
+def _look_at(path: str) -> tuple[int, ...] | None:
+    """Return what changes with a file, also when a link on the way to it does; None: there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _reason(error: Exception) -> str:
+    """Say in a few words what is wrong with a file."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error)

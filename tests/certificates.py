@@ -1,0 +1,109 @@
+"""Certificates for tests: an authority that signs, and files as listeners, clients and brokers read them."""
+
+import ipaddress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+Subject = x509.Name
+
+_A_DAY = timedelta(days=1)
+
+
+def subject_of(common_name: str, **rest: str) -> Subject:
+    """A subject as authorities write it: the common name last. `rest` by NameOID's names, in order."""
+    attributes = [x509.NameAttribute(getattr(NameOID, name), value) for name, value in rest.items()]
+    return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+class Issued(NamedTuple):
+    """A certificate and its key, in files of their own and in one."""
+
+    certificate: Path
+    key: Path
+    both: Path
+    key_password: str
+
+
+class Authority:
+    """A certificate authority whose files lie in a folder. `certificate` is what others trust."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        self._folder = folder
+        self._name = subject_of(name)
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        now = datetime.now(UTC)
+        certificate = (
+            _begun(self._name, self._name, self._key.public_key(), now - _A_DAY, now + _A_DAY)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        self.certificate = folder / f"{name}.pem"
+        self.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def issue(
+        self,
+        name: str,
+        *,
+        subject: Subject | None = None,
+        hosts: tuple[str, ...] = ("localhost", "127.0.0.1"),
+        ended: bool = False,
+        key_password: str = "",
+        file: str | None = None,
+    ) -> Issued:
+        """Issue a certificate for CN=`name`, or a subject, and hosts; `ended`: good until yesterday."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        now = datetime.now(UTC)
+        begin, end = (now - 3 * _A_DAY, now - _A_DAY) if ended else (now - _A_DAY, now + _A_DAY)
+        certificate = (
+            _begun(subject or subject_of(name), self._name, key.public_key(), begin, end)
+            .add_extension(
+                x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        certificate_pem = certificate.public_bytes(serialization.Encoding.PEM)
+        encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+        if key_password:
+            encryption = serialization.BestAvailableEncryption(key_password.encode())
+        key_pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+        stem = file or name
+        issued = Issued(
+            self._folder / f"{stem}.crt",
+            self._folder / f"{stem}.key",
+            self._folder / f"{stem}.pem",
+            key_password,
+        )
+        issued.certificate.write_bytes(certificate_pem)
+        issued.key.write_bytes(key_pem)
+        # Kafka's PEM stores have both in one file.
+        issued.both.write_bytes(key_pem + certificate_pem)
+        return issued
+
+
+def _begun(
+    subject: Subject, issuer: Subject, key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(end)
+    )
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -1,0 +1,50 @@
+"""TLS handshakes in memory: two sides, no socket."""
+
+import ssl
+from typing import NamedTuple
+
+
+class Shaken(NamedTuple):
+    """What each side knows after a handshake."""
+
+    servers_certificate: dict[str, object]
+    clients_certificate: dict[str, object]
+
+
+def client_context(
+    authority: str, certificate: str = "", *, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+) -> ssl.SSLContext:
+    """The context of a client that trusts one authority; `certificate`: its own, with its key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(authority)
+    context.maximum_version = newest
+    if certificate:
+        context.load_cert_chain(certificate)
+    return context
+
+
+def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None = "localhost") -> Shaken:
+    """Shake hands; raise the ssl.SSLError of the side that refuses. `name` None: the client names no host."""
+    client.check_hostname = name is not None
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    serving = server.wrap_bio(to_server, to_client, server_side=True)
+    calling = client.wrap_bio(to_client, to_server, server_hostname=name)
+    waiting = [calling, serving]
+    while waiting:
+        side = waiting.pop(0)
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            waiting.append(side)
+    return Shaken(dict(calling.getpeercert() or {}), dict(serving.getpeercert() or {}))
+
+
+def common_name(certificate: dict[str, object]) -> str:
+    """Return the common name in a certificate as `getpeercert` gives it."""
+    (name,) = (
+        value
+        for part in certificate["subject"]
+        for key, value in part
+        if key == "commonName"  # type: ignore[attr-defined]
+    )
+    return str(name)

@@ -1,0 +1,128 @@
+"""Names of clients, as Kafka and Java write them, and lists of them."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from coordinator.security.principals import (
+    ANONYMOUS,
+    AllowedPrincipals,
+    MappingRules,
+    UnmappedCertificate,
+    principal_of_certificate,
+)
+from coordinator.security.tls import ServerTls, TlsFiles
+from tests.certificates import Authority, Subject, subject_of
+from tests.unit.security.handshakes import client_context, shake
+
+DEFAULT = MappingRules.parse("DEFAULT")
+
+# Subjects, and what java.security.cert.X509Certificate.getSubjectX500Principal().getName() says of each.
+SUBJECTS = [
+    (subject_of("broker-1"), "CN=broker-1"),
+    (
+        subject_of(
+            "broker-1", COUNTRY_NAME="DE", ORGANIZATION_NAME="Example", ORGANIZATIONAL_UNIT_NAME="Kafka"
+        ),
+        "CN=broker-1,OU=Kafka,O=Example,C=DE",
+    ),
+    (
+        subject_of(
+            "a",
+            STATE_OR_PROVINCE_NAME="S",
+            LOCALITY_NAME="L",
+            STREET_ADDRESS="Street 1",
+            DOMAIN_COMPONENT="org",
+            USER_ID="u",
+        ),
+        "CN=a,UID=u,DC=org,STREET=Street 1,L=L,ST=S",
+    ),
+    (subject_of('a, "b" + c <d>; e=f #g \\ h'), 'CN=a\\, \\"b\\" \\+ c \\<d\\>\\; e\\=f \\#g \\\\ h'),
+    (subject_of(" a  b "), "CN=\\ a  b\\ "),
+    (subject_of("Zoë"), "CN=Zoë"),
+    (
+        subject_of("a", EMAIL_ADDRESS="a@example.org", SERIAL_NUMBER="12", TITLE="Dr"),
+        "CN=a,2.5.4.12=#0c024472,2.5.4.5=#13023132,1.2.840.113549.1.9.1=#160d61406578616d706c652e6f7267",
+    ),
+]
+
+
+@pytest.mark.parametrize(("subject", "expected"), SUBJECTS)
+def test_a_certificate_names_its_owner_as_java_does(subject: Subject, expected: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server, client = authority.issue("server"), authority.issue("client", subject=subject)
+    files = TlsFiles(str(server.both), ca=str(authority.certificate), client_auth="required")
+    context = client_context(str(authority.certificate), str(client.both), newest=ssl.TLSVersion.TLSv1_2)
+    certificate = shake(ServerTls(files, "listen").context, context).clients_certificate
+    assert principal_of_certificate(certificate, DEFAULT) == "User:" + expected
+
+
+@pytest.mark.parametrize("nothing", [None, {}])
+def test_without_a_certificate_one_is_anonymous(nothing: dict[str, object] | None) -> None:
+    assert principal_of_certificate(nothing, DEFAULT) == ANONYMOUS
+
+
+def test_several_attributes_in_one_part_of_a_name() -> None:
+    certificate = {"subject": ((("organizationName", "O"),), (("commonName", "a"), ("userId", "b")))}
+    assert principal_of_certificate(certificate, DEFAULT) == "User:CN=a+UID=b,O=O"
+
+
+# Rules, a subject and the name: the cases of Kafka's documentation and of its SslPrincipalMapper.
+EXAMPLE_RULES = (
+    r"RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/, "
+    r"RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L, "
+    r"RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/U, DEFAULT"
+)
+
+
+@pytest.mark.parametrize(
+    ("rules", "subject", "name"),
+    [
+        (EXAMPLE_RULES, "CN=kafka-server1,OU=ServiceUsers,O=Unknown", "kafka-server1"),
+        (EXAMPLE_RULES, "CN=Duke,OU=JavaSoft,O=Sun,L=Palo,ST=CA,C=US", "duke@javasoft"),
+        (EXAMPLE_RULES, "OU=JavaSoft,cn=duke", "DUKE"),
+        (EXAMPLE_RULES, "OU=JavaSoft", "OU=JavaSoft"),
+        ("", "CN=a", "CN=a"),
+        ("DEFAULT", "CN=a", "CN=a"),
+        (r"RULE:^CN=(.*)$/a\/$1/", "CN=b", "a/b"),
+        (r"RULE:^CN=(.)$/$12/", "CN=b", "b2"),
+        (r"RULE:^CN=(.)$/$2/", "CN=b", "$2"),
+        (r"RULE:^CN=(.)$/\$1/", "CN=b", "$1"),
+        ("RULE:CN=a/b/L,DEFAULT", "CN=ab", "CN=ab"),
+    ],
+)
+def test_rules_map_subjects_to_names(rules: str, subject: str, name: str) -> None:
+    assert MappingRules.parse(rules).apply(subject) == name
+
+
+def test_a_subject_that_no_rule_fits_is_nobody() -> None:
+    with pytest.raises(UnmappedCertificate, match="OU=b"):
+        MappingRules.parse("RULE:^CN=(.*)$/$1/").apply("OU=b")
+
+
+@pytest.mark.parametrize("rules", ["default", "RULE:a/b", "RULE:(/x/", "DEFAULT/L", "RULE:^CN=(.*)$/$1/X"])
+def test_rules_that_are_none(rules: str) -> None:
+    with pytest.raises(ValueError, match=r"is not"):
+        MappingRules.parse(rules)
+
+
+def test_only_those_on_the_list_are_allowed() -> None:
+    allowed = AllowedPrincipals.parse("User:a; User:CN=b,O=c ;")
+    assert allowed
+    assert allowed.allows("User:a")
+    assert allowed.allows("User:CN=b,O=c")
+    assert not allowed.allows("User:CN=b")
+    assert not allowed.allows(ANONYMOUS)
+
+
+def test_an_empty_list_allows_nobody() -> None:
+    allowed = AllowedPrincipals.parse("")
+    assert not allowed
+    assert not allowed.allows(ANONYMOUS)
+
+
+@pytest.mark.parametrize("text", ["a", "User:", ":a", "User:a;b"])
+def test_a_list_that_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="is not TYPE:NAME"):
+        AllowedPrincipals.parse(text)

@@ -1,0 +1,236 @@
+"""TLS files: which handshakes they allow, and what happens when they are replaced."""
+
+import asyncio
+import logging
+import os
+import ssl
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coordinator.errors import ConfigError
+from coordinator.security.tls import ServerTls, TlsFiles
+from tests.certificates import Authority, Issued
+from tests.unit.client.looped import looped
+from tests.unit.security.handshakes import client_context, common_name, shake
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "ours")
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "theirs")
+
+
+def files_of(issued: Issued, **more: str) -> TlsFiles:
+    return TlsFiles(str(issued.certificate), str(issued.key), issued.key_password)._replace(**more)  # type: ignore[arg-type]
+
+
+def replace_by(old: Path, new: Path) -> None:
+    """Put a new file in the old one's place, as tools do that renew certificates."""
+    fresh = old.with_suffix(".new")
+    fresh.write_bytes(new.read_bytes())
+    fresh.replace(old)
+
+
+def served_name(tls: ServerTls, authority: Authority, name: str | None = "localhost") -> str:
+    return common_name(
+        shake(tls.context, client_context(str(authority.certificate)), name).servers_certificate
+    )
+
+
+def test_the_key_may_be_in_the_file_of_the_certificate_and_have_a_password(ours: Authority) -> None:
+    issued = ours.issue("one", key_password="let me in")
+    assert served_name(ServerTls(files_of(issued), "listen"), ours) == "one"
+    alone = TlsFiles(str(issued.both), key_password="let me in")
+    assert served_name(ServerTls(alone, "listen"), ours) == "one"
+
+
+@pytest.mark.parametrize(
+    ("client_auth", "showing", "let_in"),
+    [
+        ("none", "nothing", True),
+        ("none", "a good one", True),
+        ("requested", "nothing", True),
+        ("requested", "a good one", True),
+        ("requested", "one of a stranger", False),
+        ("requested", "one that ended", False),
+        ("required", "nothing", False),
+        ("required", "a good one", True),
+        ("required", "one of a stranger", False),
+        ("required", "one that ended", False),
+    ],
+)
+def test_who_is_let_in(
+    ours: Authority, theirs: Authority, client_auth: str, showing: str, let_in: bool
+) -> None:
+    files = files_of(ours.issue("server"), ca=str(ours.certificate), client_auth=client_auth)
+    tls = ServerTls(files, "listen")
+    certificate = {
+        "nothing": "",
+        "a good one": str(ours.issue("client").both),
+        "one of a stranger": str(theirs.issue("stranger").both),
+        "one that ended": str(ours.issue("late", ended=True).both),
+    }[showing]
+    # TLS 1.2, where a client hears of the refusal within the handshake.
+    client = client_context(str(ours.certificate), certificate, newest=ssl.TLSVersion.TLSv1_2)
+    if let_in:
+        certificate_seen = shake(tls.context, client).clients_certificate
+        assert bool(certificate_seen) == (client_auth != "none" and showing == "a good one")
+    else:
+        with pytest.raises(ssl.SSLError):
+            shake(tls.context, client)
+
+
+def test_an_old_protocol_is_refused(ours: Authority) -> None:
+    tls = ServerTls(files_of(ours.issue("server")), "listen")
+    assert tls.context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize("name", ["localhost", None])
+def test_a_new_certificate_is_used_from_the_next_handshake_on(ours: Authority, name: str | None) -> None:
+    issued = ours.issue("before")
+    tls = ServerTls(files_of(issued), "listen")
+    context = tls.context
+    assert tls.reload_if_changed() is False
+
+    after = ours.issue("after")
+    replace_by(issued.key, after.key)
+    replace_by(issued.certificate, after.certificate)
+
+    assert tls.reload_if_changed() is True
+    assert tls.reload_if_changed() is False
+    assert tls.context is context
+    assert served_name(tls, ours, name) == "after"
+
+
+def test_an_authority_that_was_taken_out_is_not_trusted_any_more(ours: Authority, theirs: Authority) -> None:
+    both = ours.certificate.with_name("both.pem")
+    both.write_bytes(ours.certificate.read_bytes() + theirs.certificate.read_bytes())
+    files = files_of(ours.issue("server"), ca=str(both), client_auth="required")
+    tls = ServerTls(files, "listen")
+    client = client_context(
+        str(ours.certificate), str(theirs.issue("client").both), newest=ssl.TLSVersion.TLSv1_2
+    )
+    assert common_name(shake(tls.context, client).clients_certificate) == "client"
+
+    replace_by(both, ours.certificate)
+
+    assert tls.reload_if_changed() is True
+    with pytest.raises(ssl.SSLError):
+        shake(tls.context, client)
+
+
+def test_files_behind_links_are_noticed_as_kubernetes_replaces_them(ours: Authority, tmp_path: Path) -> None:
+    """A mounted secret: files are links into `..data`, which is a link that is replaced."""
+    mounted = tmp_path / "mounted"
+    for version in ("1", "2"):
+        issued = ours.issue(f"version {version}")
+        (mounted / f"..{version}").mkdir(parents=True)
+        (mounted / f"..{version}" / "tls.crt").write_bytes(issued.certificate.read_bytes())
+        (mounted / f"..{version}" / "tls.key").write_bytes(issued.key.read_bytes())
+    (mounted / "..data").symlink_to("..1")
+    for file in ("tls.crt", "tls.key"):
+        (mounted / file).symlink_to(f"..data/{file}")
+    tls = ServerTls(TlsFiles(str(mounted / "tls.crt"), str(mounted / "tls.key")), "listen")
+    assert served_name(tls, ours) == "version 1"
+
+    (mounted / "..new").symlink_to("..2")
+    os.replace(mounted / "..new", mounted / "..data")
+
+    assert tls.reload_if_changed() is True
+    assert served_name(tls, ours) == "version 2"
+
+
+def spoil_certificate(issued: Issued) -> None:
+    issued.certificate.write_text("not a certificate")
+
+
+def remove_certificate(issued: Issued) -> None:
+    issued.certificate.unlink()
+
+
+def take_the_key_of_another(issued: Issued) -> None:
+    other = Authority(issued.key.parent / "other").issue("other")
+    replace_by(issued.key, other.key)
+
+
+@pytest.mark.parametrize("spoil", [spoil_certificate, remove_certificate, take_the_key_of_another])
+def test_bad_new_files_keep_the_old_ones_in_use_and_the_log_says_so(
+    ours: Authority, spoil: Callable[[Issued], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    issued = ours.issue("before")
+    tls = ServerTls(files_of(issued), "listen")
+    spoil(issued)
+
+    with caplog.at_level(logging.INFO):
+        assert tls.reload_if_changed() is False
+        assert tls.reload_if_changed() is False
+
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert "the old ones stay in use: listen.ssl.certificate.location=" in line
+    assert "\n" not in line
+    assert served_name(tls, ours) == "before"
+
+    after = ours.issue("after")
+    replace_by(issued.certificate, after.certificate)
+    replace_by(issued.key, after.key)
+    assert tls.reload_if_changed() is True
+    assert served_name(tls, ours) == "after"
+
+
+class Reported(ServerTls):
+    """Says when files were loaded again."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        super().__init__(files, "listen")
+        self.reloaded = threading.Event()
+
+    def reload_if_changed(self) -> bool:
+        if super().reload_if_changed():
+            self.reloaded.set()
+            return True
+        return False
+
+
+@looped
+async def test_watching_notices_a_change(ours: Authority) -> None:
+    issued = ours.issue("before")
+    tls = Reported(files_of(issued))
+    watching = asyncio.create_task(tls.watch(0.01))
+    after = ours.issue("after")
+    replace_by(issued.key, after.key)
+    replace_by(issued.certificate, after.certificate)
+    assert await asyncio.to_thread(tls.reloaded.wait, 10)
+    assert served_name(tls, ours) == "after"
+    watching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watching
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"certificate": "/nowhere/a.pem"}, "listen.ssl.certificate.location=/nowhere/a.pem cannot be used"),
+        ({"key_password": "wrong"}, "listen.ssl.certificate.location="),
+        ({"ca": "/nowhere/ca.pem"}, "listen.ssl.ca.location=/nowhere/ca.pem cannot be used"),
+        ({"client_auth": "required"}, "listen.ssl.ca.location= cannot be used: it must be given with"),
+    ],
+)
+def test_files_of_no_use_are_named_in_one_line(
+    ours: Authority, change: dict[str, str], complaint: str
+) -> None:
+    files = files_of(ours.issue("server", key_password="right"), **change)
+    with pytest.raises(ConfigError) as raised:
+        ServerTls(files, "listen")
+    assert str(raised.value).startswith(complaint)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_password_of_a_key_is_not_shown() -> None:
+    assert "secret" not in repr(TlsFiles("a.pem", key_password="secret"))
