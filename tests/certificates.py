@@ -64,6 +64,10 @@ class Authority:
         begin, end = (now - 3 * _A_DAY, now - _A_DAY) if ended else (now - _A_DAY, now + _A_DAY)
         certificate = (
             _begun(subject or subject_of(name), self._name, key.public_key(), begin, end)
+            # Authorities of one name are told apart by this.
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
+            )
             .add_extension(
                 x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False
             )
