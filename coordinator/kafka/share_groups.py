@@ -1,143 +1,45 @@
-"""Share groups as the group coordinators of a cluster know them, and the offsets that they show for them.
+"""Share groups as the group coordinators of a cluster know them: members, offsets, and how to be rid of them.
 
 ListGroups and DescribeShareGroupOffsets are asked of every broker: each answers for the groups that it
-coordinates.  aiokafka has no classes for these versions; the types that they are made of are its own.
+coordinates.  Everything else is asked of the coordinator of the group.
 """
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.types import CompactArray, CompactString, Int16, Int32, Int64, Schema, TaggedFields
+from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from coordinator.errors import LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NoAnswer
 from coordinator.kafka.connections import METADATA_LANE, Connections
 from coordinator.kafka.security import Security
-from coordinator.kafka.topic_ids import Uuid
+from coordinator.kafka.share_group_requests import (
+    AlterShareGroupOffsetsRequest,
+    CoordinatorsRequest,
+    DeleteShareGroupOffsetsRequest,
+    ShareGroupDescribeRequest,
+    ShareGroupOffsetsRequest,
+    ShareGroupsRequest,
+)
 
-_SHARE = "share"
-_LIST_GROUPS, _DESCRIBE_SHARE_GROUP_OFFSETS = 16, 90
-_TEXT = CompactString("utf-8")
+# Kafka's error codes of these requests.
+NON_EMPTY_GROUP = 68
+GROUP_ID_NOT_FOUND = 69
+
+# What GroupDescription.state is while a group has no members.
+EMPTY = "Empty"
 
 # Groups that are asked about in one request.
 _GROUPS_MAX = 200
 
+# How often a coordinator is looked for, and how long in between: a coordinator that moves takes seconds.
+_ATTEMPTS_MAX = 6
+_FIRST_PAUSE_S = 0.1
 
-class ListGroupsResponseV5(Response):  # type: ignore[misc]
-    """Groups of one broker."""
-
-    API_KEY = _LIST_GROUPS
-    API_VERSION = 5
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        ("error_code", Int16),
-        (
-            "groups",
-            CompactArray(
-                ("group_id", _TEXT),
-                ("protocol_type", _TEXT),
-                ("group_state", _TEXT),
-                ("group_type", _TEXT),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
-
-
-class ListGroupsRequestV5(RequestStruct):  # type: ignore[misc]
-    """Groups of some types."""
-
-    FLEXIBLE_VERSION = True
-    API_KEY = _LIST_GROUPS
-    API_VERSION = 5
-    RESPONSE_TYPE = ListGroupsResponseV5
-    SCHEMA = Schema(
-        ("states_filter", CompactArray(_TEXT)), ("types_filter", CompactArray(_TEXT)), ("tags", TaggedFields)
-    )
-
-
-class ShareGroupOffsetsResponseV0(Response):  # type: ignore[misc]
-    """Start offsets of all initialised share-partitions of some groups."""
-
-    API_KEY = _DESCRIBE_SHARE_GROUP_OFFSETS
-    API_VERSION = 0
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "groups",
-            CompactArray(
-                ("group_id", _TEXT),
-                (
-                    "topics",
-                    CompactArray(
-                        ("topic_name", _TEXT),
-                        ("topic_id", Uuid),
-                        (
-                            "partitions",
-                            CompactArray(
-                                ("partition_index", Int32),
-                                ("start_offset", Int64),
-                                ("leader_epoch", Int32),
-                                ("error_code", Int16),
-                                ("error_message", _TEXT),
-                                ("tags", TaggedFields),
-                            ),
-                        ),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("error_code", Int16),
-                ("error_message", _TEXT),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
-
-
-class ShareGroupOffsetsRequestV0(RequestStruct):  # type: ignore[misc]
-    """Groups, each with its topics, or null for all of them."""
-
-    FLEXIBLE_VERSION = True
-    API_KEY = _DESCRIBE_SHARE_GROUP_OFFSETS
-    API_VERSION = 0
-    RESPONSE_TYPE = ShareGroupOffsetsResponseV0
-    SCHEMA = Schema(
-        (
-            "groups",
-            CompactArray(
-                ("group_id", _TEXT),
-                (
-                    "topics",
-                    CompactArray(
-                        ("topic_name", _TEXT), ("partitions", CompactArray(Int32)), ("tags", TaggedFields)
-                    ),
-                ),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
-
-
-class _GroupsRequest(Request[ListGroupsRequestV5]):  # type: ignore[misc]
-    API_KEY = _LIST_GROUPS
-
-    def build(self, request_struct_class: type[ListGroupsRequestV5]) -> Any:
-        return request_struct_class([], [_SHARE], {})
-
-
-class _OffsetsRequest(Request[ShareGroupOffsetsRequestV0]):  # type: ignore[misc]
-    API_KEY = _DESCRIBE_SHARE_GROUP_OFFSETS
-
-    def __init__(self, groups: Sequence[str]) -> None:
-        self._groups = groups
-
-    def build(self, request_struct_class: type[ShareGroupOffsetsRequestV0]) -> Any:
-        return request_struct_class([(group, None, {}) for group in self._groups], {})
+_MOVED = (kafka.COORDINATOR_LOAD_IN_PROGRESS, kafka.COORDINATOR_NOT_AVAILABLE, kafka.NOT_COORDINATOR)
 
 
 class ShownOffset(NamedTuple):
@@ -149,25 +51,60 @@ class ShownOffset(NamedTuple):
     start_offset: int
 
 
+class GroupDescription(NamedTuple):
+    """A share group as its coordinator knows it, if the error code is 0.
+
+    With GROUP_ID_NOT_FOUND there is no share group of that name: its coordinator says so.  The group epoch
+    grows whenever a member comes, goes or subscribes to something else.
+    """
+
+    error_code: int
+    error_message: str = ""
+    state: str = ""
+    group_epoch: int = -1
+    members: int = 0
+    subscribed: frozenset[str] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether there is such a group, and it has no members."""
+        return self.error_code == kafka.NONE and self.state == EMPTY and self.members == 0
+
+
+class Outcome(NamedTuple):
+    """What a coordinator says to a change: 0, or Kafka's error code and its words."""
+
+    error_code: int
+    error_message: str = ""
+
+
 class ShareGroups:
     """Asks the cluster behind bootstrap servers, "host:port,host:port". Made and used on one event loop."""
 
     def __init__(
-        self, bootstrap_servers: str, *, security: Security | None = None, request_timeout_s: float = 10.0
+        self,
+        bootstrap_servers: str,
+        *,
+        security: Security | None = None,
+        client_id: str = "share-coordinator-view",
+        request_timeout_s: float = 10.0,
     ) -> None:
         """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
         self._connections = Connections(
             bootstrap_servers,
             None,
             security=security,
-            client_id="share-coordinator-view",
+            client_id=client_id,
             request_timeout_s=request_timeout_s,
         )
+        self._coordinators: dict[str, int] = {}
+
+    # Look.
 
     async def names(self) -> set[str]:
         """Return all share groups. Raises LogUnavailable if a broker does not answer, and Unsupported."""
         found: set[str] = set()
-        for response in await self._ask_all(_GroupsRequest()):
+        for response in await self._ask_all(ShareGroupsRequest()):
             if response.error_code != kafka.NONE:
                 raise LogUnavailable(f"groups cannot be listed: Kafka's error {response.error_code}")
             found |= {group for group, *_ in response.groups}
@@ -181,7 +118,7 @@ class ShareGroups:
         found: list[ShownOffset] = []
         names = sorted(groups)
         for at in range(0, len(names), _GROUPS_MAX):
-            for response in await self._ask_all(_OffsetsRequest(names[at : at + _GROUPS_MAX])):
+            for response in await self._ask_all(ShareGroupOffsetsRequest(names[at : at + _GROUPS_MAX])):
                 for group, topics, code, *_ in response.groups:
                     if code != kafka.NONE:
                         continue
@@ -193,9 +130,89 @@ class ShareGroups:
                     ]
         return found
 
+    async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
+        """Return what the coordinator of each of these groups says of it, in ShareGroupDescribe.
+
+        Of a group whose coordinator cannot be found or does not answer, the description has the error code
+        COORDINATOR_NOT_AVAILABLE; nothing is known of it then.  Raises LogUnavailable if no broker answers,
+        and Unsupported below Kafka 4.1.
+        """
+
+        def described(response: Any) -> dict[str, GroupDescription]:
+            return {group[2]: _description(group) for group in response.groups}
+
+        answers = await self._ask_coordinators(groups, ShareGroupDescribeRequest, described)
+        return {
+            group: answer if isinstance(answer, GroupDescription) else GroupDescription(*answer)
+            for group, answer in answers.items()
+        }
+
+    # Change.
+
+    async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, Outcome]:
+        """Delete all that a group has of these topics, by name, in DeleteShareGroupOffsets.
+
+        Kafka's coordinator has the state deleted first, by the share coordinator, and then its own metadata.
+        It refuses with NON_EMPTY_GROUP while the group has members.  Raises as `describe_groups`.
+        """
+
+        def outcomes(response: Any) -> dict[str, Any]:
+            if response.error_code != kafka.NONE:
+                return {group: Outcome(response.error_code, response.error_message or "")}
+            return {
+                group: {topic: Outcome(code, text or "") for topic, _, code, text, *_ in response.responses}
+            }
+
+        answers = await self._ask_coordinators(
+            [group], lambda _: DeleteShareGroupOffsetsRequest(group, topics), outcomes
+        )
+        answer: Outcome | dict[str, Outcome] = answers[group]
+        return dict.fromkeys(topics, answer) if isinstance(answer, Outcome) else answer
+
+    async def alter_offsets(
+        self, group: str, offsets: Mapping[str, Mapping[int, int]]
+    ) -> dict[str, dict[int, Outcome]]:
+        """Set start offsets of a group, by topic name and partition, in AlterShareGroupOffsets.
+
+        Kafka's coordinator refuses with NON_EMPTY_GROUP while the group has members; it makes a group that
+        there is none of.  Raises as `describe_groups`.
+        """
+
+        def outcomes(response: Any) -> dict[str, Any]:
+            if response.error_code != kafka.NONE:
+                return {group: Outcome(response.error_code, response.error_message or "")}
+            return {
+                group: {
+                    topic: {partition: Outcome(code, text or "") for partition, code, text, *_ in partitions}
+                    for topic, _, partitions, *_ in response.responses
+                }
+            }
+
+        answers = await self._ask_coordinators(
+            [group], lambda _: AlterShareGroupOffsetsRequest(group, offsets), outcomes
+        )
+        answer: Outcome | dict[str, dict[int, Outcome]] = answers[group]
+        if isinstance(answer, Outcome):
+            return {topic: dict.fromkeys(partitions, answer) for topic, partitions in offsets.items()}
+        return answer
+
+    async def delete_groups(self, groups: Iterable[str]) -> dict[str, Outcome]:
+        """Delete groups with all that they have, in DeleteGroups.
+
+        Kafka's coordinator refuses with NON_EMPTY_GROUP while a group has members, and deletes a group of
+        whatever type.  Raises as `describe_groups`.
+        """
+
+        def outcomes(response: Any) -> dict[str, Outcome]:
+            return {group: Outcome(code) for group, code, *_ in response.results}
+
+        return await self._ask_coordinators(groups, DeleteGroupsRequest, outcomes)
+
     async def close(self) -> None:
         """Close all connections."""
         await self._connections.close()
+
+    # Ask.
 
     async def _ask_all(self, request: Any) -> list[Any]:
         if not self._connections.nodes():
@@ -207,3 +224,78 @@ class ShareGroups:
             ]
         except NoAnswer as error:
             raise LogUnavailable(str(error)) from error
+
+    async def _ask_coordinators(
+        self,
+        groups: Iterable[str],
+        request_for: Callable[[list[str]], Any],
+        answers_in: Callable[[Any], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Ask the coordinator of each group until it is found and answers, or attempts run out.
+
+        What has an error code for an answer comes as `Outcome` or as the type that has one.
+        """
+        waiting = sorted(set(groups))
+        answers: dict[str, Any] = dict.fromkeys(
+            waiting, Outcome(kafka.COORDINATOR_NOT_AVAILABLE, "its coordinator was not found")
+        )
+        pause_s = _FIRST_PAUSE_S
+        for attempt in range(_ATTEMPTS_MAX):
+            if attempt:
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+                await self._connections.refresh()
+            for node, asked in await self._by_coordinator(waiting, answers):
+                try:
+                    response = await self._connections.ask(node, METADATA_LANE, request_for(asked))
+                except NoAnswer as error:
+                    answers |= dict.fromkeys(asked, Outcome(kafka.COORDINATOR_NOT_AVAILABLE, str(error)))
+                    continue
+                answers |= {group: answer for group, answer in answers_in(response).items() if group in asked}
+            waiting = [group for group in waiting if _has_moved(answers[group])]
+            if not waiting:
+                break
+            for group in waiting:
+                self._coordinators.pop(group, None)
+        return answers
+
+    async def _by_coordinator(
+        self, groups: Sequence[str], answers: dict[str, Any]
+    ) -> list[tuple[int, list[str]]]:
+        """Sort groups by the broker that coordinates them; one that is not found has that for its answer."""
+        unknown = [group for group in groups if group not in self._coordinators]
+        if unknown and not self._connections.nodes():
+            await self._connections.refresh()
+        for at in range(0, len(unknown), _GROUPS_MAX):
+            found = await self._connections.ask_any(CoordinatorsRequest(unknown[at : at + _GROUPS_MAX]))
+            for group, node, host, port, code, text, *_ in found.coordinators:
+                if code == kafka.NONE:
+                    self._coordinators[group] = node
+                    self._connections.learn(node, host, port)
+                else:
+                    answers[group] = Outcome(code, text or "")
+        sorted_groups: defaultdict[int, list[str]] = defaultdict(list)
+        for group in groups:
+            if group in self._coordinators:
+                sorted_groups[self._coordinators[group]].append(group)
+        return [
+            (node, asked[at : at + _GROUPS_MAX])
+            for node, asked in sorted_groups.items()
+            for at in range(0, len(asked), _GROUPS_MAX)
+        ]
+
+
+def _has_moved(answer: Any) -> bool:
+    return isinstance(answer, Outcome | GroupDescription) and answer.error_code in _MOVED
+
+
+def _description(group: Sequence[Any]) -> GroupDescription:
+    code, text, _, state, group_epoch, _, _, members, *_ = group
+    return GroupDescription(
+        code,
+        text or "",
+        state,
+        group_epoch,
+        len(members),
+        frozenset(topic for member in members for topic in member[5]),
+    )
