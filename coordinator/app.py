@@ -29,7 +29,7 @@ from coordinator.metrics import Metrics
 from coordinator.ownership import OwnerMap, Ownership, Replica, StaticOwnership
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
-from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.runtime import Opening, Runtime, RuntimeLimits
 from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
 from coordinator.service import Service
 from coordinator.shard import SnapshotPolicy
@@ -126,11 +126,14 @@ class _Coordinator:
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
         api = Api(Service(runtime, forwarder), directory, metrics)
         listener = Listener(api, metrics, _server_limits(config))
-        http = AdminSide(runtime, metrics, config, make_user_topics(config))
+        runtime.ask_health_of(listener.health)
+        http = AdminSide(runtime, metrics, config, make_user_topics(config), hand_over=self._hand_over)
         try:
             # HTTP first: a long recovery of the journal should be seen from outside.
             await http.start()
-            await runtime.start(elect_all=config.ownership == "static")
+            if not await self._open(runtime):
+                await self._stop(runtime, listener, http)
+                return EXIT_OK
             await listener.start(config.listen)
             advertised = _advertised(config, listener.port)
             self._ownership = make_ownership(
@@ -155,7 +158,7 @@ class _Coordinator:
         said_ready(
             f"share coordinator on {config.listen._replace(port=listener.port)}, "
             f"advertised as {advertised}, "
-            f"HTTP on http://{config.http._replace(port=http.port)}, log: {_describe_log(config)}"
+            f"HTTP on {'https' if config.http_uses_tls else 'http'}://{config.http._replace(port=http.port)}, log: {_describe_log(config)}"
         )
         await self._stop_asked.wait()
         _logger.info("stopping: finishing what was accepted")
@@ -164,6 +167,16 @@ class _Coordinator:
         await self._stop(runtime, listener, http)
         _logger.info("stopped")
         return EXIT_OK
+
+    async def _open(self, runtime: Runtime) -> bool:
+        """Start the runtime; return False if we are told to stop before there is a cluster for its log."""
+        elect_all = self._config.ownership == "static"
+        if self._config.log != "kafka":
+            await runtime.start(elect_all=elect_all)
+            return True
+        opening = Opening(lambda: runtime.start(elect_all=elect_all), SystemClock())
+        runtime.ask_health_of(opening.health)
+        return await opening.run(self._stop_asked)
 
     async def _drain(self, listener: Listener) -> None:
         """Give the shards to others, then answer what was accepted."""
@@ -174,6 +187,10 @@ class _Coordinator:
         if self._ownership is not None:
             await self._ownership.drain(timeout_s * _HAND_OVER_SHARE)
         await listener.drain(timeout_s - (asyncio.get_running_loop().time() - began_s))
+
+    def _hand_over(self, state_partition: int, to_instance: str) -> None:
+        if self._ownership is not None:
+            self._ownership.hand_over(state_partition, to_instance)
 
     def _may_read(self) -> bool:
         return self._ownership is not None and self._ownership.lease_is_fresh()
@@ -287,7 +304,7 @@ def make_ownership(config: Config, instance: str, advertised: HostPort, http: Ho
     replica = Replica(
         instance=instance,
         wire=str(advertised),
-        http=str(http),
+        http=f"https://{http}" if config.http_uses_tls else str(http),
         broker_id=config.broker_id,
         connections=config.node_ids,
     )

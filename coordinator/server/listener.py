@@ -68,6 +68,11 @@ class Listener:
         # The transports close in the next turn of the loop.
         await asyncio.sleep(0)
 
+    def health(self) -> list[str]:
+        """Return why brokers cannot connect, one sentence; nothing when they can."""
+        listens = self._server is not None and self._server.is_serving()
+        return [] if listens else ["The listener for brokers accepts no connections."]
+
     @property
     def port(self) -> int:
         """The port that is listened on: the system's choice where port 0 was asked for."""

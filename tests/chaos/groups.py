@@ -76,6 +76,8 @@ class Groups:
         self._produced = 0
         self._over = threading.Event()
         self._producing = threading.Event()
+        # Held while records are appended and counted.
+        self._appending = threading.Lock()
         self._awake = threading.Event()
         self._failed = threading.Event()
 
@@ -119,6 +121,8 @@ class Groups:
     def finish(self, *, seconds: float) -> None:
         """Produce no more, and wait until every record is settled, or may be."""
         self._producing.clear()
+        with self._appending:
+            pass  # What was being appended is counted now.
         wait_until(
             lambda: self._failed.is_set() or all(one.done >= self.records for one in self.groups),
             seconds=seconds,
@@ -140,15 +144,11 @@ class Groups:
             while not self._over.is_set():
                 self._producing.wait(0.2)
                 behind = self.records - min(group.done for group in self.groups)
-                if self._producing.is_set() and behind < BEHIND_MAX:
-                    produce(
-                        self._client,
-                        self.topic,
-                        PARTITIONS,
-                        first=self._produced,
-                        count=RECORDS_AT_A_TIME,
-                    )
-                    self._produced += RECORDS_AT_A_TIME
+                with self._appending:
+                    if self._producing.is_set() and behind < BEHIND_MAX:
+                        first = self._produced
+                        produce(self._client, self.topic, PARTITIONS, first=first, count=RECORDS_AT_A_TIME)
+                        self._produced += RECORDS_AT_A_TIME
                 self._over.wait(0.2)
 
     def _consume(self, group: Group) -> None:

@@ -4,11 +4,12 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from struct import pack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from coordinator.server import ServerLimits
+from coordinator.metrics import Metrics
+from coordinator.server import Api, Listener, ServerLimits
 from protocol.errors import ErrorCode
 from protocol.messages import api_versions, find_coordinator
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -57,6 +58,17 @@ async def initialised(one: Served) -> Client:
     assert [result.error_code for result in response.results[0].partitions] == [0, 0]
     assert (correlation_id, rest[0]) == (1, 0)
     return client
+
+
+def test_readiness_waits_for_the_listener() -> None:
+    async def scenario(one: Served) -> None:
+        assert one.listener.health() == []
+        await one.listener.drain(0.0)
+        assert one.listener.health() == ["The listener for brokers accepts no connections."]
+
+    run(scenario)
+    listener = Listener(cast(Api, None), Metrics(), ServerLimits())
+    assert listener.health() == ["The listener for brokers accepts no connections."]
 
 
 @pytest.mark.parametrize("version", range(5))
