@@ -5,8 +5,10 @@
     CoordinatorError
     ├── ConfigError             a setting that cannot be used
     ├── ListenError             an address that cannot be listened on
+    ├── NotDone                 what a person asked for, and the reason why it was not done
     └── LogError                the state log could not do what was asked
         ├── LogUnavailable      nothing was written and nothing will show up: try again
+        │   └── LogRefused      whoever keeps the log is there and says no: a human must act
         ├── LogOutcomeUnknown   it may or may not be in the log: reload before going on
         ├── LogFenced           somebody else owns the state partition now: resign
         ├── LogDamaged          what was stored cannot be read back: a human must act
@@ -55,6 +57,10 @@ class ConfigError(CoordinatorError):
         self.allowed = allowed
 
 
+class NotDone(CoordinatorError):
+    """What a person asked for was not done, or not all of it; the text says why in a sentence."""
+
+
 class LogError(CoordinatorError):
     """The state log could not do what was asked; the subclass says what is known about the outcome."""
 
@@ -63,6 +69,10 @@ class LogUnavailable(LogError):
     """Nothing of the append is in the log, nor will it appear after a restart: trying again is safe."""
 
     error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class LogRefused(LogUnavailable):
+    """Whoever keeps the log refuses us, and would do so again: a password, a right, a setting is wrong."""
 
 
 class LogOutcomeUnknown(LogError):

@@ -1,7 +1,8 @@
 """Who should own which shard: a pure function of the members of a group.
 
 The rule, most important first.  Only replicas that may own get shards; all get the same number, within one;
-a shard stays where it is; it goes to the replica beside the broker that leads its state partition.
+a shard goes where its owner wishes; it stays where it is; it goes to the replica beside the broker that leads
+its state partition.
 
 Every member sends its claims: the shards that it holds.  Two may claim one shard, when a member that was
 thought lost comes back; then the claim counts that is of the newest generation, and a lease that is fresh
@@ -9,6 +10,7 @@ counts for more than any generation, because a group that was forgotten by Kafka
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from coordinator.ownership.base import NOBODY
@@ -19,7 +21,8 @@ class Claimant(NamedTuple):
 
     `instance` tells members apart. `started_ms` is when its process began, for those that share an address.
     `owned` is what it holds, by the map of `claim_generation`; `claim_fresh` if its lease was fresh when it
-    said so. `broker_id` is the broker it sits beside, or -1.
+    said so. `broker_id` is the broker it sits beside, or -1. `wishes` are shards of its own that it would
+    rather give away: each to the instance that is named, or to any other if none is.
     """
 
     instance: str
@@ -31,6 +34,7 @@ class Claimant(NamedTuple):
     owned: Collection[int] = ()
     claim_generation: int = -1
     claim_fresh: bool = False
+    wishes: Mapping[int, str] = MappingProxyType({})
 
 
 class Plan(NamedTuple):
@@ -68,6 +72,7 @@ def assign(
     spread = _Spread(members, owning, leaders, state_partitions)
     spread.keep(holders)
     spread.fill()
+    spread.grant(members)
     spread.move(moves_max)
     return Plan(tuple(spread.owners), tuple(holders), doubles)
 
@@ -168,6 +173,34 @@ class _Spread:
                     self._shift(other, owner)
                     moves_max -= 2
                     break
+
+    def grant(self, members: Sequence[Claimant]) -> None:
+        """Give shards to whom their owners wish them to be, and another one back where balance demands it."""
+        wished = {partition for place in self._owning for partition in members[place].wishes}
+        for place in self._owning:
+            for partition, instance in sorted(members[place].wishes.items()):
+                if not 0 <= partition < len(self.owners) or self.owners[partition] != place:
+                    continue
+                others = [other for other in self._owning if other != place]
+                if instance:
+                    others = [other for other in others if members[other].instance == instance]
+                if others:
+                    to = min(others, key=lambda other: (self._load[other], self._rank[other]))
+                    self._exchange(partition, place, to, wished)
+
+    def _exchange(self, partition: int, owner: int, to: int, wished: Collection[int]) -> None:
+        if self._load[to] < self._load[owner]:
+            self._shift(partition, to)
+            return
+        # Best one that is nearer to its leader afterwards than it was.
+        back = min(
+            (other for other, holder in enumerate(self.owners) if holder == to and other not in wished),
+            key=lambda other: (to in self._near[other], owner not in self._near[other], other),
+            default=None,
+        )
+        if back is not None:
+            self._shift(partition, to)
+            self._shift(back, owner)
 
     def _swappable(self, place: int, owner: int) -> int | None:
         """Return a shard of `place` that is not near it, best one that is near `owner`."""

@@ -16,8 +16,9 @@ class Replica(msgspec.Struct, frozen=True):
     """One coordinator process, as the others see it.
 
     `instance` is random at the start of the process: it tells two processes with one address apart. `wire` is
-    the address that FindCoordinator answers, "host:port", `http` that of the admin API or "". `broker_id` is
-    the broker that it sits beside, or -1. `connections` is how many connections a broker should open to it.
+    the address that FindCoordinator answers, "host:port", `http` that of the admin API ("host:port", over TLS
+    "https://host:port") or "". `broker_id` is the broker that it sits beside, or -1. `connections` is how
+    many connections a broker should open to it.
     """
 
     instance: str
@@ -88,6 +89,13 @@ class Ownership(Protocol):
 
     def fenced(self, state_partition: int) -> None:
         """Note that the log gave a shard of ours to somebody else."""
+        ...
+
+    def hand_over(self, state_partition: int, instance: str) -> None:
+        """Wish a shard of ours to be another replica's; anybody else's if `instance` is "".
+
+        Whether it comes to be shows in the next map; then the wish is forgotten.
+        """
         ...
 
     def health(self) -> list[str]:

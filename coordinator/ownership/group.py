@@ -115,6 +115,12 @@ class GroupOwnership:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._participant.fenced, state_partition)
 
+    def hand_over(self, state_partition: int, instance: str) -> None:
+        """Have the group think again about a shard that we would rather give to somebody else."""
+        if self._loop is not None and self._participant is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._participant.hand_over, state_partition, instance)
+
     def health(self) -> list[str]:
         """Return why this process is no member, or gets nothing."""
         return [] if self._participant is None else self._participant.health()

@@ -54,6 +54,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     owned: tuple[int, ...] = ()
     claim_generation: int = -1
     claim_fresh: bool = False
+    wishes: dict[int, str] = {}
     joins: int = 0
 
     def claimant(self) -> Claimant:
@@ -68,6 +69,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
             owned=self.owned,
             claim_generation=self.claim_generation,
             claim_fresh=self.claim_fresh,
+            wishes=self.wishes,
         )
 
 

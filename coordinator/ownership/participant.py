@@ -83,6 +83,9 @@ class Participant:
         self._draining_told = False
         self._given_away = asyncio.Event()
         self._refused: str | None = None
+        # Shards that we would rather give away, and what we last said of that.
+        self._wishes: dict[int, str] = {}
+        self._wishes_told: dict[int, str] = {}
         # As the leader: the members of this generation, what they were told, and where leaders were last.
         self._led: Mapping[str, bytes] = {}
         self._decided: Assignment | None = None
@@ -101,6 +104,11 @@ class Participant:
     def metadata(self) -> bytes:
         """Return what this replica says of itself now."""
         self._draining_told = self._draining
+        self._wishes_told = {
+            partition: instance
+            for partition, instance in self._wishes.items()
+            if partition in self._holdings.held
+        }
         return encode(
             Metadata(
                 setting=self._setting,
@@ -111,6 +119,7 @@ class Participant:
                 owned=tuple(sorted(self._holdings.held)),
                 claim_generation=self.membership.map_generation,
                 claim_fresh=self._lease.is_fresh(),
+                wishes=self._wishes_told,
                 joins=self._joins,
             )
         )
@@ -137,6 +146,10 @@ class Participant:
 
     def adopt(self, generation: int, assignment: bytes) -> None:
         """Go by what the leader decided: resign, show the map, be elected."""
+        # The leader has heard what we wished; it does not hear it twice.
+        for partition, instance in self._wishes_told.items():
+            if self._wishes.get(partition) == instance:
+                del self._wishes[partition]
         if not assignment:
             # Nothing was given to anybody, so everybody goes on with what they have.
             self._refused = "The leader of the group could not decide who owns what; all goes on as it was."
@@ -211,6 +224,12 @@ class Participant:
         """Note that the log took a shard away, and have the group think again about it."""
         if self._holdings.fenced(state_partition):
             self._ask()
+
+    def hand_over(self, state_partition: int, instance: str) -> None:
+        """Wish a shard of ours to be another replica's; anybody else's if `instance` is ""."""
+        if state_partition in self._holdings.held:
+            self._wishes[state_partition] = instance
+            self._ask(urgent=True)
 
     def _ask(self, *, urgent: bool = False) -> None:
         self._joins += 1

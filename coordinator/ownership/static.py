@@ -32,6 +32,9 @@ class StaticOwnership:
     def fenced(self, state_partition: int) -> None:
         """Leave the shard to whoever took it."""
 
+    def hand_over(self, state_partition: int, instance: str) -> None:
+        """Do nothing: there is nobody to give a shard to."""
+
     def health(self) -> list[str]:
         """Return nothing: what the runtime says is all."""
         return []

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from coordinator.clock import Clock
+from coordinator.errors import NotDone
 from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
@@ -30,9 +31,9 @@ _NO_KEY = SharePartitionKey("", bytes(16), -1)
 
 
 class _Job(Operation):
-    """A job's operation: the number of records that became durable, or None if they did not."""
+    """A job's operation: the number of records that became durable, or None if they did not, and why."""
 
-    __slots__ = ("written",)
+    __slots__ = ("refusal", "written")
 
     def __init__(self, make_records: _MakeRecords, now_s: float) -> None:
         def decide(shard: Shard, key: SharePartitionKey, unit: Sequence[Any], facts: Facts) -> Result:
@@ -40,6 +41,7 @@ class _Job(Operation):
             return Result(records, len(records))
 
         super().__init__(decide, _NO_KEY, (), writes=True, origin=None, received_s=now_s)
+        self.refusal = ""
         self.written: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
 
     def answer(self, result: Any) -> None:
@@ -47,8 +49,16 @@ class _Job(Operation):
             self.written.set_result(result)
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
+        self.refusal = error_message
         if not self.written.done():
             self.written.set_result(None)
+
+
+def _snapshots_of(keys: Sequence[SharePartitionKey]) -> _MakeRecords:
+    def make(shard: Shard, now_ms: int) -> list[StateRecord]:
+        return shard.snapshots_of(keys, now_ms=now_ms)
+
+    return make
 
 
 class Jobs:
@@ -153,6 +163,30 @@ class Jobs:
                 runner,
                 lambda shard, _: shard.forget_topics(topic_ids, count_max=self._limits.job_records_max),
             )
+
+    # What a person asks for.
+
+    async def snapshot_now(self, state_partition: int, keys: Sequence[SharePartitionKey]) -> int:
+        """Write a snapshot of share-partitions of one shard, in small parts; return of how many.
+
+        What has no state any more, or one that cannot be served, is passed by. Raises NotDone.
+        """
+        runner, size, written = self._runners[state_partition], self._limits.job_records_max, 0
+        for at in range(0, len(keys), size):
+            job = _Job(_snapshots_of(keys[at : at + size]), asyncio.get_running_loop().time())
+            runner.submit(job)
+            count = await job.written
+            if count is None:
+                raise NotDone(f"{written} of {len(keys)} snapshots were written: {job.refusal}")
+            written += count
+        return written
+
+    def prune_now(self, state_partition: int) -> None:
+        """Tell the log what it does not need of one shard. Raises NotDone."""
+        runner = self._runners[state_partition]
+        if runner.status is not Status.ACTIVE:
+            raise NotDone(f"shard {state_partition} is {runner.status}")
+        self._prune(runner)
 
     def _active(self) -> list[ShardRunner]:
         return [runner for runner in self._runners if runner.status is Status.ACTIVE]

@@ -144,6 +144,15 @@ class Shard:
                 records.append(StateRecord(key, snapshot_of(state, now_ms=now_ms)))
         return records
 
+    def snapshots_of(self, keys: Collection[SharePartitionKey], *, now_ms: int) -> list[StateRecord]:
+        """Snapshot those of these share-partitions that have a state, and one that can be read."""
+        states = ((key, self._states.get(key)) for key in keys)
+        return [
+            StateRecord(key, snapshot_of(state, now_ms=now_ms))
+            for key, state in states
+            if state is not None and state.unreadable is None
+        ]
+
     def forget_topics(self, topic_ids: Collection[bytes], *, count_max: int) -> list[StateRecord]:
         """Delete the state of topics that are gone, at most `count_max` share-partitions at a time.
 
