@@ -158,7 +158,7 @@ class _Coordinator:
         said_ready(
             f"share coordinator on {config.listen._replace(port=listener.port)}, "
             f"advertised as {advertised}, "
-            f"HTTP on {'https' if config.http_uses_tls else 'http'}://{config.http._replace(port=http.port)}, log: {_describe_log(config)}"
+            f"HTTP on {http.url}, log: {_describe_log(config)}"
         )
         await self._stop_asked.wait()
         _logger.info("stopping: finishing what was accepted")

@@ -9,14 +9,17 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from coordinator.admin.access import Access
 from coordinator.admin.cluster import ClusterFacts, Topics
+from coordinator.admin.guard import Guard
 from coordinator.admin.health import health_routes
 from coordinator.admin.live import Live, live_routes
 from coordinator.admin.owners import OwnerBoard
 from coordinator.admin.page import page_routes
 from coordinator.admin.paths import GROUPS_PATH
 from coordinator.admin.state import NotHere, state_routes
-from coordinator.admin.watched import Watched
+from coordinator.admin.watched import HandOver, Watched, nobody_to_hand_over_to
+from coordinator.admin.writes import write_routes
 from coordinator.config import Config
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime
@@ -29,30 +32,44 @@ def create_app(
     *,
     owners: OwnerBoard | None = None,
     topics: Topics | None = None,
+    access: Access | None = None,
+    hand_over: HandOver = nobody_to_hand_over_to,
 ) -> FastAPI:
     """Make the application; it asks the runtime anew for every answer.
 
     `app.state.live.end()` ends the answers that would go on for ever. Without `topics` names and end offsets
-    of the users' topics are not known.
+    of the users' topics are not known. `hand_over` asks the group of coordinators. Raises ConfigError if what
+    the settings of access name is of no use.
     """
-    watched = Watched(runtime, metrics, config, owners or OwnerBoard(), ClusterFacts(topics))
+    watched = Watched(runtime, metrics, config, owners or OwnerBoard(), ClusterFacts(topics), hand_over)
     live = Live(watched)
     app = FastAPI(
         title="Share coordinator",
         version=version("share-coordinator"),
-        description="Health, metrics and the state of share groups. Read only.",
+        description="Health, metrics and the state of share groups; with http.writes, what changes it.",
         redirect_slashes=False,
+        # These pages would load their scripts from the internet; /openapi.json has all that they show.
+        docs_url=None,
         redoc_url=None,
     )
     app.state.live = live
     app.include_router(health_routes(watched))
     app.include_router(state_routes(watched))
+    app.include_router(write_routes(watched))
     app.include_router(live_routes(live))
     app.include_router(page_routes())
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(Exception, _failed)
     app.add_middleware(_EncodedSegments)
+    app.add_middleware(Guard, access=access or Access(config))
     return app
+
+
+_NO_ROUTE = {
+    404: "there is nothing at this address; /openapi.json lists what there is",
+    405: "this address does not take this method; /openapi.json lists what there is",
+}
 
 
 class _EncodedSegments:
@@ -71,12 +88,19 @@ class _EncodedSegments:
         await self._app(scope, receive, send)
 
 
-async def _refused(_: Request, error: Exception) -> JSONResponse:
+async def _refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     problem: dict[str, Any] = {"status": error.status_code, "message": error.detail}
+    if "route" not in request.scope and error.status_code in _NO_ROUTE:
+        problem["message"] = _NO_ROUTE[error.status_code]
     if isinstance(error, NotHere) and error.owner is not None:
         problem["owner"] = error.owner.model_dump()
     return JSONResponse(problem, error.status_code, headers=error.headers)
+
+
+async def _failed(_: Request, error: Exception) -> JSONResponse:
+    # Whoever runs the coordinator finds the traceback in its log.
+    return JSONResponse({"status": 500, "message": "the coordinator failed to answer; its log says why"}, 500)
 
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:

@@ -2,12 +2,14 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from coordinator.admin.http_protocol import Connection
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 
@@ -21,7 +23,12 @@ class HttpServer:
     """Serves an application on an address, from `start` to `stop`, on the event loop that `start` runs on."""
 
     def __init__(
-        self, app: ASGIApp, address: HostPort, *, before_stop: Callable[[], None] = lambda: None
+        self,
+        app: ASGIApp,
+        address: HostPort,
+        *,
+        tls: ssl.SSLContext | None = None,
+        before_stop: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare; `before_stop` is told to end the answers that would not end by themselves."""
         self._before_stop = before_stop
@@ -33,8 +40,11 @@ class HttpServer:
                 access_log=False,
                 lifespan="off",
                 ws="none",
-                http="httptools",
+                http=Connection,
                 server_header=False,
+                # A header that anybody can send would tell who asks.
+                proxy_headers=False,
+                ssl_context_factory=None if tls is None else (lambda *_: tls),
                 limit_concurrency=CONNECTIONS_MAX,
                 timeout_keep_alive=_IDLE_CONNECTION_S,
                 timeout_graceful_shutdown=_STOP_TIMEOUT_S,

@@ -38,6 +38,7 @@ class Live:
         self._looked = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._viewers = 0
+        self._interrupted = 0
         self._ended = False
 
     @property
@@ -50,16 +51,22 @@ class Live:
         self._ended = True
         self._looked.set()
 
+    def interrupt(self) -> None:
+        """End the streams there are now; whoever may, opens another."""
+        self._interrupted += 1
+        self._looked.set()
+        self._looked = asyncio.Event()
+
     async def stream(self) -> AsyncIterator[str]:
         """Yield events until the viewer leaves or all is over."""
         self._viewers += 1
         if self._looking is None:
             self._look()
             self._looking = asyncio.create_task(self._keep_looking(), name="live")
-        seen = 0
+        seen, interrupted = 0, self._interrupted
         try:
             yield "retry: 2000\n\n"
-            while not self._ended:
+            while not self._ended and interrupted == self._interrupted:
                 yield self._news(seen)
                 seen = self._looks
                 await self._looked.wait()

@@ -21,13 +21,15 @@ class OwnerBoard:
     def __init__(self) -> None:
         self._owners: tuple[Owner | None, ...] = ()
         self.generation: int | None = None
+        self.map: OwnerMap | None = None
 
     def follow(self, owner_map: OwnerMap | None) -> None:
         """Take a new map of all owners; None: it is not known who owns what."""
+        self.map = owner_map
         if owner_map is None:
             self._owners, self.generation = (), None
             return
-        owners = [_owner(replica) for replica in owner_map.replicas]
+        owners = [owner_of(replica) for replica in owner_map.replicas]
         self._owners = tuple(owners[place] if place >= 0 else None for place in owner_map.owners)
         self.generation = owner_map.generation
 
@@ -36,16 +38,18 @@ class OwnerBoard:
         return self._owners[state_partition] if state_partition < len(self._owners) else None
 
 
-def _owner(replica: Replica) -> Owner:
+def owner_of(replica: Replica) -> Owner:
+    """Show a replica as an owner."""
     return Owner(wire=replica.wire, page=_page(replica), broker_id=replica.broker_id)
 
 
 def _page(replica: Replica) -> str | None:
     """Return the address of a replica's page. One that listens everywhere is found where brokers find it."""
+    scheme, colon, address = replica.http.rpartition("://")
     try:
-        http = HostPort.parse(replica.http)
+        http = HostPort.parse(address)
         if http.host in WILDCARD_HOSTS:
             http = http._replace(host=HostPort.parse(replica.wire).host)
     except ValueError:
         return None
-    return f"http://{http}"
+    return f"{scheme if colon else 'http'}://{http}"

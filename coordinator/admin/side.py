@@ -1,12 +1,23 @@
 """The HTTP side as a whole, from start to stop."""
 
+import asyncio
+import logging
+
+from coordinator.admin.access import Access
 from coordinator.admin.application import create_app
 from coordinator.admin.cluster import Topics
 from coordinator.admin.http_server import HttpServer
 from coordinator.admin.owners import OwnerBoard
+from coordinator.admin.watched import HandOver, nobody_to_hand_over_to
 from coordinator.config import Config
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime
+from coordinator.security.tls import ServerTls, TlsFiles
+
+_logger = logging.getLogger(__name__)
+
+# How often the files of certificates and tokens are looked at.
+_FILES_LOOKED_AT_EVERY_S = 2.0
 
 
 class AdminSide:
@@ -15,23 +26,87 @@ class AdminSide:
     It closes `topics`, the way to the cluster that users' topics are in, when it stops.
     """
 
-    def __init__(self, runtime: Runtime, metrics: Metrics, config: Config, topics: Topics | None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        metrics: Metrics,
+        config: Config,
+        topics: Topics | None,
+        *,
+        hand_over: HandOver = nobody_to_hand_over_to,
+    ) -> None:
+        """Prepare; `hand_over` asks the group. Raises ConfigError for files that are of no use."""
         self.owners = OwnerBoard()
         self._topics = topics
-        app = create_app(runtime, metrics, config, owners=self.owners, topics=topics)
-        self._server = HttpServer(app, config.http, before_stop=app.state.live.end)
+        self._access = Access(config)
+        self._tls = tls_of(config)
+        app = create_app(
+            runtime,
+            metrics,
+            config,
+            owners=self.owners,
+            topics=topics,
+            access=self._access,
+            hand_over=hand_over,
+        )
+        self._live = app.state.live
+        self._server = HttpServer(
+            app,
+            config.http,
+            tls=None if self._tls is None else self._tls.context,
+            before_stop=self._live.end,
+        )
+        self._address = config.http
+        self._risk = config.http_risk(config.http)
+        self._watching: list[asyncio.Task[None]] = []
 
     @property
     def port(self) -> int:
         """The port that was bound, once started."""
         return self._server.port
 
+    @property
+    def url(self) -> str:
+        """Where it is found, once started."""
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{self._address._replace(port=self.port)}"
+
     async def start(self) -> None:
         """Listen. Raises ListenError if the address cannot be listened on."""
+        if self._risk is not None:
+            _logger.warning("%s", self._risk)
         await self._server.start()
+        self._watching.append(asyncio.create_task(self._watch_tokens(), name="tokens"))
+        if self._tls is not None:
+            watching = self._tls.watch(_FILES_LOOKED_AT_EVERY_S)
+            self._watching.append(asyncio.create_task(watching, name="certificates of http"))
 
     async def stop(self) -> None:
         """Finish the answers under way, for a moment, then close everything; harmless if never started."""
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
         await self._server.stop()
         if self._topics is not None:
             await self._topics.close()
+
+    async def _watch_tokens(self) -> None:
+        while True:
+            await asyncio.sleep(_FILES_LOOKED_AT_EVERY_S)
+            if self._access.reload_if_changed():
+                # Whoever watches shows again that they may.
+                self._live.interrupt()
+
+
+def tls_of(config: Config) -> ServerTls | None:
+    """Return the TLS side of HTTP, None without. Raises ConfigError for files of no use."""
+    if not config.http_uses_tls:
+        return None
+    files = TlsFiles(
+        config.http_ssl_certificate_location,
+        config.http_ssl_key_location,
+        config.http_ssl_key_password,
+        config.http_ssl_ca_location,
+        config.http_ssl_client_auth,
+    )
+    return ServerTls(files, "http")

@@ -1,5 +1,6 @@
 """What the HTTP side looks at, in one value."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from coordinator.admin.answers import Shard
@@ -10,6 +11,13 @@ from coordinator.config import Config
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime
 
+# Asks the group of coordinators to give a shard to an instance, or to anybody else if that is "".
+HandOver = Callable[[int, str], None]
+
+
+def nobody_to_hand_over_to(state_partition: int, instance: str) -> None:
+    """Do nothing: there is no group to ask."""
+
 
 class Watched(NamedTuple):
     """A coordinator, who else owns what, and what the cluster says."""
@@ -19,6 +27,7 @@ class Watched(NamedTuple):
     config: Config
     owners: OwnerBoard
     cluster: ClusterFacts
+    hand_over: HandOver = nobody_to_hand_over_to
 
     def shards(self) -> list[Shard]:
         """Return all shards, those of other coordinators too; cheap at any size of state."""

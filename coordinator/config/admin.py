@@ -25,8 +25,8 @@ class HttpSettings(BaseModel):
         str,
         Named(
             "http.ssl.certificate.location",
-            "The certificate that HTTP is served with, over TLS: a PEM file, read again when it changes. Empty: "
-            "no TLS.",
+            "The certificate that HTTP is served with, over TLS: a PEM file, read again when it changes. "
+            "Empty: no TLS.",
             "a file",
         ),
     ] = ""
@@ -53,8 +53,8 @@ class HttpSettings(BaseModel):
         Literal["none", "requested", "required"],
         Named(
             "http.ssl.client.auth",
-            "required: nobody connects without a certificate, probes neither. requested: who has one is known "
-            "by it; whoever has none gets answers to probes, and needs a token for the rest.",
+            "required: nobody connects without a certificate, probes neither. requested: who has one is "
+            "known by it; whoever has none gets answers to probes, and needs a token for the rest.",
         ),
     ] = "none"
     http_ssl_principal_mapping_rules: Annotated[
@@ -95,8 +95,8 @@ class HttpSettings(BaseModel):
         _Switch,
         Named(
             "http.writes",
-            "true: whoever has the right may have snapshots written, logs pruned and shards handed over. false: "
-            "HTTP shows, and changes nothing.",
+            "true: whoever has the right may have snapshots written, logs pruned and shards handed over. "
+            "false: HTTP shows, and changes nothing.",
         ),
     ] = "false"
     http_metrics_open: Annotated[

@@ -1,0 +1,96 @@
+"""At the door of the HTTP side: who asks, whether they may, and how much they bring.
+
+All that is refused is refused here, before any route sees it, with a sentence that says what to do.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from coordinator.admin.access import Access, Denied, Visitor
+
+# Where the server leaves the certificate of whoever connected, and the guard who it is.
+CERTIFICATE = "client_certificate"
+VISITOR = "visitor"
+
+# What is asked of us fits into a few hundred bytes.
+BODY_BYTES_MAX = 64 << 10
+
+_LOOKING = frozenset(("GET", "HEAD", "OPTIONS"))
+
+
+class Guard:
+    """Lets requests through to an application. `request.state.visitor` is then who asks."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or answer why not."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            visitor = self._visitor(scope)
+            if scope["method"] not in _LOOKING:
+                self._check_write(scope, visitor)
+                receive = _Measured(receive)
+        except Denied as denied:
+            answer = {"status": denied.status, "message": denied.message}
+            # What is still on its way in is not read.
+            headers = (
+                denied.headers if scope["method"] in _LOOKING else {**denied.headers, "Connection": "close"}
+            )
+            await JSONResponse(answer, denied.status, headers)(scope, receive, send)
+            return
+        scope.setdefault("state", {})[VISITOR] = visitor
+        await self._app(scope, receive, send)
+
+    def _visitor(self, scope: Scope) -> Visitor:
+        address = scope["client"][0] if scope.get("client") else "-"
+        if scope["method"] in _LOOKING and self._access.is_open(scope["path"]):
+            return Visitor("-", address)
+        headers = Headers(scope=scope)
+        certificate: Mapping[str, Any] | None = scope.get(CERTIFICATE)
+        return self._access.reader(address, headers.get("authorization", ""), certificate)
+
+    def _check_write(self, scope: Scope, visitor: Visitor) -> None:
+        """Raise Denied for what may not change anything, or comes from the page of somebody else.
+
+        A browser sends a certificate of its reader with whatever any page asks of us, but no page of somebody
+        else can make it send JSON, or hide where it comes from.
+        """
+        self._access.writer(visitor)
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
+            raise Denied(403, f"writes are not taken from pages of {origin}")
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Denied(415, "send a body of JSON, with Content-Type: application/json")
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > BODY_BYTES_MAX:
+            raise Denied(413, _TOO_LARGE)
+
+
+_TOO_LARGE = f"the body is too large: at most {BODY_BYTES_MAX} bytes are taken"
+
+
+class _Measured:
+    """Passes on what is received, as long as it is not too much."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._bytes = 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._bytes += len(message.get("body", b""))
+        if self._bytes > BODY_BYTES_MAX:
+            raise HTTPException(413, _TOO_LARGE, {"Connection": "close"})
+        return message

@@ -1,0 +1,59 @@
+"""What uvicorn's connection does not do by itself: say who connected, and bound what comes before a body."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from coordinator.admin.guard import CERTIFICATE
+
+# A request line and headers; what a browser sends is below 8 KiB.
+HEAD_BYTES_MAX = 64 << 10
+# From one request's end, or the connection's begin, to the end of the next one's headers.
+_HEAD_WITHIN_S = 20.0
+
+
+class Connection(HttpToolsProtocol):
+    """One connection over HTTP. Its requests have the certificate of whoever made it, if they showed one."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
+        self._certificate = certificate
+        self._head_bytes = 0
+        self._in_head = True
+        self._late = self.loop.call_later(_HEAD_WITHIN_S, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._late.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, unless they are the endless head of a request."""
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n")
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        cast(dict[str, Any], self.scope)[CERTIFICATE] = self._certificate
+        if not self._in_head:
+            self._in_head, self._head_bytes = True, 0
+            self._late = self.loop.call_later(_HEAD_WITHIN_S, self._give_up)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        self._in_head = False
+        self._late.cancel()
+        super().on_headers_complete()
+
+    def _give_up(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
