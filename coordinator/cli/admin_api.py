@@ -5,11 +5,13 @@ An answer is what the API gives, as plain values; nothing here knows what is in 
 
 import json
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import ssl
+from collections.abc import Iterator, Mapping
+from http.client import BadStatusLine, HTTPException, HTTPMessage, RemoteDisconnected
+from typing import IO, TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from coordinator.errors import ConfigError, CoordinatorError
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from coordinator.config import Config
 
 _TIMEOUT_S = 30
+# Snapshots of a large shard, or a rebalance.
+_WRITE_TIMEOUT_S = 300
 _PAGE = 1_000
 
 Answer = dict[str, Any]
@@ -31,32 +35,32 @@ class Refused(CoordinatorError):
 
 
 class AdminApi:
-    """The HTTP side of one coordinator. Raises ConfigError for what is no address."""
+    """The HTTP side of one coordinator. Raises ConfigError for what is no address, and files of no use."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(
+        self, url: str, *, token_file: str = "", ca: str = "", cert: str = "", key: str = ""
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigError("--url", url, "http://HOST:PORT")
+            raise ConfigError("--url", url, "http://HOST:PORT or https://HOST:PORT")
         self.url = url.rstrip("/")
+        self._headers = {"Accept": "application/json"}
+        if token_file:
+            self._headers["Authorization"] = f"Bearer {_token(token_file)}"
+        context = _tls(ca, cert, key) if parts.scheme == "https" else None
+        self._opener = build_opener(HTTPSHandler(context=context), _NoRedirects())
 
     def get(self, path: str, **query: object) -> Answer:
         """Return an answer. Raises Refused, or CoordinatorError if there is none at all."""
         given = {name: value for name, value in query.items() if value is not None}
         address = f"{self.url}{path}" + (f"?{urlencode(given)}" if given else "")
-        request = Request(address, headers={"Accept": "application/json"})
-        try:
-            with urlopen(request, timeout=_TIMEOUT_S) as response:
-                answer: Answer = json.load(response)
-                return answer
-        except HTTPError as error:
-            # /healthz answers in full with status 503 while a coordinator is not ready.
-            answer = _read(error)
-            if "message" not in answer and error.code == 503:
-                return answer
-            raise Refused(error.code, _told(answer, error)) from None
-        except (URLError, OSError, ValueError) as error:
-            reason = error.reason if isinstance(error, URLError) else error
-            raise CoordinatorError(f"no coordinator answers at {self.url}: {reason}") from None
+        return self._ask(Request(address, headers=self._headers), _TIMEOUT_S)
+
+    def post(self, path: str, order: Mapping[str, object]) -> Answer:
+        """Order something, and return what came of it. Raises as `get`."""
+        body = json.dumps({name: value for name, value in order.items() if value is not None}).encode()
+        headers = {**self._headers, "Content-Type": "application/json"}
+        return self._ask(Request(f"{self.url}{path}", body, headers), _WRITE_TIMEOUT_S)
 
     def items(self, path: str, **query: object) -> Iterator[Answer]:
         """Yield all items of a list, page by page."""
@@ -67,6 +71,81 @@ class AdminApi:
             offset += _PAGE
             if offset >= page["total"]:
                 return
+
+    def _ask(self, request: Request, timeout_s: float) -> Answer:
+        try:
+            with self._opener.open(request, timeout=timeout_s) as response:
+                answer: Answer = json.load(response)
+                return answer
+        except HTTPError as error:
+            # /healthz answers in full with status 503 while a coordinator is not ready.
+            answer = _read(error)
+            if "message" not in answer and error.code == 503:
+                return answer
+            raise Refused(error.code, _told(answer, error)) from None
+        except (URLError, OSError, ValueError, HTTPException) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            raise CoordinatorError(
+                f"no coordinator answers at {self.url}: {reason}{self._advice(reason)}"
+            ) from None
+
+    def _advice(self, reason: object) -> str:
+        """Return what may help, as the end of a sentence."""
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return "; --ca FILE names who signed its certificate"
+        if isinstance(reason, ssl.SSLError):
+            if reason.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+                return "; is it http:// there, without TLS?"
+            if "CERTIFICATE" in (reason.reason or ""):
+                return "; --cert FILE and --key FILE give it our certificate"
+            return ""
+        cut = isinstance(reason, RemoteDisconnected | BadStatusLine | ConnectionResetError)
+        if cut and self.url.startswith("http:"):
+            return "; is it https:// there?"
+        if cut:
+            return "; does it ask for a certificate (--cert FILE)?"
+        return ""
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Goes nowhere else: a token is for the address that was given."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
+        """Take a redirection for the answer that it is."""
+
+
+def _token(path: str) -> str:
+    """Return the token of a file: the last word of its first line that is no comment. Raises ConfigError."""
+    try:
+        with open(path, encoding="ascii") as file:
+            lines = [words for line in file if (words := line.split()) and not words[0].startswith("#")]
+    except OSError as error:
+        raise ConfigError("--token-file", path, f"a file that can be read ({error.strerror})") from None
+    except ValueError:
+        raise ConfigError("--token-file", path, "a file of ASCII characters") from None
+    if not lines:
+        raise ConfigError("--token-file", path, "a file with a token in it")
+    token = lines[0][-1]
+    if token.startswith("sha256:"):
+        raise ConfigError("--token-file", path, "a file with the token itself, not its digest")
+    return token
+
+
+def _tls(ca: str, cert: str, key: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+    except OSError as error:
+        raise ConfigError("--ca", ca, f"a PEM file of certificates ({error.strerror or error})") from None
+    if cert:
+        try:
+            context.load_cert_chain(cert, key or None)
+        except OSError as error:
+            raise ConfigError(
+                "--cert", cert, f"a PEM file of a certificate, its key there or in --key ({error})"
+            ) from None
+    return context
 
 
 def _read(error: HTTPError) -> Answer:

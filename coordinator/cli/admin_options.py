@@ -1,17 +1,78 @@
-"""The options of commands that ask a running coordinator."""
+"""How commands reach a running coordinator: the options that all of them have, and what comes of these."""
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 DEFAULT_URL = "http://127.0.0.1:9096"
 URL_ENV = "SHARE_COORDINATOR_URL"
-UrlOption = Annotated[
-    str,
-    typer.Option("--url", metavar="URL", help="Where the coordinator answers HTTP.", envvar=URL_ENV),
-]
 CLUSTER_FLAGS = """
 \b
 Names of topics, and the lag, come from the coordinator, if it knows the cluster (bootstrap.servers), or from
   --bootstrap-servers HOST:PORT,...   and the other settings of a client, as serve takes them
 """
+
+ExecuteOption = Annotated[
+    bool,
+    typer.Option("--execute/--dry-run", help="Do it. Otherwise it is only shown what would be done."),
+]
+
+
+class _Given(NamedTuple):
+    name: str
+    default: str
+    annotation: Any
+
+
+def _file_option(name: str, meaning: str) -> _Given:
+    attribute = name.replace("-", "_")
+    env = "SHARE_COORDINATOR_" + attribute.upper()
+    option = typer.Option(f"--{name}", metavar="FILE", help=meaning, envvar=env, show_default=False)
+    return _Given(attribute, "", Annotated[str, option])
+
+
+_OPTIONS = (
+    _Given(
+        "url",
+        DEFAULT_URL,
+        Annotated[
+            str,
+            typer.Option("--url", metavar="URL", help="Where the coordinator answers HTTP.", envvar=URL_ENV),
+        ],
+    ),
+    _file_option("token-file", "A file with the token that the coordinator asks for."),
+    _file_option("ca", "Who signed the coordinator's certificate: a PEM file. Otherwise the system's."),
+    _file_option("cert", "Our own certificate: a PEM file."),
+    _file_option("key", "Its key, if it is not in the same file: a PEM file."),
+)
+
+
+def asks(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say how a coordinator is reached; it gets an `AdminApi` as `api`."""
+    signature = inspect.signature(command)
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "api"]
+    added = [
+        inspect.Parameter(
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=option.default,
+            annotation=option.annotation,
+        )
+        for option in _OPTIONS
+    ]
+
+    def run(**given: Any) -> None:
+        from coordinator.cli.admin_api import AdminApi
+
+        reached = {option.name: given.pop(option.name) for option in _OPTIONS}
+        command(api=AdminApi(**reached), **given)
+
+    described: Any = run
+    described.__name__, described.__doc__ = command.__name__, command.__doc__
+    described.__signature__ = signature.replace(
+        parameters=[*(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own), *added]
+    )
+    described.__annotations__ = {each.name: each.annotation for each in (*own, *added)}
+    return run

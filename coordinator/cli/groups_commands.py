@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli.admin_options import CLUSTER_FLAGS, DEFAULT_URL, UrlOption
+from coordinator.cli.admin_options import CLUSTER_FLAGS, asks
 from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
 from coordinator.cli.settings_flags import ANY_SETTING
 
@@ -17,15 +17,14 @@ groups_app = typer.Typer(
 
 
 @groups_app.command("list")
+@asks
 def list_groups(
     contains: Annotated[str, typer.Option(metavar="TEXT", help="Only groups whose id contains this.")] = "",
-    url: UrlOption = DEFAULT_URL,
     output: FormOption = Form.TABLE,
+    *,
+    api: "AdminApi",
 ) -> None:
     """List the groups that have state."""
-    from coordinator.cli.admin_api import AdminApi
-
-    api = AdminApi(url)
     groups = list(api.items("/api/v1/groups", contains=contains or None))
     if output is Form.TABLE:
         print_table(
@@ -47,18 +46,19 @@ def list_groups(
 
 
 @groups_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
+@asks
 def describe(
     ctx: typer.Context,
     group: Annotated[str, typer.Argument(help="The group id.", show_default=False)],
     verbose: Annotated[bool, typer.Option("--verbose", help="More columns.")] = False,
-    url: UrlOption = DEFAULT_URL,
     output: FormOption = Form.TABLE,
+    *,
+    api: "AdminApi",
 ) -> None:
     """Show the share-partitions of a group, as kafka-share-groups.sh --describe does, and more."""
-    from coordinator.cli.admin_api import AdminApi, cluster_config, fill_in
+    from coordinator.cli.admin_api import cluster_config, fill_in
 
     config = cluster_config(ctx.args)
-    api = AdminApi(url)
     items = list(api.items("/api/v1/share-partitions", group=group))
     if not items:
         # Says why: there is none, or it may be elsewhere.

@@ -15,11 +15,13 @@ from coordinator.cli.groups_commands import groups_app
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
 from coordinator.cli.recovery import recovery_app
+from coordinator.cli.relay_command import RELAY_FLAGS, relay
 from coordinator.cli.run_commands import serve, version
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
 from coordinator.cli.shards_command import shards
 from coordinator.cli.state_commands import state_app
 from coordinator.cli.top_command import top
+from coordinator.cli.write_commands import hand_over, prune, snapshot
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -39,6 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(context_settings=ANY_SETTING, epilog=COMMON_FLAGS)(serve)
+app.command(context_settings=ANY_SETTING, epilog=RELAY_FLAGS)(relay)
 app.add_typer(config_app, name="config")
 app.add_typer(journal_app, name="journal")
 app.command(context_settings=ANY_SETTING, epilog=PLACES)(migrate)
@@ -47,6 +50,9 @@ app.add_typer(groups_app, name="groups")
 app.add_typer(state_app, name="state")
 app.command()(shards)
 app.command()(top)
+app.command()(snapshot)
+app.command()(prune)
+app.command("hand-over")(hand_over)
 app.command()(demo)
 app.command()(version)
 

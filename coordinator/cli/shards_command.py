@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from coordinator.cli.admin_options import DEFAULT_URL, UrlOption
+from coordinator.cli.admin_options import asks
 from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
 
 if TYPE_CHECKING:
-    from coordinator.cli.admin_api import Answer
+    from coordinator.cli.admin_api import AdminApi, Answer
 
 _HEAD = (
     "SHARD",
@@ -25,11 +25,10 @@ _HEAD = (
 )
 
 
-def shards(url: UrlOption = DEFAULT_URL, output: FormOption = Form.TABLE) -> None:
+@asks
+def shards(output: FormOption = Form.TABLE, *, api: "AdminApi") -> None:
     """List the shards: who owns each, and what a running coordinator has of it."""
-    from coordinator.cli.admin_api import AdminApi
-
-    items = list(AdminApi(url).items("/api/v1/shards"))
+    items = list(api.items("/api/v1/shards"))
     if output is Form.TABLE:
         print_table(_HEAD, map(_row, items))
     else:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import typer
 
-from coordinator.cli.admin_options import CLUSTER_FLAGS, DEFAULT_URL, UrlOption
+from coordinator.cli.admin_options import CLUSTER_FLAGS, asks
 from coordinator.cli.groups_commands import known
 from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
 from coordinator.cli.settings_flags import ANY_SETTING
@@ -30,20 +30,21 @@ def _several() -> None:
 
 
 @state_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
+@asks
 def show(
     ctx: typer.Context,
     group: Annotated[str, typer.Argument(help="The group id.", show_default=False)],
     topic: Annotated[str, typer.Argument(help="The topic: its name or its id.", show_default=False)],
     partition: Annotated[int, typer.Argument(help="The partition.", min=0, show_default=False)],
-    url: UrlOption = DEFAULT_URL,
     output: FormOption = Form.TABLE,
+    *,
+    api: "AdminApi",
 ) -> None:
     """Show the state of a share-partition, with every run of offsets that has a delivery state."""
-    from coordinator.cli.admin_api import AdminApi, cluster_config, fill_in
+    from coordinator.cli.admin_api import cluster_config, fill_in
 
     config = cluster_config(ctx.args)
-    api = AdminApi(url)
-    detail = _detail(api, group, _topic_id(api, group, topic), partition)
+    detail = _detail(api, group, topic_id_of(api, group, topic), partition)
     fill_in([detail], config)
     if output is Form.TABLE:
         _print(detail)
@@ -51,7 +52,7 @@ def show(
         (print_json if output is Form.JSON else print_yaml)(detail)
 
 
-def _topic_id(api: "AdminApi", group: str, topic: str) -> str:
+def topic_id_of(api: "AdminApi", group: str, topic: str) -> str:
     """Return the id of a topic, by what the coordinator knows of the group's topics if it is a name."""
     for item in api.items("/api/v1/share-partitions", group=group):
         if item["topic"] == topic:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli.admin_options import DEFAULT_URL, UrlOption
+from coordinator.cli.admin_options import asks
 from coordinator.cli.groups_commands import known
 from coordinator.cli.output import seen
 
@@ -29,6 +29,7 @@ class TopOrder(StrEnum):
     LAST_WRITE = "last-write"
 
 
+@asks
 def top(
     sort: Annotated[TopOrder, typer.Option(help="What the first ones have most of.")] = TopOrder.IN_FLIGHT,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group.")] = None,
@@ -37,15 +38,13 @@ def top(
         int | None,
         typer.Option("-n", "--looks", help="How often in all; once, if the output is no terminal.", min=1),
     ] = None,
-    url: UrlOption = DEFAULT_URL,
+    *,
+    api: "AdminApi",
 ) -> None:
     """Watch a coordinator in the terminal until Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
 
-    from coordinator.cli.admin_api import AdminApi
-
-    api = AdminApi(url)
     console = Console(highlight=False, markup=False, emoji=False)
     view = _View(api, sort, group)
     if not sys.stdout.isatty():
