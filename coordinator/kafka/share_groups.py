@@ -7,7 +7,7 @@ coordinates.  Everything else is asked of the coordinator of the group.
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
@@ -15,6 +15,14 @@ from coordinator.errors import LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NoAnswer
 from coordinator.kafka.connections import METADATA_LANE, Connections
+from coordinator.kafka.group_facts import (
+    EMPTY,
+    GROUP_ID_NOT_FOUND,
+    NON_EMPTY_GROUP,
+    GroupDescription,
+    Outcome,
+    ShownOffset,
+)
 from coordinator.kafka.security import Security
 from coordinator.kafka.share_group_requests import (
     AlterShareGroupOffsetsRequest,
@@ -25,12 +33,15 @@ from coordinator.kafka.share_group_requests import (
     ShareGroupsRequest,
 )
 
-# Kafka's error codes of these requests.
-NON_EMPTY_GROUP = 68
-GROUP_ID_NOT_FOUND = 69
-
-# What GroupDescription.state is while a group has no members.
-EMPTY = "Empty"
+__all__ = [
+    "EMPTY",
+    "GROUP_ID_NOT_FOUND",
+    "NON_EMPTY_GROUP",
+    "GroupDescription",
+    "Outcome",
+    "ShareGroups",
+    "ShownOffset",
+]
 
 # Groups that are asked about in one request.
 _GROUPS_MAX = 200
@@ -40,42 +51,6 @@ _ATTEMPTS_MAX = 6
 _FIRST_PAUSE_S = 0.1
 
 _MOVED = (kafka.COORDINATOR_LOAD_IN_PROGRESS, kafka.COORDINATOR_NOT_AVAILABLE, kafka.NOT_COORDINATOR)
-
-
-class ShownOffset(NamedTuple):
-    """A share-partition that its group takes for initialised; start offset -1: nobody has read it yet."""
-
-    group_id: str
-    topic_id: bytes
-    partition: int
-    start_offset: int
-
-
-class GroupDescription(NamedTuple):
-    """A share group as its coordinator knows it, if the error code is 0.
-
-    With GROUP_ID_NOT_FOUND there is no share group of that name: its coordinator says so.  The group epoch
-    grows whenever a member comes, goes or subscribes to something else.
-    """
-
-    error_code: int
-    error_message: str = ""
-    state: str = ""
-    group_epoch: int = -1
-    members: int = 0
-    subscribed: frozenset[str] = frozenset()
-
-    @property
-    def is_empty(self) -> bool:
-        """Tell whether there is such a group, and it has no members."""
-        return self.error_code == kafka.NONE and self.state == EMPTY and self.members == 0
-
-
-class Outcome(NamedTuple):
-    """What a coordinator says to a change: 0, or Kafka's error code and its words."""
-
-    error_code: int
-    error_message: str = ""
 
 
 class ShareGroups:

@@ -1,0 +1,61 @@
+"""Which topic ids a cluster has; one that only a broker with stale metadata does not know is not missing."""
+
+from collections.abc import Sequence
+
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.cluster import NoAnswer
+from coordinator.kafka.connections import METADATA_LANE, Connections
+from coordinator.kafka.group_facts import UNKNOWN_TOPIC_ID, Presence
+from coordinator.kafka.security import Security
+from coordinator.kafka.topic_ids import TopicsRequest
+
+# In one request.
+_TOPICS_MAX = 1_000
+
+
+class TopicPresence:
+    """Asks the cluster behind bootstrap servers, "host:port,host:port". Made and used on one event loop."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        security: Security | None = None,
+        client_id: str = "share-coordinator-view",
+        request_timeout_s: float = 10.0,
+    ) -> None:
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
+        self._connections = Connections(
+            bootstrap_servers,
+            None,
+            security=security,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+        )
+
+    async def look(self, topic_ids: Sequence[bytes]) -> Presence:
+        """Ask every broker. Raises LogUnavailable if none answers, and Unsupported below Kafka 3.1."""
+        await self._connections.refresh()
+        cluster_id = ""
+        names: dict[bytes, str] = {}
+        missing = set(topic_ids)
+        for node in self._connections.nodes():
+            # Without ids there is still the id of the cluster to be had.
+            for at in range(0, max(len(topic_ids), 1), _TOPICS_MAX):
+                request = TopicsRequest([(topic_id, None) for topic_id in topic_ids[at : at + _TOPICS_MAX]])
+                try:
+                    metadata = await self._connections.ask(node, METADATA_LANE, request)
+                except NoAnswer:
+                    missing.clear()
+                    break
+                cluster_id = metadata.cluster_id or cluster_id
+                for code, name, topic_id, *_ in metadata.topics:
+                    if code != UNKNOWN_TOPIC_ID:
+                        missing.discard(topic_id)
+                    if code == kafka.NONE and name is not None:
+                        names[topic_id] = name
+        return Presence(cluster_id, names, frozenset(missing))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
