@@ -6,16 +6,11 @@ made last.  So a change is one assignment, and a certificate authority that was 
 context in use would leave it in).
 """
 
-import asyncio
-import logging
-import os
 import ssl
 from typing import Any, Literal, NamedTuple
 
-from coordinator.clock import seconds_since_boot
 from coordinator.errors import ConfigError
-
-_logger = logging.getLogger(__name__)
+from coordinator.security.reloading import Reloading
 
 ClientAuth = Literal["none", "requested", "required"]
 
@@ -24,10 +19,6 @@ _VERIFY = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-# Files that change to and fro, and are never good, are complained of this often.
-_COMPLAIN_EVERY_S = 60.0
-
-_Looks = tuple[tuple[int, ...] | None, ...]
 
 
 class TlsFiles(NamedTuple):
@@ -50,7 +41,7 @@ class TlsFiles(NamedTuple):
         )
 
 
-class ServerTls:
+class ServerTls(Reloading):
     """The TLS side of one listener. `context` is the same object for ever; files are looked at by `watch`."""
 
     def __init__(self, files: TlsFiles, setting: str) -> None:
@@ -58,50 +49,20 @@ class ServerTls:
 
         Raises ConfigError, naming setting and file, if they are of no use.
         """
+        super().__init__("TLS files", tuple(filter(None, (files.certificate, files.key, files.ca))))
         self._files = files
         self._setting = setting
-        self._looks = self._look()
-        self._newest = self._loaded()
-        self._complained_s = -_COMPLAIN_EVERY_S
+        self._load()
         self.context = self._newest
         self.context.sni_callback = self._choose
-
-    def reload_if_changed(self) -> bool:
-        """Load the files again if they are others than before; return True if they were, and are good.
-
-        Files that are of no use change nothing, which the log says. May be called on any thread, by one at
-        a time.
-        """
-        looks = self._look()
-        if looks == self._looks:
-            return False
-        self._looks = looks
-        try:
-            self._newest = self._loaded()
-        except ConfigError as error:
-            now_s = seconds_since_boot()
-            if now_s - self._complained_s >= _COMPLAIN_EVERY_S:
-                self._complained_s = now_s
-                _logger.error("the new TLS files are of no use, the old ones stay in use: %s", error)
-            return False
-        _logger.info("TLS files were loaded again", extra={"certificate": self._files.certificate})
-        return True
-
-    async def watch(self, interval_s: float) -> None:
-        """Look at the files every so often, until cancelled."""
-        while True:
-            await asyncio.sleep(interval_s)
-            # A key with a password takes long to open: not on the event loop.
-            await asyncio.to_thread(self.reload_if_changed)
 
     def _choose(self, connection: Any, server_name: str | None, context: ssl.SSLContext) -> None:
         """Give a handshake the files that were good last; called by OpenSSL, also without a name."""
         if connection.context is not self._newest:
             connection.context = self._newest
 
-    def _look(self) -> _Looks:
-        files = self._files
-        return tuple(_look_at(path) for path in (files.certificate, files.key, files.ca) if path)
+    def _load(self) -> None:
+        self._newest = self._loaded()
 
     def _loaded(self) -> ssl.SSLContext:
         files, prefix = self._files, self._setting + ".ssl."
@@ -134,15 +95,6 @@ class ServerTls:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.verify_mode = _VERIFY[files.client_auth]
         return context
-
-
-def _look_at(path: str) -> tuple[int, ...] | None:
-    """Return what changes with a file, also when a link on the way to it does; None: there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _reason(error: Exception) -> str:

@@ -34,7 +34,7 @@ HOMES = {
     "uuid.uuid4": ("coordinator/app.py", "coordinator/demo/"),
     "random.*": ("coordinator/client/", "coordinator/client.py", "coordinator/demo.py", "coordinator/demo/"),
     "os.urandom": (),
-    "secrets.*": (),
+    "secrets.*": ("coordinator/security/",),
     "print": ("protocol/codegen/",),
     "breakpoint": (),
     "eval": (),

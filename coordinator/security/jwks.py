@@ -1,0 +1,165 @@
+"""The public keys that tokens are signed with: a JSON Web Key Set (RFC 7517) from a file or a URL.
+
+A file is read again when it changes.  A URL is asked again every so often, and once more when a token names a
+key that is not in the set; in between, and while nobody answers, the last good set stays in use.
+"""
+
+import asyncio
+import json
+import logging
+import ssl
+import urllib.request
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import jwt
+
+from coordinator.clock import seconds_since_boot
+from coordinator.errors import ConfigError
+from coordinator.security.reloading import Reloading
+
+_logger = logging.getLogger(__name__)
+
+SET_BYTES_MAX = 1 << 20
+FETCH_TIMEOUT_S = 10.0
+# Strangers may name keys that do not exist as often as they like; the URL is asked this often at most.
+ASK_AGAIN_S = 10.0
+
+
+class KeySet:
+    """Keys by their id. Only keys for asymmetric signatures: who checks cannot sign."""
+
+    def __init__(self, keys: list[jwt.PyJWK]) -> None:
+        self._keys = keys
+
+    @classmethod
+    def parse(cls, text: bytes) -> "KeySet":
+        """Parse a set; keys of other kinds and uses are left out. Raises ValueError with a sentence."""
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"no JSON: {error}") from None
+        if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
+            raise ValueError('no key set: it has no "keys"')
+        keys = [key for entry in found["keys"] if (key := _key_of(entry)) is not None]
+        if not keys:
+            raise ValueError("no key for signatures in it")
+        return cls(keys)
+
+    def named(self, key_id: str | None) -> list[jwt.PyJWK]:
+        """Return the keys with an id, or all if a token names none."""
+        return [key for key in self._keys if key_id is None or key.key_id == key_id]
+
+
+class Keys(Protocol):
+    """Where keys come from."""
+
+    async def named(self, key_id: str | None) -> list[jwt.PyJWK]:
+        """Return the keys with an id, or all if a token names none."""
+        ...
+
+    async def watch(self, interval_s: float) -> None:
+        """Keep the set fresh, until cancelled."""
+        ...
+
+
+class KeysOfFile(Reloading):
+    """The keys of a file."""
+
+    def __init__(self, file: str, setting: str) -> None:
+        """Read the file. Raises ConfigError."""
+        super().__init__("keys for tokens", (file,))
+        self._file = file
+        self._setting = setting
+        self._load()
+
+    async def named(self, key_id: str | None) -> list[jwt.PyJWK]:
+        """Return the keys with an id, or all if a token names none."""
+        return self._set.named(key_id)
+
+    def _load(self) -> None:
+        try:
+            with open(self._file, "rb") as file:
+                self._set = KeySet.parse(file.read(SET_BYTES_MAX))
+        except OSError as error:
+            raise ConfigError(
+                self._setting, self._file, f"a file that can be read ({error.strerror})"
+            ) from None
+        except ValueError as error:
+            raise ConfigError(self._setting, self._file, f"a JSON Web Key Set: {error}") from None
+
+
+class KeysOfUrl:
+    """The keys that a URL gives; none until it has answered for the first time."""
+
+    def __init__(self, url: str, refresh_s: float) -> None:
+        self._url = url
+        self._refresh_s = refresh_s
+        self._set = KeySet([])
+        self._asked_s = -ASK_AGAIN_S
+        self._asking: asyncio.Task[None] | None = None
+
+    async def named(self, key_id: str | None) -> list[jwt.PyJWK]:
+        """Return the keys with an id, or all; asks the URL if there are none, but not all the time."""
+        found = self._set.named(key_id)
+        if not found and (self._asking is not None or self._age_s() >= ASK_AGAIN_S):
+            await self._ask()
+            found = self._set.named(key_id)
+        return found
+
+    async def watch(self, interval_s: float) -> None:
+        """Ask at once, and then every so often, sooner after a failure; until cancelled."""
+        while True:
+            if not self._set.named(None) or self._age_s() >= self._refresh_s:
+                await self._ask()
+            await asyncio.sleep(min(max(interval_s, ASK_AGAIN_S), self._refresh_s))
+
+    def _age_s(self) -> float:
+        return seconds_since_boot() - self._asked_s
+
+    async def _ask(self) -> None:
+        """Ask the URL; callers that come meanwhile wait for the same answer."""
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._fetch(), name="fetching keys for tokens")
+            self._asking.add_done_callback(self._asked)
+        await asyncio.wait({self._asking})
+
+    def _asked(self, asking: "asyncio.Task[None]") -> None:
+        self._asking = None
+
+    async def _fetch(self) -> None:
+        self._asked_s = seconds_since_boot()
+        try:
+            self._set = KeySet.parse(await asyncio.to_thread(_get, self._url))
+        except (OSError, ValueError) as error:
+            _logger.error(
+                "the keys for tokens cannot be had, the last ones stay in use",
+                extra={"url": self._url, "reason": str(error)},
+            )
+
+
+def keys_of(location: str, setting: str, refresh_s: float) -> Keys:
+    """Return the keys of a location: http(s)://..., file://..., or a file. Raises ConfigError."""
+    parts = urlsplit(location)
+    if parts.scheme in ("http", "https"):
+        return KeysOfUrl(location, refresh_s)
+    return KeysOfFile(url2pathname(parts.path) if parts.scheme == "file" else location, setting)
+
+
+def _get(url: str) -> bytes:
+    request = urllib.request.Request(url, headers={"Accept": "application/json"})
+    context = ssl.create_default_context()
+    with urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_S, context=context) as response:
+        body: bytes = response.read(SET_BYTES_MAX)
+    return body
+
+
+def _key_of(entry: Any) -> jwt.PyJWK | None:
+    """Return a key of a set if tokens can be signed with it, by others."""
+    if not isinstance(entry, dict) or entry.get("kty") == "oct" or entry.get("use", "sig") != "sig":
+        return None
+    try:
+        return jwt.PyJWK.from_dict(entry)
+    except jwt.PyJWTError:
+        return None

@@ -1,0 +1,97 @@
+"""The mechanisms with a password: PLAIN (RFC 4616) and SCRAM (RFC 5802), as Kafka's servers answer them."""
+
+import asyncio
+import hmac
+
+from scramp import ScramException, ScramMechanism
+
+from coordinator.security.sasl import (
+    PLAIN,
+    AuthenticationFailed,
+    Identity,
+    Turn,
+    invalid_credentials,
+)
+from coordinator.security.users import Users
+
+_PARTS = 3
+
+
+class PlainExchange:
+    """PLAIN: one token, with the password in it. Over TLS only, or where everybody may listen."""
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+
+    async def take(self, token: bytes) -> Turn:
+        """Take the token. The texts of errors are those of Kafka's PlainSaslServer."""
+        authorization_id, name, password = _plain_parts(token)
+        if not await self._fits(name, password):
+            raise AuthenticationFailed("Authentication failed: Invalid username or password")
+        if authorization_id and authorization_id != name:
+            raise AuthenticationFailed(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        return Turn(b"", Identity(name))
+
+    async def _fits(self, name: str, password: str) -> bool:
+        user = self._users.find(name)
+        if user is None:
+            # As long as for somebody who exists.
+            hmac.compare_digest(password.encode(), password.encode())
+            return False
+        if user.password is not None:
+            return hmac.compare_digest(user.password.encode(), password.encode())
+        mechanism, keys = next(iter(user.keys.items()))
+        # To derive keys takes ms, which strangers could make many of: not on the event loop.
+        return await asyncio.to_thread(keys.fits, password, mechanism)
+
+
+class ScramExchange:
+    """SCRAM: two tokens; the password itself never travels."""
+
+    def __init__(self, mechanism: str, users: Users) -> None:
+        self._mechanism = mechanism
+        self._users = users
+        self._known = False
+        self._name = ""
+        self._server = ScramMechanism(mechanism).make_server(self._keys_of)
+        self._begun = False
+
+    async def take(self, token: bytes) -> Turn:
+        """Take a token; whatever is wrong, the client hears the same."""
+        try:
+            text = token.decode()
+            if not self._begun:
+                self._begun = True
+                self._server.set_client_first(text)
+                return Turn(self._server.get_server_first().encode())
+            self._server.set_client_final(text)
+            final = self._server.get_server_final().encode()
+        except (ScramException, ValueError):
+            raise invalid_credentials(self._mechanism) from None
+        if not self._known:
+            raise invalid_credentials(self._mechanism)
+        return Turn(final, Identity(self._name))
+
+    def _keys_of(self, name: str) -> tuple[bytes, bytes, bytes, int]:
+        self._name = name
+        user = self._users.find(name)
+        keys = user.keys.get(self._mechanism) if user is not None else None
+        self._known = keys is not None
+        return keys or self._users.stand_in(name, self._mechanism)
+
+
+def _plain_parts(token: bytes) -> tuple[str, str, str]:
+    try:
+        parts = token.decode().split("\0")
+    except UnicodeDecodeError:
+        raise invalid_credentials(PLAIN) from None
+    if len(parts) != _PARTS:
+        raise AuthenticationFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+    authorization_id, name, password = parts
+    if not name:
+        raise AuthenticationFailed("Authentication failed: username not specified")
+    if not password:
+        raise AuthenticationFailed("Authentication failed: password not specified")
+    return authorization_id, name, password

@@ -1,0 +1,146 @@
+"""The mechanism OAUTHBEARER (RFC 7628): a token that somebody else has signed, as Kafka's servers take it.
+
+What is asked of a token is what Kafka's BrokerJwtValidator asks: a signature by a key of the set, a subject,
+a time of issue, an end that has not come, and the issuer and audience that are expected, if any are.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jwt
+
+from coordinator.clock import Clock
+from coordinator.security.jwks import Keys
+from coordinator.security.sasl import OAUTHBEARER, AuthenticationFailed, Identity, Turn, invalid_credentials
+
+# Signatures by a private key. With a shared one, whoever checks tokens could make them.
+ALGORITHMS = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+
+# n,a=authorization,^A key=value^A ... ^A^A; the values of extensions do not matter here.
+_FIRST = re.compile(r"n,(?:a=([^,\x01]*))?,\x01((?:[A-Za-z]+=[^\x01]*\x01)*)\x01")
+_BEARER = re.compile(r"bearer +([-_.+/~=A-Za-z0-9]+) *", re.IGNORECASE)
+_UNDERSTOOD = b"\x01"
+
+
+class TokenRules(NamedTuple):
+    """What is asked of a token; empty: not asked for."""
+
+    audiences: tuple[str, ...] = ()
+    issuer: str = ""
+    subject_claim: str = "sub"
+    clock_skew_s: int = 30
+
+
+class TokenRefused(Exception):
+    """A token that is no good; the text is for the log, and says nothing of the token but why."""
+
+
+class Tokens:
+    """Checks tokens. One for all connections of a listener."""
+
+    def __init__(self, keys: Keys, rules: TokenRules, clock: Clock) -> None:
+        self.keys = keys
+        self._rules = rules
+        self._clock = clock
+
+    async def identity(self, token: str) -> Identity:
+        """Return whom a token names, and until when. Raises TokenRefused."""
+        try:
+            header = jwt.get_unverified_header(token)
+        except jwt.PyJWTError as error:
+            raise TokenRefused(f"no token: {error}") from None
+        if header.get("alg") not in ALGORITHMS:
+            raise TokenRefused(f"signed with {header.get('alg')}, which is not accepted")
+        keys = await self.keys.named(header.get("kid"))
+        if not keys:
+            raise TokenRefused(f"signed with key {header.get('kid')!r}, which is not in the set")
+        claims = self._claims(token, keys)
+        expires_s = self._checked_times(claims)
+        subject = claims.get(self._rules.subject_claim)
+        if not isinstance(subject, str) or not subject.strip():
+            raise TokenRefused(f"without {self._rules.subject_claim}")
+        return Identity(subject, int(expires_s * 1000))
+
+    def _claims(self, token: str, keys: list[jwt.PyJWK]) -> Mapping[str, Any]:
+        rules = self._rules
+        why: Exception | None = None
+        for key in keys:
+            try:
+                claims: dict[str, Any] = jwt.decode(
+                    token,
+                    key,
+                    algorithms=[key.algorithm_name] if key.algorithm_name in ALGORITHMS else [],
+                    audience=rules.audiences or None,
+                    issuer=rules.issuer or None,
+                    # Times are checked by a clock that was handed in.
+                    options={
+                        "verify_aud": bool(rules.audiences),
+                        "verify_exp": False,
+                        "verify_iat": False,
+                        "verify_nbf": False,
+                    },
+                )
+            except (jwt.PyJWTError, ValueError) as error:
+                why = error
+                continue
+            return claims
+        raise TokenRefused(str(why))
+
+    def _checked_times(self, claims: Mapping[str, Any]) -> float:
+        """Return when a token ends (s since 1970). Raises TokenRefused if it is not good now."""
+        now_s = self._clock.now_ms() / 1000
+        skew_s = self._rules.clock_skew_s
+        begins_s, issued_s, expires_s = (claims.get(name) for name in ("nbf", "iat", "exp"))
+        if not isinstance(expires_s, int | float) or not isinstance(issued_s, int | float):
+            raise TokenRefused("without numbers for exp and iat")
+        if now_s - skew_s >= expires_s:
+            raise TokenRefused("expired")
+        if issued_s > now_s + skew_s or (isinstance(begins_s, int | float) and begins_s > now_s + skew_s):
+            raise TokenRefused("not good yet")
+        return expires_s
+
+
+class TokenExchange:
+    """OAUTHBEARER: one token, and one more from a client that has to hear that it is no good."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._refused = ""
+
+    async def take(self, token: bytes) -> Turn:
+        """Take a token. A client that is refused answers, and hears it again (OAuthBearerSaslServer)."""
+        if self._refused and token == _UNDERSTOOD:
+            raise AuthenticationFailed(self._refused)
+        self._refused = ""
+        authorization_id, bearer = _bearer_of(token)
+        try:
+            identity = await self._tokens.identity(bearer)
+        except TokenRefused:
+            self._refused = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
+            return Turn(self._refused.encode())
+        if authorization_id and authorization_id != identity.name:
+            raise AuthenticationFailed(
+                f"Authentication failed: Client requested an authorization id ({authorization_id}) that is "
+                f"different from the token's principal name ({identity.name})"
+            )
+        return Turn(b"", identity)
+
+
+def _bearer_of(token: bytes) -> tuple[str, str]:
+    """Return the authorization id ("" for none) and the bearer token of a client's first message."""
+    try:
+        first = _FIRST.fullmatch(token.decode())
+    except UnicodeDecodeError:
+        first = None
+    if first is None:
+        raise invalid_credentials(OAUTHBEARER)
+    pairs = dict(pair.split("=", 1) for pair in first[2].split("\x01") if pair)
+    bearer = _BEARER.fullmatch(pairs.get("auth", ""))
+    if bearer is None:
+        raise invalid_credentials(OAUTHBEARER)
+    return first[1] or "", bearer[1]

@@ -1,0 +1,162 @@
+"""The users who may log in with a password: a file of names and what their passwords can be checked by.
+
+A line is `name=password`, or what Kafka keeps of a password for SCRAM, from which a good one cannot be
+guessed::
+
+    alice=alice-secret
+    bob=SCRAM-SHA-256=[salt=...,stored_key=...,server_key=...,iterations=8192]
+
+(Source of the second form: Kafka's `ScramCredentialUtils`; `kafka-configs.sh --describe` shows it.)
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from coordinator.config.properties import parse_properties
+from coordinator.errors import ConfigError
+from coordinator.security.reloading import Reloading
+from coordinator.security.sasl import SCRAM_SHA_256, SCRAM_SHA_512
+
+DIGESTS = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+# Kafka's least and greatest: fewer are not safe, more keep us busy.
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
+_SALT_BYTES = 24
+
+_SCRAM_FORM = re.compile(r"(SCRAM-SHA-(?:256|512))=\[([^\]]*)\](?:,|$)")
+_SCRAM_FIELDS = {"salt", "stored_key", "server_key", "iterations"}
+
+
+class ScramKeys(NamedTuple):
+    """What a server keeps of a password (RFC 5802); it shows whether somebody knows the password."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    @classmethod
+    def of(cls, password: str, mechanism: str, salt: bytes, iterations: int) -> Self:
+        """Derive the keys, which takes some ms. As Kafka does, without SASLprep."""
+        digest = DIGESTS[mechanism]
+        salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
+        client_key = hmac.digest(salted, b"Client Key", digest)
+        stored_key = hashlib.new(digest, client_key).digest()
+        return cls(salt, stored_key, hmac.digest(salted, b"Server Key", digest), iterations)
+
+    def fits(self, password: str, mechanism: str) -> bool:
+        """Tell whether this is the password, which takes some ms."""
+        given = ScramKeys.of(password, mechanism, self.salt, self.iterations)
+        return hmac.compare_digest(given.stored_key, self.stored_key)
+
+    def __repr__(self) -> str:
+        """Leave the keys out: this may end up in a log."""
+        return f"ScramKeys(iterations={self.iterations})"
+
+
+class User(NamedTuple):
+    """A user: the password, or None where only keys are known; and keys by SCRAM mechanism."""
+
+    password: str | None
+    keys: dict[str, ScramKeys]
+
+    def __repr__(self) -> str:
+        """Leave all of it out: this may end up in a log."""
+        return "User()"
+
+
+class Users(Reloading):
+    """The users of a file, which is read again when it changes."""
+
+    def __init__(self, file: str, setting: str, mechanisms: Iterable[str]) -> None:
+        """Read the file; users get keys for those mechanisms that are SCRAM. Raises ConfigError."""
+        super().__init__("users", (file,))
+        self._file = file
+        self._setting = setting
+        self._mechanisms = [mechanism for mechanism in mechanisms if mechanism in DIGESTS]
+        self._made_up = secrets.token_bytes(_SALT_BYTES)
+        self._load()
+
+    def find(self, name: str) -> User | None:
+        """Return a user, None if there is none of that name."""
+        return self._users.get(name)
+
+    def stand_in(self, name: str, mechanism: str) -> ScramKeys:
+        """Return keys that no password fits, always the same for a name that is nobody's.
+
+        Whoever asks cannot tell from the answer that there is no such user.
+        """
+        salt = hmac.digest(self._made_up, f"{mechanism} {name}".encode(), "sha256")[:_SALT_BYTES]
+        size = hashlib.new(DIGESTS[mechanism]).digest_size
+        return ScramKeys(salt, secrets.token_bytes(size), secrets.token_bytes(size), ITERATIONS_MIN)
+
+    def _load(self) -> None:
+        try:
+            entries = parse_properties(Path(self._file).read_text("utf-8-sig"))
+            users = {entry.name: self._user(entry.value, entry.line) for entry in entries}
+        except OSError as error:
+            raise ConfigError(
+                self._setting, self._file, f"a file that can be read ({error.strerror})"
+            ) from None
+        except ValueError as error:
+            raise ConfigError(self._setting, self._file, f"a file of lines name=password ({error})") from None
+        self._users = users
+
+    def _user(self, text: str, line: int) -> User:
+        """Read what stands behind a name. Raises ValueError, without a word of it."""
+        if not text:
+            raise ValueError(f"line {line}: there is no password")
+        if text.startswith("SCRAM-SHA-"):
+            try:
+                return User(None, _keys_of(text))
+            except ValueError:
+                form = "SCRAM-SHA-256=[salt=...,stored_key=...,server_key=...,iterations=...]"
+                raise ValueError(
+                    f"line {line}: begins like {form} and is not; iterations are {ITERATIONS_MIN} "
+                    f"to {ITERATIONS_MAX}"
+                ) from None
+        keys = {
+            mechanism: ScramKeys.of(text, mechanism, secrets.token_bytes(_SALT_BYTES), ITERATIONS_MIN)
+            for mechanism in self._mechanisms
+        }
+        return User(text, keys)
+
+
+def render_keys(mechanism: str, keys: ScramKeys) -> str:
+    """Return keys as a users' file has them."""
+    salt, stored_key, server_key = (b64encode(part).decode() for part in keys[:3])
+    return (
+        f"{mechanism}=[salt={salt},stored_key={stored_key},server_key={server_key},"
+        f"iterations={keys.iterations}]"
+    )
+
+
+def _keys_of(text: str) -> dict[str, ScramKeys]:
+    found: dict[str, ScramKeys] = {}
+    at = 0
+    while at < len(text):
+        form = _SCRAM_FORM.match(text, at)
+        if form is None:
+            raise ValueError
+        at = form.end()
+        fields = dict(field.split("=", 1) for field in form[2].split(","))
+        if set(fields) != _SCRAM_FIELDS:
+            raise ValueError
+        salt, stored_key, server_key = (
+            b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
+        )
+        keys = ScramKeys(salt, stored_key, server_key, int(fields["iterations"]))
+        size = hashlib.new(DIGESTS[form[1]]).digest_size
+        if not (
+            len(keys.salt) >= 12
+            and len(keys.stored_key) == len(keys.server_key) == size
+            and ITERATIONS_MIN <= keys.iterations <= ITERATIONS_MAX
+        ):
+            raise ValueError
+        found[form[1]] = keys
+    return found

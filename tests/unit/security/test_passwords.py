@@ -1,0 +1,204 @@
+"""Users' files, and logging in with a password as Kafka's clients do."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scramp import ScramClient
+
+from coordinator.errors import ConfigError
+from coordinator.security.passwords import PlainExchange, ScramExchange
+from coordinator.security.sasl import AuthenticationFailed, Exchange, Identity
+from coordinator.security.users import ScramKeys, Users, render_keys
+from tests.unit.client.looped import looped
+
+SETTING = "listen.sasl.users.file"
+BOTH = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+INVALID = (
+    "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
+)
+
+
+@pytest.fixture
+def users_of(tmp_path: Path) -> Callable[[str], Users]:
+    def make(text: str) -> Users:
+        file = tmp_path / "users.properties"
+        file.write_text(text)
+        return Users(str(file), SETTING, BOTH)
+
+    return make
+
+
+def keys_text(password: str, mechanism: str) -> str:
+    return render_keys(mechanism, ScramKeys.of(password, mechanism, b"salt" * 6, 8192))
+
+
+async def log_in(exchange: Exchange, name: str, password: str, mechanism: str) -> Identity | None:
+    """Log in by SCRAM, as a client that checks the server too."""
+    client = ScramClient([mechanism], name, password)
+    turn = await exchange.take(client.get_client_first().encode())
+    assert turn.identity is None
+    client.set_server_first(turn.response.decode())
+    turn = await exchange.take(client.get_client_final().encode())
+    client.set_server_final(turn.response.decode())
+    return turn.identity
+
+
+@pytest.mark.parametrize("mechanism", BOTH)
+@pytest.mark.parametrize("as_keys", [False, True])
+def test_scram_takes_who_knows_the_password(
+    users_of: Callable[[str], Users], mechanism: str, as_keys: bool
+) -> None:
+    kept = keys_text("alice-secret", mechanism) if as_keys else "alice-secret"
+    users = users_of(f"alice={kept}\n")
+
+    @looped
+    async def both() -> None:
+        identity = await log_in(ScramExchange(mechanism, users), "alice", "alice-secret", mechanism)
+        assert identity == Identity("alice")
+        assert identity.principal == "User:alice"
+        with pytest.raises(AuthenticationFailed):
+            await log_in(ScramExchange(mechanism, users), "alice", "wrong", mechanism)
+
+    both()
+
+
+def test_nobody_can_tell_a_user_that_does_not_exist_from_a_wrong_password(
+    users_of: Callable[[str], Users],
+) -> None:
+    users = users_of(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
+
+    @looped
+    async def refused(name: str) -> None:
+        with pytest.raises(AuthenticationFailed) as raised:
+            await log_in(ScramExchange("SCRAM-SHA-256", users), name, "wrong", "SCRAM-SHA-256")
+        assert str(raised.value) == INVALID
+
+    @looped
+    async def asked_twice() -> None:
+        firsts = []
+        for _ in range(2):
+            exchange = ScramExchange("SCRAM-SHA-256", users)
+            turn = await exchange.take(b"n,,n=mallory,r=abc")
+            firsts.append(turn.response.decode().split(",")[1:])
+        assert firsts[0] == firsts[1]
+
+    refused("alice")
+    refused("mallory")
+    # Known, but not by keys of this mechanism.
+    refused("bob")
+    asked_twice()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        b"\xff\xfe",
+        b"n,,",
+        b"n,,n=alice",
+        b"n,a=bob,n=alice,r=abc",
+        b"p=tls-unique,,n=alice,r=abc",
+        b"n,,n=al=ice,r=abc",
+    ],
+)
+def test_scram_refuses_what_is_no_first_message(users_of: Callable[[str], Users], first: bytes) -> None:
+    users = users_of("alice=alice-secret\n")
+
+    @looped
+    async def refused() -> None:
+        with pytest.raises(AuthenticationFailed) as raised:
+            await ScramExchange("SCRAM-SHA-256", users).take(first)
+        assert str(raised.value) == INVALID
+
+    refused()
+
+
+# Tokens and what is answered: None stands for being let in. Texts: Kafka's PlainSaslServer.
+PLAIN_TOKENS = [
+    (b"\0alice\0alice-secret", None),
+    (b"alice\0alice\0alice-secret", None),
+    (b"\0bob\0b", None),
+    (b"\0bob\0c", "Authentication failed: Invalid username or password"),
+    (b"\0alice\0wrong", "Authentication failed: Invalid username or password"),
+    (b"\0mallory\0alice-secret", "Authentication failed: Invalid username or password"),
+    (
+        b"bob\0alice\0alice-secret",
+        "Authentication failed: Client requested an authorization id that is different from username",
+    ),
+    (b"\0\0alice-secret", "Authentication failed: username not specified"),
+    (b"\0alice\0", "Authentication failed: password not specified"),
+    (b"alice\0alice-secret", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
+    (b"\0a\0b\0c", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
+    (b"\xff\0\0", INVALID.replace("SCRAM-SHA-256", "PLAIN")),
+]
+
+
+@pytest.mark.parametrize(("token", "refusal"), PLAIN_TOKENS)
+def test_plain(users_of: Callable[[str], Users], token: bytes, refusal: str | None) -> None:
+    users = users_of(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
+
+    @looped
+    async def one() -> None:
+        if refusal is None:
+            turn = await PlainExchange(users).take(token)
+            assert turn.response == b""
+            assert turn.identity is not None
+            assert turn.identity.name in ("alice", "bob")
+            return
+        with pytest.raises(AuthenticationFailed) as raised:
+            await PlainExchange(users).take(token)
+        assert str(raised.value) == refusal
+
+    one()
+
+
+def test_the_file_is_read_again_when_it_changes(
+    users_of: Callable[[str], Users], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    users = users_of("alice=one\n")
+    fresh = tmp_path / "fresh"
+    fresh.write_text("bob=two-secret\n")
+    fresh.replace(tmp_path / "users.properties")
+    assert users.reload_if_changed() is True
+    assert users.find("alice") is None
+    assert users.find("bob") is not None
+
+    (tmp_path / "users.properties").write_text("bob two\nbob=three-secret\n")
+    with caplog.at_level(logging.INFO):
+        assert users.reload_if_changed() is False
+    assert users.find("bob") is not None
+    assert "the old ones stay in use: listen.sasl.users.file=" in caplog.text
+    assert "three-secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("alice=\n", "line 1: there is no password"),
+        ("alice=one\nalice=two\n", "line 2: alice was already given on line 1"),
+        ("a=SCRAM-SHA-256=[salt=x]\n", "line 1: begins like SCRAM-SHA-256=["),
+        ("a=SCRAM-SHA-1=[salt=x]\n", "line 1: begins like SCRAM-SHA-256=["),
+        (f"a={keys_text('p', BOTH[0]).replace('8192', '1')}\n", "iterations are 4096 to 16384"),
+        (f"a={keys_text('p', BOTH[0]).replace('8192', '99999')}\n", "iterations are 4096 to 16384"),
+    ],
+)
+def test_files_of_no_use(users_of: Callable[[str], Users], text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        users_of(text)
+    assert str(raised.value).startswith("listen.sasl.users.file=")
+    assert complaint in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="a file that can be read"):
+        Users("/nowhere/users.properties", SETTING, BOTH)
+
+
+def test_nothing_of_a_user_is_shown(users_of: Callable[[str], Users]) -> None:
+    user = users_of("alice=alice-secret\n").find("alice")
+    assert user is not None
+    assert repr(user) == "User()"
+    assert repr(user.keys["SCRAM-SHA-256"]) == "ScramKeys(iterations=4096)"

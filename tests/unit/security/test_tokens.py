@@ -1,0 +1,238 @@
+"""Tokens: which are taken, what a client hears of one that is not, and where the keys come from."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import jwt
+import pytest
+
+from coordinator.errors import ConfigError
+from coordinator.security import jwks
+from coordinator.security.jwks import KeysOfUrl, keys_of
+from coordinator.security.sasl import AuthenticationFailed, Identity
+from coordinator.security.tokens import TokenExchange, TokenRefused, TokenRules, Tokens
+from tests.unit.client.looped import looped
+from tests.unit.security.signing import NOW_S, Issuer, StandingClock
+
+SETTING = "listen.sasl.oauthbearer.jwks.endpoint.url"
+ISSUER = Issuer()
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> str:
+    return ISSUER.write_keys(tmp_path / "keys.json")
+
+
+def tokens_of(location: str, rules: TokenRules | None = None, now_s: float = NOW_S + 1) -> Tokens:
+    return Tokens(keys_of(location, SETTING, 3600), rules or TokenRules(), StandingClock(now_s))
+
+
+def first_message(token: str, authorization_id: str = "") -> bytes:
+    authorization = f"a={authorization_id}" if authorization_id else ""
+    return f"n,{authorization},\x01auth=Bearer {token}\x01\x01".encode()
+
+
+def test_a_good_token_names_its_subject_and_its_end(key_file: str) -> None:
+    @looped
+    async def taken() -> None:
+        turn = await TokenExchange(tokens_of(key_file)).take(first_message(ISSUER.token()))
+        assert turn.response == b""
+        assert turn.identity == Identity("alice", (NOW_S + 3600) * 1000)
+        # A token need not say which key it is signed with.
+        identity = await tokens_of(key_file).identity(ISSUER.token(key_id=None))
+        assert identity.principal == "User:alice"
+
+    taken()
+
+
+RULES = TokenRules(audiences=("kafka", "other"), issuer="https://issuer")
+
+
+@pytest.mark.parametrize(
+    ("token", "rules", "reason"),
+    [
+        (ISSUER.token(exp=NOW_S - 30), None, "expired"),
+        (ISSUER.token(iat=NOW_S + 60), None, "not good yet"),
+        (ISSUER.token(nbf=NOW_S + 60), None, "not good yet"),
+        (ISSUER.token(exp=None), None, "without numbers for exp and iat"),
+        (ISSUER.token(iat=None), None, "without numbers for exp and iat"),
+        (ISSUER.token(subject=None), None, "without sub"),
+        (ISSUER.token(subject=" "), None, "without sub"),
+        (ISSUER.token(), TokenRules(subject_claim="azp"), "without azp"),
+        (ISSUER.token(iss="https://issuer"), RULES, 'missing the "aud" claim'),
+        (ISSUER.token(iss="https://issuer", aud="else"), RULES, "Audience doesn't match"),
+        (ISSUER.token(aud="kafka"), RULES, 'missing the "iss" claim'),
+        (ISSUER.token(aud="kafka", iss="https://else"), RULES, "Invalid issuer"),
+        (Issuer().token(), None, "Signature verification failed"),
+        (ISSUER.token(key_id="other"), None, "not in the set"),
+        (jwt.encode({"sub": "a"}, "x" * 32, algorithm="HS256"), None, "signed with HS256"),
+        (jwt.encode({"sub": "a"}, "", algorithm="none"), None, "signed with none"),
+        ("no.token", None, "no token"),
+    ],
+)
+def test_tokens_that_are_refused(key_file: str, token: str, rules: TokenRules | None, reason: str) -> None:
+    @looped
+    async def refused() -> None:
+        with pytest.raises(TokenRefused, match=reason):
+            await tokens_of(key_file, rules).identity(token)
+
+    refused()
+
+
+def test_what_is_expected_of_a_token_and_there(key_file: str) -> None:
+    @looped
+    async def taken() -> None:
+        token = ISSUER.token(aud=["else", "kafka"], iss="https://issuer", azp="client-7")
+        identity = await tokens_of(key_file, RULES._replace(subject_claim="azp")).identity(token)
+        assert identity.name == "client-7"
+        # Clocks differ a little.
+        assert await tokens_of(key_file, now_s=NOW_S - 29).identity(ISSUER.token())
+        assert await tokens_of(key_file, now_s=NOW_S + 3629).identity(ISSUER.token())
+
+    taken()
+
+
+def test_a_refusal_is_told_as_kafka_tells_it(key_file: str) -> None:
+    @looped
+    async def refused() -> None:
+        exchange = TokenExchange(tokens_of(key_file))
+        turn = await exchange.take(first_message(ISSUER.token(exp=NOW_S - 60)))
+        assert turn.identity is None
+        assert json.loads(turn.response) == {"status": "invalid_token"}
+        with pytest.raises(AuthenticationFailed, match="invalid_token"):
+            await exchange.take(b"\x01")
+
+    refused()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b"", b"\x01", b"n,,\x01\x01", b"n,,\x01auth=Basic abc\x01\x01", b"n,,auth=Bearer abc", b"\xff"],
+)
+def test_what_is_no_first_message(key_file: str, message: bytes) -> None:
+    @looped
+    async def refused() -> None:
+        with pytest.raises(AuthenticationFailed, match="invalid credentials with SASL mechanism OAUTHBEARER"):
+            await TokenExchange(tokens_of(key_file)).take(message)
+
+    refused()
+
+
+def test_nobody_becomes_somebody_else(key_file: str) -> None:
+    @looped
+    async def refused() -> None:
+        exchange = TokenExchange(tokens_of(key_file))
+        assert (await exchange.take(first_message(ISSUER.token(), "alice"))).identity is not None
+        with pytest.raises(AuthenticationFailed, match="different from the token's principal name"):
+            await exchange.take(first_message(ISSUER.token(), "bob"))
+
+    refused()
+
+
+def test_a_file_of_keys_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    other = Issuer("key-2")
+    file = tmp_path / "keys.json"
+    keys = keys_of(f"file://{ISSUER.write_keys(file)}", SETTING, 3600)
+    assert isinstance(keys, jwks.KeysOfFile)
+
+    @looped
+    async def known(key_id: str, expected: int) -> None:
+        assert len(await keys.named(key_id)) == expected
+
+    known("key-1", 1)
+    other.write_keys(tmp_path / "fresh")
+    (tmp_path / "fresh").replace(file)
+    assert keys.reload_if_changed() is True
+    known("key-1", 0)
+    known("key-2", 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no json",
+        "[]",
+        '{"keys": []}',
+        '{"keys": [{"kty": "oct", "k": "AAAA", "alg": "HS256"}]}',
+        ISSUER.keys.replace("sig", "enc"),
+    ],
+)
+def test_a_file_without_keys_for_signatures(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        keys_of(str(file), SETTING, 3600)
+    assert str(raised.value).startswith(f"{SETTING}={file} cannot be used: it must be a JSON Web Key Set: no")
+
+
+class KeyServer(ThreadingHTTPServer):
+    """Gives a key set, or an error while it has none; counts how often it was asked."""
+
+    keys: str | None = None
+    asked = 0
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: KeyServer
+
+    def do_GET(self) -> None:
+        self.server.asked += 1
+        body = (self.server.keys or "").encode()
+        self.send_response(200 if body else 503)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def key_server() -> Iterator[tuple[KeyServer, str]]:
+    """Run a server of keys; gives it and its URL."""
+    with KeyServer(("127.0.0.1", 0), _Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server, f"http://127.0.0.1:{server.server_address[1]}/keys"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_url_is_asked_for_keys_that_are_not_known_but_not_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(jwks, "seconds_since_boot", lambda: now_s)
+
+    @looped
+    async def asked() -> None:
+        nonlocal now_s
+        with key_server() as (server, url):
+            keys = keys_of(url, SETTING, 3600)
+            assert isinstance(keys, KeysOfUrl)
+            # Nobody answers yet, and is not asked again at once.
+            assert await keys.named("key-1") == []
+            server.keys = ISSUER.keys
+            assert await keys.named("key-1") == []
+            assert server.asked == 1
+            now_s += jwks.ASK_AGAIN_S
+            assert len(await keys.named("key-1")) == 1
+            # A key that is new there.
+            server.keys = Issuer("key-2").keys
+            assert await keys.named("key-2") == []
+            now_s += jwks.ASK_AGAIN_S
+            assert len(await keys.named("key-2")) == 1
+            # What was good stays in use while nobody answers.
+            server.keys = None
+            now_s += jwks.ASK_AGAIN_S
+            assert await keys.named("key-3") == []
+            assert len(await keys.named("key-2")) == 1
+            assert server.asked == 4
+
+    asked()
