@@ -14,6 +14,7 @@ from coordinator.cli.demo_command import demo
 from coordinator.cli.groups_commands import groups_app
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
+from coordinator.cli.offsets_commands import offsets_app
 from coordinator.cli.recovery import recovery_app
 from coordinator.cli.relay_command import RELAY_FLAGS, relay
 from coordinator.cli.run_commands import serve, version
@@ -48,6 +49,7 @@ app.command(context_settings=ANY_SETTING, epilog=PLACES)(migrate)
 app.add_typer(recovery_app, name="recovery")
 app.add_typer(groups_app, name="groups")
 app.add_typer(state_app, name="state")
+app.add_typer(offsets_app, name="offsets")
 app.command()(shards)
 app.command()(top)
 app.command()(snapshot)

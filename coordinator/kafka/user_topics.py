@@ -71,6 +71,17 @@ class UserTopics:
         """Return the offsets of the first records of these partitions, as `end_offsets` does the last."""
         return await self._offsets(partitions, _EARLIEST)
 
+    async def offsets_at(
+        self, partitions: Collection[TopicPartition], time_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """Return the offsets of the first records of this time or a later one; -1 where there is none."""
+        return await self._offsets(partitions, time_ms)
+
+    async def partitions(self, topic_id: bytes) -> list[int]:
+        """Return the partitions of a topic, none if there is no such topic. Raises as `names`."""
+        await self.names([topic_id])
+        return sorted(partition for known, partition in self._leaders if known == topic_id)
+
     async def _offsets(self, partitions: Collection[TopicPartition], which: int) -> dict[TopicPartition, int]:
         unknown = {
             topic_id for topic_id, partition in partitions if (topic_id, partition) not in self._leaders

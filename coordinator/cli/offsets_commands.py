@@ -1,0 +1,229 @@
+"""`offsets reset | delete`: where share groups begin, changed through Kafka's group coordinator.
+
+It guards the groups: it refuses while one has members, and it keeps what it knows of a group in step with the
+state. So it is asked, and nothing is changed behind its back.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from coordinator.cli.admin_options import ExecuteOption, asks
+from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
+from coordinator.cli.settings_flags import ANY_SETTING
+from coordinator.cli.write_commands import say_if_dry
+
+if TYPE_CHECKING:
+    from coordinator.cli.admin_api import AdminApi
+    from coordinator.cli.offsets_plan import Planned, TopicPartition
+    from coordinator.kafka.share_groups import Outcome, ShareGroups
+    from coordinator.kafka.user_topics import UserTopics
+
+Done = TypeVar("Done")
+
+CLUSTER_NEEDED = """
+\b
+The cluster is asked, and has to be given:
+  --bootstrap-servers HOST:PORT,...   and the other settings of a client, as serve takes them
+The coordinator at --url tells what is in flight; without it that is not known.
+"""
+
+offsets_app = typer.Typer(
+    help="Where share groups begin, changed through Kafka's group coordinator.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+GroupOption = Annotated[
+    str, typer.Option("--group", metavar="GROUP", help="The share group.", show_default=False)
+]
+AllTopicsOption = Annotated[
+    bool, typer.Option("--all-topics", help="All topics that the group has something of.")
+]
+
+
+@offsets_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_NEEDED)
+@asks
+def reset(
+    ctx: typer.Context,
+    group: GroupOption,
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="TOPIC[:0,1]", help="Of this topic; may be repeated.")
+    ] = None,
+    all_topics: AllTopicsOption = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first records.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last records.")] = False,
+    to_datetime: Annotated[
+        str | None, typer.Option(metavar="YYYY-MM-DDThh:mm:ss.sss", help="To the records of a time, in UTC.")
+    ] = None,
+    to_offset: Annotated[int | None, typer.Option(metavar="OFFSET", help="To this offset.", min=0)] = None,
+    execute: ExecuteOption = False,
+    output: FormOption = Form.TABLE,
+    *,
+    api: "AdminApi",
+) -> None:
+    """Begin again somewhere else. The group must have no members.
+
+    REDELIVERED is how many records were done with and would be delivered again, SKIPPED how many were not and
+    never would be.
+    """
+    from coordinator.cli.offsets_plan import Planner, Scope, Target
+
+    scope = Scope.of(topic or (), all_topics=all_topics, partitions_allowed=True)
+    target = Target.of(earliest=to_earliest, latest=to_latest, moment=to_datetime, offset=to_offset)
+    states = _states(api, group)
+
+    async def change(groups: "ShareGroups", topics: "UserTopics") -> "tuple[list[Planned], list[str]]":
+        planned, remarks = await Planner(groups, topics, states).reset(group, scope, target)
+        if not execute:
+            return planned, remarks
+        offsets: dict[str, dict[int, int]] = {}
+        for each in planned:
+            assert each.new_offset is not None
+            offsets.setdefault(each.topic, {})[each.partition] = each.new_offset
+        answers = await groups.alter_offsets(group, offsets)
+        failed = _failures(
+            {
+                f"{name}-{partition}": outcome
+                for name, outcomes in answers.items()
+                for partition, outcome in outcomes.items()
+            }
+        )
+        return planned, [*remarks, *failed]
+
+    planned, remarks = _with_cluster(ctx.args, change)
+    _show(group, planned, output, executed=execute, reset=True)
+    _end(remarks, executed=execute)
+
+
+@offsets_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_NEEDED)
+@asks
+def delete(
+    ctx: typer.Context,
+    group: GroupOption,
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="TOPIC", help="Of this topic; may be repeated.")
+    ] = None,
+    all_topics: AllTopicsOption = False,
+    execute: ExecuteOption = False,
+    output: FormOption = Form.TABLE,
+    *,
+    api: "AdminApi",
+) -> None:
+    """Forget all that a group has of some topics. The group must have no members.
+
+    Whoever consumes again begins by share.auto.offset.reset.
+    """
+    from coordinator.cli.offsets_plan import Planner, Scope
+
+    scope = Scope.of(topic or (), all_topics=all_topics, partitions_allowed=False)
+    states = _states(api, group)
+
+    async def change(groups: "ShareGroups", topics: "UserTopics") -> "tuple[list[Planned], list[str]]":
+        planned = await Planner(groups, topics, states).delete(group, scope)
+        if not execute:
+            return planned, []
+        names = sorted({each.topic for each in planned})
+        return planned, _failures(await groups.delete_offsets(group, names))
+
+    planned, remarks = _with_cluster(ctx.args, change)
+    _show(group, planned, output, executed=execute, reset=False)
+    _end(remarks, executed=execute)
+
+
+def _with_cluster(extra: list[str], work: "Callable[[ShareGroups, UserTopics], Awaitable[Done]]") -> Done:
+    """Do something with the cluster that the settings name. Raises ConfigError without one."""
+    from coordinator.cli.admin_api import cluster_config
+    from coordinator.errors import ConfigError
+    from coordinator.kafka.security import Security
+    from coordinator.kafka.share_groups import ShareGroups
+    from coordinator.kafka.user_topics import UserTopics
+
+    config = cluster_config(extra)
+    if config is None:
+        raise ConfigError(
+            "--bootstrap-servers", "", "HOST:PORT of a broker: offsets are the group coordinator's to change"
+        )
+    servers, security = config.bootstrap_servers, Security.of(config)
+
+    async def run() -> Done:
+        groups = ShareGroups(servers, security=security, client_id="share-coordinator-offsets")
+        topics = UserTopics(servers, security=security, client_id="share-coordinator-offsets")
+        try:
+            return await work(groups, topics)
+        finally:
+            await groups.close()
+            await topics.close()
+
+    return asyncio.run(run())
+
+
+def _states(api: "AdminApi", group: str) -> "dict[TopicPartition, dict[str, object]] | None":
+    from coordinator.cli.offsets_plan import states_of
+    from coordinator.errors import CoordinatorError
+
+    try:
+        return states_of(api, group)
+    except CoordinatorError as error:
+        typer.echo(f"share-coordinator: what is in flight is not known: {error}", err=True)
+        return None
+
+
+def _failures(outcomes: "dict[str, Outcome]") -> list[str]:
+    from coordinator.cli.offsets_plan import error_name
+
+    return [
+        f"FAILED {what}: {error_name(outcome.error_code)} {outcome.error_message}".rstrip()
+        for what, outcome in outcomes.items()
+        if outcome.error_code
+    ]
+
+
+_KEY = ("GROUP", "TOPIC", "PARTITION", "START-OFFSET")
+
+
+def _show(group: str, planned: "Sequence[Planned]", output: Form, *, executed: bool, reset: bool) -> None:
+    if output is not Form.TABLE:
+        rows = [
+            {
+                "group": group,
+                "topic": each.topic,
+                "partition": each.partition,
+                "start_offset": each.start_offset,
+                "new_offset": each.new_offset,
+                "in_flight_records": each.effect.in_flight,
+                **({"redelivered": each.effect.redelivered, "skipped": each.effect.skipped} if reset else {}),
+                "executed": executed,
+            }
+            for each in planned
+        ]
+        (print_json if output is Form.JSON else print_yaml)(rows)
+        return
+    print_table(
+        (*_KEY, "NEW-OFFSET", "IN-FLIGHT", "REDELIVERED", "SKIPPED") if reset else (*_KEY, "IN-FLIGHT"),
+        [
+            tuple(
+                "-" if cell is None else cell
+                for cell in (
+                    seen(group),
+                    each.topic,
+                    each.partition,
+                    each.start_offset,
+                    *((each.new_offset,) if reset else ()),
+                    each.effect.in_flight,
+                    *((each.effect.redelivered, each.effect.skipped) if reset else ()),
+                )
+            )
+            for each in planned
+        ],
+    )
+
+
+def _end(remarks: Sequence[str], *, executed: bool) -> None:
+    for remark in remarks:
+        typer.echo(f"share-coordinator: {remark}", err=True)
+    say_if_dry(executed=executed)
+    if any(remark.startswith("FAILED") for remark in remarks):
+        raise typer.Exit(1)

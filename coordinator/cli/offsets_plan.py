@@ -1,0 +1,268 @@
+"""What a change of a share group's offsets would do, before it is done.
+
+Kafka's group coordinator knows the group, the brokers know where partitions begin and end, and the share
+coordinator what is in flight.  All three are asked; only the last may be missing.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from coordinator.errors import ConfigError, CoordinatorError, NotDone
+from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, GroupDescription
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from coordinator.cli.admin_api import AdminApi
+    from coordinator.kafka.share_groups import ShareGroups
+    from coordinator.kafka.user_topics import UserTopics
+
+TopicPartition = tuple[bytes, int]
+
+# What nobody delivers again, as the API names it.
+_DONE = ("ACKNOWLEDGED", "ARCHIVED")
+_RUNS = 10_000
+
+
+class Target(NamedTuple):
+    """Where start offsets shall be: at an end of the partition, at a time, or at an offset."""
+
+    kind: str
+    number: int = 0
+
+    @classmethod
+    def of(cls, *, earliest: bool, latest: bool, moment: str | None, offset: int | None) -> "Target":
+        """Read the options of a reset. Raises ConfigError."""
+        given = [
+            *([cls("earliest")] if earliest else []),
+            *([cls("latest")] if latest else []),
+            *([cls("time", _time_ms(moment))] if moment is not None else []),
+            *([cls("offset", offset)] if offset is not None else []),
+        ]
+        if len(given) != 1:
+            raise ConfigError(
+                "offsets reset", "", "given one of --to-earliest, --to-latest, --to-datetime and --to-offset"
+            )
+        return given[0]
+
+
+def _time_ms(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError("--to-datetime", text, "a time as 2026-11-21T13:00:00.000, in UTC") from None
+    # As Kafka's tools, which take a time without a zone for one in UTC.
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+class Effect(NamedTuple):
+    """What becomes of the records of a share-partition; None where it is not known.
+
+    `redelivered` have been done with and would be delivered again, `skipped` have not and never would be.
+    """
+
+    in_flight: int | None
+    redelivered: int | None
+    skipped: int | None
+
+
+NOT_KNOWN = Effect(None, None, None)
+
+
+def effect(state: Mapping[str, Any], new_offset: int) -> Effect:
+    """Tell what a new start offset would leave of a state, given as the API shows it with all its runs."""
+    start, runs = state["start_offset"], state["in_flight"]["items"]
+    if start < 0:
+        return Effect(0, 0, 0)
+    done = [run for run in runs if run["delivery_state"] in _DONE]
+    done_below = sum(max(0, min(run["last_offset"] + 1, new_offset) - run["first_offset"]) for run in done)
+    done_from = sum(run["records"] for run in done) - done_below
+    return Effect(
+        in_flight=state["in_flight_records"],
+        redelivered=max(0, start - new_offset) + done_from,
+        skipped=max(0, new_offset - start) - done_below,
+    )
+
+
+def states_of(api: "AdminApi", group: str) -> dict[TopicPartition, dict[str, Any]]:
+    """Return the states that a share coordinator has of a group, with all runs. Raises CoordinatorError."""
+    from protocol.state_records import parse_topic_id
+
+    states = {}
+    for item in api.items("/api/v1/share-partitions", group=group):
+        key = {"group": group, "topic": item["topic_id"], "partition": item["partition"]}
+        runs: list[Any] = []
+        while len(runs) < item["state_batches"]:
+            part = api.get("/api/v1/share-partition", **key, limit=_RUNS, offset=len(runs))
+            runs += part["in_flight"]["items"]
+            if not part["in_flight"]["items"]:
+                break
+        states[parse_topic_id(item["topic_id"]), item["partition"]] = {**item, "in_flight": {"items": runs}}
+    return states
+
+
+class Scope(NamedTuple):
+    """Which partitions: by name of the topic, all of them if None. Without any topic: all of the group."""
+
+    topics: Mapping[str, Sequence[int] | None]
+
+    @classmethod
+    def of(cls, topics: Sequence[str], *, all_topics: bool, partitions_allowed: bool) -> "Scope":
+        """Read `topic` and `topic:0,1`. Raises ConfigError."""
+        if bool(topics) == all_topics:
+            raise ConfigError("offsets", "", "given --topic, once or more often, or --all-topics")
+        found: dict[str, Sequence[int] | None] = {}
+        for text in topics:
+            # No topic has a colon in its name.
+            name, colon, numbers = text.partition(":")
+            given = numbers.split(",") if colon else None
+            if not name or name in found or (given and not all(n.isascii() and n.isdigit() for n in given)):
+                raise ConfigError("--topic", text, "TOPIC or TOPIC:0,1, each topic once")
+            if given and not partitions_allowed:
+                raise ConfigError("--topic", text, "TOPIC: offsets are deleted of whole topics")
+            found[name] = [int(number) for number in given] if given else None
+        return cls(found)
+
+
+class Planned(NamedTuple):
+    """One share-partition of a change; offsets are None where they are not known, or there will be none."""
+
+    topic: str
+    partition: int
+    start_offset: int | None
+    new_offset: int | None
+    effect: Effect
+
+
+def check_group(group: str, description: GroupDescription, *, may_be_made: bool) -> None:
+    """Raise NotDone if the offsets of a group cannot be changed, with what to do."""
+    code = description.error_code
+    if code == GROUP_ID_NOT_FOUND:
+        if not may_be_made:
+            raise NotDone(
+                f"Kafka knows no share group {group!r}. What is left of a deleted group goes by its expiry; "
+                "deleting it past Kafka could take the state of a group that comes to be at this moment"
+            )
+    elif code != 0:
+        raise CoordinatorError(
+            f"group {group!r} cannot be described: {error_name(code)} {description.error_message}".strip()
+        )
+    elif not description.is_empty:
+        raise NotDone(
+            f"group {group!r} is {description.state} with {description.members} members, and its consumers "
+            "would go on with what they hold: stop them, wait until kafka-share-groups.sh --describe --state "
+            "says Empty, and try again"
+        )
+
+
+def error_name(code: int) -> str:
+    """Name an error code as Kafka does, as far as we know it."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"Kafka's error {code}"
+
+
+class Planner:
+    """Finds out what is there, and what would become of it. Used on one event loop."""
+
+    def __init__(
+        self, groups: "ShareGroups", topics: "UserTopics", states: Mapping[TopicPartition, Any] | None
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._states = states
+
+    async def reset(self, group: str, scope: Scope, target: Target) -> tuple[list[Planned], list[str]]:
+        """Plan new start offsets; also return what should be said of them. Raises CoordinatorError."""
+        check_group(group, (await self._groups.describe_groups([group]))[group], may_be_made=True)
+        shown = await self._shown(group)
+        names, wanted = await self._wanted(scope, shown)
+        news, remarks = await self._new_offsets(names, wanted, target)
+        missing = [
+            f"{names[topic_id]}-{number}" for topic_id, number in wanted if (topic_id, number) not in news
+        ]
+        if missing:
+            raise NotDone(f"nobody tells where these partitions begin and end: {', '.join(missing)}")
+        planned = [self._planned(names[key[0]], key, shown, news[key]) for key in wanted]
+        return sorted(planned), remarks
+
+    async def delete(self, group: str, scope: Scope) -> list[Planned]:
+        """Plan to delete all that a group has of some topics. Raises CoordinatorError."""
+        check_group(group, (await self._groups.describe_groups([group]))[group], may_be_made=False)
+        shown = await self._shown(group)
+        names, _ = await self._wanted(scope, shown)
+        planned = [self._planned(names[key[0]], key, shown, None) for key in shown if key[0] in names]
+        for name in names.values():
+            if all(each.topic != name for each in planned):
+                raise NotDone(f"group {group!r} has nothing of topic {name}")
+        return sorted(planned)
+
+    async def _shown(self, group: str) -> dict[TopicPartition, int]:
+        return {
+            (each.topic_id, each.partition): each.start_offset for each in await self._groups.offsets([group])
+        }
+
+    async def _wanted(
+        self, scope: Scope, shown: Mapping[TopicPartition, int]
+    ) -> tuple[dict[bytes, str], list[TopicPartition]]:
+        if not scope.topics:
+            names = dict(await self._topics.names({topic_id for topic_id, _ in shown}))
+            if not names:
+                raise NotDone("the group has nothing of any topic")
+            return names, [key for key in shown if key[0] in names]
+        names, wanted = {}, []
+        for name, given in scope.topics.items():
+            topic_id = await self._topics.topic_id(name)
+            if topic_id is None:
+                raise NotDone(f"there is no topic {name}, or we may not see it")
+            names[topic_id] = name
+            there = await self._topics.partitions(topic_id)
+            for number in there if given is None else given:
+                if number not in there:
+                    raise NotDone(f"topic {name} has no partition {number}")
+                wanted.append((topic_id, number))
+        return names, wanted
+
+    async def _new_offsets(
+        self, names: Mapping[bytes, str], wanted: Sequence[TopicPartition], target: Target
+    ) -> tuple[dict[TopicPartition, int], list[str]]:
+        if target.kind == "earliest":
+            return dict(await self._topics.start_offsets(wanted)), []
+        ends = await self._topics.end_offsets(wanted)
+        if target.kind == "latest":
+            return dict(ends), []
+        if target.kind == "time":
+            at = await self._topics.offsets_at(wanted, target.number)
+            return {
+                key: ends[key] if at[key] < 0 else at[key] for key in wanted if key in at and key in ends
+            }, []
+        starts = await self._topics.start_offsets(wanted)
+        news, remarks = {}, []
+        for key in wanted:
+            if key in starts and key in ends:
+                news[key] = min(max(target.number, starts[key]), ends[key])
+                if news[key] != target.number:
+                    remarks.append(
+                        f"{names[key[0]]}-{key[1]} has no offset {target.number}: {news[key]} is nearest"
+                    )
+        return news, remarks
+
+    def _planned(
+        self, name: str, key: TopicPartition, shown: Mapping[TopicPartition, int], new_offset: int | None
+    ) -> Planned:
+        state = None if self._states is None else self._states.get(key)
+        start = shown.get(key, -1)
+        known = start if start >= 0 else None
+        if state is None:
+            nothing = Effect(0, 0, 0) if self._states is not None and key not in shown else NOT_KNOWN
+            return Planned(name, key[1], known, new_offset, nothing)
+        found = (
+            Effect(state["in_flight_records"], None, None)
+            if new_offset is None
+            else effect(state, new_offset)
+        )
+        return Planned(
+            name, key[1], state["start_offset"] if state["start_offset"] >= 0 else known, new_offset, found
+        )
