@@ -26,10 +26,11 @@ from coordinator.config.fields import (
 )
 from coordinator.config.kafka_log import KafkaLogSettings
 from coordinator.config.ownership import OwnershipSettings
+from coordinator.config.relay import RelaySettings
 from coordinator.errors import ConfigError
 
 
-class Config(OwnershipSettings, KafkaLogSettings, HttpSettings):
+class Config(OwnershipSettings, KafkaLogSettings, HttpSettings, RelaySettings):
     """All settings of one coordinator process. Frozen: a change means a restart.
 
     Raises pydantic.ValidationError for a value outside its range, ConfigError for values that do not fit
@@ -311,6 +312,7 @@ def _settings() -> tuple[Setting, ...]:
         **HttpSettings.model_fields,
         **KafkaLogSettings.model_fields,
         **OwnershipSettings.model_fields,
+        **RelaySettings.model_fields,
     }
     ours = [attribute for attribute in Config.model_fields if attribute not in later]
     for attribute in (*ours, *later):

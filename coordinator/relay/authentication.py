@@ -1,0 +1,61 @@
+"""The authentication of a peer: carried to the broker and back, one request at a time, and proved afterwards.
+
+What the broker said counts, and nothing that the peer said. But an answer without an error is no proof:
+those in the middle of an exchange have none either, and how many there are depends on the mechanism. So
+before a peer is led to the coordinator, the broker is asked something on the same connection that it answers
+to nobody who is not authenticated.
+"""
+
+from struct import Struct
+
+from coordinator.relay.inbound import SIZE_BYTES, Ended, Head, Inbound
+from coordinator.relay.sasl import Exchange
+from protocol.messages import request_header
+
+_METADATA = 3
+_METADATA_VERSION = 4
+# No topics, and none to be created.
+_METADATA_BODY = b"\0\0\0\0\0"
+# Not one that a peer's authentication uses: the answer to our question cannot be taken for one to the peer's.
+_CORRELATION_ID = 0x5EA5
+_unpack_correlation_id = Struct(">i").unpack_from
+
+
+async def authenticate(peer: Inbound, broker: Inbound, exchange: Exchange) -> Head:
+    """Carry a SASL exchange to its end, and return how the request begins that is no part of it.
+
+    That request is left where it is. Raises Ended when either side closes, and after a wrong password, when
+    the peer has its answer. Raises OSError, ProtocolError.
+    """
+    while True:
+        head = await peer.head()
+        if not exchange.is_next(head.api_key, head.api_version):
+            return head
+        request = await peer.frame()
+        exchange.asked(request)
+        await broker.end.send(request)
+        answer = await broker.frame()
+        exchange.answered(head.api_key, answer)
+        await peer.end.send(answer)
+        if exchange.failed:
+            # The broker closes too, or waits for a second try that nobody makes.
+            raise Ended
+
+
+async def is_authenticated(broker: Inbound) -> bool:
+    """Ask the broker whether the peer of this connection is authenticated. Raises OSError, FrameError."""
+    await broker.end.send(_question())
+    try:
+        answer = await broker.frame()
+    except (Ended, ConnectionError):
+        return False
+    return len(answer) > 2 * SIZE_BYTES and _unpack_correlation_id(answer, SIZE_BYTES)[0] == _CORRELATION_ID
+
+
+def _question() -> bytes:
+    """Return a request for metadata of no topics, which needs no permission beyond that."""
+    header = request_header.RequestHeader(
+        _METADATA, _METADATA_VERSION, _CORRELATION_ID, "share-coordinator-relay"
+    )
+    body = request_header.encode(header, 1) + _METADATA_BODY
+    return Struct(">i").pack(len(body)) + body

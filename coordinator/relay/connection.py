@@ -1,0 +1,285 @@
+"""One connection, from accept to close: who is it, where does it go, and then no more questions.
+
+A task of its own, and nothing that happens in it reaches another connection.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from coordinator.relay.authentication import authenticate, is_authenticated
+from coordinator.relay.ends import PlainEnd, TlsEnd, accept
+from coordinator.relay.figures import Figures
+from coordinator.relay.inbound import Ended, Inbound
+from coordinator.relay.joining import join
+from coordinator.relay.limits import RelayLimits
+from coordinator.relay.outward import Target
+from coordinator.relay.persister import PersisterLink, Session, SessionLost
+from coordinator.relay.sasl import Exchange
+from coordinator.security.principals import (
+    AllowedPrincipals,
+    MappingRules,
+    UnmappedCertificate,
+    principal_of_certificate,
+)
+from coordinator.security.tls import ServerTls
+from protocol.errors import ProtocolError
+
+_logger = logging.getLogger(__name__)
+
+# Whom a peer is taken for: anybody, the owner of its certificate, or the user that the broker authenticated.
+PeerCheck = Literal["none", "certificate", "sasl"]
+
+
+class Refused(Exception):
+    """A connection that the relay closes on purpose: why in a word, and in a sentence."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Route(NamedTuple):
+    """Where connections go, and what is asked of them before."""
+
+    broker: Target
+    coordinator: Target
+    check: PeerCheck
+    allowed: AllowedPrincipals
+    rules: MappingRules
+    sub_claim: str
+    tls: ServerTls | None
+
+
+class Connection:
+    """The life of one connection. `run` is for its own task; the rest is for the listener."""
+
+    def __init__(
+        self,
+        accepted: socket.socket,
+        route: Route,
+        limits: RelayLimits,
+        figures: Figures,
+        warn: Callable[[str, str], None],
+    ) -> None:
+        """Take over an accepted socket. `warn` is told what operators should know: a kind, a sentence."""
+        self._socket = accepted
+        self._route = route
+        self._limits = limits
+        self._figures = figures
+        self._warn = warn
+        self._peer: Inbound | None = None
+        self._broker: Inbound | None = None
+        self._coordinator: Inbound | None = None
+        self._session = Session("", None, None)
+        self._link: PersisterLink | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.destination = ""
+        # Grows with each byte that is carried, so that who looks now and then can tell what is idle.
+        self.moved_bytes = 0
+
+    def stop(self) -> None:
+        """End: a persister's when its requests are answered, any other at once."""
+        if self._link is not None:
+            self._link.stop()
+        else:
+            self.break_off()
+
+    def break_off(self) -> None:
+        """End at once."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def run(self) -> None:
+        """Serve the connection to its end. Raises nothing but CancelledError."""
+        self._task = asyncio.current_task()
+        self._figures.undecided += 1
+        try:
+            await self._serve()
+        except Refused as refusal:
+            self._figures.refuse(refusal.reason)
+            self._warn(refusal.reason, str(refusal))
+        except SessionLost as lost:
+            self._figures.refuse("session")
+            self._warn("session", str(lost))
+        except Ended:
+            pass
+        except (OSError, ProtocolError) as error:
+            _logger.debug("a connection ended: %s", error)
+        except Exception:
+            # A defect of ours costs one connection: for a broker an everyday event.
+            _logger.exception("a connection was dropped")
+            self._figures.refuse("internal_error")
+        finally:
+            self._close()
+
+    async def _serve(self) -> None:
+        limits = self._limits
+        deadline = asyncio.timeout(limits.handshake_s)
+        try:
+            async with deadline:
+                destination = await self._decided()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise Refused("slow_handshake", f"no decision after {limits.handshake_s:g} s") from None
+        self.destination = destination
+        self._figures.undecided -= 1
+        self._figures.decided[destination] += 1
+        self._figures.open[destination] += 1
+        if destination == "broker":
+            await self._to_broker()
+        else:
+            await self._to_coordinator()
+
+    async def _decided(self) -> str:
+        """Listen until it is clear where the connection goes, and return that."""
+        route, limits = self._route, self._limits
+        try:
+            end = await accept(self._socket, route.tls.context if route.tls is not None else None)
+        except ssl.SSLError as error:
+            raise Refused("tls", f"a TLS handshake failed: {error.reason or error}") from None
+        peer = self._peer = Inbound(end, limits.handshake_frame_bytes_max)
+        if route.check == "certificate":
+            self._check_certificate(end)
+        head = await peer.head()
+        if route.check == "sasl":
+            exchange = Exchange(route.sub_claim)
+            broker = self._broker = await self._connected_broker()
+            head = await authenticate(peer, broker, exchange)
+            if head.is_persisters:
+                await self._check_user(broker, exchange)
+        if head.is_persisters:
+            return "coordinator"
+        if self._broker is None:
+            self._broker = await self._connected_broker()
+        return "broker"
+
+    def _check_certificate(self, end: PlainEnd | TlsEnd) -> None:
+        """Refuse a peer whose certificate is not one of a broker.
+
+        To the broker all peers look like the relay, so this is the only check that there is.
+        """
+        assert isinstance(end, TlsEnd)
+        try:
+            principal = principal_of_certificate(end.certificate, self._route.rules)
+        except UnmappedCertificate as unmapped:
+            raise Refused("principal", f"no rule maps the certificate of {unmapped}") from None
+        if not self._route.allowed.allows(principal):
+            raise Refused("principal", f"{principal} is not in relay.allowed.principals")
+
+    async def _check_user(self, broker: Inbound, exchange: Exchange) -> None:
+        """Refuse a persister that may not speak to the coordinator, and begin the session of one that may."""
+        if exchange.user is None or not exchange.accepted:
+            with_what = exchange.mechanism or "no SASL mechanism"
+            raise Refused(
+                "unauthenticated", f"a persister came with {with_what} and no name that can be read"
+            )
+        principal = f"User:{exchange.user}"
+        if not self._route.allowed.allows(principal):
+            raise Refused("principal", f"{principal} is not in relay.allowed.principals")
+        if not await is_authenticated(broker):
+            raise Refused("unauthenticated", f"the broker does not take a persister for {principal}")
+        self._session = Session.of(exchange, asyncio.get_running_loop().time())
+
+    async def _connected_broker(self) -> Inbound:
+        """Connect to the broker; one that restarts gets a few moments. Raises OSError."""
+        limits = self._limits
+        for attempts_left in reversed(range(limits.broker_attempts)):
+            try:
+                end = await self._route.broker.connect(limits.connect_s)
+                return Inbound(end, limits.handshake_frame_bytes_max)
+            except OSError as error:
+                self._figures.failed_connects["broker"] += 1
+                self._warn("broker", f"the broker cannot be reached at {self._route.broker.address}: {error}")
+                if not attempts_left:
+                    raise
+            await asyncio.sleep(limits.retry_s)
+        raise AssertionError("there is at least one attempt")
+
+    async def _to_broker(self) -> None:
+        assert self._peer is not None
+        assert self._broker is not None
+        peer, broker = self._peer, self._broker
+        begun = peer.rest()
+        self._count(len(begun), 0)
+        await broker.end.send(begun)
+        early = broker.rest()
+        if early:
+            await peer.end.send(early)
+        await join(peer.end, broker.end, self._count, self._limits.half_closed_s)
+
+    async def _to_coordinator(self) -> None:
+        assert self._peer is not None
+        if self._broker is not None:
+            # It has done its part, and would be closed as idle one day.
+            self._broker.end.close()
+            self._broker = None
+        limits = self._limits
+        self._peer.frame_bytes_max = limits.frame_bytes_max
+        self._coordinator = await self._connected_coordinator()
+        self._link = PersisterLink(
+            self._peer, self._coordinator, self._session, self._authenticated_again, self._count
+        )
+        await self._link.run()
+
+    async def _connected_coordinator(self) -> Inbound:
+        """Connect to the coordinator; while it restarts, try again each second.
+
+        A persister waits for its answer for 30 s; being cut off would cost it a back-off of 2, 4, 8 and 16 s.
+        """
+        limits, loop = self._limits, asyncio.get_running_loop()
+        give_up_s = loop.time() + limits.coordinator_wait_s
+        self._figures.waiting_for_coordinator += 1
+        try:
+            while True:
+                try:
+                    end = await self._route.coordinator.connect(limits.connect_s)
+                    return Inbound(end, limits.answer_bytes_max)
+                except OSError as error:
+                    self._figures.failed_connects["coordinator"] += 1
+                    address = self._route.coordinator.address
+                    self._warn("coordinator", f"the coordinator cannot be reached at {address}: {error}")
+                if loop.time() + limits.retry_s > give_up_s:
+                    raise Refused("no_coordinator", "a persister waited for the coordinator in vain")
+                await asyncio.sleep(limits.retry_s)
+        finally:
+            self._figures.waiting_for_coordinator -= 1
+
+    async def _authenticated_again(self) -> Exchange:
+        """Carry another exchange to the broker, over a connection of its own."""
+        assert self._peer is not None
+        peer, exchange = self._peer, Exchange(self._route.sub_claim)
+        try:
+            async with asyncio.timeout(self._limits.handshake_s):
+                broker = await self._connected_broker()
+                try:
+                    await authenticate(peer, broker, exchange)
+                    if not exchange.accepted or not await is_authenticated(broker):
+                        raise SessionLost("a peer did not succeed in authenticating again")
+                finally:
+                    broker.end.close()
+        except TimeoutError:
+            raise SessionLost("a peer did not finish to authenticate again in time") from None
+        self._figures.authentications_again += 1
+        return exchange
+
+    def _count(self, sent: int, received: int) -> None:
+        self.moved_bytes += sent + received
+        destination = self.destination
+        self._figures.bytes_to[destination] += sent
+        self._figures.bytes_from[destination] += received
+
+    def _close(self) -> None:
+        if self.destination:
+            self._figures.open[self.destination] -= 1
+        else:
+            self._figures.undecided -= 1
+        if self._peer is None:
+            self._socket.close()
+        for inbound in (self._peer, self._broker, self._coordinator):
+            if inbound is not None:
+                inbound.end.close()

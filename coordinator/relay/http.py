@@ -1,0 +1,81 @@
+"""Health and metrics over HTTP, as little of it as probes and Prometheus need.
+
+uvicorn and FastAPI would take longer to import than all the rest of the relay.
+"""
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+
+from coordinator.config import HostPort
+from coordinator.errors import ListenError
+
+_REQUEST_BYTES_MAX = 8 << 10
+_REQUEST_S = 5.0
+_CONNECTIONS_MAX = 32
+
+Answer = tuple[HTTPStatus, str]
+
+
+class HealthServer:
+    """Answers GET of a few paths, one request a connection."""
+
+    def __init__(self, answers: dict[str, Callable[[], Answer]]) -> None:
+        """`answers` maps paths to what makes the status and the text of their answers."""
+        self._answers = answers
+        self._server: asyncio.Server | None = None
+        self._connections = 0
+
+    async def start(self, address: HostPort) -> None:
+        """Bind and serve. Raises ListenError."""
+        try:
+            self._server = await asyncio.start_server(
+                self._serve, address.host, address.port, limit=_REQUEST_BYTES_MAX
+            )
+        except (OSError, OverflowError) as error:
+            raise ListenError("relay.http", str(address), error) from None
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        assert self._server is not None, "not started"
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def stop(self) -> None:
+        """Serve no more; harmless if never started."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        try:
+            if self._connections <= _CONNECTIONS_MAX:
+                async with asyncio.timeout(_REQUEST_S):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(self._answer(head))
+                    await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            # Not HTTP, too long, or too slow.
+            pass
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0].decode("ascii", "replace")
+        if method not in (b"GET", b"HEAD"):
+            status, text = HTTPStatus.METHOD_NOT_ALLOWED, "only GET\n"
+        elif (answer := self._answers.get(path)) is None:
+            status, text = HTTPStatus.NOT_FOUND, "no such path\n"
+        else:
+            status, text = answer()
+        body = text.encode()
+        lines = (
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            "Content-Type: text/plain; version=0.0.4; charset=utf-8",
+            f"Content-Length: {len(body)}",
+            "Connection: close",
+        )
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + (b"" if method == b"HEAD" else body)

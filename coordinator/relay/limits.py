@@ -1,0 +1,26 @@
+"""The bounds of the relay."""
+
+from typing import NamedTuple
+
+
+class RelayLimits(NamedTuple):
+    """Bounds of all connections and of each. Times in seconds."""
+
+    connections_max: int = 4_000
+    # From the first byte to the decision where the connection goes.
+    handshake_s: float = 30.0
+    # Kafka's sasl.server.max.receive.size.
+    handshake_frame_bytes_max: int = 512 << 10
+    # Of what goes to the coordinator and comes from it. To the broker goes what it takes.
+    frame_bytes_max: int = 16 << 20
+    answer_bytes_max: int = 64 << 20
+    idle_s: float = 1_200.0
+    # How long one direction goes on when the other is over.
+    half_closed_s: float = 30.0
+    connect_s: float = 1.0
+    # After an attempt that failed, until the next one.
+    retry_s: float = 1.0
+    broker_attempts: int = 4
+    coordinator_wait_s: float = 25.0
+    stop_s: float = 5.0
+    sweep_s: float = 5.0

@@ -1,0 +1,139 @@
+"""The listener: accepts, keeps the bounds that connections share, and ends them."""
+
+import asyncio
+import logging
+import socket
+from functools import partial
+
+from coordinator.config import HostPort
+from coordinator.errors import ListenError
+from coordinator.relay.connection import Connection, Route
+from coordinator.relay.figures import Figures
+from coordinator.relay.limits import RelayLimits
+
+_logger = logging.getLogger(__name__)
+
+_BACKLOG = 1_024
+# After an accept that failed because the process has too many open files.
+_BREATH_S = 0.1
+# The same complaint again, with how often it was left out, after this time.
+_COMPLAIN_EVERY_S = 10.0
+
+
+class Listener:
+    """Serves connections on one socket, from `start` to `stop`."""
+
+    def __init__(self, route: Route, limits: RelayLimits, figures: Figures) -> None:
+        self._route = route
+        self._limits = limits
+        self._figures = figures
+        self._socket: socket.socket | None = None
+        self._acceptor: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._connections: dict[Connection, asyncio.Task[None]] = {}
+        self._complaints = _Complaints()
+
+    async def start(self, address: HostPort, inherited: socket.socket | None = None) -> None:
+        """Bind and accept, or accept on a socket that is bound already. Raises ListenError."""
+        try:
+            self._socket = inherited or _listening(address)
+        except (OSError, OverflowError) as error:
+            raise ListenError("relay.listen", str(address), error) from None
+        self._socket.setblocking(False)
+        self._acceptor = asyncio.create_task(self._accept(self._socket), name="relay acceptor")
+        self._sweeper = asyncio.create_task(self._sweep(), name="relay sweeper")
+
+    async def stop(self) -> None:
+        """Accept nothing more, let persisters have their answers, and close every connection."""
+        for task in (self._acceptor, self._sweeper):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        if self._socket is not None:
+            self._socket.close()
+        for connection in list(self._connections):
+            connection.stop()
+        if self._connections:
+            await asyncio.wait(self._connections.values(), timeout=self._limits.stop_s)
+        left = list(self._connections.items())
+        for connection, _ in left:
+            connection.break_off()
+        await asyncio.gather(*(task for _, task in left), return_exceptions=True)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on: the system's choice where port 0 was asked for."""
+        assert self._socket is not None, "not started"
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                self._warn("accept", f"a connection could not be accepted: {error}")
+                await asyncio.sleep(_BREATH_S)
+                continue
+            self._figures.accepted += 1
+            if len(self._connections) >= self._limits.connections_max:
+                accepted.close()
+                self._figures.refuse("too_many_connections")
+                self._warn("too_many_connections", "there are as many connections as there may be")
+                continue
+            accepted.setblocking(False)
+            connection = Connection(accepted, self._route, self._limits, self._figures, self._warn)
+            task = asyncio.create_task(connection.run())
+            self._connections[connection] = task
+            task.add_done_callback(partial(self._gone, connection))
+
+    def _gone(self, connection: Connection, _: "asyncio.Task[None]") -> None:
+        del self._connections[connection]
+
+    async def _sweep(self) -> None:
+        """Close connections over which nothing has gone for long."""
+        loop, limits = asyncio.get_running_loop(), self._limits
+        seen: dict[Connection, tuple[int, float]] = {}
+        while True:
+            await asyncio.sleep(limits.sweep_s)
+            now_s = loop.time()
+            # Those that are gone are forgotten, those that are not decided have a bound of their own.
+            seen = {
+                connection: seen.get(connection, (-1, now_s))
+                for connection in self._connections
+                if connection.destination
+            }
+            for connection, (moved_bytes, since_s) in seen.items():
+                if connection.moved_bytes != moved_bytes:
+                    seen[connection] = (connection.moved_bytes, now_s)
+                elif now_s - since_s > limits.idle_s:
+                    self._figures.refuse("idle")
+                    connection.break_off()
+
+    def _warn(self, kind: str, message: str) -> None:
+        left_out = self._complaints.due(kind, asyncio.get_running_loop().time())
+        if left_out is not None:
+            _logger.warning("%s", message, extra={"left_out": left_out} if left_out else {})
+
+
+class _Complaints:
+    """Lets a complaint of each kind through now and then: an attacker does not fill the disk."""
+
+    def __init__(self) -> None:
+        self._last_s: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+
+    def due(self, kind: str, now_s: float) -> int | None:
+        """Return how many were left out before this one, None if this one is to be left out too."""
+        if now_s - self._last_s.get(kind, -_COMPLAIN_EVERY_S) < _COMPLAIN_EVERY_S:
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return None
+        self._last_s[kind] = now_s
+        return self._left_out.pop(kind, 0)
+
+
+def _listening(address: HostPort) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    host = "" if address.host == "*" else address.host
+    return socket.create_server((host, address.port), family=family, backlog=_BACKLOG)
