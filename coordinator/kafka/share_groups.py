@@ -50,6 +50,9 @@ _GROUPS_MAX = 200
 _ATTEMPTS_MAX = 6
 _FIRST_PAUSE_S = 0.1
 
+# Of what an answer does not mention.
+_UNANSWERED = Outcome(-1, "Kafka's coordinator did not say what became of it")
+
 _MOVED = (kafka.COORDINATOR_LOAD_IN_PROGRESS, kafka.COORDINATOR_NOT_AVAILABLE, kafka.NOT_COORDINATOR)
 
 
@@ -142,15 +145,17 @@ class ShareGroups:
             [group], lambda _: DeleteShareGroupOffsetsRequest(group, topics), outcomes
         )
         answer: Outcome | dict[str, Outcome] = answers[group]
-        return dict.fromkeys(topics, answer) if isinstance(answer, Outcome) else answer
+        if isinstance(answer, Outcome):
+            return dict.fromkeys(topics, answer)
+        return dict.fromkeys(topics, _UNANSWERED) | answer
 
     async def alter_offsets(
         self, group: str, offsets: Mapping[str, Mapping[int, int]]
     ) -> dict[str, dict[int, Outcome]]:
         """Set start offsets of a group, by topic name and partition, in AlterShareGroupOffsets.
 
-        Kafka's coordinator refuses with NON_EMPTY_GROUP while the group has members; it makes a group that
-        there is none of.  Raises as `describe_groups`.
+        Kafka's coordinator refuses with NON_EMPTY_GROUP while the group has members. That of Kafka 4.1 says
+        nothing and does nothing; the error code is then UNKNOWN_SERVER_ERROR.  Raises as `describe_groups`.
         """
 
         def outcomes(response: Any) -> dict[str, Any]:
@@ -169,7 +174,10 @@ class ShareGroups:
         answer: Outcome | dict[str, dict[int, Outcome]] = answers[group]
         if isinstance(answer, Outcome):
             return {topic: dict.fromkeys(partitions, answer) for topic, partitions in offsets.items()}
-        return answer
+        return {
+            topic: dict.fromkeys(partitions, _UNANSWERED) | answer.get(topic, {})
+            for topic, partitions in offsets.items()
+        }
 
     async def delete_groups(self, groups: Iterable[str]) -> dict[str, Outcome]:
         """Delete groups with all that they have, in DeleteGroups.

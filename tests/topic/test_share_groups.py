@@ -1,0 +1,142 @@
+"""Share groups asked of a real broker of each release: what their coordinators know, allow and refuse."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import pytest
+
+from coordinator.errors import LogUnavailable
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.share_groups import (
+    GROUP_ID_NOT_FOUND,
+    NON_EMPTY_GROUP,
+    GroupDescription,
+    Outcome,
+    ShareGroups,
+)
+from tests.kafka import RELEASES, BuiltInRig, fetch_jars
+from tests.kafka.ports import free_ports
+from tests.kafka.processes import wait_until
+from tests.kafka.rig import built_in_rig
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+DONE = Outcome(0)
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltInRig]:
+    """A broker of each release with its own share coordinator."""
+    with built_in_rig(fetch_jars(request.param), tmp_path_factory.mktemp(request.param)) as rig:
+        yield rig
+
+
+def ask(rig: BuiltInRig, question: Callable[[ShareGroups], Awaitable[T]]) -> T:
+    async def main() -> T:
+        groups = ShareGroups(rig.broker.bootstrap)
+        try:
+            return await question(groups)
+        finally:
+            await groups.close()
+
+    return asyncio.run(main())
+
+
+def described(rig: BuiltInRig, group: str) -> GroupDescription:
+    return ask(rig, lambda groups: groups.describe_groups([group]))[group]
+
+
+@contextmanager
+def member(rig: BuiltInRig, group: str, topic: str) -> Iterator[None]:
+    """Be a member of a group that has got a record of a topic."""
+    rig.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
+    rig.client.produce(topic, 1)
+    consumer = rig.client.share_consumer(group, topic)
+    try:
+        wait_until(lambda: consumer.poll(200) or None, seconds=60, what="a record")
+        consumer.settle(["ACCEPT"])
+        yield
+    finally:
+        consumer.close()
+
+
+def test_a_group_is_described_with_what_its_members_subscribe_to(rig: BuiltInRig) -> None:
+    for topic in ("described-a", "described-b"):
+        rig.client.create_topic(topic)
+    with member(rig, "described", "described-a"):
+        with member(rig, "described", "described-b"):
+            both = described(rig, "described")
+            assert (both.error_code, both.members, both.is_empty) == (0, 2, False)
+            assert both.subscribed == {"described-a", "described-b"}
+        one = described(rig, "described")
+        assert (one.members, one.subscribed) == (1, {"described-a"})
+        assert one.group_epoch > both.group_epoch
+    empty = described(rig, "described")
+    assert (empty.state, empty.is_empty, empty.subscribed) == ("Empty", True, frozenset())
+    assert empty.group_epoch > one.group_epoch
+    assert described(rig, "described") == empty, "the group epoch stays while nobody comes"
+
+
+def test_a_group_that_there_is_none_of_is_told_from_one_that_cannot_be_asked_about(rig: BuiltInRig) -> None:
+    unknown = described(rig, "nobody")
+    assert (unknown.error_code, unknown.is_empty) == (GROUP_ID_NOT_FOUND, False)
+    (port,) = free_ports(1)
+    with pytest.raises(LogUnavailable):
+        asyncio.run(ShareGroups(f"127.0.0.1:{port}").describe_groups(["nobody"]))
+
+
+def test_offsets_are_deleted_only_while_nobody_is_there(rig: BuiltInRig) -> None:
+    for topic in ("deleted-a", "deleted-b"):
+        rig.client.create_topic(topic)
+    topics = ["deleted-a", "deleted-b", "deleted-c"]
+    with member(rig, "deleting", "deleted-a"):
+        with member(rig, "deleting", "deleted-b"):
+            pass
+        refused = ask(rig, lambda groups: groups.delete_offsets("deleting", topics))
+        # Of a topic that nobody subscribes to any more, too.
+        assert {outcome.error_code for outcome in refused.values()} == {NON_EMPTY_GROUP}
+    outcomes = ask(rig, lambda groups: groups.delete_offsets("deleting", topics))
+    assert outcomes["deleted-a"] == outcomes["deleted-b"] == DONE
+    assert outcomes["deleted-c"].error_code == kafka.UNKNOWN_TOPIC_OR_PARTITION
+    assert ask(rig, lambda groups: groups.offsets(["deleting"])) == []
+    again = ask(rig, lambda groups: groups.delete_offsets("deleting", ["deleted-a"]))["deleted-a"]
+    assert again.error_code == kafka.UNKNOWN_TOPIC_OR_PARTITION
+    assert described(rig, "deleting").is_empty, "the group stays"
+    unknown = ask(rig, lambda groups: groups.delete_offsets("nobody", ["deleted-a"]))
+    assert unknown["deleted-a"].error_code == GROUP_ID_NOT_FOUND
+
+
+def test_offsets_are_altered_only_while_nobody_is_there(rig: BuiltInRig) -> None:
+    rig.client.create_topic("altered", partitions=2)
+    wanted = {"altered": {0: 7, 1: 0}}
+    if rig.broker.jars.release == "4.1.1":
+        with member(rig, "altering", "altered"):
+            pass
+        nothing = ask(rig, lambda groups: groups.alter_offsets("altering", wanted))
+        assert {outcome.error_code for outcome in nothing["altered"].values()} == {-1}
+        return
+    with member(rig, "altering", "altered"):
+        refused = ask(rig, lambda groups: groups.alter_offsets("altering", wanted))
+        assert {outcome.error_code for outcome in refused["altered"].values()} == {NON_EMPTY_GROUP}
+    assert ask(rig, lambda groups: groups.alter_offsets("altering", wanted)) == {
+        "altered": {0: DONE, 1: DONE}
+    }
+    shown = ask(rig, lambda groups: groups.offsets(["altering"]))
+    assert {offset.partition: offset.start_offset for offset in shown} == wanted["altered"]
+    unknown = ask(rig, lambda groups: groups.alter_offsets("altering", {"no-such-topic": {0: 1}}))
+    assert unknown["no-such-topic"][0].error_code == kafka.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_group_is_deleted_only_while_nobody_is_there(rig: BuiltInRig) -> None:
+    rig.client.create_topic("whole")
+    with member(rig, "going", "whole"):
+        refused = ask(rig, lambda groups: groups.delete_groups(["going", "nobody"]))
+        assert refused["going"].error_code == NON_EMPTY_GROUP
+        assert refused["nobody"].error_code == GROUP_ID_NOT_FOUND
+    assert ask(rig, lambda groups: groups.delete_groups(["going"])) == {"going": DONE}
+    assert described(rig, "going").error_code == GROUP_ID_NOT_FOUND
+    assert "going" not in ask(rig, lambda groups: groups.names())
