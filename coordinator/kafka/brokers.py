@@ -10,7 +10,7 @@ from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
-from coordinator.errors import LogUnavailable
+from coordinator.errors import LogRefused, LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import (
     NO_NODE,
@@ -30,6 +30,14 @@ _READ_UNCOMMITTED = 0
 _ACKS_ALL = -1
 _TRANSACTION = 1
 _TOPIC_RESOURCE = 2
+# A broker that says one of these would say so again.
+_REFUSALS = {
+    kafka.INVALID_TOPIC,
+    kafka.TOPIC_AUTHORIZATION_FAILED,
+    kafka.CLUSTER_AUTHORIZATION_FAILED,
+    kafka.INVALID_CONFIG,
+    kafka.POLICY_VIOLATION,
+}
 # A transaction that is never begun cannot time out; brokers want a number within their maximum.
 _TRANSACTION_TIMEOUT_MS = 60_000
 
@@ -175,6 +183,7 @@ class Brokers:
 
     async def brokers(self) -> int:
         """Return how many brokers there are."""
+        await self._connections.refresh()
         return len(self._connections.nodes())
 
     async def describe_topic(self) -> TopicShape | None:
@@ -189,18 +198,21 @@ class Brokers:
                 ready = all(leader != NO_NODE for leader in self._connections.leaders.values())
                 return TopicShape(len(partitions), replicas, ready)
             if code != kafka.UNKNOWN_TOPIC_OR_PARTITION:
-                raise LogUnavailable(f"topic {self._topic} cannot be looked at: Kafka's error {code}")
+                error = LogRefused if code in _REFUSALS else LogUnavailable
+                raise error(f"topic {self._topic} cannot be looked at: Kafka's error {code}")
         return None
 
-    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> str | None:
+    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
         """Create the topic; any broker leads the request to the controller."""
         wanted: tuple[Any, ...] = (self._topic, partitions, replicas, [], list(configs.items()))
         timeout_ms = round(self._request_timeout_s * 1000)
         response = await self._connections.ask_any(CreateTopicsRequest([wanted], timeout_ms, False))
-        for _, code, message, *_ in response.topic_errors:
-            if code not in (kafka.NONE, kafka.TOPIC_ALREADY_EXISTS):
-                return f"{message or 'no reason given'} (Kafka's error {code})"
-        return None
+        ((_, code, message, *_),) = response.topic_errors
+        if code not in (kafka.NONE, kafka.TOPIC_ALREADY_EXISTS):
+            error = LogRefused if code in _REFUSALS else LogUnavailable
+            why = f"{message or 'no reason given'} (Kafka's error {code})"
+            raise error(f"topic {self._topic} cannot be created: {why}")
+        return bool(code == kafka.NONE)
 
     async def topic_configs(self) -> Mapping[str, str] | None:
         """Return all configs of the topic, those that are defaults too."""

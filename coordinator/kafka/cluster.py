@@ -8,7 +8,7 @@ what travels on different lanes does not wait for each other.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from coordinator.errors import LogError, LogUnavailable
+from coordinator.errors import LogError, LogRefused
 
 NO_NODE = -1
 
@@ -27,6 +27,8 @@ NOT_ENOUGH_REPLICAS = 19
 TOPIC_AUTHORIZATION_FAILED = 29
 CLUSTER_AUTHORIZATION_FAILED = 31
 TOPIC_ALREADY_EXISTS = 36
+INVALID_CONFIG = 40
+POLICY_VIOLATION = 44
 DUPLICATE_SEQUENCE = 46
 OUT_OF_ORDER_SEQUENCE = 45
 INVALID_PRODUCER_EPOCH = 47
@@ -45,7 +47,7 @@ class NoAnswer(LogError):
         self.sent = sent
 
 
-class Unsupported(LogUnavailable):
+class Unsupported(LogRefused):
     """The broker does not have this API, or no version of it that we speak."""
 
 
@@ -91,7 +93,9 @@ class Cluster(Protocol):
     """A Kafka cluster, for one topic.  Raises NoAnswer where a broker does not answer."""
 
     async def connect(self) -> None:
-        """Find the cluster. Raises LogUnavailable if none of the bootstrap servers leads to it."""
+        """Find the cluster. Raises LogUnavailable if none of the bootstrap servers leads to it, LogRefused if
+        one of them does not let us in.
+        """
         ...
 
     async def close(self) -> None:
@@ -146,8 +150,11 @@ class Cluster(Protocol):
         """Return what the topic is like; None if there is none. Never creates it."""
         ...
 
-    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> str | None:
-        """Create the topic; return None, or why not. That it exists by now is no error."""
+    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
+        """Create the topic; return False if somebody else has done so by now.
+
+        Raises LogRefused if it may not be made, LogUnavailable if it cannot be made now.
+        """
         ...
 
     async def topic_configs(self) -> Mapping[str, str] | None:

@@ -7,14 +7,22 @@ a topic may create it.  Metadata is asked for here, never with auto-creation.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
 from aiokafka.conn import AIOKafkaConnection, CloseReason, collect_hosts, create_conn
-from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
+from aiokafka.errors import (
+    AuthenticationFailedError,
+    IllegalSaslStateError,
+    IncompatibleBrokerVersion,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
 from aiokafka.protocol.metadata import MetadataRequest
 
-from coordinator.errors import LogUnavailable
+from coordinator.errors import LogRefused, LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NO_NODE, NoAnswer, Unsupported
 from coordinator.kafka.security import Security
@@ -29,6 +37,14 @@ _REFRESH_PAUSE_S = 0.1
 _TROUBLED_PAUSE_S = 1.0
 
 _NEVER_SENT = (OSError, TimeoutError, KafkaError)
+# Somebody is there and does not let us in, or is not whom we trust.
+_REFUSED = (
+    AuthenticationFailedError,
+    IllegalSaslStateError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+    ssl.SSLCertVerificationError,
+)
 
 
 class Connections:
@@ -78,7 +94,8 @@ class Connections:
 
     def stay_fresh(self) -> None:
         """Ask for metadata from now on without being told to."""
-        self._refreshing = asyncio.create_task(self._keep_fresh(), name="kafka metadata")
+        if self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._keep_fresh(), name="kafka metadata")
 
     async def close(self) -> None:
         """Close all connections."""
@@ -145,7 +162,7 @@ class Connections:
     async def any_metadata(self) -> Any:
         """Return what a broker knows of the cluster and the topic, at last a bootstrap server.
 
-        Raises LogUnavailable if none answers.
+        Raises LogUnavailable if none answers, LogRefused if one does not let us in.
         """
         topics = [] if self._topic is None else [self._topic]
         request = MetadataRequest(topics, allow_auto_topic_creation=False)
@@ -158,6 +175,7 @@ class Connections:
             self._informant = node
             return metadata
         why: object = "no bootstrap server is given"
+        kind: type[LogUnavailable] = LogUnavailable
         for host, port, _ in collect_hosts(self._bootstrap):
             try:
                 connection = await create_conn(host, port, **self._connect_options)
@@ -166,9 +184,12 @@ class Connections:
                 finally:
                     await connection.close()
             except _NEVER_SENT as error:
-                why = f"{host}:{port}: {_told(error)}"
+                if kind is LogUnavailable:
+                    why = f"{host}:{port}: {_told(error)}"
+                if isinstance(error, _REFUSED):
+                    kind = LogRefused
         self._trouble = f"No broker of {self._bootstrap} can be reached ({why})."
-        raise LogUnavailable(self._trouble)
+        raise kind(self._trouble)
 
     # Requests.
 

@@ -2,6 +2,7 @@
 
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation, Origin
+from coordinator.runtime.opening import Opening
 from coordinator.runtime.runtime import Runtime, ShardView
 
-__all__ = ["Operation", "Origin", "Runtime", "RuntimeLimits", "ShardView"]
+__all__ = ["Opening", "Operation", "Origin", "Runtime", "RuntimeLimits", "ShardView"]

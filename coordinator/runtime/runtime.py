@@ -77,6 +77,7 @@ class Runtime:
         self._metrics = metrics
         self._stopping = False
         self._well = False
+        self._open = False
         self._more_health: list[Callable[[], list[str]]] = []
         self._loader = Loader(log, metrics, limits, may_read)
         self._runners = [
@@ -109,9 +110,10 @@ class Runtime:
     async def start(self, *, elect_all: bool = True) -> None:
         """Open the log, and begin to load every shard unless somebody else will elect.
 
-        Raises LogError when the log cannot be opened at all.
+        Raises LogError when the log cannot be opened; after LogUnavailable this may be called again.
         """
         await self._log.open()
+        self._open = True
         self._look_whether_well()
         self._tasks = [
             asyncio.create_task(self._loader.run(), name="loader"),
@@ -250,7 +252,7 @@ class Runtime:
     @property
     def loaded_once(self) -> bool:
         """True as soon as every shard is past its first load."""
-        return all(runner.status in (Status.ACTIVE, Status.CLOSED) for runner in self._runners)
+        return self._open and all(runner.status in (Status.ACTIVE, Status.CLOSED) for runner in self._runners)
 
     def ask_health_of(self, part: Callable[[], list[str]]) -> None:
         """Add to `health` what a part outside of the runtime says."""

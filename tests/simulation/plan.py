@@ -35,6 +35,8 @@ class Load:
     writes_outstanding_max: int = 2
     lead_s: float = 10.0
     reset_s: float = 20.0
+    # How long what was deleted stays deleted.
+    gone_s: float = 1.0
     look_s: float = 5.0
     # Somebody who looks at everything and changes nothing. None: nobody.
     watch_s: float | None = None

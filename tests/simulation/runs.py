@@ -6,8 +6,8 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-from tests.simulation.kafka.plan import draw_kafka
 from tests.simulation.kafka.simulator import KafkaSimulator
+from tests.simulation.kafka.situations import draw_kafka
 from tests.simulation.phases import Outcome
 from tests.simulation.plan import draw
 from tests.simulation.simulator import Simulator

@@ -254,7 +254,7 @@ class GroupCoordinator:
                 await self._initialise(key, rng.randrange(40), epoch_up=1)
             case 3:
                 await self._call(DELETE, key, DeletePart(key.partition))
-                await self._cluster.think(rng, 1.0)
+                await self._cluster.think(rng, self._cluster.load.gone_s)
                 await self._initialise(key, rng.choice((-1, 0)), epoch_up=1)
             case 4:
                 # An order that was under way for too long.

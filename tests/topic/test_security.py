@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from coordinator.clock import SystemClock
-from coordinator.errors import LogUnavailable
+from coordinator.errors import LogRefused
 from coordinator.kafka.brokers import Brokers
 from coordinator.kafka.security import Security
 from coordinator.log.kafka import KafkaLog, TopicWish
+from tests.kafka import wait_until
 from tests.kafka.broker import Broker
+from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import KafkaJars
+from tests.kafka.ports import free_ports
 from tests.kafka.toolchain import program_path
 from tests.unit.log.worlds import append_durably, read_all
 
@@ -57,6 +60,31 @@ def log_of(broker: Broker, security: Security) -> KafkaLog:
     )
 
 
+def a_wrong_password_ends_a_coordinator(broker: Broker, signer: Path, directory: Path) -> None:
+    port, http_port = free_ports(2)
+    coordinator = CoordinatorProcess(
+        directory,
+        port=port,
+        http_port=http_port,
+        log="kafka",
+        settings={
+            "bootstrap.servers": broker.bootstrap,
+            "security.protocol": "SASL_SSL",
+            "sasl.username": USER,
+            "sasl.password": "wrong",
+            "ssl.ca.location": str(signer),
+        },
+    )
+    coordinator.process.start()
+    try:
+        wait_until(lambda: not coordinator.process.running, seconds=30, what="the coordinator gives up")
+    finally:
+        coordinator.kill()
+    (said,) = [line for line in coordinator.process.log.read_text().splitlines() if '"ERROR"' in line]
+    assert "cannot start" in said
+    assert "Authentication failed" in said
+
+
 @pytest.mark.timeout(120)
 def test_tls_and_a_password(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
@@ -75,12 +103,13 @@ def test_tls_and_a_password(newest_jars: KafkaJars, tmp_path: Path) -> None:
             (right._replace(ca_file=""), "certificate verify failed"),
         ):
             log = log_of(broker, wrong)
-            with pytest.raises(LogUnavailable, match=why):
+            with pytest.raises(LogRefused, match=why):
                 await log.open()
             await log.close()
 
     try:
         broker.start()
         asyncio.run(main())
+        a_wrong_password_ends_a_coordinator(broker, signer, tmp_path)
     finally:
         broker.kill()

@@ -38,6 +38,9 @@ SLICE_BATCHES = 128
 CHUNK_BYTES = 1 << 20
 # How often the log is looked at for the release of its owner.
 RELEASE_POLL_S = 0.02
+# The brokers of a cluster that was not there yet come one by one; a topic that is made too early would have
+# too few replicas for ever.
+BROKERS_COME_WITHIN_S = 15.0
 
 
 class KafkaLogLimits(NamedTuple):
@@ -79,6 +82,7 @@ class KafkaLog:
         self._prune_failed = prune_failed
         self._read_only = read_only
         self._open = False
+        self._few_brokers_do_s = float("-inf")
         self._owned: dict[int, Ownership] = {}
         self._owner_epochs = [0] * wish.partitions
         self._starts = [0] * wish.partitions
@@ -88,13 +92,20 @@ class KafkaLog:
         self._quiet = asyncio.Event()
 
     async def open(self) -> None:
-        """Find the cluster, and make or check the topic. Raises LogUnavailable and ConfigError."""
+        """Find the cluster, and make or check the topic. Raises ConfigError and LogUnavailable."""
         limits, cluster = self._limits, self._cluster
-        await cluster.connect()
+        now_s = asyncio.get_running_loop().time
+        try:
+            await cluster.connect()
+        except LogUnavailable:
+            self._few_brokers_do_s = now_s() + BROKERS_COME_WITHIN_S
+            raise
         if self._read_only:
             await find_topic(cluster, self._wish)
         else:
-            await ensure_topic(cluster, self._wish, timeout_s=limits.start_timeout_s)
+            few_brokers_do = now_s() >= self._few_brokers_do_s
+            timeout_s = limits.start_timeout_s
+            await ensure_topic(cluster, self._wish, timeout_s=timeout_s, few_brokers_do=few_brokers_do)
         wait_s = limits.append_timeout_s
         self._replay = Replay(cluster, timeout_s=wait_s)
         self._end_finder = OffsetFinder(cluster, "ends", cluster.list_ends, timeout_s=wait_s)

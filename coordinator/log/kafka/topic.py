@@ -58,18 +58,21 @@ _WHY = {
 }
 
 
-async def ensure_topic(cluster: Cluster, wish: TopicWish, *, timeout_s: float) -> None:
+async def ensure_topic(
+    cluster: Cluster, wish: TopicWish, *, timeout_s: float, few_brokers_do: bool = True
+) -> None:
     """Create the topic or check it, and wait until all its partitions have leaders.
 
     Raises ConfigError if it cannot be used as it is, LogUnavailable if it cannot be made or does not get
-    ready in time; in time, other starting coordinators included, one creates it and all find it.
+    ready in time; in time, other starting coordinators included, one creates it and all find it.  Unless
+    `few_brokers_do`, it is not created while there are fewer brokers than it should have replicas.
     """
     check_name(wish.name)
     deadline_s = asyncio.get_running_loop().time() + timeout_s
     shape = await cluster.describe_topic()
     found = shape is not None
     if not found:
-        await _create(cluster, wish)
+        await _create(cluster, wish, few_brokers_do=few_brokers_do)
     while shape is None or not shape.ready:
         if asyncio.get_running_loop().time() >= deadline_s:
             if shape is not None:
@@ -151,10 +154,15 @@ def findings(wish: TopicWish, shape: TopicShape, configs: Mapping[str, str] | No
     return found
 
 
-async def _create(cluster: Cluster, wish: TopicWish) -> None:
+async def _create(cluster: Cluster, wish: TopicWish, *, few_brokers_do: bool) -> None:
     brokers = await cluster.brokers()
     replicas = min(wish.replication_factor, brokers)
     min_isr = min(wish.min_isr, replicas)
+    if replicas < wish.replication_factor and not few_brokers_do:
+        raise LogUnavailable(
+            f"topic {wish.name} is to have {wish.replication_factor} replicas, and there are {brokers} "
+            f"brokers until now"
+        )
     if replicas < wish.replication_factor:
         _logger.warning(
             "%s=%d, but there are %d brokers: topic %s gets %d replicas and min.insync.replicas=%d",
@@ -165,7 +173,5 @@ async def _create(cluster: Cluster, wish: TopicWish) -> None:
             replicas,
             min_isr,
         )
-    refused = await cluster.create_topic(wish.partitions, replicas, wanted_configs(min_isr))
-    if refused is not None:
-        raise LogUnavailable(f"topic {wish.name} cannot be created: {refused}")
-    _logger.info("created topic %s: %d partitions, %d replicas", wish.name, wish.partitions, replicas)
+    if await cluster.create_topic(wish.partitions, replicas, wanted_configs(min_isr)):
+        _logger.info("created topic %s: %d partitions, %d replicas", wish.name, wish.partitions, replicas)

@@ -1,7 +1,8 @@
 """The brokers of a Kafka cluster on virtual time, and what may go wrong with them.
 
 What may happen here: a request never arrives, arrives late (after its sender has given up and sent it again
-on another connection), or its answer is lost; a broker cannot be reached by somebody; a broker dies, others
+on another connection), or its answer is lost; all that somebody appends is held up for a while, and arrives
+then; a broker cannot be reached by somebody; a broker dies, others
 take over its partitions, and they may not know its producers any more; a broker is cut off from the others
 and does not know it: it shows the end of the log as of that moment and confirms no write, while others lead;
 a new leader does not tell the end of the log for a moment; producers that wrote nothing for long are
@@ -104,6 +105,8 @@ class SimBrokers:
         self.lives = dict.fromkeys(self.nodes, 0)
         # Who is cut off from whom: names of processes, and nodes.
         self.blocked: set[tuple[str, int]] = set()
+        # Whose appends are held up on their way, and until when.
+        self.held: dict[str, float] = {}
         # A node that is cut off from the others: the leaders and ends that it believes in.
         self.views: dict[int, tuple[list[int], list[int]]] = {}
         self._producer_ids: dict[str, tuple[int, int]] = {}
@@ -113,6 +116,10 @@ class SimBrokers:
     def reaches(self, name: str, node: int) -> bool:
         """Tell whether a process can reach a node."""
         return node not in self.down and (name, node) not in self.blocked
+
+    def held_for_s(self, name: str) -> float:
+        """Return how much longer the appends of a process are held up."""
+        return max(0.0, self.held.get(name, 0.0) - self.loop.time())
 
     def kill(self, node: int) -> None:
         """Let a node die; others lead its partitions soon."""

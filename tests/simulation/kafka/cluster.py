@@ -88,7 +88,7 @@ class SimCluster:
 
     # Travel.
 
-    def _ask(self, node: int, serve: _Serve[_Answer]) -> "asyncio.Future[_Answer]":
+    def _ask(self, node: int, serve: _Serve[_Answer], *, held_s: float = 0.0) -> "asyncio.Future[_Answer]":
         """Send a request, which meets its fate on the way; the future gets the answer, or NoAnswer."""
         brokers, rng, faults = self._brokers, self._rng, self._brokers.faults
         answered: asyncio.Future[_Answer] = self._loop.create_future()
@@ -115,7 +115,10 @@ class SimCluster:
             elif not answered.done():
                 answered.set_result(answer)
 
-        if chance < faults.request_lost_rate:
+        if held_s:
+            self._later(gives_up_s, self._fail, answered, node, True)
+            self._later(held_s + there_s, arrive, held_s < gives_up_s)
+        elif chance < faults.request_lost_rate:
             self._later(gives_up_s, self._fail, answered, node, True)
         elif chance < faults.request_lost_rate + faults.late_rate:
             self._later(gives_up_s, self._fail, answered, node, True)
@@ -151,7 +154,7 @@ class SimCluster:
             ]
             return brokers.produce(self.name, node, alive, timeout_ms / 1_000)
 
-        return await self._ask(node, serve)
+        return await self._ask(node, serve, held_s=brokers.held_for_s(self.name))
 
     async def list_ends(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
         """Return ends."""
@@ -189,9 +192,9 @@ class SimCluster:
         await self._refresh()
         return TopicShape(len(self._brokers.partitions), len(self._brokers.nodes), True)
 
-    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> str | None:
-        """Refuse: nobody has to."""
-        return "it exists"
+    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
+        """Say that somebody else has done so."""
+        return False
 
     async def topic_configs(self) -> Mapping[str, str] | None:
         """Return nothing: we may not see them."""

@@ -105,6 +105,20 @@ async def _cut_off(world: KafkaWorld, rng: Random) -> None:
     brokers.rejoin(node)
 
 
+async def _hold(world: KafkaWorld, rng: Random) -> None:
+    """Hold up what a coordinator appends; mostly nothing is heard of it meanwhile."""
+    place = _some_place(world, rng)
+    if place is None:
+        return
+    process = world.processes[place]
+    assert process is not None
+    plan = world.plan
+    seconds = min(rng.expovariate(1 / plan.nemesis.held_s), plan.broker_faults.late_max_s)
+    world.brokers.held[process.name] = world.loop.time() + seconds
+    alone = {process.name} if rng.random() < plan.nemesis.held_alone_rate else set()
+    await _blocked(world, set(), alone, seconds)
+
+
 async def _broker_dies(world: KafkaWorld, rng: Random) -> None:
     brokers = world.brokers
     node = rng.choice(brokers.nodes)
@@ -154,6 +168,7 @@ def strikes(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None]]:
         (plan.clock_jump_s, _jump),
         (plan.producers_expire_s, _producers_expire),
         (plan.unclean_s, _unclean),
+        (plan.hold_s, _hold),
     )
     return [
         _repeat(world, mean_s, strike, Random(rng.getrandbits(64)))

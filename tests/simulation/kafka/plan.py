@@ -56,6 +56,10 @@ class KafkaNemesis:
     clock_jump_max_ms: int = 3_600_000
     producers_expire_s: float | None = None
     unclean_s: float | None = None
+    # What a coordinator appends is held up, no longer than a request may be late.
+    hold_s: float | None = None
+    held_s: float = 8.0
+    held_alone_rate: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class KafkaPlan:
     """Everything about a run that is decided before it begins."""
 
     seed: int
+    # Where the run is meant to go. See `tests.simulation.kafka.situations`.
+    situation: str = "any"
     # Who says who owns what: a membership of the simulator's, or the product's own in a Kafka group.
     ownership: Literal["simulated", "group"] = "simulated"
     coordinators: int = 2
@@ -90,7 +96,7 @@ class KafkaPlan:
     @property
     def kind(self) -> str:
         """Say in a word what this run is about."""
-        return f"kafka, {self.ownership}"
+        return f"kafka, {self.ownership}, {self.situation}"
 
     @property
     def settled_s(self) -> float:
@@ -127,8 +133,8 @@ class KafkaPlan:
         return replace(self, net=quick, broker_faults=sound, membership=calm, astray_rate=0.02)
 
 
-def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
-    """Draw a run. With `minutes`, its faulty phase lasts that long and asks without a bound."""
+def draw_any(seed: int) -> KafkaPlan:
+    """Draw a run in which anything may happen."""
     rng = Random(seed)
     nemesis = _draw_nemesis(rng)
     if nemesis.unclean_s is not None:
@@ -136,7 +142,7 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     membership = _draw_membership(rng)
     if nemesis.cut_off_s is not None:
         membership = replace(membership, hasty_rate=0.0)
-    plan = KafkaPlan(
+    return KafkaPlan(
         seed,
         ownership=rng.choice(("simulated", "group")),
         coordinators=rng.randrange(2, 4),
@@ -159,9 +165,6 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
         cold_interval_ms=int(between(rng, 500, 60_000)),
         prune_interval_ms=int(between(rng, 500, 20_000)),
     )
-    if minutes is not None:
-        plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
-    return plan
 
 
 def _draw_load(rng: Random) -> Load:

@@ -118,6 +118,7 @@ class KafkaWorld:
         self.network.faults = healed.net
         self.brokers.faults, self.membership.faults = healed.broker_faults, healed.membership
         self.brokers.blocked.clear()
+        self.brokers.held.clear()
         self.membership.blocked.clear()
         for node in self.brokers.nodes:
             self.brokers.revive(node)

@@ -229,10 +229,12 @@ class FakeCluster:
         partitions = self.fake.topics.get(self.topic)
         return None if partitions is None else TopicShape(len(partitions), self.fake.nodes, True)
 
-    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> str | None:
+    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
+        if self.topic in self.fake.topics:
+            return False
         self.fake.topics.setdefault(self.topic, [FakePartition() for _ in range(partitions)])
         self.fake.configs.setdefault(self.topic, dict(configs))
-        return None
+        return True
 
     async def topic_configs(self) -> Mapping[str, str] | None:
         return self.fake.configs[self.topic]

@@ -1,6 +1,8 @@
 """The state topic: what it is made with, and what is said about one that is not as it should be."""
 
 import asyncio
+import logging
+from collections.abc import Mapping
 
 import pytest
 
@@ -15,7 +17,7 @@ from coordinator.log.kafka.topic import (
     findings,
     wanted_configs,
 )
-from tests.unit.log.fake_kafka import FakeKafka, FakePartition
+from tests.unit.log.fake_kafka import FakeCluster, FakeKafka, FakePartition
 
 WISH = TopicWish("state", partitions=50)
 SHAPE = TopicShape(partitions=50, replicas=3, ready=True)
@@ -68,6 +70,33 @@ def test_a_topic_is_made_with_as_many_replicas_as_there_are_brokers(caplog: pyte
     assert len(kafka.topics["state"]) == 50
     assert kafka.configs["state"] == wanted_configs(2)
     assert "there are 2 brokers" in caplog.text
+
+
+def test_a_topic_is_not_made_with_too_few_replicas_while_brokers_may_still_come() -> None:
+    kafka = FakeKafka(nodes=1)
+    with pytest.raises(LogUnavailable, match="3 replicas, and there are 1 brokers until now"):
+        asyncio.run(ensure_topic(kafka.cluster("state"), WISH, timeout_s=1, few_brokers_do=False))
+    assert kafka.topics == {}
+    kafka.nodes = 3
+    asyncio.run(ensure_topic(kafka.cluster("state"), WISH, timeout_s=1, few_brokers_do=False))
+    assert len(kafka.topics["state"]) == 50
+
+
+class Overtaken(FakeCluster):
+    """A cluster in which somebody else is a little faster."""
+
+    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
+        await FakeCluster(self.fake, self.topic).create_topic(partitions, replicas, configs)
+        return await super().create_topic(partitions, replicas, configs)
+
+
+@pytest.mark.parametrize(("cluster", "times"), [(FakeCluster, 1), (Overtaken, 0)])
+def test_who_made_the_topic_says_so(
+    cluster: type[FakeCluster], times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    asyncio.run(ensure_topic(cluster(FakeKafka(), "state"), WISH, timeout_s=1))
+    assert caplog.text.count("created topic state") == times
 
 
 def test_a_topic_with_another_number_of_partitions_is_refused() -> None:

@@ -1,0 +1,102 @@
+"""Coordinators that are started before the brokers that keep their state, and what waiting cannot heal."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.kafka import wait_until
+from tests.kafka.broker import Broker
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.jars import KafkaJars
+from tests.kafka.ports import free_ports
+
+pytestmark = pytest.mark.broker
+
+PARTITIONS = "share.coordinator.state.topic.num.partitions"
+
+
+class Place:
+    """A broker that is not started, and coordinators that look for it."""
+
+    def __init__(self, broker: Broker, directory: Path, stack: ExitStack) -> None:
+        self.broker = broker
+        self._directory = directory
+        self._stack = stack
+
+    def coordinator(self, name: str, settings: Mapping[str, str] | None = None) -> CoordinatorProcess:
+        """Return a coordinator that is started, and may not be ready."""
+        directory = self._directory / name
+        directory.mkdir()
+        port, http_port = free_ports(2)
+        coordinator = CoordinatorProcess(
+            directory,
+            port=port,
+            http_port=http_port,
+            log="kafka",
+            settings={
+                "bootstrap.servers": self.broker.bootstrap,
+                "share.coordinator.state.topic.replication.factor": "1",
+                "ownership": "group",
+                **(settings or {}),
+            },
+        )
+        self._stack.callback(coordinator.kill)
+        coordinator.process.start()
+        return coordinator
+
+
+@pytest.fixture
+def place(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[Place]:
+    broker = Broker(newest_jars, tmp_path)
+    with ExitStack() as stack:
+        stack.callback(broker.kill)
+        yield Place(broker, tmp_path, stack)
+
+
+def answers(coordinator: CoordinatorProcess, probe: str, status: int) -> bool:
+    return coordinator.get(probe)[0] == status
+
+
+def wait_for_unready(coordinator: CoordinatorProcess) -> None:
+    def waits() -> bool:
+        status, body = coordinator.get("/readyz")
+        return status == 503 and b"since" in body
+
+    wait_until(waits, seconds=30, what="the coordinator says that it waits")
+
+
+@pytest.mark.timeout(180)
+def test_coordinators_wait_for_brokers_and_one_says_that_it_made_the_topic(place: Place) -> None:
+    coordinators = [place.coordinator(name) for name in ("first", "second")]
+    for coordinator in coordinators:
+        wait_for_unready(coordinator)
+        for probe in ("/readyz", "/startupz"):
+            status, body = coordinator.get(probe)
+            assert status == 503
+            reasons = " ".join(json.loads(body)["reasons"])
+            assert f"No broker of {place.broker.bootstrap} can be reached" in reasons
+            assert "The log cannot be opened since 20" in reasons
+        assert coordinator.get("/livez")[0] == 200
+    place.broker.start()
+    for coordinator in coordinators:
+        wait_until(partial(answers, coordinator, "/readyz", 200), seconds=60, what="all shards are served")
+        assert coordinator.get("/startupz")[0] == 200
+        # However often it looked.
+        assert coordinator.process.logged("waiting for the log") == 1
+    assert sum(coordinator.process.logged("created topic") for coordinator in coordinators) == 1
+
+    wrong = place.coordinator("wrong", {PARTITIONS: "3"})
+    wait_until(lambda: not wrong.process.running, seconds=30, what="a topic of another shape is refused")
+    (said,) = [line for line in wrong.process.log.read_text().splitlines() if "ERROR" in line]
+    assert f"{PARTITIONS}=3 cannot be used: it must be 50" in said
+
+
+def test_who_waits_for_brokers_is_stopped_at_once(place: Place) -> None:
+    coordinator = place.coordinator("only")
+    wait_for_unready(coordinator)
+    coordinator.process.stop(seconds=5)
+    assert coordinator.process.logged("ERROR") == 0
