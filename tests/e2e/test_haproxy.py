@@ -7,13 +7,15 @@ tests say it byte by byte.
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 from protocol.messages import request_header
-from tests.kafka import HAProxy, free_ports
+from tests.kafka import HAProxy, free_ports, wait_until
+from tests.kafka.coordinator import CoordinatorProcess
 
 pytestmark = pytest.mark.broker
 
@@ -24,10 +26,13 @@ FETCH = 1
 class Split:
     """An HAProxy between a broker and a coordinator that only listen."""
 
-    def __init__(self, haproxy: HAProxy, broker: socket.socket, coordinator_port: int) -> None:
+    def __init__(
+        self, haproxy: HAProxy, broker: socket.socket, coordinator_port: int, other_port: int
+    ) -> None:
         self.haproxy = haproxy
         self.broker = broker
         self.coordinator_port = coordinator_port
+        self.other_port = other_port
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.haproxy.port), timeout=10)
@@ -35,13 +40,32 @@ class Split:
 
 @pytest.fixture
 def split(tmp_path: Path) -> Iterator[Split]:
-    port, broker_port, coordinator_port = free_ports(3)
-    haproxy = HAProxy(tmp_path, port=port, broker_port=broker_port, coordinator_port=coordinator_port)
+    with started(tmp_path, with_another=False) as split:
+        yield split
+
+
+@pytest.fixture
+def split_with_another(tmp_path: Path) -> Iterator[Split]:
+    """The same, and HAProxy knows of another coordinator, after which of one that is never there."""
+    with started(tmp_path, with_another=True) as split:
+        yield split
+
+
+@contextmanager
+def started(directory: Path, *, with_another: bool) -> Iterator[Split]:
+    port, broker_port, coordinator_port, other_port, nobody = free_ports(5)
+    haproxy = HAProxy(
+        directory,
+        port=port,
+        broker_port=broker_port,
+        coordinator_port=coordinator_port,
+        other_coordinator_ports=(nobody, other_port) if with_another else (),
+    )
     with ExitStack() as stack:
         broker = stack.enter_context(listening(broker_port))
         stack.callback(haproxy.kill)
         haproxy.start()
-        yield Split(haproxy, broker, coordinator_port)
+        yield Split(haproxy, broker, coordinator_port, other_port)
 
 
 def listening(port: int) -> socket.socket:
@@ -60,7 +84,7 @@ def frame(client_id: str, api_key: int = API_VERSIONS) -> bytes:
 def received(listener: socket.socket, size: int) -> bytes:
     """Return the first `size` bytes of the first connection that says something.
 
-    The one that says nothing is how we noticed that HAProxy listens.
+    Those that say nothing are how we noticed that HAProxy listens, and how it looks whether we do.
     """
     content = b""
     while not content:
@@ -113,3 +137,77 @@ def test_the_persister_waits_for_a_coordinator_that_restarts(split: Split) -> No
         persister.sendall(first_frame)
         with listening(split.coordinator_port) as coordinator:
             assert received(coordinator, len(first_frame)) == first_frame
+
+
+# Far less than the 25 s that a connection is held for a coordinator that is alone.
+LED_ELSEWHERE_S = 5.0
+
+
+def test_another_coordinator_is_asked_while_our_own_is_down(split_with_another: Split) -> None:
+    split, first_frame = split_with_another, frame("Persister-client-1")
+    with listening(split.other_port) as other:
+        for _ in range(3):
+            began_s = monotonic()
+            with split.connect() as persister:
+                persister.sendall(first_frame)
+                assert received(other, len(first_frame)) == first_frame
+            assert monotonic() - began_s < LED_ELSEWHERE_S
+        # Whatever else there is between brokers has nothing to do with that.
+        with split.connect() as connection:
+            fetch = frame("broker-1-fetcher-0", FETCH)
+            connection.sendall(fetch)
+            assert received(split.broker, len(fetch)) == fetch
+
+
+def test_our_own_coordinator_comes_first_when_it_is_back(split_with_another: Split) -> None:
+    split, first_frame = split_with_another, frame("Persister-client-1")
+    with listening(split.other_port) as other, split.connect() as persister:
+        persister.sendall(first_frame)
+        assert received(other, len(first_frame)) == first_frame
+        with listening(split.coordinator_port) as own:
+            own.settimeout(0.2)
+
+            def is_led_to_our_own() -> bool:
+                with split.connect() as another:
+                    another.sendall(first_frame)
+                    try:
+                        return received(own, len(first_frame)) == first_frame
+                    except TimeoutError:
+                        return False
+
+            wait_until(is_led_to_our_own, seconds=10, what="HAProxy sees that it is back")
+
+
+def test_the_persister_waits_for_its_own_when_no_other_is_there(split_with_another: Split) -> None:
+    split, first_frame = split_with_another, frame("Persister-client-1")
+
+    def knows_that_nobody_is_there() -> bool:
+        return "backend any_coordinator has no server available" in split.haproxy.process.log_tail()
+
+    wait_until(knows_that_nobody_is_there, seconds=10, what="HAProxy has looked at all of them")
+    with split.connect() as persister:
+        persister.sendall(first_frame)
+        with listening(split.coordinator_port) as coordinator:
+            assert received(coordinator, len(first_frame)) == first_frame
+
+
+def test_a_coordinator_does_not_mind_being_looked_at(split_with_another: Split, tmp_path: Path) -> None:
+    split = split_with_another
+    (http_port,) = free_ports(1)
+    other = CoordinatorProcess(tmp_path, port=split.other_port, http_port=http_port, log="memory")
+    other.start()
+    try:
+        wait_until(
+            lambda: "any_coordinator/other-2 is UP" in split.haproxy.process.log_tail(),
+            seconds=10,
+            what="HAProxy sees that somebody is there",
+        )
+        with split.connect() as persister:
+            persister.sendall(frame("Persister-client-1"))
+            # Size and correlation id of the answer, which is that of an ApiVersions request.
+            with persister.makefile("rb") as answer:
+                assert answer.read(8)[4:] == bytes(4)
+    finally:
+        other.stop()
+    log = other.process.log.read_text()
+    assert not any(level in log for level in ("WARNING", "ERROR")), log

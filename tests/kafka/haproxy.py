@@ -1,6 +1,7 @@
 """HAProxy, from deploy/haproxy/haproxy.cfg as it is, on ports that a test chose."""
 
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.kafka.jars import REPOSITORY
@@ -13,7 +14,15 @@ HAPROXY_CFG = REPOSITORY / "deploy" / "haproxy" / "haproxy.cfg"
 class HAProxy:
     """An HAProxy in front of one broker. Its log has a line for each connection that ended."""
 
-    def __init__(self, directory: Path, *, port: int, broker_port: int, coordinator_port: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int,
+        broker_port: int,
+        coordinator_port: int,
+        other_coordinator_ports: Sequence[int] = (),
+    ) -> None:
         """Prepare to listen at `port`; nothing is started."""
         self.port = port
         program = program_path("haproxy")
@@ -27,6 +36,10 @@ class HAProxy:
                 "INTERBROKER_BIND": f"127.0.0.1:{port}",
                 "BROKER_ADDRESS": f"127.0.0.1:{broker_port}",
                 "COORDINATOR_ADDRESS": f"127.0.0.1:{coordinator_port}",
+                **{
+                    f"OTHER_COORDINATOR_ADDRESS_{number}": f"127.0.0.1:{other_port}"
+                    for number, other_port in enumerate(other_coordinator_ports, 1)
+                },
             },
         )
 
