@@ -6,7 +6,7 @@ are made for people) goes over it with Kafka's own `--override`.
 
 import base64
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,12 +84,15 @@ class Broker:
         interbroker_port: int | None = None,
         cluster: Membership | None = None,
         node_id: int = 1,
+        overrides: Mapping[str, str] | None = None,
+        format_flags: Sequence[str] = (),
     ) -> None:
         """Format a data directory below `directory`; nothing is started yet.
 
         `interbroker_port` is where the broker says that brokers find it: the port of an HAProxy that leads
         to a share coordinator. None: the broker itself, which then uses its own share coordinator.
-        `cluster` is None for a broker that is alone.
+        `cluster` is None for a broker that is alone. `overrides` are settings of the test's own, and
+        `format_flags` further words for Kafka's storage tool.
         """
         self.jars = jars
         self.directory = directory
@@ -100,7 +103,9 @@ class Broker:
             **self._addresses(interbroker_port or self._member.internal_port),
             "log.dirs": str(directory / "data"),
             **({"share.coordinator.state.topic.replication.factor": "1"} if interbroker_port is None else {}),
+            **(overrides or {}),
         }
+        self._format_flags = format_flags
         self._settings = self._settings_file()
         flags = []
         for name, value in self._overrides.items():
@@ -172,6 +177,11 @@ class Broker:
         )
         arguments = ["-t", self._cluster.cluster_id, "-c", str(settings), "--feature", "share.version=1"]
         done = self.jars.run(
-            "kafka.tools.StorageTool", "format", "--initial-controllers", controllers, *arguments
+            "kafka.tools.StorageTool",
+            "format",
+            "--initial-controllers",
+            controllers,
+            *arguments,
+            *self._format_flags,
         )
         assert done.returncode == 0, f"format failed:\n{done.stdout}{done.stderr}"
