@@ -13,6 +13,7 @@ from coordinator.cli.settings_flags import ANY_SETTING
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_api import AdminApi, Answer
+    from coordinator.config import Config
 
 state_app = typer.Typer(
     help="The state of a share-partition in a running coordinator.",
@@ -44,7 +45,7 @@ def show(
     from coordinator.cli.admin_api import cluster_config, fill_in
 
     config = cluster_config(ctx.args)
-    detail = _detail(api, group, topic_id_of(api, group, topic), partition)
+    detail = _detail(api, group, topic_id_of(api, group, topic, config), partition)
     fill_in([detail], config)
     if output is Form.TABLE:
         _print(detail)
@@ -52,9 +53,14 @@ def show(
         (print_json if output is Form.JSON else print_yaml)(detail)
 
 
-def topic_id_of(api: "AdminApi", group: str, topic: str) -> str:
-    """Return the id of a topic, by what the coordinator knows of the group's topics if it is a name."""
-    for item in api.items("/api/v1/share-partitions", group=group):
+def topic_id_of(api: "AdminApi", group: str, topic: str, config: "Config | None" = None) -> str:
+    """Return the id of a topic, by what the coordinator or the cluster knows of the group's topics."""
+    from coordinator.cli.admin_api import fill_in
+
+    items = list(api.items("/api/v1/share-partitions", group=group))
+    if not any(item["topic"] == topic for item in items):
+        fill_in(items, config)
+    for item in items:
         if item["topic"] == topic:
             return str(item["topic_id"])
     if not _is_id(topic):

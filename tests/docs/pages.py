@@ -1,0 +1,63 @@
+"""What stands in README and in docs/: commands and links."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("deploy/**/*.md")])
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_SHELL = ("", "sh", "bash", "shell", "console")
+# A line of a block is a command if it begins so, or behind a prompt.
+_PROGRAMS = re.compile(
+    r"(share-coordinator|make|docker|docker-compose|curl|kafka-[a-z-]+\.sh|kubectl|pip|openssl|keytool|promtool"
+    r"|systemctl|python3?)(?= |$)"
+)
+_CONTINUED = re.compile(r"\\\n\s*")
+# Behind some commands stands what they do.
+_REMARK = re.compile(r"(   +|\s+# ).*$")
+
+
+class Command(NamedTuple):
+    """One command, as somebody would type it; or a mere mention of it, within a sentence."""
+
+    page: str
+    text: str
+    is_mention: bool = False
+
+
+def commands() -> Iterator[Command]:
+    """Return every command of every page, those within sentences too."""
+    for page in PAGES:
+        name = str(page.relative_to(ROOT))
+        text = page.read_text("utf-8")
+        for language, block in _FENCE.findall(text):
+            if language in _SHELL:
+                for line in _CONTINUED.sub(" ", block).splitlines():
+                    if line.startswith("$ ") or _PROGRAMS.match(line):
+                        yield Command(name, _plain(line.removeprefix("$ ")))
+        for span in _SPAN.findall(_FENCE.sub("", text)):
+            if _PROGRAMS.match(span) and " " in span:
+                yield Command(name, _plain(span), is_mention=True)
+
+
+def _plain(line: str) -> str:
+    return " ".join(_REMARK.sub("", line).split())
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    """Return every link of every page to something in the repository."""
+    for page in PAGES:
+        for target in _LINK.findall(_FENCE.sub("", page.read_text("utf-8"))):
+            if "://" not in target:
+                yield page, target
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what a link can lead to within a page: its headings, as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

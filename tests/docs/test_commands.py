@@ -1,0 +1,119 @@
+"""Every command of every page is run: here, as a reader would, or by the test that is named for it."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, Command, anchors, commands, links
+from tests.docs.reader import Reader, filled_in
+from tests.kafka import wait_until
+from tests.kafka.jars import KafkaJars
+from tests.kafka.rig import standalone_rig
+
+# What is not run here, and who runs it: it takes a machine, a cluster or a state of its own.
+ELSEWHERE = {
+    r"make (run|test|demo|bench.*|lint|install)": ".ci/run",
+    r"share-coordinator demo": "tests/unit/demo/test_demo.py",
+    r"share-coordinator recovery .*--(from|to) (kafka|segments|archive|journal):.*": "tests/recovery/test_docs.py",
+    r"share-coordinator migrate --from .*": "tests/e2e/test_migration.py",
+    r"share-coordinator serve --log kafka .*": "tests/topic/test_group_membership.py",
+    r"kafka-(dump-log|console-consumer)\.sh .*": "tests/topic/test_tools.py",
+    r"kafka-topics\.sh .* \| grep -x __share_group_state": "tests/e2e/test_mode_b.py",
+    r"docker(-compose)? .*": "tests/deploy/test_containers.py",
+    r"pip install share-coordinator.*": "tests/deploy/test_containers.py",
+    r"kafka-storage\.sh random-uuid": "tests/kafka/broker.py",
+}
+# What a mention leaves out, because the sentence around it says it.
+MENTIONS_OF_OTHERS = r"(kafka-[a-z-]+\.sh|docker|promtool|curl|make) .*"
+
+ALL = list(dict.fromkeys(commands()))
+
+
+def runs_elsewhere(command: Command) -> bool:
+    return any(re.fullmatch(pattern, command.text) for pattern in ELSEWHERE)
+
+
+TYPED = [command for command in ALL if not command.is_mention and not runs_elsewhere(command)]
+MENTIONED = [
+    command for command in ALL if command.is_mention and command.text.startswith("share-coordinator ")
+]
+
+
+@pytest.fixture(scope="module")
+def reader(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """A shell beside a cluster, whose share group workers has consumed of topic orders and left something."""
+    folder, cluster = tmp_path_factory.mktemp("reader"), tmp_path_factory.mktemp("cluster")
+    with standalone_rig(newest_jars, cluster) as rig:
+        rig.client.create_topic("orders")
+        rig.client.set_group_config("workers", {"share.auto.offset.reset": "earliest"})
+        rig.client.produce("orders", 10)
+        consumer = rig.client.share_consumer("workers", "orders")
+        records = wait_until(consumer.poll, seconds=60, what="records are delivered")
+        consumer.settle(["ACCEPT" if record.offset % 2 else "RELEASE" for record in records])
+        consumer.close()
+        yield Reader(rig, newest_jars, folder)
+
+
+def name_of(command: Command) -> str:
+    return f"{command.page}: {command.text}"
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("command", TYPED, ids=name_of)
+def test_a_command_of_a_page_works(reader: Reader, command: Command) -> None:
+    done = reader.type(filled_in(command.text))
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", MENTIONED, ids=name_of)
+def test_a_command_that_is_mentioned_exists_with_its_options(command: Command, tmp_path: Path) -> None:
+    words = shlex.split(re.sub(r"\[[^\]]*\]|[>|].*", "", command.text))
+    done = told_of(words)
+    for option in (word for word in words if word.startswith("--")):
+        assert option in done, f"{option} is no option of {words}"
+
+
+def told_of(words: list[str]) -> str:
+    """Return the help of the command that the words begin with."""
+    from typer.testing import CliRunner
+
+    from coordinator.cli.program import app
+
+    names = [word for word in words[1:] if re.fullmatch(r"[a-z][a-z-]*", word)]
+    for end in range(len(names), 0, -1):
+        done = CliRunner().invoke(app, [*names[:end], "--help"], env={"COLUMNS": "200"})
+        if done.exit_code == 0:
+            return done.output
+    raise AssertionError(f"{words} is no command")
+
+
+@pytest.mark.parametrize(("pattern", "where"), ELSEWHERE.items())
+def test_what_runs_elsewhere_is_in_a_page_and_where_it_is_said_to_be(pattern: str, where: str) -> None:
+    assert any(re.fullmatch(pattern, command.text) for command in ALL), "no page has it any more"
+    assert (ROOT / where).exists()
+
+
+def test_every_command_is_run_or_a_mention() -> None:
+    left = [
+        command
+        for command in ALL
+        if command.is_mention
+        and command not in MENTIONED
+        and not runs_elsewhere(command)
+        and not re.fullmatch(MENTIONS_OF_OTHERS, command.text)
+    ]
+    assert left == []
+
+
+def test_no_link_is_dead() -> None:
+    dead = []
+    for page, target in links():
+        file, _, anchor = target.partition("#")
+        there = page.parent / file if file else page
+        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+            dead.append(f"{page.relative_to(ROOT)}: {target}")
+    assert dead == []
