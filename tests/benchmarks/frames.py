@@ -46,7 +46,8 @@ def _frame(api_key: int, version: int, body: bytes) -> bytes:
     return _SIZE.pack(len(header) + len(body)) + header + body
 
 
-def _initialize_frame(group: str, topic_id: bytes, load: Load) -> bytes:
+def initialize_frame(group: str, topic_id: bytes, load: Load) -> bytes:
+    """Return a request that initializes the share-partitions of a load."""
     parts = [initialize_api.PartitionData(partition, 0, 0) for partition in range(load.partitions)]
     request = initialize_api.InitializeShareGroupStateRequest(
         group, [initialize_api.InitializeStateData(topic_id, parts)]
@@ -87,13 +88,15 @@ def _offset_places(data: bytes, topic_id: bytes, load: Load) -> list[int]:
     return places
 
 
-def _read_frame(group: str, topic_id: bytes, load: Load) -> bytes:
+def read_frame(group: str, topic_id: bytes, load: Load) -> bytes:
+    """Return a request that reads the share-partitions of a load."""
     parts = [read_api.PartitionData(partition, 0) for partition in range(load.partitions)]
     request = read_api.ReadShareGroupStateRequest(group, [read_api.ReadStateData(topic_id, parts)])
     return _frame(read_api.API_KEY, 0, read_api.encode_request(request, 0))
 
 
-def _summary_frame(group: str, topic_id: bytes, load: Load) -> bytes:
+def summary_frame(group: str, topic_id: bytes, load: Load) -> bytes:
+    """Return a request for the summaries of the share-partitions of a load."""
     parts = [summary_api.PartitionData(partition, 0) for partition in range(load.partitions)]
     topics = [summary_api.ReadStateSummaryData(topic_id, parts)]
     request = summary_api.ReadShareGroupStateSummaryRequest(group, topics)
@@ -102,9 +105,9 @@ def _summary_frame(group: str, topic_id: bytes, load: Load) -> bytes:
 
 def frames(group: str, topic_id: bytes, load: Load) -> tuple[list[Frame], list[Frame]]:
     """Return what goes first, and what is then sent lap after lap and measured."""
-    initialise = Frame(_initialize_frame(group, topic_id, load))
+    initialise = Frame(initialize_frame(group, topic_id, load))
     writes = [write_frame(group, topic_id, load, turn) for turn in range(TURNS_A_LAP)]
     if load.rpc == "write":
         return [initialise], writes
-    ask = _read_frame if load.rpc == "read" else _summary_frame
+    ask = read_frame if load.rpc == "read" else summary_frame
     return [initialise, Frame(writes[0].data)], [Frame(ask(group, topic_id, load))]

@@ -1,6 +1,8 @@
 /* A closed loop of clients that costs next to nothing: each connection has one request in flight, as brokers do.
  *
- *   generator HOST PORT SECONDS < frames > figures
+ *   generator HOST PORT SECONDS ANSWERS < frames > figures
+ *
+ * It ends after so many seconds, or when so many answers are there, whatever is first; 0 answers is no limit.
  *
  * frames:  int32 connections, int64 step, then for each connection two lists of frames: what is sent once, before
  *          the measurement, and what is sent in turn, lap after lap, the next one when the answer to the last is there.
@@ -141,10 +143,12 @@ static int by_size(const void *a, const void *b) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4) die("HOST PORT SECONDS");
+    if (argc != 5) die("HOST PORT SECONDS ANSWERS");
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2]))};
     if (inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) die("HOST must be an IPv4 address");
     double seconds = atof(argv[3]);
+    uint64_t answers_max = strtoull(argv[4], NULL, 10), requests = 0;
+    if (!answers_max) answers_max = UINT64_MAX;
     int count = (int)read_int32(), poll = epoll_create1(0);
     uint64_t step = (uint64_t)read_int32() << 32;
     step |= read_int32();
@@ -162,7 +166,7 @@ int main(int argc, char **argv) {
     }
     if (refused) die("what goes first was refused");
     double began = now(), until = began + seconds, ended = began;
-    for (int i = 0; i < count; i++) send_frame(&all[i], &all[i].measured.frame[0]);
+    for (int i = 0; i < count; i++, requests++) send_frame(&all[i], &all[i].measured.frame[0]);
     for (int open = count; open;) {
         struct epoll_event events[EVENTS_MAX];
         int ready = epoll_wait(poll, events, EVENTS_MAX, -1);
@@ -171,10 +175,11 @@ int main(int argc, char **argv) {
             if (!take(c, &c->measured.frame[c->turn], &errors)) continue;
             ended = now();
             if (answers < LATENCIES_MAX) latency[answers++] = (float)((ended - c->sent) * 1e6);
-            if (ended >= until) {
+            if (ended >= until || requests >= answers_max) {
                 open--;
                 continue;
             }
+            requests++;
             if (++c->turn == c->measured.count) c->turn = 0, c->lap++;
             if (c->lap) move_on(&c->measured.frame[c->turn], step);
             send_frame(c, &c->measured.frame[c->turn]);

@@ -19,7 +19,7 @@ from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.built_in import STATE_PARTITIONS, BuiltInCoordinator, ready_coordinator
 from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
-from tests.kafka.jars import RELEASES, fetch_jars
+from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, fetch_jars
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import wait_until
 from tests.kafka.rig import BuiltInRig
@@ -101,7 +101,7 @@ def _start_cluster(stack: ExitStack, folder: Path, count: int) -> BuiltInRig:
     for member in cluster.members:
         own = folder / f"broker-{member.node_id}"
         own.mkdir()
-        broker = Broker(jars, own, cluster=cluster, node_id=member.node_id)
+        broker = Broker(jars, own, cluster=cluster, node_id=member.node_id, jvm=SHIPPED_BROKER_JVM)
         stack.callback(broker.kill)
         # None of them is ready before most of them run.
         broker.process.start()

@@ -6,7 +6,9 @@ measures. Where there is no C compiler it is Python on uvloop, which bounds the 
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -54,19 +56,42 @@ def _folder() -> Path:
 _held: list[TemporaryDirectory[str]] = []
 
 
-def measure(host: str, port: int, topic_id: bytes, load: Load, seconds: float) -> Figures:
-    """Drive a coordinator with a load for some seconds. Its state must not know the groups yet, or may."""
-    clients = [frames(f"bench-{load}-{number}", topic_id, load) for number in range(load.connections)]
+# Every run has groups of its own: to one that was driven before, the offsets of a new run lie below the start
+# offset, and there would be nothing to keep.
+_runs = count()
+
+
+def measure(
+    host: str, port: int, topic_id: bytes, load: Load, seconds: float, *, answers_max: int = 0
+) -> Figures:
+    """Drive a coordinator with a load for some seconds, or until so many answers are there."""
+    run = next(_runs)
+    clients = [frames(f"bench-{run}-{number}", topic_id, load) for number in range(load.connections)]
+    return drive_frames(host, port, clients, seconds, step=offsets_a_lap(load), answers_max=answers_max)
+
+
+def drive_frames(
+    host: str,
+    port: int,
+    clients: Sequence[tuple[list[Frame], list[Frame]]],
+    seconds: float,
+    *,
+    step: int = 0,
+    answers_max: int = 0,
+) -> Figures:
+    """Drive a coordinator with a connection for each client: what goes first, and what is sent lap after lap.
+
+    In each lap but the first, the offsets of the frames move on by `step`.
+    """
     program = generator()
     if program is None:
-        return Figures(*uvloop.run(drive(host, port, clients, seconds)))
-    fed = [_int32(len(clients)), offsets_a_lap(load).to_bytes(8, "big")]
+        return Figures(*uvloop.run(drive(host, port, list(clients), seconds, answers_max)))
+    fed = [_int32(len(clients)), step.to_bytes(8, "big")]
     for first, measured in clients:
         fed += _fed(first)
         fed += _fed(measured)
-    run = subprocess.run(
-        [str(program), host, str(port), str(seconds)], input=b"".join(fed), capture_output=True, check=False
-    )
+    command = [str(program), host, str(port), str(seconds), str(answers_max)]
+    run = subprocess.run(command, input=b"".join(fed), capture_output=True, check=False)
     if run.returncode:
         raise RuntimeError(run.stderr.decode())
     answers, took_s, errors, *latencies_us = run.stdout.split()

@@ -22,6 +22,7 @@ class _Client(asyncio.Protocol):
         self._received = b""
         self._sent_s = 0.0
         self._until_s = 0.0
+        self._turns_max = 0
         self.latencies: list[float] = []
         self.errors = 0
         self.ready = asyncio.get_running_loop().create_future()
@@ -31,8 +32,9 @@ class _Client(asyncio.Protocol):
         self._transport = transport
         transport.write(self._first.pop(0))  # type: ignore[attr-defined]
 
-    def begin(self, until_s: float) -> None:
+    def begin(self, until_s: float, turns_max: int) -> None:
         self._until_s = until_s
+        self._turns_max = turns_max
         self._send()
 
     def _send(self) -> None:
@@ -57,16 +59,23 @@ class _Client(asyncio.Protocol):
             return
         now_s = time.perf_counter()
         self.latencies.append(now_s - self._sent_s)
-        if now_s < self._until_s:
+        if now_s < self._until_s and not 0 < self._turns_max <= self._turn:
             self._send()
         else:
             self.done.set_result(None)
 
 
 async def drive(
-    host: str, port: int, loads: list[tuple[list[Frame], list[Frame]]], seconds: float
+    host: str,
+    port: int,
+    loads: list[tuple[list[Frame], list[Frame]]],
+    seconds: float,
+    answers_max: int,
 ) -> tuple[float, float, float, float, float, int]:
-    """Run the clients; return answers a second, p50, p99, p99.9 and greatest latency in µs, and errors."""
+    """Run the clients, each with its part of `answers_max` if that is not 0.
+
+    Returns answers a second, p50, p99, p99.9 and greatest latency in µs, and errors.
+    """
     loop = asyncio.get_running_loop()
     clients = []
     transports = []
@@ -83,7 +92,7 @@ async def drive(
         transports.append(transport)
     began_s = time.perf_counter()
     for client in clients:
-        client.begin(began_s + seconds)
+        client.begin(began_s + seconds, -(-answers_max // len(clients)))
     await asyncio.gather(*(client.done for client in clients))
     took_s = time.perf_counter() - began_s
     for transport in transports:

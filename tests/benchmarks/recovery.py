@@ -24,9 +24,8 @@ from rich.table import Table
 from coordinator.recovery.engines import Engine, LocalEngine, open_engine
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.segments import SegmentSource
+from tests.benchmarks.machine import cpu_seconds
 from tests.benchmarks.state_logs import write_log
-
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Figures(NamedTuple):
@@ -35,24 +34,6 @@ class Figures(NamedTuple):
     records: int
     wall_s: float
     cpu_s: float
-
-
-def cpu_seconds() -> float:
-    """Return what this process and all below it have used, those that ended too."""
-    parents: dict[int, int] = {}
-    used: dict[int, float] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(fields[1])
-            used[int(entry.name)] = sum(map(int, fields[11:15])) / _TICKS
-    ours = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return sum(used.get(pid, 0.0) for pid in ours)
 
 
 def measure(engine: Engine, source: SegmentSource) -> Figures:

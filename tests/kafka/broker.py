@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.kafka.jars import REPOSITORY, KafkaJars
+from tests.kafka.jars import QUICK_BROKER_JVM, REPOSITORY, Jvm, KafkaJars
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess
 
@@ -84,6 +84,7 @@ class Broker:
         interbroker_port: int | None = None,
         cluster: Membership | None = None,
         node_id: int = 1,
+        jvm: Jvm = QUICK_BROKER_JVM,
         overrides: Mapping[str, str] | None = None,
         format_flags: Sequence[str] = (),
     ) -> None:
@@ -112,7 +113,7 @@ class Broker:
             flags += ["--override", f"{name}={value}"]
         self.process = ChildProcess(
             f"Kafka {jars.release}, broker {node_id}",
-            jars.java("kafka.Kafka", str(self._settings), *flags, heap_mb=512),
+            jars.java("kafka.Kafka", str(self._settings), *flags, jvm=jvm),
             directory / "broker.log",
         )
         self._format()

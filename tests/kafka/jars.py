@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.kafka.toolchain import program_path
 
@@ -26,8 +27,33 @@ _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 _TOOLS_RELEASE = {"4.4.0": "4.3.1"}
 # What the command-line tools bring along for Kafka Connect: half of the download, needed by no test.
 _UNUSED = ("connect-runtime", "connect-json", "connect-api", "connect-transforms")
+
+
+class Jvm(NamedTuple):
+    """How a JVM is to run."""
+
+    heap_mb: int
+    options: tuple[str, ...]
+
+
 # Short-lived processes on few cores: the quick compiler and the smallest garbage collector start fastest.
-_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+QUICK_JVM = Jvm(256, _QUICK)
+QUICK_BROKER_JVM = Jvm(512, _QUICK)
+
+# What is measured runs as Kafka's own scripts start it: kafka-run-class.sh has these options, the heap is
+# that of kafka-server-start.sh and of kafka-share-consumer-perf.sh.
+_AS_SHIPPED = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+SHIPPED_BROKER_JVM = Jvm(1024, ("-Xms1024m", *_AS_SHIPPED))
+SHIPPED_CLIENT_JVM = Jvm(512, _AS_SHIPPED)
 
 
 @dataclass(frozen=True)
@@ -37,13 +63,13 @@ class KafkaJars:
     release: str
     directory: Path
 
-    def java(self, main_class: str, *arguments: str, heap_mb: int = 256) -> list[str]:
+    def java(self, main_class: str, *arguments: str, jvm: Jvm = QUICK_JVM) -> list[str]:
         """Return the command that runs `main_class`, of Kafka or of `tests/kafka/java`."""
         class_path = os.pathsep.join([str(self._classes()), f"{self.directory}/*"])
         return [
             _program("java"),
-            f"-Xmx{heap_mb}m",
-            *_JVM_OPTIONS,
+            f"-Xmx{jvm.heap_mb}m",
+            *jvm.options,
             f"-Dlog4j2.configurationFile={_LOG_CONFIG}",
             "-cp",
             class_path,

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, TypeVar
@@ -57,6 +58,19 @@ def _tell_reaper(change: str, pid: int) -> None:
     stdin.flush()
 
 
+def raise_session(pid: int) -> None:
+    """Give the session of a process the priority that we have.
+
+    Linux shares the processors out among sessions first, and only within one by the priority of its
+    processes: without this, one that was started with `nice` would have its priority among itself alone.
+    """
+    priority = os.getpriority(os.PRIO_PROCESS, 0)
+    if priority:
+        # Where sessions are not scheduled as groups there is no such file; a stranger's may not be written.
+        with suppress(OSError):
+            Path(f"/proc/{pid}/autogroup").write_text(str(priority))
+
+
 class ChildProcess:
     """One program that a test starts, kills and starts again. Its output is appended to `log`."""
 
@@ -98,6 +112,7 @@ class ChildProcess:
                 start_new_session=True,
             )
         _tell_reaper("+", self._process.pid)
+        raise_session(self._process.pid)
 
     @property
     def running(self) -> bool:

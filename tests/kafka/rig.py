@@ -19,7 +19,7 @@ from tests.kafka.broker import Broker, Membership, new_cluster
 from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.haproxy import HAProxy
-from tests.kafka.jars import KafkaJars
+from tests.kafka.jars import QUICK_BROKER_JVM, Jvm, KafkaJars
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess
 from tests.kafka.share_group_tool import ShareGroupTool
@@ -94,10 +94,10 @@ def end_of_logs(rig: BuiltInRig | ThreeBrokerRig | ReplicatedRig) -> str:
 
 
 @contextmanager
-def built_in_rig(jars: KafkaJars, directory: Path) -> Iterator[BuiltInRig]:
+def built_in_rig(jars: KafkaJars, directory: Path, *, jvm: Jvm = QUICK_BROKER_JVM) -> Iterator[BuiltInRig]:
     """Start a broker with its own share coordinator; kill it at the end."""
     with ExitStack() as stack:
-        broker = Broker(jars, directory)
+        broker = Broker(jars, directory, jvm=jvm)
         stack.callback(broker.kill)
         broker.start()
         client = _client(stack, broker, directory)
@@ -105,11 +105,17 @@ def built_in_rig(jars: KafkaJars, directory: Path) -> Iterator[BuiltInRig]:
 
 
 @contextmanager
-def standalone_rig(jars: KafkaJars, directory: Path) -> Iterator[StandaloneRig]:
+def standalone_rig(
+    jars: KafkaJars,
+    directory: Path,
+    *,
+    jvm: Jvm = QUICK_BROKER_JVM,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[StandaloneRig]:
     """Start our coordinator, HAProxy and a broker that is led to it; kill all of them at the end."""
     with ExitStack() as stack:
-        coordinator = _coordinator(stack, directory)
-        broker, haproxy = _fronted_broker(stack, jars, directory, coordinator, new_cluster(), 1)
+        coordinator = _coordinator(stack, directory, settings)
+        broker, haproxy = _fronted_broker(stack, jars, directory, coordinator, new_cluster(), 1, jvm)
         broker.start()
         client = _client(stack, broker, directory)
         yield StandaloneRig(broker, client, ShareGroupTool(jars, broker.bootstrap), haproxy, coordinator)
@@ -155,9 +161,11 @@ def _replica(
     return coordinator
 
 
-def _coordinator(stack: ExitStack, directory: Path) -> CoordinatorProcess:
+def _coordinator(
+    stack: ExitStack, directory: Path, settings: Mapping[str, str] | None = None
+) -> CoordinatorProcess:
     port, http_port = free_ports(2)
-    coordinator = CoordinatorProcess(directory, port=port, http_port=http_port)
+    coordinator = CoordinatorProcess(directory, port=port, http_port=http_port, settings=settings)
     stack.callback(coordinator.kill)
     coordinator.start()
     return coordinator
@@ -192,10 +200,11 @@ def _fronted_broker(
     coordinator: CoordinatorProcess,
     cluster: Membership,
     node_id: int,
+    jvm: Jvm = QUICK_BROKER_JVM,
 ) -> tuple[Broker, HAProxy]:
     """Return a broker that is not started yet, and the HAProxy in front of it, which is."""
     (port,) = free_ports(1)
-    broker = Broker(jars, directory, interbroker_port=port, cluster=cluster, node_id=node_id)
+    broker = Broker(jars, directory, interbroker_port=port, cluster=cluster, node_id=node_id, jvm=jvm)
     haproxy = HAProxy(
         directory, port=port, broker_port=broker.internal_port, coordinator_port=coordinator.port
     )

@@ -1,0 +1,128 @@
+"""The machine that figures were taken on, and whether it had something else to do meanwhile."""
+
+import os
+import platform
+import subprocess
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from coordinator import hot
+from tests.kafka.processes import raise_session
+from tests.kafka.toolchain import program_path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+# Of all its cores together: above this others decide figures with us.
+BUSY_SHARE = 0.05
+LOAD_PER_CORE_MAX = 0.5
+
+
+def cpu_seconds() -> float:
+    """Return what this process and all below it have used, those that ended too."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+            used[int(entry.name)] = sum(map(int, fields[11:15])) / _TICKS
+    ours = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(used.get(pid, 0.0) for pid in ours)
+
+
+def resident_bytes(pid: int) -> int:
+    """Return how much memory a process holds now."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def busy_seconds(stat: str) -> float:
+    """Return the CPU seconds that were not idle, from the text of /proc/stat."""
+    user, nice, system, _, _, irq, softirq, steal = map(int, stat.splitlines()[0].split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / _TICKS
+
+
+def share_of_others(busy_s: float, own_s: float, all_s: float) -> float:
+    """Return which part of all CPU seconds somebody else used. The clock ticks behind both are coarse."""
+    return min(max(busy_s - own_s, 0.0) / all_s, 1.0)
+
+
+class Machine:
+    """Looked at when a measurement begins, and asked at its end who else used it."""
+
+    def __init__(self) -> None:
+        # The load generator is in our session, what is measured in sessions of its own.
+        raise_session(os.getpid())
+        self.load_average = os.getloadavg()[0]
+        self._began = datetime.now(UTC)
+        self._began_s = time.monotonic()
+        self._busy_s = _busy_now()
+        self._own_s = cpu_seconds()
+
+    def others_share(self) -> float:
+        """Return the part of all CPU time since the beginning that went to processes which are not ours."""
+        all_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
+        return share_of_others(_busy_now() - self._busy_s, cpu_seconds() - self._own_s, all_s)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what figures depend on."""
+        return {
+            "date": self._began.strftime("%Y-%m-%d %H:%M UTC"),
+            "commit": _said("git", "describe", "--always", "--dirty"),
+            "cpu": f"{os.cpu_count()} x {_cpu_model()}",
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+            "compiled_module": hot.compiled is not None,
+            "java": _java_version(),
+            "priority": os.getpriority(os.PRIO_PROCESS, 0),
+            "load_average_at_start": self.load_average,
+            "cpu_used_by_others": round(self.others_share(), 3),
+        }
+
+    def lines(self) -> list[str]:
+        """Say it to people; a warning where others had a part in the figures."""
+        facts = self.facts()
+        said = [
+            f"{facts['date']}, commit {facts['commit']}, {facts['cpu']}, Linux {facts['kernel']}",
+            f"Python {facts['python']} {'with' if facts['compiled_module'] else 'without'} the compiled "
+            f"module, Java {facts['java']}, priority {facts['priority']} for all, load average "
+            f"{facts['load_average_at_start']:.2f} before, {facts['cpu_used_by_others']:.0%} of the CPU time "
+            f"went to others",
+        ]
+        if self.load_average > LOAD_PER_CORE_MAX * (os.cpu_count() or 1):
+            said.append("WARNING: the machine had other things to do before this began")
+        if facts["cpu_used_by_others"] > BUSY_SHARE:
+            said.append("WARNING: the machine did other things meanwhile; do not rely on these figures")
+        return said
+
+
+def _busy_now() -> float:
+    return busy_seconds(Path("/proc/stat").read_text())
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _java_version() -> str:
+    java = program_path("java")
+    if java is None:
+        return "none"
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    return told.partition('"')[2].partition('"')[0] or "unknown"
+
+
+def _said(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    return done.stdout.strip() or "unknown"

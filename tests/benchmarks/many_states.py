@@ -1,0 +1,79 @@
+"""A journal that holds many share-partitions and nothing that could be left out: a snapshot of each."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import uvloop
+
+from coordinator.errors import LogError
+from coordinator.log.journal import Journal
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.routing import state_partition
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+
+STATE_PARTITIONS = 50
+BATCHES = 3
+# Share-partitions of a group: a topic of as many partitions that it consumes.
+GROUP_PARTITIONS = 50
+_SEGMENT_BYTES = 64 << 20
+# Share-partitions of all state partitions.
+_APPENDED_TOGETHER = 10_000
+_BEGAN_MS = 1_790_000_000_000
+
+
+def keys(share_partitions: int, topic_id: bytes, prefix: str) -> Iterator[SharePartitionKey]:
+    """Give so many share-partitions, group by group."""
+    for number in range(share_partitions):
+        group, partition = divmod(number, GROUP_PARTITIONS)
+        yield SharePartitionKey(f"{prefix}-{group:06d}", topic_id, partition)
+
+
+def write_journal(folder: Path, share_partitions: int, topic_id: bytes, prefix: str) -> None:
+    """Write a journal of so many share-partitions with three state batches each."""
+    uvloop.run(_write(folder, share_partitions, topic_id, prefix))
+
+
+async def _write(folder: Path, share_partitions: int, topic_id: bytes, prefix: str) -> None:
+    journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=_SEGMENT_BYTES, sync="os")
+    await journal.open()
+    waiting: defaultdict[int, list[tuple[bytes, bytes | None]]] = defaultdict(list)
+    for number, key in enumerate(keys(share_partitions, topic_id, prefix), 1):
+        record = encode_record(StateRecord(key, _snapshot(number)))
+        waiting[state_partition(key, STATE_PARTITIONS)].append(record)
+        if number % _APPENDED_TOGETHER == 0:
+            await _append(journal, waiting)
+            waiting.clear()
+    await _append(journal, waiting)
+    await journal.close()
+
+
+async def _append(journal: Journal, records: Mapping[int, list[tuple[bytes, bytes | None]]]) -> None:
+    """Append some records of each state partition; one append of each is under way at a time."""
+    loop = asyncio.get_running_loop()
+    appended = []
+    for home, own in records.items():
+        told: asyncio.Future[None] = loop.create_future()
+
+        def done(base_offset: int, error: LogError | None, told: "asyncio.Future[None]" = told) -> None:
+            if error is None:
+                told.set_result(None)
+            else:
+                told.set_exception(error)
+
+        journal.append(home, own, _BEGAN_MS, done)
+        appended.append(told)
+    await asyncio.gather(*appended)
+
+
+def _snapshot(number: int) -> ShareSnapshotValue:
+    """Make a state whose numbers are as large as those of a topic that has been in use for a while."""
+    start = 10_000_000 + number
+    batches = pack(
+        StateBatch(start + 10 * place, start + 10 * place + 6, 2 if place % 2 else 0, 1)
+        for place in range(BATCHES)
+    )
+    written_ms = _BEGAN_MS + number
+    return ShareSnapshotValue(7, 1, 3, start, _BEGAN_MS, written_ms, batches, 7)

@@ -1,0 +1,163 @@
+"""`python -m tests.benchmarks.restart`: how fast state is loaded by a process that was just started.
+
+Both sides are told the same, by the same requests; then they are stopped in good order and started again, in
+turn, several times.  Kafka's time is from its first word about loading a state partition to the last, without
+the start of the broker around it.  Ours is from the start of the process until it serves all shards, less
+what that takes with nothing to load; so it includes the recovery of the journal.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.frames import Load
+from tests.benchmarks.load import measure
+from tests.benchmarks.machine import Machine
+from tests.benchmarks.sides import NEWEST, PARTITIONS, TOPIC_ID, our_process
+from tests.benchmarks.spread import ratios
+from tests.kafka.built_in import STATE_PARTITIONS, ready_coordinator
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.jars import SHIPPED_BROKER_JVM, fetch_jars
+from tests.kafka.processes import wait_until
+from tests.kafka.rig import BuiltInRig, built_in_rig
+from tests.kafka.toolchain import how_to_get, missing_programs
+
+AIM = 2.0
+_TOLD = Load(8, 50, 4)
+# Nothing may be pruned before it is loaded.
+_NEVER_MS = str(24 * 3_600_000)
+_BEGAN = re.compile(r"^\[([^\]]+)\] INFO .*Scheduling loading of metadata from __share_group_state-\d+ ")
+_ENDED = re.compile(
+    r"^\[([^\]]+)\] INFO .*Finished loading of metadata from __share_group_state-\d+ .*"
+    r"Loaded (\d+) records which total to (\d+) bytes"
+)
+
+
+class Loaded(NamedTuple):
+    """What one start had to load, and how long it took."""
+
+    records: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        return self.records / self.seconds
+
+
+def kafkas_loading(log: str) -> Loaded | None:
+    """Read a broker's log from its start on; None while not all state partitions are loaded."""
+    began: list[datetime] = []
+    ended: list[tuple[datetime, int]] = []
+    for line in log.splitlines():
+        if found := _BEGAN.match(line):
+            began.append(_time(found[1]))
+        elif found := _ENDED.match(line):
+            ended.append((_time(found[1]), int(found[2])))
+    if len(ended) < STATE_PARTITIONS:
+        return None
+    took = max(when for when, _ in ended) - min(began)
+    return Loaded(sum(records for _, records in ended), took.total_seconds())
+
+
+def _time(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f")
+
+
+def start_kafka(rig: BuiltInRig) -> Loaded:
+    """Stop a broker in good order and start it again."""
+    process = rig.broker.process
+    rig.broker.stop()
+    begins_at = process.log.stat().st_size
+    rig.broker.start()
+
+    def said() -> Loaded | None:
+        return kafkas_loading(process.log.read_bytes()[begins_at:].decode(errors="replace"))
+
+    return wait_until(said, seconds=120, what="Kafka has loaded all state partitions")
+
+
+def start_ours(process: CoordinatorProcess, empty_s: float) -> Loaded:
+    """Stop ours in good order and start it again; it takes `empty_s` with nothing to load."""
+    process.stop()
+    began_s = time.monotonic()
+    process.start()
+    took_s = time.monotonic() - began_s
+    # It is ready a moment before it says what that took.
+    wait_until(lambda: process.process.logged("loaded shards"), seconds=10, what="it says so")
+    lines = [json.loads(line) for line in process.process.log.read_text().splitlines()]
+    said = [line for line in lines if line.get("event") == "loaded shards"][-1]
+    return Loaded(said["records"], max(took_s - empty_s, said["seconds"]))
+
+
+def empty_start_s(folder: Path) -> float:
+    """Return what it takes to start with nothing to load: the middle of three."""
+    with our_process(folder, {}) as process:
+        took = []
+        for _ in range(3):
+            process.stop()
+            began_s = time.monotonic()
+            process.start()
+            took.append(time.monotonic() - began_s)
+    return statistics.median(took)
+
+
+def run(folder: Path, requests: int, rounds: int) -> dict[str, list[Loaded]]:
+    """Tell both sides the same and start them again in turn."""
+    settings = {"share.coordinator.state.topic.prune.interval.ms": _NEVER_MS}
+    found: dict[str, list[Loaded]] = {"ours": [], "Kafka": []}
+    empty_s = empty_start_s(folder / "empty")
+    with our_process(folder / "ours", settings) as process:
+        measure("127.0.0.1", process.port, TOPIC_ID, _TOLD, 600.0, answers_max=requests)
+        kafka_folder = folder / "kafka"
+        kafka_folder.mkdir()
+        with built_in_rig(fetch_jars(NEWEST), kafka_folder, jvm=SHIPPED_BROKER_JVM) as rig:
+            ready = ready_coordinator(rig, topic="bench", partitions=PARTITIONS)
+            rig.client.close()
+            measure(ready.host, ready.port, ready.topic_id, _TOLD, 600.0, answers_max=requests)
+            for _ in range(rounds):
+                found["ours"].append(start_ours(process, empty_s))
+                found["Kafka"].append(start_kafka(rig))
+    return found
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.restart", description=__doc__)
+    parser.add_argument("--records", type=int, default=2_100_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    options = parser.parse_args()
+    console = Console(width=max(Console().width, 170))
+    if missing := missing_programs():
+        console.print(f"nothing to compare with: {how_to_get(missing)}")
+        return 1
+    machine = Machine()
+    with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
+        found = run(Path(name), options.records // _TOLD.partitions, options.rounds)
+    ratio = ratios(*([each.per_second for each in found[side]] for side in ("ours", "Kafka")))
+    if options.output == "json":
+        sides: dict[str, Any] = {side: [each._asdict() for each in rounds] for side, rounds in found.items()}
+        print(json.dumps({"machine": machine.facts(), "ratio": ratio._asdict(), "rounds": sides}))
+        return 0
+    for line in machine.lines():
+        console.print(line, highlight=False)
+    table = Table("", "records", "seconds", "records/s", box=None)
+    for side, rounds in found.items():
+        for each in rounds:
+            table.add_row(side, f"{each.records:,}", f"{each.seconds:.2f}", f"{each.per_second:,.0f}")
+    console.print(table)
+    console.print(f"ours / Kafka: {ratio}, aim ≥ {AIM:g}, met: {'yes' if ratio.median >= AIM else 'NO'}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,40 @@
+"""What benchmarks read of the machine and of Kafka's log."""
+
+import os
+
+from tests.benchmarks.machine import busy_seconds, share_of_others
+from tests.benchmarks.restart import kafkas_loading
+from tests.kafka.built_in import STATE_PARTITIONS
+
+BEGAN = (
+    "[2026-11-21 15:00:0{n}] INFO Scheduling loading of metadata from __share_group_state-{p} with epoch 0"
+)
+ENDED = (
+    "[2026-11-21 15:00:0{n}] INFO Finished loading of metadata from __share_group_state-{p} with epoch 0 in "
+    "90ms where 1ms was spent in the scheduler. Loaded 100 records which total to 9000 bytes."
+)
+
+
+def test_idle_and_waiting_for_disks_is_not_busy() -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    stat = f"cpu  {ticks} 0 {2 * ticks} {900 * ticks} {50 * ticks} 0 0 0 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
+    assert busy_seconds(stat) == 3.0
+
+
+def test_what_we_use_ourselves_is_not_other_peoples() -> None:
+    assert share_of_others(busy_s=9.0, own_s=7.0, all_s=10.0) == 0.2
+    # The kernel counts in ticks: it may say that more was used by us than by all.
+    assert share_of_others(busy_s=1.0, own_s=1.1, all_s=10.0) == 0.0
+
+
+def test_kafkas_loading_is_from_the_first_word_to_the_last() -> None:
+    partitions = range(STATE_PARTITIONS)
+    lines = [BEGAN.format(n="1,000", p=0), BEGAN.format(n="0,500", p=1)]
+    lines += [ENDED.format(n="2,000", p=p) for p in partitions[:-1]]
+    lines.append(
+        "[2026-11-21 15:00:09] INFO Finished loading of metadata from __consumer_offsets-0 with epoch 0"
+    )
+    assert kafkas_loading("\n".join(lines)) is None
+    lines.append(ENDED.format(n="3,500", p=49))
+    found = kafkas_loading("\n".join(lines))
+    assert found == (100 * STATE_PARTITIONS, 3.0)
