@@ -17,7 +17,7 @@ from tests.kafka.rig import standalone_rig
 ELSEWHERE = {
     r"make (run|test|demo|bench.*|lint|install)": ".ci/run",
     r"share-coordinator demo": "tests/unit/demo/test_demo.py",
-    r"share-coordinator recovery .*--(from|to) (kafka|segments|archive|journal):.*": "tests/recovery/test_docs.py",
+    r"share-coordinator recovery .*--from .*": "tests/recovery/test_docs.py",
     r"share-coordinator migrate --from .*": "tests/e2e/test_migration.py",
     r"share-coordinator serve --log kafka .*": "tests/topic/test_group_membership.py",
     r"kafka-(dump-log|console-consumer)\.sh .*": "tests/topic/test_tools.py",
