@@ -20,6 +20,18 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+class SteadyClock:
+    """A wall clock that is read once and then goes on by itself: it does not jump when somebody sets it."""
+
+    def __init__(self) -> None:
+        self._began_ms = SystemClock().now_ms()
+        self._began_s = seconds_since_boot()
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970-01-01 UTC."""
+        return self._began_ms + round((seconds_since_boot() - self._began_s) * 1000)
+
+
 def seconds_since_boot() -> float:
     """Return a time that only grows, and where the system can tell, also while the machine is suspended."""
     boot_time = getattr(time, "CLOCK_BOOTTIME", None)

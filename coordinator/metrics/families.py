@@ -130,6 +130,19 @@ def forwarder_families(forwarder: ObservedForwarder) -> Iterator[Metric]:
     yield gauge("forward_held", "Share-partitions that wait for an owner.", forwarder.held)
 
 
+def expiry_families(expired: dict[str, int], failures: int, last_round_ms: int) -> Iterator[Metric]:
+    """Make the families of the removal of abandoned state."""
+    yield counters(
+        "expired_share_partitions", "Share-partitions whose abandoned state was removed.", "reason", expired
+    )
+    yield counter("expiry_failures", "Times that expired state could not be looked for or removed.", failures)
+    yield gauge(
+        "expiry_last_round_timestamp_seconds",
+        "When expired state was last looked for, as Unix time.",
+        last_round_ms / 1000,
+    )
+
+
 _SHARD_GAUGES: tuple[tuple[str, str, Callable[[ShardFigures], int]], ...] = (
     ("shard_owner_epoch", "Our owner epoch of the shard.", lambda shard: shard.owner_epoch),
     ("shard_share_partitions", "Share-partitions with state.", lambda shard: shard.share_partitions),

@@ -30,6 +30,7 @@ from coordinator.metrics.families import (
     ObservedRuntime,
     counter,
     counters,
+    expiry_families,
     forwarder_families,
     gauge,
     gauges,
@@ -73,6 +74,9 @@ class Metrics:
         self._snapshots: defaultdict[str, int] = defaultdict(int)
         self._pruned: dict[int, int] = {}
         self._prune_failures: defaultdict[str, int] = defaultdict(int)
+        self._expired: defaultdict[str, int] = defaultdict(int)
+        self._expiry_failures = 0
+        self._expiry_round_ms = 0
         self._connections_opened = 0
         self._connections_closed: defaultdict[str, int] = defaultdict(int)
         self._frames_refused: defaultdict[str, int] = defaultdict(int)
@@ -134,6 +138,18 @@ class Metrics:
         """Count that the log could not free what is not needed any more."""
         self._prune_failures[reason] += 1
 
+    def state_expired(self, reason: str, share_partitions: int) -> None:
+        """Count share-partitions whose state was removed because nobody wanted it any more."""
+        self._expired[reason] += share_partitions
+
+    def expiry_round_done(self, now_ms: int) -> None:
+        """Note that all groups were looked at, and what was due is removed."""
+        self._expiry_round_ms = now_ms
+
+    def expiry_failed(self) -> None:
+        """Count that groups could not be looked at, or that something that was due could not be removed."""
+        self._expiry_failures += 1
+
     def connection_opened(self) -> None:
         """Count a connection from a broker."""
         self._connections_opened += 1
@@ -183,6 +199,7 @@ class Metrics:
             yield from self._forward_families(self._forwarder)
         if self._membership is not None:
             yield from membership_families(self._membership)
+        yield from expiry_families(self._expired, self._expiry_failures, self._expiry_round_ms)
 
     def _build_family(self) -> Metric:
         family = InfoMetricFamily(PREFIX + "build", "The release that runs.")

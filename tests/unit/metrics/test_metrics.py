@@ -94,6 +94,7 @@ def used() -> Metrics:
     metrics.append_done(9, 999, 0.5, True)
     metrics.shard_loaded(7, 40, 0.02)
     metrics.snapshot_written("cold")
+    metrics.state_expired("group_empty", 3)
     metrics.pruned(7, 150)
     metrics.prune_failed("refused")
     metrics.connection_opened()

@@ -1,0 +1,201 @@
+"""The periodic removal of abandoned state, and what it would do.
+
+Nothing waits for it: it asks Kafka on connections of its own, walks over the state in slices, and removes a
+bounded amount at a time.  A round that fails does nothing and is tried again at its next turn.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from coordinator.clock import Clock
+from coordinator.errors import CoordinatorError
+from coordinator.expiry.decide import Abandoned, Rules, Status, abandoned
+from coordinator.expiry.memory import MemoryFile
+from coordinator.expiry.observer import Groups, Look, Observer, Topics
+from coordinator.expiry.remover import Removal, Remover, told
+from coordinator.runtime import Runtime
+
+_logger = logging.getLogger(__name__)
+
+# A look that is younger than this is good enough for people.
+_LOOK_AGE_MAX_S = 2.0
+# Looks that are further apart than so many intervals leave a gap in what was seen.
+_GAP_INTERVALS = 3
+_LEFTOVER_INTERVALS = 6
+
+
+class ExpiryMetrics(Protocol):
+    """What is counted."""
+
+    def state_expired(self, reason: str, share_partitions: int) -> None: ...
+    def expiry_round_done(self, now_ms: int) -> None: ...
+    def expiry_failed(self) -> None: ...
+
+
+class Forecast(NamedTuple):
+    """What is abandoned, and when it goes. Without a retention time of its own, rounds remove nothing."""
+
+    enabled: bool
+    rules: Rules
+    looked_ms: int
+    last_round_ms: int | None
+    items: list[Abandoned]
+    # Groups whose coordinators did not answer.
+    unheard_groups: int
+    doubt: str | None
+
+
+class Round(NamedTuple):
+    """What a round did."""
+
+    removals: list[Removal]
+    # What was due and has to wait for the next round.
+    left_over: int
+
+
+class Expiry:
+    """Looks at what is abandoned, and with a retention time removes it. Used on one event loop."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        groups: Groups,
+        topics: Topics,
+        rules: Rules,
+        *,
+        interval_s: float,
+        clock: Clock,
+        metrics: ExpiryMetrics,
+        may_act: Callable[[], bool] = lambda: True,
+        file: MemoryFile | None = None,
+        watch_all: bool = False,
+    ) -> None:
+        """`may_act` tells whether what this process takes for its own is (a lease)."""
+        interval_ms = round(interval_s * 1000)
+        self.rules = rules._replace(leftover_ms=_LEFTOVER_INTERVALS * interval_ms)
+        self._groups = groups
+        self._topics = topics
+        self._interval_s = interval_s
+        self._clock = clock
+        self._metrics = metrics
+        self._may_act = may_act
+        self._observer = Observer(
+            runtime,
+            groups,
+            topics,
+            clock=clock,
+            gap_max_ms=_GAP_INTERVALS * interval_ms,
+            file=file if self.enabled else None,
+            watch_all=watch_all,
+        )
+        self._remover = Remover(runtime, groups, topics, may_act)
+        self._one_at_a_time = asyncio.Lock()
+        self._look: Look | None = None
+        self._looked_s = float("-inf")
+        self._last_round_ms: int | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._trouble: str | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Tell whether rounds are made at all."""
+        return self.rules.retention_minutes is not None
+
+    def start(self) -> None:
+        """Make rounds from now on, if there is a retention time."""
+        if self.enabled:
+            self._task = asyncio.create_task(self._run(), name="expiry")
+
+    async def stop(self) -> None:
+        """End the rounds and close the connections."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self._groups.close()
+        await self._topics.close()
+
+    async def forecast(self, retention_minutes: int | None = None) -> Forecast:
+        """Return what is abandoned, by the retention time given or else the one that is set.
+
+        Raises CoordinatorError if the cluster cannot be asked.
+        """
+        async with self._one_at_a_time:
+            now_s = asyncio.get_running_loop().time()
+            look = self._look
+            if look is None or now_s - self._looked_s > _LOOK_AGE_MAX_S:
+                look = await self._take_look()
+        rules = self.rules
+        if retention_minutes is not None:
+            rules = rules._replace(retention_minutes=retention_minutes)
+        items = sorted(
+            abandoned(look.held, look.seen, rules, look.now_ms),
+            key=lambda each: (
+                each.expires_ms or each.since_ms,
+                each.group_id,
+                each.topic or "",
+                each.topic_id,
+            ),
+        )
+        unheard = {part.group_id for part in look.held} - set(look.seen.heard)
+        return Forecast(
+            self.enabled, rules, look.now_ms, self._last_round_ms, items, len(unheard), look.doubt
+        )
+
+    async def round(self) -> Round:
+        """Look, and remove what is due. Raises CoordinatorError if the cluster cannot be asked."""
+        async with self._one_at_a_time:
+            look = await self._take_look()
+            due = [
+                each
+                for each in abandoned(look.held, look.seen, self.rules, look.now_ms)
+                if each.status is Status.DUE
+            ]
+            removals: list[Removal] = []
+            if self.enabled and self._may_act():
+                removals = await self._remover.remove(due)
+            for removal in removals:
+                self._note(removal)
+            # What was removed is not shown again.
+            self._looked_s = float("-inf")
+            self._last_round_ms = look.now_ms
+            self._metrics.expiry_round_done(look.now_ms)
+            return Round(removals, len(due) - len(removals))
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.round()
+            except CoordinatorError as error:
+                self._metrics.expiry_failed()
+                if self._trouble is None:
+                    _logger.warning("nothing expires for now: %s", error)
+                self._trouble = str(error)
+            except Exception:
+                self._metrics.expiry_failed()
+                _logger.exception("a round of expiry failed")
+            else:
+                if self._trouble is not None:
+                    _logger.info("expiry goes on")
+                self._trouble = None
+            await asyncio.sleep(self._interval_s)
+
+    async def _take_look(self) -> Look:
+        look = await self._observer.look()
+        self._look, self._looked_s = look, asyncio.get_running_loop().time()
+        return look
+
+    def _note(self, removal: Removal) -> None:
+        each = removal.abandoned
+        if removal.failed:
+            self._metrics.expiry_failed()
+        if removal.refused:
+            _logger.info("%s does not expire now: %s", told(each), removal.refused)
+            return
+        self._metrics.state_expired(each.reason, removal.share_partitions)
+        _logger.info(
+            "%s expired (%s): %d share-partitions", told(each), each.reason, removal.share_partitions
+        )

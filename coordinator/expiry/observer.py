@@ -1,0 +1,172 @@
+"""One look at the cluster after the other, and what they tell together of the state that is here."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from coordinator.clock import Clock
+from coordinator.expiry.decide import Held, Seen
+from coordinator.expiry.memory import Memory, MemoryFile
+from coordinator.expiry.watch import Watch, look
+from coordinator.kafka.cluster import NONE
+from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, GroupDescription, Outcome, Presence, ShownOffset
+from coordinator.runtime import Runtime
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+
+_logger = logging.getLogger(__name__)
+
+
+class Groups(Protocol):
+    """The group coordinators of a cluster; `coordinator.kafka.share_groups` has the real ones."""
+
+    async def names(self) -> set[str]: ...
+    async def offsets(self, groups: Collection[str]) -> list[ShownOffset]: ...
+    async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]: ...
+    async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, Outcome]: ...
+    async def delete_groups(self, groups: Collection[str]) -> dict[str, Outcome]: ...
+    async def close(self) -> None: ...
+
+
+class Topics(Protocol):
+    """The brokers of a cluster; `coordinator.kafka.topic_presence` asks the real ones."""
+
+    async def look(self, topic_ids: Sequence[bytes]) -> Presence: ...
+    async def close(self) -> None: ...
+
+
+class Look(NamedTuple):
+    """What is held here, what is known of the cluster, and when that was."""
+
+    now_ms: int
+    held: Sequence[Held]
+    seen: Seen
+    # Why state of what the cluster does not have is left alone all the same.
+    doubt: str | None
+
+
+class Observer:
+    """Looks, and remembers. Used on one event loop, one look at a time."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        groups: Groups,
+        topics: Topics,
+        *,
+        clock: Clock,
+        gap_max_ms: int,
+        file: MemoryFile | None,
+        watch_all: bool,
+    ) -> None:
+        """With `watch_all` groups without state here are watched too: their state may come here."""
+        self._runtime = runtime
+        self._groups = groups
+        self._topics = topics
+        self._clock = clock
+        self._gap_max_ms = gap_max_ms
+        self._file = file
+        self._watch_all = watch_all
+        self._loaded = False
+        self._cluster_id = ""
+        self._watches: dict[str, Watch] = {}
+        self._missing: dict[bytes, int] = {}
+        self._names: dict[bytes, str] = {}
+
+    async def look(self) -> Look:
+        """Look at all that is held here. Raises LogError if the cluster cannot be asked."""
+        if not self._loaded:
+            await self._load()
+        held = await self._held()
+        groups = {part.group_id for part in held}
+        topic_ids = {part.topic_id for part in held}
+        presence = await self._topics.look(sorted(topic_ids))
+        if self._watch_all:
+            groups |= await self._groups.names()
+        described = await self._groups.describe_groups(groups)
+        # Not before all answers are here: clocks begin late rather than early.
+        now_ms = self._clock.now_ms()
+        self._follow_cluster(presence.cluster_id)
+        doubt = self._note_topics(topic_ids, presence, now_ms)
+        heard = self._note_groups(described, now_ms, doubtful=doubt is not None)
+        if self._file is not None:
+            await self._file.save(Memory(self._cluster_id, self._watches))
+        unclear = topic_ids - presence.names.keys() - presence.missing
+        seen = Seen(dict(self._watches), heard, dict(self._names), dict(self._missing), unclear)
+        return Look(now_ms, held, seen, doubt)
+
+    def owns_first(self, group_id: str, topic_id: bytes) -> bool:
+        """Tell whether the shard of a topic's partition 0 is ours: one coordinator sees to each topic."""
+        first = SharePartitionKey(group_id, topic_id, 0)
+        return self._runtime.owns(state_partition(first, self._runtime.state_partitions))
+
+    async def _load(self) -> None:
+        memory = await self._file.load() if self._file is not None else None
+        if memory is not None:
+            self._cluster_id, self._watches = memory.cluster_id, dict(memory.groups)
+        self._loaded = True
+
+    async def _held(self) -> list[Held]:
+        partitions: defaultdict[tuple[str, bytes], list[int]] = defaultdict(list)
+        initialized_ms: defaultdict[tuple[str, bytes], int] = defaultdict(int)
+        async for key, state in self._runtime.share_partitions():
+            topic = (key.group_id, key.topic_id)
+            partitions[topic].append(key.partition)
+            # Of all that is written only this is Kafka's group coordinator, or a person, who cares.
+            initialized_ms[topic] = max(initialized_ms[topic], state.create_timestamp)
+        return [
+            Held(
+                group_id, topic_id, tuple(sorted(found)), initialized_ms[group_id, topic_id],
+                self.owns_first(group_id, topic_id),
+            )
+            for (group_id, topic_id), found in partitions.items()
+        ]  # fmt: skip
+
+    def _follow_cluster(self, cluster_id: str) -> None:
+        if self._cluster_id and cluster_id != self._cluster_id:
+            _logger.warning(
+                "this is the cluster %s and was %s: groups are watched from now on",
+                cluster_id,
+                self._cluster_id,
+            )
+            self._watches.clear()
+            self._missing.clear()
+            self._names.clear()
+        self._cluster_id = cluster_id
+
+    def _note_topics(self, topic_ids: Collection[bytes], presence: Presence, now_ms: int) -> str | None:
+        self._names = {
+            topic_id: name for topic_id, name in self._names.items() if topic_id in topic_ids
+        } | presence.names
+        unknown = topic_ids and not presence.names
+        if unknown:
+            # More likely than that all of them were deleted is that this is another cluster.
+            self._missing.clear()
+            return (
+                f"The cluster knows none of the {len(topic_ids)} topics that there is state of: nothing is "
+                "taken for deleted."
+            )
+        before = self._missing
+        self._missing = {topic_id: before.get(topic_id, now_ms) for topic_id in presence.missing}
+        for topic_id, since_ms in before.items():
+            if topic_id in topic_ids and topic_id not in presence.names:
+                self._missing.setdefault(topic_id, since_ms)
+        return None
+
+    def _note_groups(
+        self, described: Mapping[str, GroupDescription], now_ms: int, *, doubtful: bool
+    ) -> frozenset[str]:
+        """Note descriptions; return the groups that something was heard of."""
+        heard = set()
+        watches = {}
+        for group, seen in described.items():
+            if seen.error_code == NONE or (seen.error_code == GROUP_ID_NOT_FOUND and not doubtful):
+                heard.add(group)
+            elif seen.error_code == GROUP_ID_NOT_FOUND:
+                continue
+            watch = look(self._watches.get(group), seen, now_ms=now_ms, gap_max_ms=self._gap_max_ms)
+            if watch is not None:
+                watches[group] = watch
+        self._watches = watches
+        return frozenset(heard)

@@ -1,0 +1,188 @@
+"""How abandoned state goes: by way of Kafka's group coordinator, or by us where it has nothing to say."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from coordinator.expiry.decide import Abandoned, Reason
+from coordinator.expiry.observer import Groups, Topics
+from coordinator.kafka.cluster import NONE, UNKNOWN_TOPIC_OR_PARTITION
+from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP
+from coordinator.runtime import Operation, Runtime
+from coordinator.shard import Facts, Result, Shard, ShareState
+from protocol.errors import ErrorCode
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
+
+_logger = logging.getLogger(__name__)
+
+# Of a round: requests to group coordinators, and share-partitions that we delete ourselves. What is left over
+# goes in the next round.
+GROUPS_MAX = 100
+SHARE_PARTITIONS_MAX = 1_000
+
+
+class Removal(NamedTuple):
+    """What became of something that was due; an empty `refused` means that it went."""
+
+    abandoned: Abandoned
+    share_partitions: int
+    refused: str = ""
+    failed: bool = False
+
+
+class _Deletion(Operation):
+    """Deletes the state of one share-partition if it is still what was seen: whether it was."""
+
+    __slots__ = ("deleted",)
+
+    def __init__(self, key: SharePartitionKey, seen: ShareState, now_s: float) -> None:
+        def decide(shard: Shard, key: SharePartitionKey, unit: Sequence[Any], facts: Facts) -> Result:
+            if shard.state(key) != seen:
+                return Result((), False)
+            return Result([StateRecord(key, None)], True)
+
+        super().__init__(decide, key, (), writes=True, origin=None, received_s=now_s)
+        self.deleted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def answer(self, result: Any) -> None:
+        if not self.deleted.done():
+            self.deleted.set_result(result)
+
+    def refuse(self, error_code: ErrorCode, error_message: str) -> None:
+        if not self.deleted.done():
+            self.deleted.set_result(False)
+
+
+class Remover:
+    """Removes what is due. Each method raises LogError where the cluster cannot be asked."""
+
+    def __init__(self, runtime: Runtime, groups: Groups, topics: Topics, may_act: Callable[[], bool]) -> None:
+        self._runtime = runtime
+        self._groups = groups
+        self._topics = topics
+        self._may_act = may_act
+        # Groups of which the last offsets were deleted.
+        self._emptied: set[str] = set()
+
+    async def remove(self, due: Sequence[Abandoned]) -> list[Removal]:
+        """Remove as much as a round may."""
+        gone = [each for each in due if each.reason in (Reason.TOPIC_DELETED, Reason.GROUP_DELETED)]
+        removals = await self._remove_gone(gone) if gone else []
+        by_group: defaultdict[str, list[Abandoned]] = defaultdict(list)
+        for each in due:
+            if each.reason in (Reason.GROUP_EMPTY, Reason.TOPIC_UNSUBSCRIBED):
+                by_group[each.group_id].append(each)
+        for group in list(by_group)[:GROUPS_MAX]:
+            removals += await self._remove_by_kafka(group, by_group[group])
+        await self._delete_emptied()
+        return removals
+
+    # By way of Kafka.
+
+    async def _remove_by_kafka(self, group: str, due: Sequence[Abandoned]) -> list[Removal]:
+        """Have Kafka delete topics of a group; it looks whether the group is empty, and says no if not."""
+        owned = [each for each in due if self._still_owned(each)]
+        if not owned:
+            return []
+        shown = await self._groups.offsets([group])
+        states = {each: self._states(each) for each in owned}
+        names = [each.topic for each in owned if each.topic is not None]
+        outcomes = await self._groups.delete_offsets(group, names)
+        removals = []
+        for each in owned:
+            outcome = outcomes.get(each.topic or "")
+            if outcome is None:
+                removals.append(Removal(each, 0, "Kafka did not answer for the topic", failed=True))
+            elif outcome.error_code == NONE:
+                count = sum(offset.topic_id == each.topic_id for offset in shown)
+                removals.append(Removal(each, count or len(each.partitions)))
+                self._emptied.add(group)
+            elif outcome.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                # The group has nothing of that topic as far as Kafka knows: what is here was left behind.
+                removals.append(Removal(each, await self._delete(states[each])))
+            else:
+                failed = outcome.error_code not in (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND)
+                removals.append(
+                    Removal(each, 0, outcome.error_message or str(outcome.error_code), failed=failed)
+                )
+        return removals
+
+    async def _delete_emptied(self) -> None:
+        """Delete groups that are empty and of which nothing is left, as Kafka does with consumer groups."""
+        if not self._emptied:
+            return
+        emptied = sorted(self._emptied)[:GROUPS_MAX]
+        described = await self._groups.describe_groups(emptied)
+        empty = [group for group in emptied if described[group].is_empty]
+        left = {offset.group_id for offset in await self._groups.offsets(empty)} if empty else set()
+        bare = [group for group in empty if group not in left]
+        self._emptied.difference_update(emptied)
+        if not bare:
+            return
+        for group, outcome in (await self._groups.delete_groups(bare)).items():
+            if outcome.error_code == NONE:
+                _logger.info("share group %s expired: nothing was left of it", group)
+            elif outcome.error_code not in (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND):
+                self._emptied.add(group)
+
+    def _still_owned(self, each: Abandoned) -> bool:
+        """Tell whether what was seen of a topic is still ours to see to."""
+        shards = self._runtime.state_partitions
+        keys = (SharePartitionKey(each.group_id, each.topic_id, partition) for partition in each.partitions)
+        return self._may_act() and any(self._runtime.owns(state_partition(key, shards)) for key in keys)
+
+    # By ourselves.
+
+    async def _remove_gone(self, due: Sequence[Abandoned]) -> list[Removal]:
+        """Delete state of topics and groups that Kafka does not have, if it says so once more."""
+        chosen: dict[Abandoned, Mapping[SharePartitionKey, ShareState]] = {}
+        total = 0
+        for each in due:
+            if total and total + len(each.partitions) > SHARE_PARTITIONS_MAX:
+                break
+            total += len(each.partitions)
+            chosen[each] = self._states(each)
+        # The states first: one that comes to be after Kafka has answered is another one.
+        missing = await self._missing_still(chosen)
+        return [
+            Removal(each, await self._delete(states))
+            if each in missing
+            else Removal(each, 0, "it is there again")
+            for each, states in chosen.items()
+        ]
+
+    async def _missing_still(self, due: Collection[Abandoned]) -> set[Abandoned]:
+        topics = {each.topic_id for each in due if each.reason is Reason.TOPIC_DELETED}
+        groups = {each.group_id for each in due if each.reason is Reason.GROUP_DELETED}
+        missing_topics = (await self._topics.look(sorted(topics))).missing if topics else frozenset()
+        described = await self._groups.describe_groups(groups) if groups else {}
+        return {
+            each
+            for each in due
+            if (each.reason is Reason.TOPIC_DELETED and each.topic_id in missing_topics)
+            or (
+                each.reason is Reason.GROUP_DELETED
+                and described[each.group_id].error_code == GROUP_ID_NOT_FOUND
+            )
+        }
+
+    def _states(self, each: Abandoned) -> dict[SharePartitionKey, ShareState]:
+        keys = [SharePartitionKey(each.group_id, each.topic_id, partition) for partition in each.partitions]
+        states = ((key, self._runtime.share_partition(key)) for key in keys)
+        return {key: state for key, state in states if state is not None}
+
+    async def _delete(self, states: Mapping[SharePartitionKey, ShareState]) -> int:
+        """Delete these states as far as they have not changed; return how many that were."""
+        now_s = asyncio.get_running_loop().time()
+        deletions = [_Deletion(key, state, now_s) for key, state in states.items()]
+        for deletion in deletions:
+            self._runtime.submit(deletion)
+        return sum(await asyncio.gather(*(deletion.deleted for deletion in deletions)))
+
+
+def told(each: Abandoned) -> str:
+    """Name a topic of a group as people know it."""
+    return f"group {each.group_id}, topic {each.topic or topic_id_text(each.topic_id)}"

@@ -1,0 +1,92 @@
+"""What was seen of one share group over time, and since when nobody has wanted which topic.  Pure.
+
+A group is looked at every few minutes.  What happens in between is told by its group epoch, which its
+coordinator keeps in Kafka and raises whenever a member comes, goes or changes its subscription: with the same
+epoch at two looks nothing happened, however long the time between them, our own restarts included.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from coordinator.kafka.cluster import NONE
+from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, GroupDescription
+
+# Topics of one group whose leaving is remembered one by one.
+_LEFT_MAX = 1_000
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """One group as of the last look at it. Times are milliseconds since 1970.
+
+    `left_ms` has topics that were subscribed to at one look and not at the next, with the time of the latter.
+    Any other topic that is not subscribed to has not been since `since_ms`, as far as was seen.  `missing_ms`
+    is the first look, of all since the last that found it, at which Kafka had no such group.
+    """
+
+    looked_ms: int
+    since_ms: int
+    group_epoch: int = -1
+    subscribed: frozenset[str] = frozenset()
+    left_ms: Mapping[str, int] = {}
+    is_empty: bool = False
+    missing_ms: int | None = None
+
+    def unwanted_ms(self, topic: str) -> int | None:
+        """Return since when no member subscribes to a topic; None if one does, or there is no such group."""
+        if self.missing_ms is not None or topic in self.subscribed:
+            return None
+        return self.left_ms.get(topic, self.since_ms)
+
+
+def look(before: Watch | None, seen: GroupDescription, *, now_ms: int, gap_max_ms: int) -> Watch | None:
+    """Return the watch after a look; what was known before if the group could not be asked about.
+
+    `gap_max_ms` is the longest time between two looks that counts as watching all the time: a topic of a
+    group whose members change is taken for unsubscribed in between only then.  Wherever it is not known what
+    happened, time begins anew.
+    """
+    if before is not None:
+        # A clock that was turned back must not make anything look old when it is right again.
+        now_ms = max(now_ms, before.looked_ms)
+    if seen.error_code == GROUP_ID_NOT_FOUND:
+        gone = before is not None and before.missing_ms is not None
+        return Watch(looked_ms=now_ms, since_ms=now_ms, missing_ms=before.missing_ms if gone else now_ms)  # type: ignore[union-attr]
+    if seen.error_code != NONE:
+        return before
+    if before is None or before.missing_ms is not None:
+        return _begun(seen, now_ms)
+    if seen.group_epoch == before.group_epoch:
+        return msgspec.structs.replace(before, looked_ms=now_ms)
+    if before.is_empty and seen.is_empty:
+        # Somebody came and went, and who knows what they subscribed to.
+        return _begun(seen, now_ms)
+    if now_ms - before.looked_ms > gap_max_ms:
+        return _begun(seen, now_ms)
+    return _gone_on(before, seen, now_ms)
+
+
+def _begun(seen: GroupDescription, now_ms: int) -> Watch:
+    return Watch(
+        looked_ms=now_ms,
+        since_ms=now_ms,
+        group_epoch=seen.group_epoch,
+        subscribed=seen.subscribed,
+        is_empty=seen.is_empty,
+    )
+
+
+def _gone_on(before: Watch, seen: GroupDescription, now_ms: int) -> Watch:
+    left = {topic: left_ms for topic, left_ms in before.left_ms.items() if topic not in seen.subscribed}
+    left |= dict.fromkeys(before.subscribed - seen.subscribed, now_ms)
+    since_ms = before.since_ms
+    if len(left) > _LEFT_MAX:
+        since_ms, left = max(left.values()), {}
+    return Watch(
+        looked_ms=now_ms,
+        since_ms=since_ms,
+        group_epoch=seen.group_epoch,
+        subscribed=seen.subscribed,
+        left_ms=left,
+        is_empty=seen.is_empty,
+    )
