@@ -1,0 +1,72 @@
+"""Settings of brokers whose inter-broker listener wants a login, TLS, or both."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+PLAIN, SCRAM = "PLAIN", "SCRAM-SHA-512"
+
+_LOGIN_MODULES = {
+    PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
+    SCRAM: "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+class Login(NamedTuple):
+    """A user and the password."""
+
+    user: str
+    password: str
+
+
+class BrokerSecurity(NamedTuple):
+    """What `Broker` takes: settings, and words for the storage tool."""
+
+    overrides: Mapping[str, str]
+    format_flags: Sequence[str] = ()
+
+
+def sasl_between_brokers(
+    mechanism: str,
+    brokers: Login,
+    *others: Login,
+    tls: Mapping[str, str] | None = None,
+    session_ms: int = 0,
+) -> BrokerSecurity:
+    """Have brokers log in to each other; `others` are users that may log in too.
+
+    `tls` are further settings of the listener, for SASL_SSL; `session_ms` after which who logged in has to do
+    so again (0: never).
+    """
+    module = _LOGIN_MODULES[mechanism]
+    login = f'{module} required username="{brokers.user}" password="{brokers.password}"'
+    users = (brokers, *others)
+    format_flags: list[str] = []
+    if mechanism == PLAIN:
+        login += "".join(f' user_{user}="{password}"' for user, password in users)
+    else:
+        for user, password in users:
+            format_flags += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
+    protocol = "SASL_PLAINTEXT" if tls is None else "SASL_SSL"
+    overrides = {
+        "listener.security.protocol.map": f"CLIENT:PLAINTEXT,INTERNAL:{protocol},CONTROLLER:PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": mechanism,
+        "listener.name.internal.sasl.enabled.mechanisms": mechanism,
+        f"listener.name.internal.{mechanism.lower()}.sasl.jaas.config": login + ";",
+        **(tls or {}),
+    }
+    if session_ms:
+        overrides["connections.max.reauth.ms"] = str(session_ms)
+    return BrokerSecurity(overrides, format_flags)
+
+
+def tls_between_brokers(
+    keystore: str, trusted: str, *, client_auth: str = "none", prefix: str = "listener.name.internal."
+) -> dict[str, str]:
+    """Return a listener's TLS settings: PEM files of its certificate with its key, and of authorities."""
+    return {
+        f"{prefix}ssl.keystore.type": "PEM",
+        f"{prefix}ssl.keystore.location": keystore,
+        f"{prefix}ssl.truststore.type": "PEM",
+        f"{prefix}ssl.truststore.location": trusted,
+        f"{prefix}ssl.client.auth": client_auth,
+    }
