@@ -23,7 +23,15 @@ CONFIG_FILE_ENV = ENV_PREFIX + "CONFIG"
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _BY_ATTRIBUTE = {setting.attribute: setting for setting in SETTINGS}
-_NAMES = (*_BY_NAME, *WITHOUT_EFFECT)
+_BY_FILE_NAME = {setting.name + ".file": setting for setting in SETTINGS if setting.secret}
+# Whoever misspells one of these has put a secret behind it, or may have.
+_SECRETS = {
+    spelling
+    for setting in SETTINGS
+    if setting.secret
+    for spelling in (setting.name, setting.env, setting.flag)
+}
+_NAMES = (*_BY_NAME, *_BY_FILE_NAME, *WITHOUT_EFFECT)
 _NAME_OF_ENV = {env_of(name): name for name in _NAMES}
 _NAME_OF_FLAG = {flag_of(name): name for name in _NAMES}
 
@@ -81,6 +89,7 @@ def load_config(
         **_from_environment(environ),
         **_from_flags(flags or {}),
     }
+    values = _with_secrets_of_files(values)
     notes = tuple(_checked_foreign(name, value) for name, value in values.items() if name in WITHOUT_EFFECT)
     ours = {name: value for name, value in values.items() if name in _BY_NAME}
     origins = {name: ours[name].origin if name in ours else "default" for name in _BY_NAME}
@@ -131,11 +140,32 @@ def _from_file(path: Path) -> dict[str, _Value]:
     return values
 
 
+def _with_secrets_of_files(values: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Put what files hold in the place of their names: `sasl.password.file` gives `sasl.password`."""
+    whole = {name: value for name, value in values.items() if name not in _BY_FILE_NAME}
+    for name, setting in _BY_FILE_NAME.items():
+        if name not in values:
+            continue
+        path, origin = values[name].text, values[name].origin
+        if setting.name in values:
+            raise ConfigError(name, path, f"left out where {setting.name} is given ({origin})")
+        try:
+            # As files with a secret are written by people: with one line end.
+            text = Path(path).read_text("utf-8").removesuffix("\n").removesuffix("\r")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
+            raise ConfigError(name, path, f"a file that can be read: {reason} ({origin})") from None
+        whole[setting.name] = _Value(text, f"{path}, {origin}")
+    return whole
+
+
 def _unknown(given: str, text: str, origin: str, known: Iterable[str]) -> ConfigError:
     """Make the error for a name that nobody knows, with the nearest one that is known."""
     nearest = KAFKA_NAMES.get(given)
     if nearest is None:
         nearest = next(iter(get_close_matches(given, list(known), n=1, cutoff=0.6)), None)
+    if nearest in _SECRETS:
+        text = "********"
     advice = f"did you mean {nearest}?" if nearest else "share-coordinator config show lists them all"
     return ConfigError(given, text, f"a known setting; {advice} ({origin})")
 

@@ -39,10 +39,11 @@ def render_reference() -> str:
     """Render the whole page, newline at the end."""
     parts = [_HEAD, "\n## All settings\n"]
     for setting in SETTINGS:
+        from_file = f"; or `{setting.name}.file`: a file that holds it" if setting.secret else ""
         parts.append(
             f"\n### `{setting.name}`\n\n{setting.meaning}\n\n"
             f"* default `{setting.default}`; allowed: {setting.allowed}\n"
-            f"* `{setting.flag}`, `{setting.env}`\n"
+            f"* `{setting.flag}`, `{setting.env}`{from_file}\n"
         )
     parts.append("\n" + _FOREIGN_HEAD)
     for foreign in WITHOUT_EFFECT.values():

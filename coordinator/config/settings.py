@@ -13,6 +13,7 @@ from annotated_types import Ge, Le
 from pydantic import BeforeValidator, Field, model_validator
 
 from coordinator.config.admin import HttpSettings
+from coordinator.config.expiry import ExpirySettings
 from coordinator.config.fields import (
     INT32_MAX,
     WILDCARD_HOSTS,
@@ -25,12 +26,15 @@ from coordinator.config.fields import (
     upper,
 )
 from coordinator.config.kafka_log import KafkaLogSettings
+from coordinator.config.listener_security import ListenerSecuritySettings
 from coordinator.config.ownership import OwnershipSettings
 from coordinator.config.relay import RelaySettings
 from coordinator.errors import ConfigError
 
 
-class Config(OwnershipSettings, KafkaLogSettings, HttpSettings, RelaySettings):
+class Config(
+    ListenerSecuritySettings, OwnershipSettings, KafkaLogSettings, HttpSettings, RelaySettings, ExpirySettings
+):
     """All settings of one coordinator process. Frozen: a change means a restart.
 
     Raises pydantic.ValidationError for a value outside its range, ConfigError for values that do not fit
@@ -244,7 +248,9 @@ class Config(OwnershipSettings, KafkaLogSettings, HttpSettings, RelaySettings):
         else:
             self.check_one_copy()
         self.check_ownership(self.log)
+        self.check_expiry()
         self.check_http()
+        self.check_listener_security(self.listen, forwards=self.ownership == "group")
         if self.queued_bytes_max < self.frame_bytes_max:
             raise ConfigError(
                 "queued.max.request.bytes",
@@ -309,9 +315,11 @@ def _settings() -> tuple[Setting, ...]:
     rows = []
     # The base classes come first in Python and last for people.
     later = {
+        **ListenerSecuritySettings.model_fields,
         **HttpSettings.model_fields,
         **KafkaLogSettings.model_fields,
         **OwnershipSettings.model_fields,
+        **ExpirySettings.model_fields,
         **RelaySettings.model_fields,
     }
     ours = [attribute for attribute in Config.model_fields if attribute not in later]

@@ -88,8 +88,8 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 def test_the_advertised_address_is_that_of_listen_unless_given() -> None:
-    assert Config(listen=HostPort("kafka-1", 7)).advertise == HostPort("kafka-1", 7)
-    assert Config(listen=HostPort("kafka-1", 7), advertise=HostPort("proxy", 9)).advertise == HostPort(
+    assert Config(listen=HostPort("localhost", 7)).advertise == HostPort("localhost", 7)
+    assert Config(listen=HostPort("localhost", 7), advertise=HostPort("proxy", 9)).advertise == HostPort(
         "proxy", 9
     )
 

@@ -1,0 +1,55 @@
+"""The settings of expiration: when state that nobody wants is removed. After Kafka's own for offsets."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from coordinator.config.fields import INT32_MAX, Milliseconds, Named
+from coordinator.errors import ConfigError
+
+_STATE = "share.coordinator.group.state."
+_OFF = -1
+
+
+class ExpirySettings(BaseModel):
+    """The part of `Config` that concerns expiration."""
+
+    state_retention_minutes: Annotated[
+        int,
+        Field(ge=_OFF, le=INT32_MAX),
+        Named(
+            _STATE + "retention.minutes",
+            "With bootstrap.servers: how long what a share group has of a topic is kept after the group "
+            "became empty, or the last member that subscribed to the topic left. -1: for ever, nothing is "
+            "removed. 10080, a week, is what Kafka has for consumer groups (offsets.retention.minutes).",
+        ),
+    ] = _OFF
+    state_missing_grace_minutes: Annotated[
+        int,
+        Field(ge=0, le=INT32_MAX),
+        Named(
+            _STATE + "missing.grace.minutes",
+            "With a retention time: how long a topic or a group must be missing in Kafka before its state is "
+            "removed.",
+        ),
+    ] = 60
+    state_retention_check_interval_ms: Annotated[
+        Milliseconds,
+        Named(
+            _STATE + "retention.check.interval.ms",
+            "With a retention time: how often groups are looked at and state that has expired is removed. As "
+            "Kafka's offsets.retention.check.interval.ms.",
+        ),
+    ] = 600_000
+
+    @property
+    def state_expires(self) -> bool:
+        """Tell whether state is removed at all."""
+        return self.state_retention_minutes != _OFF
+
+    def check_expiry(self) -> None:
+        """Raise ConfigError for a retention time of nothing."""
+        if self.state_retention_minutes == 0:
+            raise ConfigError(
+                _STATE + "retention.minutes", "0", "-1 (for ever), or at least 1: at once would be a mistake"
+            )

@@ -1,0 +1,110 @@
+"""The settings of who may connect: what goes together, and secrets from files."""
+
+from pathlib import Path
+
+import pytest
+
+from coordinator.config import SETTINGS, load_config
+from coordinator.errors import ConfigError
+
+SSL = {
+    "listen.security.protocol": "ssl",
+    "listen.ssl.certificate.location": "/tls/tls.pem",
+    "listen.allowed.principals": "User:CN=broker",
+}
+SASL = {
+    "listen.security.protocol": "SASL_PLAINTEXT",
+    "listen.sasl.enabled.mechanisms": "plain, SCRAM-SHA-512,plain",
+    "listen.sasl.users.file": "/users",
+    "listen.allowed.principals": "User:broker",
+}
+OAUTH = {
+    **SASL,
+    "listen.sasl.enabled.mechanisms": "OAUTHBEARER",
+    "listen.sasl.users.file": "",
+    "listen.sasl.oauthbearer.jwks.endpoint.url": "/keys.json",
+}
+GROUP = {"log": "kafka", "bootstrap.servers": "k:1", "ownership": "group"}
+
+
+def test_what_is_secured_may_listen_anywhere() -> None:
+    for settings in (SSL, SASL, OAUTH):
+        config = load_config({**settings, "listen": "0.0.0.0:9095", "advertise": "kafka-1:9095"}).config
+        assert config.listen.host == "0.0.0.0"
+    assert load_config(SASL).config.listen_mechanisms == ("PLAIN", "SCRAM-SHA-512")
+    assert load_config(SSL).config.listen_mechanisms == ()
+    assert load_config(SSL).config.listen_uses_tls
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "[::1]"])
+def test_plaintext_listens_where_only_this_machine_reaches_it(host: str) -> None:
+    assert load_config({"listen": f"{host}:9095"}).config.listen.port == 9095
+
+
+def test_plaintext_listens_elsewhere_only_if_that_is_said_to_be_safe() -> None:
+    with pytest.raises(ConfigError, match=r"^listen=10.0.0.1:9095 cannot be used: .*plaintext.allowed=true"):
+        load_config({"listen": "10.0.0.1:9095"})
+    settings = {"listen": "10.0.0.1:9095", "listen.plaintext.allowed": "True"}
+    assert load_config(settings).config.listen.host == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        ({**SSL, "listen.ssl.certificate.location": ""}, "listen.ssl.certificate.location"),
+        ({**SSL, "listen.allowed.principals": ""}, "listen.allowed.principals"),
+        ({**SSL, "listen.ssl.client.auth": "required"}, "listen.ssl.ca.location"),
+        ({**SASL, "listen.allowed.principals": ""}, "listen.allowed.principals"),
+        ({**SASL, "listen.sasl.enabled.mechanisms": ""}, "listen.sasl.enabled.mechanisms"),
+        ({**SASL, "listen.sasl.enabled.mechanisms": "GSSAPI"}, "listen.sasl.enabled.mechanisms"),
+        ({**SASL, "listen.sasl.users.file": ""}, "listen.sasl.users.file"),
+        (
+            {**OAUTH, "listen.sasl.oauthbearer.jwks.endpoint.url": ""},
+            "listen.sasl.oauthbearer.jwks.endpoint.url",
+        ),
+        ({**SASL, "listen.security.protocol": "SASL_SSL"}, "listen.ssl.certificate.location"),
+        ({**SASL, **GROUP}, "forwarding.sasl.username"),
+        ({**SASL, **GROUP, "forwarding.sasl.username": "me"}, "forwarding.sasl.password"),
+        (
+            {**SASL, **GROUP, "forwarding.sasl.mechanism": "OAUTHBEARER"},
+            "forwarding.sasl.oauthbearer.token.file",
+        ),
+        ({"listen.allowed.principals": "User:a"}, "listen.allowed.principals"),
+        ({"listen.security.protocol": "TLS"}, "listen.security.protocol"),
+    ],
+)
+def test_what_does_not_go_together_is_named(settings: dict[str, str], setting: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(settings)
+    assert raised.value.setting == setting
+    assert "\n" not in str(raised.value)
+
+
+def test_every_secret_can_be_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("  let me in \n")
+    # Those of HTTP are refused without a certificate for HTTP.
+    secrets = [setting for setting in SETTINGS if setting.secret and not setting.name.startswith("http.")]
+    assert {"sasl.password", "listen.ssl.key.password"} <= {setting.name for setting in secrets}
+    for setting in secrets:
+        loaded = load_config({f"{setting.name}.file": str(file)})
+        assert getattr(loaded.config, setting.attribute) == "  let me in "
+        assert setting.shown(loaded.config) == "********"
+        assert loaded.origins[setting.name] == f"{file}, flag --set {setting.name}.file"
+        environ = {f"{setting.env}_FILE": str(file)}
+        assert load_config(environ=environ).config == loaded.config
+
+
+def test_a_secret_is_given_once_and_its_file_must_be_there(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("x")
+    with pytest.raises(ConfigError, match=r"sasl.password.file=.* left out where sasl.password is given"):
+        load_config({"sasl.password": "let-me-in", "sasl.password.file": str(file)})
+    with pytest.raises(ConfigError, match="a file that can be read: No such file"):
+        load_config({"sasl.password.file": str(tmp_path / "nothing")})
+
+
+def test_a_secret_behind_a_misspelt_name_is_not_shown() -> None:
+    with pytest.raises(ConfigError, match=r"sasl.pasword=\*+ cannot .* did you mean sasl.password") as raised:
+        load_config({"sasl.pasword": "let-me-in"})
+    assert "let-me-in" not in str(raised.value)
