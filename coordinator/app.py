@@ -14,10 +14,11 @@ from contextlib import suppress
 
 import uvloop
 
-from coordinator.admin import AdminSide, OwnerBoard, Topics
+from coordinator.admin import AdminSide, OwnerBoard, make_user_topics
 from coordinator.clock import SystemClock, seconds_since_boot
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
+from coordinator.expiry import Expiry, make_expiry
 from coordinator.forwarding import KAFKAS_TOPIC, Forwarder, ForwardingMode
 from coordinator.kafka.group import GroupLink
 from coordinator.kafka.security import Security
@@ -108,6 +109,7 @@ class _Coordinator:
         self._metrics = Metrics()
         self._ownership: Ownership | None = None
         self._forwarding: ForwardingMode | None = None
+        self._expiry: Expiry | None = None
 
     async def run(self, said_ready: Callable[[str], None]) -> int:
         self._take_signals()
@@ -127,7 +129,9 @@ class _Coordinator:
         api = Api(Service(runtime, forwarder), directory, metrics)
         listener = Listener(api, metrics, _server_limits(config))
         runtime.ask_health_of(listener.health)
-        http = AdminSide(runtime, metrics, config, make_user_topics(config), hand_over=self._hand_over)
+        self._expiry = expiry = make_expiry(config, runtime, metrics, may_act=self._may_read)
+        topics = make_user_topics(config)
+        http = AdminSide(runtime, metrics, config, topics, hand_over=self._hand_over, expiry=expiry)
         try:
             # HTTP first: a long recovery of the journal should be seen from outside.
             await http.start()
@@ -151,6 +155,8 @@ class _Coordinator:
                 self._forwarding.start()
             shards = _Shards(runtime, directory, forwarder, http.owners, one_owner=one_owner)
             await self._ownership.start(shards)
+            if expiry is not None:
+                expiry.start()
         except CoordinatorError as error:
             _logger.error("the coordinator cannot start: %s", error)
             await self._stop(runtime, listener, http)
@@ -201,6 +207,8 @@ class _Coordinator:
             self._ownership.fenced(state_partition)
 
     async def _stop(self, runtime: Runtime, listener: Listener, http: AdminSide) -> None:
+        if self._expiry is not None:
+            await self._expiry.stop()
         if self._ownership is not None:
             await self._ownership.stop()
         await listener.stop()
@@ -271,18 +279,6 @@ def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
         ),
         prune_failed=metrics.prune_failed,
     )
-
-
-def make_user_topics(config: Config) -> Topics | None:
-    """Make the way to the names and end offsets of users' topics, which only people who watch need."""
-    if not config.bootstrap_servers:
-        return None
-    try:
-        from coordinator.kafka.user_topics import UserTopics
-    except ModuleNotFoundError:
-        _logger.warning("no names of topics without aiokafka: pip install share-coordinator[kafka]")
-        return None
-    return UserTopics(config.bootstrap_servers, security=Security.of(config))
 
 
 def make_forwarding(

@@ -5,9 +5,9 @@ between.
 """
 
 from coordinator.admin.application import create_app
-from coordinator.admin.cluster import Topics
+from coordinator.admin.cluster import Topics, make_user_topics
 from coordinator.admin.http_server import HttpServer
 from coordinator.admin.owners import OwnerBoard
 from coordinator.admin.side import AdminSide
 
-__all__ = ["AdminSide", "HttpServer", "OwnerBoard", "Topics", "create_app"]
+__all__ = ["AdminSide", "HttpServer", "OwnerBoard", "Topics", "create_app", "make_user_topics"]

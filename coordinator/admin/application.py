@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coordinator.admin.access import Access
 from coordinator.admin.cluster import ClusterFacts, Topics
+from coordinator.admin.expiry import expiry_routes
 from coordinator.admin.guard import Guard
 from coordinator.admin.health import health_routes
 from coordinator.admin.live import Live, live_routes
@@ -21,6 +22,7 @@ from coordinator.admin.state import NotHere, state_routes
 from coordinator.admin.watched import HandOver, Watched, nobody_to_hand_over_to
 from coordinator.admin.writes import write_routes
 from coordinator.config import Config
+from coordinator.expiry import Expiry
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime
 
@@ -34,14 +36,17 @@ def create_app(
     topics: Topics | None = None,
     access: Access | None = None,
     hand_over: HandOver = nobody_to_hand_over_to,
+    expiry: Expiry | None = None,
 ) -> FastAPI:
     """Make the application; it asks the runtime anew for every answer.
 
     `app.state.live.end()` ends the answers that would go on for ever. Without `topics` names and end offsets
-    of the users' topics are not known. `hand_over` asks the group of coordinators. Raises ConfigError if what
-    the settings of access name is of no use.
+    of the users' topics are not known. `hand_over` asks the group of coordinators. `expiry` knows what state
+    is abandoned. Raises ConfigError if what the settings of access name is of no use.
     """
-    watched = Watched(runtime, metrics, config, owners or OwnerBoard(), ClusterFacts(topics), hand_over)
+    watched = Watched(
+        runtime, metrics, config, owners or OwnerBoard(), ClusterFacts(topics), hand_over, expiry
+    )
     live = Live(watched)
     app = FastAPI(
         title="Share coordinator",
@@ -56,6 +61,7 @@ def create_app(
     app.include_router(health_routes(watched))
     app.include_router(state_routes(watched))
     app.include_router(write_routes(watched))
+    app.include_router(expiry_routes(watched))
     app.include_router(live_routes(live))
     app.include_router(page_routes())
     app.add_exception_handler(HTTPException, _refused)

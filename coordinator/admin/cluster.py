@@ -5,10 +5,14 @@ who look share one question and its answer.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from coordinator.config import Config
 from coordinator.errors import CoordinatorError
+
+_logger = logging.getLogger(__name__)
 
 TopicPartition = tuple[bytes, int]
 Key = TypeVar("Key")
@@ -78,6 +82,19 @@ class ClusterFacts:
             self.names({topic_id for topic_id, _ in partitions}), self._ends.of(partitions)
         )
         return Facts(names, ends)
+
+
+def make_user_topics(config: Config) -> Topics | None:
+    """Make the way to the names and end offsets of users' topics, which only people who watch need."""
+    if not config.bootstrap_servers:
+        return None
+    try:
+        from coordinator.kafka.security import Security
+        from coordinator.kafka.user_topics import UserTopics
+    except ModuleNotFoundError:
+        _logger.warning("no names of topics without aiokafka: pip install share-coordinator[kafka]")
+        return None
+    return UserTopics(config.bootstrap_servers, security=Security.of(config))
 
 
 class _Remembered(Generic[Key, Value]):

@@ -10,6 +10,7 @@ from coordinator.admin.http_server import HttpServer
 from coordinator.admin.owners import OwnerBoard
 from coordinator.admin.watched import HandOver, nobody_to_hand_over_to
 from coordinator.config import Config
+from coordinator.expiry import Expiry
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime
 from coordinator.security.tls import ServerTls, TlsFiles
@@ -34,6 +35,7 @@ class AdminSide:
         topics: Topics | None,
         *,
         hand_over: HandOver = nobody_to_hand_over_to,
+        expiry: Expiry | None = None,
     ) -> None:
         """Prepare; `hand_over` asks the group. Raises ConfigError for files that are of no use."""
         self.owners = OwnerBoard()
@@ -48,6 +50,7 @@ class AdminSide:
             topics=topics,
             access=self._access,
             hand_over=hand_over,
+            expiry=expiry,
         )
         self._live = app.state.live
         self._server = HttpServer(

@@ -8,6 +8,7 @@ from coordinator.admin.cluster import ClusterFacts
 from coordinator.admin.owners import OwnerBoard
 from coordinator.admin.views import shard_of
 from coordinator.config import Config
+from coordinator.expiry import Expiry
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime
 
@@ -28,6 +29,8 @@ class Watched(NamedTuple):
     owners: OwnerBoard
     cluster: ClusterFacts
     hand_over: HandOver = nobody_to_hand_over_to
+    # None where the cluster cannot be asked for what is abandoned.
+    expiry: Expiry | None = None
 
     def shards(self) -> list[Shard]:
         """Return all shards, those of other coordinators too; cheap at any size of state."""

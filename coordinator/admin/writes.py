@@ -123,7 +123,7 @@ def write_routes(watched: Watched) -> APIRouter:
         )
         if not order.execute:
             return plan
-        return await _audited(request, "snapshot", order, _snapshot(watched, found, plan))
+        return await audited(request, "snapshot", order, _snapshot(watched, found, plan))
 
     @routes.post("/api/v1/prunes")
     async def prune(order: PruneOrder, request: Request) -> Prunes:
@@ -133,7 +133,7 @@ def write_routes(watched: Watched) -> APIRouter:
         plan = Prunes(executed=order.execute, shards=shards)
         if not order.execute:
             return plan
-        return await _audited(request, "prune", order, _prune(watched, plan))
+        return await audited(request, "prune", order, _prune(watched, plan))
 
     @routes.post("/api/v1/hand-overs")
     async def hand_over(order: HandOverOrder, request: Request) -> HandOverDone:
@@ -146,12 +146,12 @@ def write_routes(watched: Watched) -> APIRouter:
             return HandOverDone(
                 executed=False, state_partition=order.shard, giver=giver, taker=None, outcome=outcome
             )
-        return await _audited(request, "hand-over", order, _handed_over(watched, order, instance, giver))
+        return await audited(request, "hand-over", order, _handed_over(watched, order, instance, giver))
 
     return routes
 
 
-async def _audited(request: Request, what: str, order: _Order, work: Awaitable[Answer]) -> Answer:
+async def audited(request: Request, what: str, order: BaseModel, work: Awaitable[Answer]) -> Answer:
     """Do it, and leave one line in the log, however it ends."""
     visitor: Visitor = getattr(request.state, VISITOR)
     given = {

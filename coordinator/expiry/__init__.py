@@ -4,6 +4,7 @@
 Kafka, `remover` removes, `expiry` does both now and then.
 """
 
+from coordinator.expiry.assembly import make_expiry
 from coordinator.expiry.decide import Abandoned, Reason, Rules, Status
 from coordinator.expiry.expiry import Expiry, ExpiryMetrics, Forecast, Round
 from coordinator.expiry.memory import MemoryFile
@@ -20,4 +21,5 @@ __all__ = [
     "Round",
     "Rules",
     "Status",
+    "make_expiry",
 ]

@@ -1,0 +1,52 @@
+"""Expiration as the settings ask for it."""
+
+import logging
+from collections.abc import Callable
+
+from coordinator.clock import SteadyClock
+from coordinator.config import Config
+from coordinator.expiry.decide import Rules
+from coordinator.expiry.expiry import Expiry, ExpiryMetrics
+from coordinator.expiry.memory import MemoryFile
+from coordinator.runtime import Runtime
+
+_logger = logging.getLogger(__name__)
+
+_FILE = "expiry.json"
+
+
+def make_expiry(
+    config: Config, runtime: Runtime, metrics: ExpiryMetrics, *, may_act: Callable[[], bool]
+) -> Expiry | None:
+    """Make what removes abandoned state; None where there is no cluster to ask."""
+    if not config.bootstrap_servers:
+        if config.state_expires:
+            _logger.warning(
+                "nothing expires: without bootstrap.servers it is not known which groups are empty"
+            )
+        return None
+    try:
+        from coordinator.kafka.security import Security
+        from coordinator.kafka.share_groups import ShareGroups
+        from coordinator.kafka.topic_presence import TopicPresence
+    except ModuleNotFoundError:
+        if config.state_expires:
+            _logger.warning("nothing expires without aiokafka: pip install share-coordinator[kafka]")
+        return None
+    security = Security.of(config)
+    client_id = "share-coordinator-expiry"
+    return Expiry(
+        runtime,
+        ShareGroups(config.bootstrap_servers, security=security, client_id=client_id),
+        TopicPresence(config.bootstrap_servers, security=security, client_id=client_id),
+        Rules(
+            config.state_retention_minutes if config.state_expires else None,
+            config.state_missing_grace_minutes,
+        ),
+        interval_s=config.state_retention_check_interval_ms / 1000,
+        clock=SteadyClock(),
+        metrics=metrics,
+        may_act=may_act,
+        file=MemoryFile(config.data_dir / _FILE),
+        watch_all=config.ownership == "group",
+    )
