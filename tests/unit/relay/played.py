@@ -1,0 +1,332 @@
+"""A broker, a coordinator and a peer, played on real sockets, and the relay between them.
+
+`PlayedBroker` is as strict as Kafka's SaslServerAuthenticator: what is not the next step of an authentication
+closes the connection. After it, it answers Metadata, takes everything else in, and may say something itself.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from functools import wraps
+from struct import Struct
+from typing import Any, ParamSpec
+
+import uvloop
+
+from coordinator.config import HostPort
+from coordinator.relay.connection import PeerCheck, Route
+from coordinator.relay.figures import Figures
+from coordinator.relay.limits import RelayLimits
+from coordinator.relay.listener import Listener
+from coordinator.relay.outward import ClientTls, Target
+from coordinator.security.principals import AllowedPrincipals, MappingRules
+from coordinator.security.tls import ServerTls
+from protocol.errors import ErrorCode
+from protocol.messages import request_header, sasl_authenticate, sasl_handshake
+
+HERE = "127.0.0.1"
+USERS = {"kafka": "secret", "eve": "hers"}
+PERSISTER, FETCHER = "Persister-client-1", "broker-1-fetcher-0"
+METADATA, API_VERSIONS, WRITE, FETCH = 3, 18, 85, 1
+MECHANISMS = ("PLAIN", "SCRAM-SHA-512")
+# Nobody waits long for what is not to come.
+LIMITS = RelayLimits(connect_s=5, retry_s=0.05, broker_attempts=3, coordinator_wait_s=5, sweep_s=0.05)
+
+Given = ParamSpec("Given")
+
+_SIZE = Struct(">i")
+_CORRELATION_ID = Struct(">i")
+
+
+def framed(body: bytes) -> bytes:
+    return _SIZE.pack(len(body)) + body
+
+
+def request(
+    api_key: int, client_id: str | None, body: bytes = b"", *, version: int = 1, correlation_id: int = 7
+) -> bytes:
+    """Return the frame of a request, with the older header and the size."""
+    header = request_header.RequestHeader(api_key, version, correlation_id, client_id)
+    return framed(request_header.encode(header, 1) + body)
+
+
+def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:
+    body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest(mechanism), version)
+    return request(sasl_handshake.API_KEY, None, body, version=version)
+
+
+def token(auth_bytes: bytes, version: int = 2) -> bytes:
+    """Return the frame of a SaslAuthenticate request."""
+    header = request_header.RequestHeader(sasl_authenticate.API_KEY, version, 8, None)
+    asked = sasl_authenticate.SaslAuthenticateRequest(auth_bytes)
+    header_version = 2 if version == 2 else 1
+    return framed(
+        request_header.encode(header, header_version) + sasl_authenticate.encode_request(asked, version)
+    )
+
+
+def plain(user: str = "kafka", password: str | None = None) -> bytes:
+    return f"\0{user}\0{USERS[user] if password is None else password}".encode()
+
+
+class Speaker:
+    """One end of a played connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._put_back = b""
+
+    def say(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def said(self, data: bytes) -> None:
+        """Say a lot, as fast as the other side takes it."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def say_no_more(self) -> None:
+        self._writer.write_eof()
+
+    def hang_up(self) -> None:
+        self._writer.close()
+
+    def put_back(self, data: bytes) -> None:
+        """Have the next read begin with `data`."""
+        self._put_back = data + self._put_back
+
+    async def exactly(self, count: int) -> bytes:
+        data, self._put_back = self._put_back[:count], self._put_back[count:]
+        async with asyncio.timeout(20):
+            return data + await self._reader.readexactly(count - len(data))
+
+    async def frame(self) -> bytes:
+        """Read a frame; return it without its size."""
+        (size,) = _SIZE.unpack(await self.exactly(_SIZE.size))
+        return await self.exactly(size)
+
+    async def is_closed(self) -> bool:
+        """Wait until the other side has closed without another byte."""
+        async with asyncio.timeout(10):
+            try:
+                return await self._reader.read(1) == b""
+            except ConnectionError:
+                return True
+
+    async def ask(self, data: bytes) -> bytes:
+        """Say something and read the frame that answers it."""
+        self.say(data)
+        return await self.frame()
+
+    async def log_in(self, auth_bytes: bytes | None = None, mechanism: str = "PLAIN") -> None:
+        """Authenticate as brokers do, and be let in."""
+        await self.ask(request(API_VERSIONS, None, version=4))
+        await self.ask(handshake(mechanism))
+        answer = await self.ask(token(plain() if auth_bytes is None else auth_bytes))
+        assert answer[5:7] == b"\0\0", "the login failed"
+
+
+class Played:
+    """Accepts, and remembers who came. Says nothing: the test does."""
+
+    def __init__(self) -> None:
+        self._connections: asyncio.Queue[Speaker] = asyncio.Queue()
+        self._serving: dict[asyncio.Task[Any], Speaker] = {}
+        self._server: asyncio.Server | None = None
+        self._port = 0
+        self.accepted = 0
+
+    @property
+    def address(self) -> HostPort:
+        return HostPort(HERE, self._port)
+
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+        """Listen, at the same port as before if there was one."""
+        self._server = await asyncio.start_server(self._accepted, HERE, self._port, ssl=tls)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Be gone, with all connections."""
+        if self._server is not None:
+            self._server.close()
+        for task, speaker in self._serving.items():
+            speaker.hang_up()
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        self._serving.clear()
+
+    async def connection(self) -> Speaker:
+        """Wait for the next connection that got as far as the test wants it."""
+        async with asyncio.timeout(10):
+            return await self._connections.get()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        task = asyncio.current_task()
+        assert task is not None
+        speaker = self._serving[task] = Speaker(reader, writer)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            if await self.welcome(speaker):
+                self._connections.put_nowait(speaker)
+                return
+        speaker.hang_up()
+
+    async def welcome(self, speaker: Speaker) -> bool:
+        """Go as far as the test wants it; return False if it did not come that far."""
+        return True
+
+
+class PlayedBroker(Played):
+    """`connection` gives those that are authenticated and said something that is not our question."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session_lifetime_ms = 0
+        self.questions = 0
+
+    async def welcome(self, speaker: Speaker) -> bool:
+        authentication = _Authentication(self)
+        while True:
+            frame = await speaker.frame()
+            header, _ = request_header.decode(frame, 0, 1)
+            if authentication.user and header.request_api_key == METADATA:
+                self.questions += 1
+                speaker.say(framed(_CORRELATION_ID.pack(header.correlation_id) + b"no topics"))
+            elif authentication.user or authentication.has_bare_tokens(header):
+                speaker.put_back(framed(frame))
+                return True
+            else:
+                answer = authentication.answer(frame, header)
+                if answer is None:
+                    return False
+                speaker.say(framed(_CORRELATION_ID.pack(header.correlation_id) + answer))
+
+
+class _Authentication:
+    """The state of one connection at the played broker."""
+
+    def __init__(self, broker: PlayedBroker) -> None:
+        self._broker = broker
+        self._mechanism = ""
+        self._rounds = 0
+        self._over = False
+        self.user: str | None = None
+
+    def has_bare_tokens(self, header: request_header.RequestHeader) -> bool:
+        return header.request_api_key == sasl_handshake.API_KEY and header.request_api_version == 0
+
+    def answer(self, frame: bytes, header: request_header.RequestHeader) -> bytes | None:
+        """Return the answer to a request, None if that is to hang up."""
+        key, version = header.request_api_key, header.request_api_version
+        if self._over:
+            return None
+        if not self._mechanism and key == API_VERSIONS:
+            return b"versions"
+        if not self._mechanism and key == sasl_handshake.API_KEY:
+            wanted = sasl_handshake.decode_request(frame, request_header.decode(frame, 0, 1)[1], version)
+            self._mechanism = wanted.mechanism if wanted.mechanism in MECHANISMS else ""
+            self._over = not self._mechanism
+            code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if self._over else ErrorCode.NONE
+            shaken = sasl_handshake.SaslHandshakeResponse(code, list(MECHANISMS))
+            return sasl_handshake.encode_response(shaken, version)
+        if not self._mechanism or key != sasl_authenticate.API_KEY:
+            return None
+        _, at = request_header.decode(frame, 0, 2 if version == 2 else 1)
+        self._judge(sasl_authenticate.decode_request(frame, at, version).auth_bytes)
+        told = sasl_authenticate.SaslAuthenticateResponse(
+            ErrorCode.SASL_AUTHENTICATION_FAILED if self._over else ErrorCode.NONE,
+            "no" if self._over else None,
+            b"",
+            self._broker.session_lifetime_ms if self.user else 0,
+        )
+        return (b"\0" if version == 2 else b"") + sasl_authenticate.encode_response(told, version)
+
+    def _judge(self, said: bytes) -> None:
+        """Note who it is, or that it is nobody; neither after the first of SCRAM's two messages."""
+        self._rounds += 1
+        if self._mechanism == "PLAIN":
+            _, user, password = said.decode().split("\0")
+            self.user = user if USERS.get(user) == password else None
+            self._over = self.user is None
+        elif self._rounds == 2:
+            self.user = "kafka" if said == b"proof" else None
+            self._over = self.user is None
+
+
+class World:
+    """The relay, and everybody around it."""
+
+    def __init__(
+        self, listener: Listener, broker: PlayedBroker, coordinator: Played, figures: Figures
+    ) -> None:
+        self.listener = listener
+        self.broker = broker
+        self.coordinator = coordinator
+        self.figures = figures
+        self._speakers: list[Speaker] = []
+
+    async def peer(self, tls: ssl.SSLContext | None = None) -> Speaker:
+        """Connect to the relay."""
+        name = "localhost" if tls is not None else None
+        speaker = Speaker(
+            *await asyncio.open_connection(HERE, self.listener.port, ssl=tls, server_hostname=name)
+        )
+        self._speakers.append(speaker)
+        return speaker
+
+    def hang_up(self) -> None:
+        for speaker in self._speakers:
+            speaker.hang_up()
+
+
+@asynccontextmanager
+async def world(
+    *,
+    check: PeerCheck = "sasl",
+    allowed: str = "User:kafka",
+    limits: RelayLimits = LIMITS,
+    tls: ServerTls | None = None,
+    broker_tls: tuple[ssl.SSLContext, ClientTls] | None = None,
+    coordinator_tls: tuple[ssl.SSLContext, ClientTls] | None = None,
+) -> AsyncIterator[World]:
+    """Start all; `..._tls` are what the played one serves with, and what the relay connects with."""
+    broker, coordinator, figures = PlayedBroker(), Played(), Figures()
+    await broker.start(broker_tls and broker_tls[0])
+    await coordinator.start(coordinator_tls and coordinator_tls[0])
+    route = Route(
+        broker=Target(broker.address, broker_tls and broker_tls[1], "localhost"),
+        coordinator=Target(coordinator.address, coordinator_tls and coordinator_tls[1], "localhost"),
+        check=check,
+        allowed=AllowedPrincipals.parse(allowed),
+        rules=MappingRules.parse("DEFAULT"),
+        sub_claim="sub",
+        tls=tls,
+    )
+    listener = Listener(route, limits, figures)
+    await listener.start(HostPort(HERE, 0))
+    whole = World(listener, broker, coordinator, figures)
+    try:
+        yield whole
+    finally:
+        whole.hang_up()
+        await listener.stop()
+        await broker.stop()
+        await coordinator.stop()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the loop turn until `condition` holds."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - a number that nobody announces
+            await asyncio.sleep(0.005)
+
+
+def looped(test: Callable[Given, Coroutine[None, None, None]]) -> Callable[Given, None]:
+    """Make a test of a coroutine function, on the event loop that the relay runs on."""
+
+    @wraps(test)
+    def run(*args: Given.args, **kwargs: Given.kwargs) -> None:
+        uvloop.run(test(*args, **kwargs))
+
+    return run

@@ -1,0 +1,387 @@
+"""What happens to a connection after it was led somewhere, and when the other side is not there."""
+
+import asyncio
+import hashlib
+from functools import partial
+
+import pytest
+
+from coordinator.relay import connection as connection_module
+from tests.unit.relay.played import (
+    FETCH,
+    FETCHER,
+    LIMITS,
+    PERSISTER,
+    WRITE,
+    Speaker,
+    World,
+    framed,
+    handshake,
+    looped,
+    plain,
+    request,
+    token,
+    until,
+    world,
+)
+
+ANSWER = framed(b"\0\0\0\7an answer")
+MIB = 1 << 20
+
+
+async def persister(here: World) -> tuple[Speaker, Speaker]:
+    """Return a persister that has been led to the coordinator, and the coordinator's side of it."""
+    peer = await here.peer()
+    await peer.log_in()
+    asked = request(WRITE, PERSISTER)
+    peer.say(asked)
+    coordinator = await here.coordinator.connection()
+    assert framed(await coordinator.frame()) == asked
+    coordinator.say(ANSWER)
+    await peer.frame()
+    return peer, coordinator
+
+
+async def fetcher(here: World) -> tuple[Speaker, Speaker]:
+    """Return a fetcher that has been led to the broker, and the broker's side of it."""
+    peer = await here.peer()
+    await peer.log_in()
+    asked = request(FETCH, FETCHER)
+    peer.say(asked)
+    broker = await here.broker.connection()
+    assert framed(await broker.frame()) == asked
+    return peer, broker
+
+
+async def past(seconds: float) -> None:
+    """Let so much of the loop's time go by."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + seconds
+    await until(lambda: loop.time() > end_s)
+
+
+async def digest(speaker: Speaker, count: int) -> bytes:
+    seen = hashlib.sha256()
+    while count:
+        step = min(count, MIB)
+        seen.update(await speaker.exactly(step))
+        count -= step
+    return seen.digest()
+
+
+@looped
+async def test_bytes_go_through_both_ways_at_once_and_unchanged() -> None:
+    there, back = bytes(range(256)) * 4096 * 16, bytes(range(255, -1, -1)) * 4096 * 16
+    async with world() as here:
+        peer, broker = await fetcher(here)
+        _, _, seen_there, seen_back = await asyncio.gather(
+            peer.said(there), broker.said(back), digest(broker, len(there)), digest(peer, len(back))
+        )
+        assert seen_there == hashlib.sha256(there).digest()
+        assert seen_back == hashlib.sha256(back).digest()
+        assert here.figures.bytes_to["broker"] >= len(there)
+        assert here.figures.bytes_from["broker"] >= len(back)
+
+
+@looped
+async def test_who_does_not_read_is_not_read_for() -> None:
+    async with world() as here:
+        peer, broker = await fetcher(here)
+        flood = asyncio.ensure_future(broker.said(b"x" * (64 * MIB)))
+        moved, stood_still = -1, 0
+        while stood_still < 20:
+            await asyncio.sleep(0.01)
+            stood_still = stood_still + 1 if here.figures.bytes_from["broker"] == moved else 0
+            moved = here.figures.bytes_from["broker"]
+        # What is on its way is in buffers of the system, all but a little.
+        assert moved < 32 * MIB
+        # Others are served meanwhile.
+        other, other_broker = await fetcher(here)
+        other_broker.say(ANSWER)
+        await other.frame()
+        await digest(peer, 64 * MIB)
+        await flood
+
+
+@looped
+async def test_what_is_under_way_arrives_when_the_broker_closes() -> None:
+    async with world() as here:
+        peer, broker = await fetcher(here)
+        broker.say(b"y" * (4 * MIB))
+        broker.hang_up()
+        assert await peer.exactly(4 * MIB) == b"y" * (4 * MIB)
+        assert await peer.is_closed()
+        peer.hang_up()
+        await until(lambda: here.figures.open["broker"] == 0)
+
+
+@looped
+async def test_who_has_said_the_last_word_still_gets_the_answer() -> None:
+    async with world() as here:
+        peer, broker = await fetcher(here)
+        peer.say_no_more()
+        assert await broker.is_closed()
+        broker.say(ANSWER)
+        assert framed(await peer.frame()) == ANSWER
+        broker.hang_up()
+        assert await peer.is_closed()
+
+
+@looped
+async def test_one_direction_does_not_go_on_for_ever_without_the_other() -> None:
+    async with world(limits=LIMITS._replace(half_closed_s=0.1)) as here:
+        peer, broker = await fetcher(here)
+        peer.say_no_more()
+        assert await broker.is_closed()
+        await until(lambda: here.figures.open["broker"] == 0)
+        assert await peer.is_closed()
+
+
+@looped
+async def test_what_is_idle_is_closed() -> None:
+    async with world(limits=LIMITS._replace(idle_s=0.3)) as here:
+        (idle, _), (held, _) = await fetcher(here), await persister(here)
+        busy, broker = await fetcher(here)
+
+        async def keep_busy() -> None:
+            while True:
+                broker.say(ANSWER)
+                await busy.frame()
+                await asyncio.sleep(0.05)
+
+        keeping = asyncio.ensure_future(keep_busy())
+        assert await idle.is_closed()
+        assert await held.is_closed()
+        assert not keeping.done()
+        keeping.cancel()
+        assert here.figures.refused == {"idle": 2}
+
+
+@looped
+async def test_a_persister_is_held_while_the_coordinator_restarts() -> None:
+    async with world() as here:
+        await here.coordinator.stop()
+        peer = await here.peer()
+        await peer.log_in()
+        asked = request(WRITE, PERSISTER)
+        peer.say(asked)
+        await until(lambda: here.figures.failed_connects["coordinator"] >= 2)
+        assert here.figures.waiting_for_coordinator == 1
+        # Nobody else waits for it.
+        await fetcher(here)
+        await here.coordinator.start()
+        coordinator = await here.coordinator.connection()
+        assert framed(await coordinator.frame()) == asked
+        assert here.figures.waiting_for_coordinator == 0
+
+
+@looped
+async def test_a_persister_is_not_held_for_ever() -> None:
+    async with world(limits=LIMITS._replace(coordinator_wait_s=0.2)) as here:
+        await here.coordinator.stop()
+        peer = await here.peer()
+        await peer.log_in()
+        peer.say(request(WRITE, PERSISTER))
+        assert await peer.is_closed()
+        assert here.figures.refused == {"no_coordinator": 1}
+
+
+@looped
+async def test_when_the_coordinator_goes_its_persisters_are_told_and_nobody_else() -> None:
+    async with world() as here:
+        (peer, _), (other, broker) = await persister(here), await fetcher(here)
+        await here.coordinator.stop()
+        assert await peer.is_closed()
+        broker.say(ANSWER)
+        assert framed(await other.frame()) == ANSWER
+
+
+@looped
+async def test_when_the_persister_goes_the_coordinator_is_told() -> None:
+    async with world() as here:
+        peer, coordinator = await persister(here)
+        peer.say(request(WRITE, PERSISTER))
+        await coordinator.frame()
+        peer.hang_up()
+        assert await coordinator.is_closed()
+
+
+@looped
+async def test_a_broker_that_restarts_is_waited_for_and_one_that_is_gone_is_not() -> None:
+    async with world(limits=LIMITS._replace(broker_attempts=20)) as here:
+        await here.broker.stop()
+        peer = await here.peer()
+        logging_in = asyncio.ensure_future(peer.log_in())
+        await until(lambda: here.figures.failed_connects["broker"] >= 2)
+        await here.broker.start()
+        await logging_in
+        await here.broker.stop()
+        gone = await here.peer()
+        gone.say(handshake())
+        assert await gone.is_closed()
+
+
+@looped
+async def test_requests_may_be_many_and_large() -> None:
+    async with world() as here:
+        peer, coordinator = await persister(here)
+        asked = [request(WRITE, PERSISTER, b"z" * size) for size in (0, 5, MIB, 17, 3 * MIB)]
+        peer.say(b"".join(asked))
+        for frame in asked:
+            assert framed(await coordinator.frame()) == frame
+        answers = [framed(b"\0\0\0\7" + b"a" * size) for size in (2 * MIB, 0, 9)]
+        coordinator.say(b"".join(answers))
+        for frame in answers:
+            assert framed(await peer.frame()) == frame
+
+
+@looped
+async def test_a_request_beyond_the_bound_closes_the_connection() -> None:
+    async with world(limits=LIMITS._replace(frame_bytes_max=1000)) as here:
+        peer, _ = await persister(here)
+        peer.say(request(WRITE, PERSISTER, b"z" * 1000))
+        assert await peer.is_closed()
+
+
+# Authenticating again (KIP-368).
+
+
+@looped
+async def test_a_persister_that_authenticates_again_goes_on() -> None:
+    async with world() as here:
+        here.broker.session_lifetime_ms = 60_000
+        peer, coordinator = await persister(here)
+        # An answer is due, which has to come before those of the authentication.
+        peer.say(request(WRITE, PERSISTER, b"before") + handshake() + token(plain()))
+        await coordinator.frame()
+        coordinator.say(ANSWER)
+        assert framed(await peer.frame()) == ANSWER
+        await peer.frame()
+        await peer.frame()
+        asked = request(WRITE, PERSISTER, b"after")
+        peer.say(asked)
+        assert framed(await coordinator.frame()) == asked
+        coordinator.say(ANSWER)
+        assert framed(await peer.frame()) == ANSWER
+        assert here.figures.authentications_again == 1
+        # Each time it was asked whether it had let the peer in.
+        assert (here.broker.accepted, here.broker.questions) == (2, 2)
+
+
+@looped
+async def test_who_does_not_authenticate_again_in_time_is_cut_off() -> None:
+    async with world() as here:
+        here.broker.session_lifetime_ms = 100
+        peer, coordinator = await persister(here)
+        await past(0.1)
+        peer.say(request(WRITE, PERSISTER, b"too late"))
+        assert await peer.is_closed()
+        assert await coordinator.is_closed()
+        assert here.figures.refused == {"session": 1}
+
+
+@looped
+async def test_a_session_is_as_long_as_the_last_authentication_says() -> None:
+    async with world() as here:
+        here.broker.session_lifetime_ms = 150
+        peer, coordinator = await persister(here)
+        here.broker.session_lifetime_ms = 60_000
+        await peer.ask(handshake())
+        await peer.ask(token(plain()))
+        await past(0.15)
+        peer.say(request(WRITE, PERSISTER))
+        await coordinator.frame()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "auth_bytes"), [("PLAIN", plain("eve")), ("SCRAM-SHA-512", b"n,,n=kafka,r=a-nonce")]
+)
+@looped
+async def test_nobody_becomes_somebody_else_on_the_way(mechanism: str, auth_bytes: bytes) -> None:
+    async with world(allowed="User:kafka;User:eve") as here:
+        peer, coordinator = await persister(here)
+        await peer.ask(handshake(mechanism))
+        await peer.ask(token(auth_bytes))
+        if mechanism != "PLAIN":
+            await peer.ask(token(b"proof"))
+        peer.say(request(WRITE, PERSISTER))
+        assert await peer.is_closed()
+        assert await coordinator.is_closed()
+
+
+@looped
+async def test_half_an_authentication_is_none_the_second_time_either() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in(b"n,,n=kafka,r=a-nonce", "SCRAM-SHA-512")
+        await peer.ask(token(b"proof"))
+        peer.say(request(WRITE, PERSISTER))
+        coordinator = await here.coordinator.connection()
+        await coordinator.frame()
+        coordinator.say(ANSWER)
+        await peer.frame()
+        await peer.ask(handshake("SCRAM-SHA-512"))
+        await peer.ask(token(b"n,,n=kafka,r=a-nonce"))
+        peer.say(request(WRITE, PERSISTER, b"not to be read"))
+        assert await peer.is_closed()
+        assert await coordinator.is_closed()
+
+
+@looped
+async def test_a_wrong_password_the_second_time_is_answered_and_the_end() -> None:
+    async with world() as here:
+        peer, _ = await persister(here)
+        await peer.ask(handshake())
+        assert b"no" in await peer.ask(token(plain(password="guessed")))
+        assert await peer.is_closed()
+
+
+# Stopping, and defects.
+
+
+@looped
+async def test_a_stop_waits_for_the_coordinators_answers_and_for_nothing_else() -> None:
+    async with world() as here:
+        (peer, coordinator), (other, _) = await persister(here), await fetcher(here)
+        peer.say(request(WRITE, PERSISTER, b"the last one"))
+        await coordinator.frame()
+        stopping = asyncio.ensure_future(here.listener.stop())
+        assert await other.is_closed()
+        with pytest.raises(OSError, match=r"."):
+            await here.peer()
+        assert not stopping.done()
+        coordinator.say(ANSWER)
+        assert framed(await peer.frame()) == ANSWER
+        assert await peer.is_closed()
+        await stopping
+
+
+@looped
+async def test_a_stop_does_not_wait_for_ever() -> None:
+    async with world(limits=LIMITS._replace(stop_s=0.1)) as here:
+        peer, coordinator = await persister(here)
+        peer.say(request(WRITE, PERSISTER, b"the last one"))
+        await coordinator.frame()
+        await here.listener.stop()
+        assert await peer.is_closed()
+
+
+@looped
+async def test_a_defect_costs_one_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world() as here:
+        _, broker = await fetcher(here)
+        with monkeypatch.context() as patch:
+            patch.setattr(connection_module, "authenticate", partial(_broken))
+            peer = await here.peer()
+            peer.say(handshake())
+            assert await peer.is_closed()
+        assert "a connection was dropped" in caplog.text
+        assert here.figures.refused == {"internal_error": 1}
+        broker.say(ANSWER)
+        await persister(here)
+
+
+async def _broken(*_: object) -> None:
+    raise RuntimeError("a defect")

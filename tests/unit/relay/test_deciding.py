@@ -1,0 +1,310 @@
+"""Who is led where, and who is turned away: said byte by byte, by peers of all kinds."""
+
+import asyncio
+
+import pytest
+
+from protocol.frames import FrameReader
+from tests.unit.relay.played import (
+    API_VERSIONS,
+    FETCH,
+    FETCHER,
+    LIMITS,
+    METADATA,
+    PERSISTER,
+    WRITE,
+    Speaker,
+    World,
+    framed,
+    handshake,
+    looped,
+    plain,
+    request,
+    token,
+    until,
+    world,
+)
+
+ANSWER = framed(b"\0\0\0\7an answer")
+
+
+async def is_with_the_coordinator(here: World, peer: Speaker, asked: bytes) -> Speaker:
+    """Check that a request of a peer reaches the coordinator, and its answer the peer."""
+    coordinator = await here.coordinator.connection()
+    assert framed(await coordinator.frame()) == asked
+    coordinator.say(ANSWER)
+    assert framed(await peer.frame()) == ANSWER
+    return coordinator
+
+
+async def is_with_the_broker(here: World, peer: Speaker, asked: bytes) -> Speaker:
+    broker = await here.broker.connection()
+    assert await broker.exactly(len(asked)) == asked
+    broker.say(ANSWER)
+    assert framed(await peer.frame()) == ANSWER
+    return broker
+
+
+@looped
+async def test_a_persister_is_led_to_the_coordinator_when_the_broker_knows_who_it_is() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in()
+        # Its first request after the login: the coordinator's versions count, not the broker's.
+        asked = request(API_VERSIONS, PERSISTER, b"\x0dapache-kafka\x064.4.0\x00", version=4)
+        peer.say(asked)
+        await is_with_the_coordinator(here, peer, asked)
+        assert here.broker.questions == 1
+        write = request(WRITE, PERSISTER, b"more")
+        peer.say(write)
+        assert here.figures.open == {"broker": 0, "coordinator": 1}
+
+
+@pytest.mark.parametrize(
+    ("client_id", "api_key"),
+    [
+        (FETCHER, FETCH),
+        ("AddPartitionsManager-client-1", API_VERSIONS),
+        ("NetworkPartitionMetadataClient-client-1", API_VERSIONS),
+        ("a-persister: Persister-client-1", API_VERSIONS),
+        ("Persister-client", WRITE),
+        ("", FETCH),
+        (None, FETCH),
+    ],
+)
+@looped
+async def test_everybody_else_stays_with_the_broker(client_id: str | None, api_key: int) -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in()
+        asked = request(api_key, client_id, b"a body")
+        peer.say(asked)
+        await is_with_the_broker(here, peer, asked)
+        assert here.coordinator.accepted == 0
+
+
+@looped
+async def test_what_comes_byte_by_byte_is_led_like_what_comes_at_once() -> None:
+    async with world() as here:
+        peer = await here.peer()
+
+        async def say_slowly(data: bytes) -> None:
+            for at in range(len(data)):
+                await peer.said(data[at : at + 1])
+                await asyncio.sleep(0)
+
+        for part in (request(API_VERSIONS, None, version=4), handshake(), token(plain())):
+            await say_slowly(part)
+            await peer.frame()
+        asked = request(WRITE, PERSISTER, b"in pieces")
+        await say_slowly(asked)
+        await is_with_the_coordinator(here, peer, asked)
+
+
+@pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
+@looped
+async def test_a_peer_need_not_wait_for_answers(client_id: str) -> None:
+    async with world() as here:
+        peer = await here.peer()
+        first, second = request(WRITE, client_id, b"one"), request(WRITE, client_id, b"two")
+        peer.say(request(API_VERSIONS, None) + handshake() + token(plain()) + first + second)
+        for _ in range(3):
+            await peer.frame()
+        place = here.coordinator if client_id == PERSISTER else here.broker
+        speaker = await place.connection()
+        assert await speaker.exactly(len(first + second)) == first + second
+
+
+@looped
+async def test_who_is_not_listed_does_not_get_to_the_coordinator() -> None:
+    async with world() as here:
+        persister, fetcher = await here.peer(), await here.peer()
+        await persister.log_in(plain("eve"))
+        persister.say(request(WRITE, PERSISTER))
+        assert await persister.is_closed()
+        assert here.figures.refused == {"principal": 1}
+        # What brokers let her do is theirs to say.
+        await fetcher.log_in(plain("eve"))
+        asked = request(FETCH, FETCHER)
+        fetcher.say(asked)
+        await is_with_the_broker(here, fetcher, asked)
+        assert here.coordinator.accepted == 0
+
+
+@looped
+async def test_a_wrong_password_is_answered_by_the_broker() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.ask(handshake())
+        answer = await peer.ask(token(plain(password="guessed")))
+        assert b"no" in answer
+        assert await peer.is_closed()
+
+
+@looped
+async def test_an_unknown_mechanism_is_answered_by_the_broker() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        assert b"PLAIN" in await peer.ask(handshake("MAGIC"))
+        assert await peer.is_closed()
+
+
+SCRAM_FIRST = b"n,,n=kafka,r=a-nonce"
+
+
+@looped
+async def test_scram_takes_two_messages() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in(SCRAM_FIRST, "SCRAM-SHA-512")
+        await peer.ask(token(b"proof"))
+        asked = request(WRITE, PERSISTER)
+        peer.say(asked)
+        await is_with_the_coordinator(here, peer, asked)
+
+
+@looped
+async def test_half_an_authentication_is_none() -> None:
+    """The broker's answer in the middle of SCRAM has no error either."""
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in(SCRAM_FIRST, "SCRAM-SHA-512")
+        peer.say(request(WRITE, PERSISTER))
+        assert await peer.is_closed()
+        assert here.coordinator.accepted == 0
+        assert here.figures.refused == {"unauthenticated": 1}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"",
+        request(API_VERSIONS, None, version=4),
+        handshake(),
+        request(API_VERSIONS, None) + handshake(),
+    ],
+    ids=["nothing", "versions", "handshake", "both"],
+)
+@looped
+async def test_without_a_login_nobody_gets_to_the_coordinator(before: bytes) -> None:
+    async with world() as here:
+        peer = await here.peer()
+        peer.say(before + request(WRITE, PERSISTER))
+        for _ in FrameReader(1 << 20).receive_data(before):
+            await peer.frame()
+        assert await peer.is_closed()
+        assert here.coordinator.accepted == 0
+        assert here.figures.refused == {"unauthenticated": 1}
+
+
+@looped
+async def test_who_logs_in_and_then_says_another_name_is_the_first_one() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in(plain("eve"))
+        # A broker answers these two with errors. The second name is that of somebody who may.
+        peer.say(handshake() + token(plain("kafka", "guessed")) + request(WRITE, PERSISTER))
+        asked = handshake()
+        await is_with_the_broker(here, peer, asked)
+        assert here.coordinator.accepted == 0
+
+
+@looped
+async def test_a_second_message_with_another_name_changes_nothing() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in(plain("eve"))
+        peer.say(token(plain("kafka", "guessed")) + request(WRITE, PERSISTER))
+        # Now it waits for the broker's answer, which comes with an error.
+        broker = await here.broker.connection()
+        assert await broker.frame() == token(plain("kafka", "guessed"))[4:]
+        broker.say(framed(b"\0\0\0\x08\0\0\x22\0\x01\0\0\0\0\0\0\0\0\0"))
+        await peer.frame()
+        assert await peer.is_closed()
+        assert here.coordinator.accepted == 0
+
+
+@looped
+async def test_tokens_without_frames_are_for_the_broker() -> None:
+    """Before KIP-152, tokens followed the handshake as they were."""
+    async with world() as here:
+        peer = await here.peer()
+        said = handshake(version=0) + framed(plain()) + request(WRITE, PERSISTER)
+        peer.say(said)
+        broker = await here.broker.connection()
+        assert await broker.exactly(len(said)) == said
+        assert here.coordinator.accepted == 0
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        b"\xff\xff\xff\xff" + b"x" * 40,
+        b"\0\0\0\0" * 10,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"r" * 500,
+        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+        handshake()[:4] + b"\0\x11\0\x01\0\0\0\0\xff\xff\x7f\xff",
+        framed(b"\0\x24\0\x02\0\0\0\0\xff\xff\0\x7f"),
+    ],
+    ids=["negative", "empty", "tls", "http", "handshake", "token"],
+)
+@looped
+async def test_noise_is_hung_up_on(noise: bytes) -> None:
+    async with world() as here:
+        peer = await here.peer()
+        peer.say(noise)
+        peer.say_no_more()
+        assert await peer.is_closed()
+        # And nobody else notices.
+        other = await here.peer()
+        await other.log_in()
+        asked = request(WRITE, PERSISTER)
+        other.say(asked)
+        await is_with_the_coordinator(here, other, asked)
+
+
+@looped
+async def test_a_token_beyond_the_bound_is_not_read() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.ask(handshake())
+        peer.say(token(b"x" * (600 << 10))[: 64 << 10])
+        assert await peer.is_closed()
+
+
+@looped
+async def test_who_does_not_say_who_it_is_does_not_stay() -> None:
+    async with world(limits=LIMITS._replace(handshake_s=0.2)) as here:
+        silent, halfway = await here.peer(), await here.peer()
+        await halfway.ask(handshake())
+        assert await silent.is_closed()
+        assert await halfway.is_closed()
+        assert here.figures.refused == {"slow_handshake": 2}
+        assert here.figures.undecided == 0
+
+
+@looped
+async def test_one_connection_more_than_allowed_is_closed_at_once() -> None:
+    async with world(limits=LIMITS._replace(connections_max=1)) as here:
+        first, second = await here.peer(), await here.peer()
+        assert await second.is_closed()
+        await first.log_in()
+        first.hang_up()
+        await until(lambda: here.figures.undecided == 0)
+        third = await here.peer()
+        await third.log_in()
+
+
+@pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
+@looped
+async def test_without_logins_the_first_frame_decides(client_id: str) -> None:
+    async with world(check="none") as here:
+        peer = await here.peer()
+        asked = request(METADATA + 1, client_id, b"a body")
+        peer.say(asked)
+        if client_id == PERSISTER:
+            await is_with_the_coordinator(here, peer, asked)
+            assert here.broker.accepted == 0
+        else:
+            await until(lambda: here.broker.accepted == 1)
+            assert here.coordinator.accepted == 0

@@ -1,0 +1,96 @@
+"""Which name a SASL message gives, as Kafka reads it: for certain, or not at all."""
+
+import base64
+import json
+
+import pytest
+
+from coordinator.relay.sasl import Exchange, user_of
+from protocol.errors import DecodeError
+from tests.unit.relay.played import framed, handshake, token
+
+
+def bearer(claims: object, *, authzid: str = "", more: str = "", scheme: str = "Bearer") -> bytes:
+    payload = base64.urlsafe_b64encode(
+        claims.encode() if isinstance(claims, str) else json.dumps(claims).encode()
+    )
+    jwt = f"aGVhZGVy.{payload.decode().rstrip('=')}.c2lnbmF0dXJl"
+    return f"n,{authzid},\x01auth={scheme} {jwt}\x01{more}\x01".encode()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "message", "user"),
+    [
+        ("PLAIN", b"\0kafka\0secret", "kafka"),
+        ("PLAIN", b"kafka\0kafka\0secret", "kafka"),
+        ("PLAIN", "\0käfka\0secret".encode(), "käfka"),
+        ("PLAIN", b"kafka\0eve\0secret", None),
+        ("PLAIN", b"\0\0secret", None),
+        ("PLAIN", b"\0kafka\0secret\0kafka", None),
+        ("PLAIN", b"\0kafka", None),
+        ("PLAIN", b"\0kafka\xff\0secret", None),
+        ("SCRAM-SHA-512", b"n,,n=kafka,r=nonce", "kafka"),
+        ("SCRAM-SHA-256", b"n,a=kafka,n=kafka,r=nonce", "kafka"),
+        ("SCRAM-SHA-512", b"n,,n=a=2Cb=3Dc,r=nonce", "a,b=c"),
+        ("SCRAM-SHA-512", b"n,a=eve,n=kafka,r=nonce", None),
+        ("SCRAM-SHA-512", b"n,,n=kaf=ka,r=nonce", None),
+        ("SCRAM-SHA-512", b"n,,m=x,n=kafka,r=nonce", None),
+        ("SCRAM-SHA-512", b"y,,n=kafka,r=nonce", None),
+        ("SCRAM-SHA-512", b"n,,n=,r=nonce", None),
+        ("SCRAM-SHA-512", b"n,,n=kafka", None),
+        # A delegation token: the name is the token's, not the owner's.
+        ("SCRAM-SHA-512", b"n,,n=kafka,r=nonce,tokenauth=true", None),
+        ("OAUTHBEARER", bearer({"sub": "kafka", "exp": 1}), "kafka"),
+        ("OAUTHBEARER", bearer({"sub": "kafka"}, authzid="a=kafka"), "kafka"),
+        ("OAUTHBEARER", bearer({"sub": "kafka"}, more="logicalCluster=one\x01"), "kafka"),
+        ("OAUTHBEARER", bearer({"sub": "kafka"}, scheme="bearer"), "kafka"),
+        ("OAUTHBEARER", bearer({"sub": "kafka"}, authzid="a=eve"), None),
+        ("OAUTHBEARER", bearer({"sub": "kafka"}, more="auth=Bearer a.b.c\x01"), None),
+        ("OAUTHBEARER", bearer({"sub": "kafka"}, scheme="Basic"), None),
+        ("OAUTHBEARER", bearer({"sub": 7}), None),
+        ("OAUTHBEARER", bearer({"user": "kafka"}), None),
+        ("OAUTHBEARER", bearer('{"sub":"eve","sub":"kafka"}'), None),
+        ("OAUTHBEARER", bearer(["kafka"]), None),
+        ("OAUTHBEARER", bearer("no json"), None),
+        ("OAUTHBEARER", b"n,,\x01auth=Bearer opaque\x01\x01", None),
+        ("GSSAPI", b"\0kafka\0secret", None),
+        ("", b"", None),
+    ],
+)
+def test_the_name_in_a_first_message(mechanism: str, message: bytes, user: str | None) -> None:
+    assert user_of(mechanism, message, "sub") == user
+
+
+def test_the_claim_with_the_name_is_the_operators_choice() -> None:
+    assert user_of("OAUTHBEARER", bearer({"sub": "7", "client": "kafka"}), "client") == "kafka"
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_an_exchange_is_followed_in_each_version(version: int) -> None:
+    exchange = Exchange("sub")
+    exchange.asked(handshake())
+    exchange.answered(17, framed(b"\0\0\0\1\0\0\0\0\0\1\0\5PLAIN"))
+    assert (exchange.mechanism, exchange.failed) == ("PLAIN", False)
+    exchange.asked(token(b"\0kafka\0secret", version))
+    lifetime = b"" if version == 0 else b"\0\0\0\0\0\0\x0b\xb8"
+    message, no_bytes = (b"\0", b"\1") if version == 2 else (b"\xff\xff", b"\0\0\0\0")
+    tags = b"\0" if version == 2 else b""
+    exchange.answered(36, framed(b"\0\0\0\1" + tags + b"\0\0" + message + no_bytes + lifetime + tags))
+    assert (exchange.user, exchange.accepted, exchange.failed) == ("kafka", True, False)
+    assert exchange.session_lifetime_ms == (0 if version == 0 else 3000)
+
+
+def test_what_is_next_in_an_exchange() -> None:
+    exchange = Exchange("sub")
+    before = [(18, 5), (17, 1)]
+    assert all(exchange.is_next(*request) for request in before)
+    assert not any(exchange.is_next(*request) for request in ((36, 2), (17, 0), (17, 2), (3, 1)))
+    exchange.mechanism = "PLAIN"
+    assert exchange.is_next(36, 2)
+    assert not any(exchange.is_next(*request) for request in (*before, (36, 3), (3, 1)))
+
+
+@pytest.mark.parametrize("frame", [framed(b"\0\x11\0\1"), framed(b"\0\x11\0\1\0\0\0\0\xff\xff\0\x09PLAIN")])
+def test_what_does_not_parse_is_an_error(frame: bytes) -> None:
+    with pytest.raises(DecodeError):
+        Exchange("sub").asked(frame)
