@@ -15,10 +15,10 @@ _unpack_size = Struct(">i").unpack_from
 
 
 class FrameReader:
-    """Cuts the bytes of one connection into frames. Owned by that connection."""
+    """Cuts the bytes of one connection into frames. Owned by that connection, which may change the limit."""
 
     def __init__(self, frame_bytes_max: int) -> None:
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         # What came of the frame that is not complete yet, its size prefix included. Joining pieces when the
         # frame is complete would copy less, but a client that sends few bytes at a time would then cost us
         # an object for each piece.
@@ -51,9 +51,9 @@ class FrameReader:
         while len(data) - start >= _SIZE_BYTES:
             body = start + _SIZE_BYTES
             (size,) = _unpack_size(data, start)
-            if not 0 <= size <= self._frame_bytes_max:
+            if not 0 <= size <= self.frame_bytes_max:
                 self._held += data[start:body]
-                raise FrameError(f"frame of {size} bytes, where 0 to {self._frame_bytes_max} are allowed")
+                raise FrameError(f"frame of {size} bytes, where 0 to {self.frame_bytes_max} are allowed")
             end = body + size
             if end > len(data):
                 self._wanted_bytes = end - start

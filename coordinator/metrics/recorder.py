@@ -44,7 +44,9 @@ from protocol.errors import ErrorCode
 # By API key. 87 is called ReadShareGroupOffsetsState in early revisions of KIP-932.
 API_NAMES = {
     10: "FindCoordinator",
+    17: "SaslHandshake",
     18: "ApiVersions",
+    36: "SaslAuthenticate",
     83: "InitializeShareGroupState",
     84: "ReadShareGroupState",
     85: "WriteShareGroupState",

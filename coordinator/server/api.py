@@ -15,6 +15,7 @@ from coordinator.forwarding import FORWARDED_CLIENT_ID
 from coordinator.metrics import Metrics
 from coordinator.runtime import Origin
 from coordinator.server.find_coordinator import CoordinatorDirectory
+from coordinator.server.refusals import decoded, refusal
 from coordinator.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, Service
 from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import api_versions as versions_api
@@ -23,7 +24,7 @@ from protocol.messages import find_coordinator as find_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
-from protocol.messages import request_header
+from protocol.messages import request_header, sasl_authenticate, sasl_handshake
 from protocol.messages import write_share_group_state as write_api
 
 _logger = logging.getLogger(__name__)
@@ -77,17 +78,25 @@ _RPCS = {
     )
 }
 _SERVED_APIS = (versions_api, find_api, initialize_api, read_api, write_api, delete_api, summary_api)
+_SASL_APIS = (sasl_handshake, sasl_authenticate)
+_SASL_KEYS = tuple(api.API_KEY for api in _SASL_APIS)
 
 
 class Api:
-    """Answers frames. One for all connections of a listener."""
+    """Answers frames. One for all connections of a listener; `sasl`: clients log in there."""
 
-    def __init__(self, service: Service, directory: CoordinatorDirectory, metrics: Metrics) -> None:
+    def __init__(
+        self, service: Service, directory: CoordinatorDirectory, metrics: Metrics, *, sasl: bool = False
+    ) -> None:
         self._service = service
         self._directory = directory
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._take_plain_write = service.plain_writes(metrics.request_done)
+        self._versions = [
+            versions_api.ApiVersion(api.API_KEY, api.MIN_VERSION, api.MAX_VERSION)
+            for api in (*_SERVED_APIS, *(_SASL_APIS if sasl else ()))
+        ]
         self._found: dict[bytes, bytes] = {}
         self._found_edition = directory.edition
 
@@ -108,7 +117,9 @@ class Api:
         elif api_key == find_api.API_KEY:
             respond(self._find_coordinator(frame, api_version, correlation_id))
         elif api_key == versions_api.API_KEY:
-            respond(self._api_versions(frame, api_version, correlation_id))
+            self.tell_versions(frame, respond)
+        elif api_key in _SASL_KEYS:
+            _answer_sasl(frame, origin, respond)
         else:
             raise CloseConnection("unknown_api", f"API key {api_key} is not served here")
 
@@ -171,13 +182,13 @@ class Api:
         self._metrics.request_done(find_api.API_KEY, 0, 0.0)
         return _SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body
 
-    def _api_versions(self, frame: bytes, api_version: int, correlation_id: int) -> bytes:
-        """Answer which APIs and versions are served; a version that is too new, in the oldest layout."""
-        response = versions_api.ApiVersionsResponse(
-            api_keys=[
-                versions_api.ApiVersion(api.API_KEY, api.MIN_VERSION, api.MAX_VERSION) for api in _SERVED_APIS
-            ]
-        )
+    def tell_versions(self, frame: bytes, respond: Respond) -> bool:
+        """Answer which APIs and versions are served; a version that is too new, in the oldest layout.
+
+        Returns False for the latter. Raises CloseConnection.
+        """
+        _, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
+        response = versions_api.ApiVersionsResponse(api_keys=self._versions)
         if not versions_api.MIN_VERSION <= api_version <= versions_api.MAX_VERSION:
             response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
             api_version = 0
@@ -189,7 +200,21 @@ class Api:
                 raise CloseConnection("undecodable", f"ApiVersions v{api_version}: {error}") from None
         body = versions_api.encode_response(response, api_version)
         self._metrics.request_done(versions_api.API_KEY, response.error_code, 0.0)
-        return _SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body
+        respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body)
+        return response.error_code == 0
+
+
+def _answer_sasl(frame: bytes, origin: Any, respond: Respond) -> None:
+    """Leave SASL to the gate that the client came through; without one, say that there is no SASL here."""
+    gate = getattr(origin, "gate", None)
+    if gate is not None:
+        gate.handle_anew(frame, origin, respond)
+        return
+    try:
+        asked = decoded(frame)
+    except DecodeError as error:
+        raise CloseConnection("undecodable", str(error)) from None
+    respond(refusal(asked, ErrorCode.ILLEGAL_SASL_STATE, "SASL is not used on this port"))
 
 
 def _body_offset(frame: bytes) -> int:

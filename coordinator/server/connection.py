@@ -15,12 +15,18 @@ from collections import deque
 from typing import Protocol, cast
 
 from coordinator.metrics import Metrics
-from coordinator.server.api import Api, CloseConnection
+from coordinator.server.api import CloseConnection
+from coordinator.server.doorway import peer_of
+from coordinator.server.entrance import Handler
+from coordinator.server.gate import Gate
 from coordinator.server.limits import ServerLimits
 from protocol.errors import FrameError
 from protocol.frames import FrameReader
 
 _logger = logging.getLogger(__name__)
+
+# A TLS record that begins a handshake. As the size of a frame it would be 369 MB or more.
+_TLS_HANDSHAKE = b"\x16\x03"
 
 
 class Connections(Protocol):
@@ -51,6 +57,10 @@ class Connections(Protocol):
         """Call the connection's `room_again` when clients hold less."""
         ...
 
+    def complain(self, sentence: str, peer: str) -> None:
+        """Warn of what a client does wrong, unless that was said just now."""
+        ...
+
 
 class _Place:
     """A request's place in the order of answers."""
@@ -69,15 +79,23 @@ class _Place:
 
 
 class Connection(asyncio.Protocol):
-    """The state of one connection; the event loop's transport calls it."""
+    """The state of one connection; the event loop's transport calls it.
 
-    def __init__(self, api: Api, connections: Connections, metrics: Metrics, limits: ServerLimits) -> None:
-        self._api = api
+    Frames go to a handler: the API, or a gate as long as the client has not logged in.
+    """
+
+    def __init__(
+        self, handler: Handler, connections: Connections, metrics: Metrics, limits: ServerLimits
+    ) -> None:
+        self._handler = handler
+        self.gate = handler if isinstance(handler, Gate) else None
         self._connections = connections
         self._metrics = metrics
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(limits.frame_bytes_max)
+        # A stranger has little to say, and room for it is not for all of them.
+        frame_bytes_max = limits.frame_bytes_max if self.gate is None else limits.login_bytes_max
+        self._reader = FrameReader(frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._places: deque[_Place] = deque()
         self._frames_waiting: deque[bytes] = deque()
@@ -126,6 +144,10 @@ class Connection(asyncio.Protocol):
         try:
             frames = self._reader.receive_data(data)
         except FrameError as error:
+            if data.startswith(_TLS_HANDSHAKE):
+                self._connections.complain("a client with TLS came to a port without it", self.peer)
+                self._close("tls_to_plaintext", "TLS on a port without it")
+                return
             self._close("bad_frame", str(error))
             return
         partial_bytes = self._reader.buffered_bytes
@@ -178,7 +200,7 @@ class Connection(asyncio.Protocol):
         place = _Place(self, len(frame))
         self._places.append(place)
         try:
-            self._api.handle(frame, self, place.respond)
+            self._handler.handle(frame, self, place.respond)
         except CloseConnection as error:
             self._metrics.frame_refused(error.reason)
             self._close(error.reason, str(error))
@@ -214,6 +236,17 @@ class Connection(asyncio.Protocol):
         if not places:
             self._connections.quiet()
 
+    def handle_by(self, handler: Handler) -> None:
+        """Give all further frames to a handler."""
+        self._handler = handler
+        if handler is not self.gate:
+            self._reader.frame_bytes_max = self._limits.frame_bytes_max
+
+    @property
+    def peer(self) -> str:
+        """The client's address, for people."""
+        return peer_of(self._transport)
+
     # Back-pressure.
 
     def _pace(self) -> None:
@@ -246,7 +279,7 @@ class Connection(asyncio.Protocol):
             return "slow_reader"
         if not self._places and now_s - self.active_s > self._limits.connection_idle_s:
             return "idle"
-        return None
+        return self.gate.overdue(now_s, self) if self.gate is not None else None
 
     def break_off_if_stuck(self, now_s: float) -> None:
         """Break a closed connection off whose client does not take what was written to it.

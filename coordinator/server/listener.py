@@ -7,8 +7,12 @@ from contextlib import suppress
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.metrics import Metrics
+from coordinator.security.principals import UnmappedCertificate
 from coordinator.server.api import Api
 from coordinator.server.connection import Connection
+from coordinator.server.doorway import Doorway, peer_of
+from coordinator.server.entrance import Entrance, Handler, WireSecurity
+from coordinator.server.gate import Gate
 from coordinator.server.limits import ServerLimits
 
 _logger = logging.getLogger(__name__)
@@ -21,10 +25,19 @@ _ROOM_AGAIN = 0.75
 class Listener:
     """Listens on one address. `start`, then `drain`, then `stop`."""
 
-    def __init__(self, api: Api, metrics: Metrics, limits: ServerLimits) -> None:
-        self._api = api
+    def __init__(
+        self,
+        api: Api,
+        metrics: Metrics,
+        limits: ServerLimits,
+        security: WireSecurity | None = None,
+    ) -> None:
+        self._security = security or WireSecurity()
+        self._entrance = Entrance(api, self._security, metrics)
         self._metrics = metrics
         self._limits = limits
+        self._doorways: set[Doorway] = set()
+        self._watching: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._connections: set[Connection] = set()
@@ -37,7 +50,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Connection(self._api, self, self._metrics, self._limits),
+                self._connection if self._security.tls is None else self._doorway,
                 address.host,
                 address.port,
                 backlog=_BACKLOG,
@@ -45,6 +58,10 @@ class Listener:
         except OSError as error:
             raise ListenError("listen", str(address), error) from None
         self._sweeper = asyncio.create_task(self._sweep(), name="connection sweeper")
+        self._watching = [
+            asyncio.create_task(watched.watch(self._security.reload_s), name="watching security files")
+            for watched in self._security.watched
+        ]
 
     async def drain(self, timeout_s: float) -> None:
         """Accept nothing more, and wait until what was accepted has been answered."""
@@ -61,8 +78,12 @@ class Listener:
         """Close every connection."""
         if self._sweeper is not None:
             self._sweeper.cancel()
+        for watching in self._watching:
+            watching.cancel()
         if self._server is not None:
             self._server.close()
+        for doorway in list(self._doorways):
+            doorway.close()
         for connection in list(self._connections):
             connection.close("stopping")
         # The transports close in the next turn of the loop.
@@ -102,7 +123,57 @@ class Listener:
                     connection.close(reason)
                 connection.break_off_if_stuck(now_s)
 
+    # Who comes in.
+
+    def _connection(self, handler: Handler | None = None) -> Connection:
+        """Make a connection for a client; without a handler, of one that has shown nothing yet."""
+        if self._security.mechanisms:
+            handler = Gate(self._entrance)
+        return Connection(handler or self._entrance.api, self, self._metrics, self._limits)
+
+    def _doorway(self) -> asyncio.Protocol:
+        assert self._security.tls is not None
+        doorway = Doorway(
+            self._security.tls.context,
+            self._security.handshake_s,
+            self._come_in,
+            self._turn_away,
+            lambda: self._doorways.discard(doorway),
+        )
+        if len(self._doorways) >= self._limits.connections_max:
+            return _Closed()
+        self._doorways.add(doorway)
+        return doorway
+
+    def _come_in(self, secured: asyncio.Transport) -> Connection | None:
+        """Return the connection of a client whose TLS handshake is over, None for one that is nobody."""
+        if self._drained is not None:
+            return None
+        try:
+            handler = self._entrance.handler_of_certificate(
+                secured.get_extra_info("peercert"), peer_of(secured)
+            )
+        except UnmappedCertificate as error:
+            self._turn_away(
+                "unmapped_certificate",
+                f"no rule of listen.ssl.principal.mapping.rules fits a client's certificate: {error}",
+                peer_of(secured),
+            )
+            return None
+        return self._connection(handler)
+
+    def _turn_away(self, reason: str, sentence: str, peer: str) -> None:
+        """Count a client that did not come as far as a connection."""
+        self._metrics.connection_opened()
+        self._metrics.connection_closed(reason)
+        if sentence:
+            self.complain(sentence, peer)
+
     # For connections.
+
+    def complain(self, sentence: str, peer: str) -> None:
+        """Warn of what a client does wrong, unless that was said just now."""
+        self._entrance.complaints.say(sentence, peer=peer)
 
     def opened(self, connection: Connection) -> bool:
         """Count a connection in; False if there are too many."""
@@ -140,3 +211,11 @@ class Listener:
     def wait_for_room(self, connection: Connection) -> None:
         """Call the connection's `room_again` when clients hold less."""
         self._waiting_for_room.add(connection)
+
+
+class _Closed(asyncio.Protocol):
+    """Closes a connection at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close."""
+        transport.close()

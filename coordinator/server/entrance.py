@@ -1,0 +1,111 @@
+"""The entrance of a listener: who is let in, and what those get who are not.
+
+Without TLS and SASL everybody gets the API itself.  With them, a client gets it once it is known and its
+principal is on the list; then its requests take the same way as everybody's, and cost the same.  Who is known
+and not on the list is answered CLUSTER_AUTHORIZATION_FAILED, as a Kafka broker answers whoever may not do
+CLUSTER_ACTION.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from coordinator.clock import Clock, SystemClock
+from coordinator.metrics import Metrics
+from coordinator.runtime import Origin
+from coordinator.security.principals import (
+    AllowedPrincipals,
+    MappingRules,
+    principal_of_certificate,
+)
+from coordinator.security.sasl import Mechanism
+from coordinator.security.tls import ServerTls
+from coordinator.server.api import Api, CloseConnection, Respond
+from coordinator.server.complaints import Complaints
+from coordinator.server.refusals import api_key_of, decoded, refusal
+from protocol.errors import DecodeError, ErrorCode
+from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
+
+_FREE = (api_versions.API_KEY, sasl_handshake.API_KEY, sasl_authenticate.API_KEY)
+_REFUSED = "Cluster authorization failed."
+
+
+class Watched(Protocol):
+    """Something that follows files, or a URL."""
+
+    async def watch(self, interval_s: float) -> None:
+        """Look whether they have changed every so often, until cancelled."""
+        ...
+
+
+class WireSecurity(NamedTuple):
+    """How a listener is secured. By default not at all: whoever can connect is let in.
+
+    `allowed` None: everybody. `mechanisms` empty: no SASL. `reauth_max_ms` 0: a login holds as long as the
+    connection, or what it was made with.
+    """
+
+    tls: ServerTls | None = None
+    mechanisms: Mapping[str, Mechanism] = {}
+    allowed: AllowedPrincipals | None = None
+    rules: MappingRules = MappingRules.parse("")
+    reauth_max_ms: int = 0
+    failed_delay_s: float = 0.1
+    handshake_s: float = 30.0
+    watched: tuple[Watched, ...] = ()
+    reload_s: float = 5.0
+
+
+class Handler(Protocol):
+    """What a connection gives its frames to; the API is one."""
+
+    def handle(self, frame: bytes, origin: Any, respond: Respond) -> None:
+        """Answer a frame, as `Api.handle` does."""
+        ...
+
+
+class Refused:
+    """Answers a client that is known, and not on the list."""
+
+    def __init__(self, api: Api, metrics: Metrics) -> None:
+        self._api = api
+        self._metrics = metrics
+
+    def handle(self, frame: bytes, origin: Origin, respond: Respond) -> None:
+        """Answer with CLUSTER_AUTHORIZATION_FAILED, but say which versions there are."""
+        if api_key_of(frame) in _FREE:
+            self._api.handle(frame, origin, respond)
+            return
+        try:
+            asked = decoded(frame)
+        except DecodeError as error:
+            raise CloseConnection("undecodable", str(error)) from None
+        respond(refusal(asked, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _REFUSED))
+        self._metrics.request_done(asked.api_key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 0.0)
+
+
+class Entrance:
+    """What all connections of a listener share of its security."""
+
+    def __init__(
+        self, api: Api, security: WireSecurity, metrics: Metrics, clock: Clock | None = None
+    ) -> None:
+        self.api = api
+        self.security = security
+        self.metrics = metrics
+        self.clock = clock or SystemClock()
+        self.complaints = Complaints()
+        self._refused = Refused(api, metrics)
+
+    def handler_of(self, principal: str, peer: str) -> Handler:
+        """Return what answers a client that is known."""
+        allowed = self.security.allowed
+        if allowed is None or allowed.allows(principal):
+            return self.api
+        self.complaints.say(
+            "a client is not on the list listen.allowed.principals", principal=principal, peer=peer
+        )
+        return self._refused
+
+    def handler_of_certificate(self, certificate: Mapping[str, Any] | None, peer: str) -> Handler:
+        """Return what answers a client by its certificate. Raises UnmappedCertificate."""
+        return self.handler_of(principal_of_certificate(certificate, self.security.rules), peer)
