@@ -31,7 +31,7 @@ from coordinator.ownership import OwnerMap, Ownership, Replica, StaticOwnership
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
 from coordinator.runtime import Opening, Runtime, RuntimeLimits
-from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.server import CoordinatorDirectory, Listener, make_listener
 from coordinator.service import Service
 from coordinator.shard import SnapshotPolicy
 from coordinator.topics import EveryTopic
@@ -126,8 +126,7 @@ class _Coordinator:
         instance = uuid.uuid4().hex
         self._forwarding = make_forwarding(config, runtime, metrics, instance)
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
-        api = Api(Service(runtime, forwarder), directory, metrics)
-        listener = Listener(api, metrics, _server_limits(config))
+        listener = make_listener(config, Service(runtime, forwarder), directory, metrics)
         runtime.ask_health_of(listener.health)
         self._expiry = expiry = make_expiry(config, runtime, metrics, may_act=self._may_read)
         topics = make_user_topics(config)
@@ -374,16 +373,6 @@ def make_runtime(
 def _advertised(config: Config, listening_port: int) -> HostPort:
     """Return the address for brokers; port 0 stands for the port that the listener got."""
     return config.advertise if config.advertise.port else config.advertise._replace(port=listening_port)
-
-
-def _server_limits(config: Config) -> ServerLimits:
-    return ServerLimits(
-        connections_max=config.connections_max,
-        frame_bytes_max=config.frame_bytes_max,
-        requests_in_flight_max=config.requests_in_flight_max,
-        queued_bytes_max=config.queued_bytes_max,
-        connection_idle_s=config.connections_idle_max_ms / 1000,
-    )
 
 
 def _describe_log(config: Config) -> str:
