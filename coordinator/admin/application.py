@@ -1,5 +1,6 @@
 """The FastAPI application: routes, the shape of errors, and paths whose parts may contain any character."""
 
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
@@ -94,11 +95,12 @@ class _EncodedSegments:
         await self._app(scope, receive, send)
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
+async def _refused(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     problem: dict[str, Any] = {"status": error.status_code, "message": error.detail}
-    if "route" not in request.scope and error.status_code in _NO_ROUTE:
-        problem["message"] = _NO_ROUTE[error.status_code]
+    # The bare phrase of the status is what the router says.
+    if error.detail == HTTPStatus(error.status_code).phrase:
+        problem["message"] = _NO_ROUTE.get(error.status_code, error.detail)
     if isinstance(error, NotHere) and error.owner is not None:
         problem["owner"] = error.owner.model_dump()
     return JSONResponse(problem, error.status_code, headers=error.headers)

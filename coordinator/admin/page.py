@@ -11,6 +11,7 @@ from fastapi import APIRouter, Response
 
 _ASSETS = {
     "page.js": "text/javascript; charset=utf-8",
+    "api.js": "text/javascript; charset=utf-8",
     "views.js": "text/javascript; charset=utf-8",
     "offsets.js": "text/javascript; charset=utf-8",
     "elements.js": "text/javascript; charset=utf-8",

@@ -1,5 +1,6 @@
 // The page as a whole: the address says which view, the API what is in it, server-sent events when to ask again.
 
+import * as api from "./api.js";
 import { address, bytes, el, refill, seen, since } from "./elements.js";
 import * as views from "./views.js";
 
@@ -14,7 +15,8 @@ const $ = (id) => document.getElementById(id);
 const context = { view: {}, overview: null, shards: new Map() };
 let shown = null;          // the view, its element and what updates it
 let paused = false;
-let events = null;         // the EventSource while we watch
+let events = null;         // what tells us of changes while we watch
+let wanting = false;       // a token, before anything can be asked
 let asking = null;         // the AbortController of the question under way
 let askedAt = 0;
 let tookMs = 0;
@@ -93,10 +95,11 @@ async function ask(how = {}) {
     const answers = {};
     let said = "";
     for (const [name, path] of Object.entries(asked)) {
-      const response = await fetch(path, { signal: mine.signal });
+      const response = await api.ask(path, { signal: mine.signal });
       const text = await response.text();
       answers[name] = JSON.parse(text);
       if (mine.signal.aborted) return;
+      if (response.status === 401) return want(answers[name]);
       if (!response.ok) return refuse(answers[name]);
       said += text;
     }
@@ -112,7 +115,7 @@ async function ask(how = {}) {
 
 // Ask again soon, but not too often.
 function later(ms) {
-  if (paused || document.hidden) return;
+  if (paused || wanting || document.hidden) return;
   clearTimeout(timer);
   const rest = Math.max(ASK_AT_LEAST_MS, tookMs * ASK_SHARE) - (performance.now() - askedAt);
   timer = setTimeout(() => ask(), Math.max(ms, rest, 0));
@@ -141,17 +144,55 @@ function shardsThatMatter() {
   return JSON.stringify([context.overview?.shards, all.map((shard) => [shard.here, shard.status, shard.owner])]);
 }
 
+const REFUSALS = { 403: "Not allowed", 404: "Not found", 429: "Too many attempts" };
+
 function refuse(problem) {
   lastLooks = "";
   shown.node.hidden = true;
   const there = problem.owner && views.ownerLink(problem.owner);
   const notice = el("div", { class: "refused" },
-    el("h1", {}, problem.status === 404 ? "Not found" : "Not here"),
+    el("h1", {}, REFUSALS[problem.status] ?? "Not here"),
     el("p", {}, seen(String(problem.message ?? "There was no answer.")), "."),
     there && el("p", {}, "It should be with ", there, "."),
     el("p", {}, el("a", { href: "/" }, "All share groups")));
   $("main").querySelector(".refused")?.remove();
   $("main").append(notice);
+}
+
+// Ask for a token; the one that we had, if we had one, is not good any more.
+function want(problem) {
+  if (wanting && $("main").querySelector(".token")) return;
+  const had = api.hasToken();
+  wanting = true;
+  lastLooks = "";
+  api.keepToken("");
+  unwatch();
+  asking?.abort();
+  pill("bad", "token needed");
+  shown.node.hidden = true;
+  const field = el("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
+  const form = el("form", { class: "token", on: { submit: (event) => { event.preventDefault(); given(field.value.trim()); } } },
+    el("h1", {}, "This coordinator asks for a token"),
+    el("p", { role: had ? "alert" : null }, had ? "The token is not known there." : "It knows by it who looks."),
+    el("label", { for: "token" }, "Token"), field, el("button", { type: "submit" }, "Go on"),
+    el("p", { class: "quiet", title: seen(String(problem.message ?? "")) }, "It stays in this tab until that is closed."));
+  $("main").querySelectorAll(".token, .refused").forEach((node) => node.remove());
+  $("main").append(form);
+  field.focus();
+  status();
+}
+
+function given(token) {
+  if (!token) return;
+  api.keepToken(token);
+  wanting = false;
+  pill("", "…");
+  $("main").querySelector(".token")?.remove();
+  shown.node.hidden = false;
+  questions = "";
+  ask({ moved: true });
+  watch();
+  status();
 }
 
 function lost() {
@@ -161,21 +202,26 @@ function lost() {
 // What is new.
 
 function watch() {
-  if (events || paused || document.hidden) return;
-  events = new EventSource("/api/v1/live");
-  events.addEventListener("overview", (event) => overview(JSON.parse(event.data)));
-  events.addEventListener("shards", (event) => shardsChanged(JSON.parse(event.data)));
-  events.onopen = status;
-  events.onerror = () => {
-    // A refusal ends it, an interruption does not; we ask anyway meanwhile.
-    if (events?.readyState === EventSource.CLOSED) { events = null; setTimeout(watch, 6 * ASK_EVERY_MS); askAbout(); }
-    status();
-  };
+  if (events || paused || wanting || document.hidden) return;
+  events = api.watch({
+    opened: status,
+    lost: status,
+    event: (name, data) => ({ overview, shards: shardsChanged })[name]?.(data),
+    refused: async (response) => {
+      events = null;
+      if (response.status === 401) return want(await response.json());
+      // There are too many who watch: we ask meanwhile.
+      setTimeout(watch, 6 * ASK_EVERY_MS);
+      askAbout();
+      status();
+    },
+  });
 }
 
 async function askAbout() {
   try {
-    const [health, page] = await Promise.all(["/healthz", "/api/v1/shards?limit=10000"].map(async (path) => (await fetch(path)).json()));
+    const [health, page] = await Promise.all(["/healthz", "/api/v1/shards?limit=10000"].map(async (path) => (await api.ask(path)).json()));
+    if (!page.items) return;
     overview(health);
     shardsChanged(page.items);
   } catch { lost(); }
@@ -227,7 +273,8 @@ function pill(kind, text) {
 }
 
 function status() {
-  const live = events?.readyState === EventSource.OPEN;
+  const live = events?.open;
+  $("forget").hidden = !api.hasToken();
   $("live").textContent = paused ? "▶ Resume" : live ? "❚❚ Pause" : "❚❚ Pause (polling)";
   $("live").title = paused ? "Nothing is asked for." : live ? "Live: what changes is shown within a second." : "Asked for every few seconds.";
   $("live").setAttribute("aria-pressed", String(paused));
@@ -239,6 +286,7 @@ $("live").addEventListener("click", () => {
   else { watch(); ask(); }
   status();
 });
+$("forget").addEventListener("click", () => { api.keepToken(""); location.reload(); });
 // A page that nobody sees takes no connection: browsers have six for each server.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) unwatch();

@@ -11,6 +11,8 @@ import httpx
 from fastapi import FastAPI
 
 from coordinator.admin import HttpServer, OwnerBoard, create_app
+from coordinator.admin.access import Access
+from coordinator.admin.side import tls_of
 from coordinator.clock import SystemClock
 from coordinator.config import Config, HostPort
 from coordinator.errors import LogError, LogUnavailable
@@ -67,14 +69,35 @@ class Admin:
         self, runtime: Runtime, metrics: Metrics, config: Config, topics: TopicsInMemory | None
     ) -> None:
         self.runtime = runtime
+        self.config = config
         self.owners = OwnerBoard()
-        self.app: FastAPI = create_app(runtime, metrics, config, owners=self.owners, topics=topics)
+        self.access = Access(config)
+        self.tls = tls_of(config)
+        # What the group of coordinators was asked for.
+        self.wishes: list[tuple[int, str]] = []
+        self.app: FastAPI = create_app(
+            runtime,
+            metrics,
+            config,
+            owners=self.owners,
+            topics=topics,
+            access=self.access,
+            hand_over=self._wish,
+        )
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://coordinator"
         )
 
-    async def get(self, path: str) -> httpx.Response:
-        return await self._client.get(path)
+    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
+        return await self._client.get(path, headers=headers)
+
+    async def post(
+        self, path: str, order: object, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        return await self._client.post(path, json=order, headers=headers)
+
+    def _wish(self, state_partition: int, instance: str) -> None:
+        self.wishes.append((state_partition, instance))
 
 
 async def logged(records: Iterable[StateRecord]) -> MemoryLog:
@@ -140,7 +163,9 @@ class Served:
 
 @contextmanager
 def served(
-    records: Iterable[StateRecord] = (), make_topics: Callable[[], TopicsInMemory | None] = lambda: None
+    records: Iterable[StateRecord] = (),
+    make_topics: Callable[[], TopicsInMemory | None] = lambda: None,
+    **settings: object,
 ) -> Iterator[Served]:
     """Serve a runtime that has loaded the records, until the block ends."""
     ready = threading.Event()
@@ -149,11 +174,14 @@ def served(
 
     async def serve() -> None:
         try:
-            async with admin(records, make_topics()) as coordinator:
-                live = coordinator.app.state.live
-                server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), before_stop=live.end)
+            async with admin(records, make_topics(), **settings) as coordinator:
+                live, tls = coordinator.app.state.live, coordinator.tls
+                context = None if tls is None else tls.context
+                server = HttpServer(
+                    coordinator.app, HostPort("127.0.0.1", 0), tls=context, before_stop=live.end
+                )
                 await server.start()
-                url = f"http://127.0.0.1:{server.port}"
+                url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.port}"
                 made.append(Served(url, coordinator, asyncio.get_running_loop()))
                 ready.set()
                 await stopped.wait()

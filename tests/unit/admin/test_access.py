@@ -1,0 +1,195 @@
+"""Who may look and who may change something: without a server, and what is told to whoever may not."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from coordinator.admin.access import PROBES
+from coordinator.admin.attempts import WRONG_IN_A_ROW_MAX
+from coordinator.config import Config, HostPort
+from coordinator.errors import ConfigError
+from tests.unit.admin.serving import Admin, admin, looped
+from tests.unit.admin.test_tokens import READING, WRITING, file_of
+
+WRONG = "wrong-0123456789-0123456789"
+SNAPSHOTS = "/api/v1/snapshots"
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> str:
+    """A file with a token for each scope."""
+    return str(file_of(tmp_path, f"prometheus read {READING}\nalice write {WRITING}\n"))
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def refusal(coordinator: Admin, path: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
+    answer = await coordinator.get(path, headers)
+    assert answer.headers["content-type"] == "application/json"
+    return answer.status_code, answer.json()["message"]
+
+
+@looped
+async def test_what_everybody_may_see_needs_no_token(tokens: str) -> None:
+    async with admin(http_token_file=tokens) as coordinator:
+        for path in (*PROBES, "/", "/assets/page.js", "/assets/api.js", "/openapi.json"):
+            assert (await coordinator.get(path)).status_code == 200, path
+        # The right answer does not depend on a wrong header.
+        assert (await coordinator.get("/livez", bearer(WRONG))).status_code == 200
+        for path in ("/healthz", "/metrics", "/api/v1/groups", "/api/v1/live", "/nowhere"):
+            status, message = await refusal(coordinator, path)
+            assert status == 401, path
+            assert message.startswith("a token is needed: send Authorization: Bearer TOKEN")
+
+
+@looped
+async def test_a_token_opens_the_rest(tokens: str) -> None:
+    async with admin(http_token_file=tokens) as coordinator:
+        for token in (READING, WRITING):
+            for path in ("/healthz", "/metrics", "/api/v1/groups"):
+                assert (await coordinator.get(path, bearer(token))).status_code == 200
+        assert (await refusal(coordinator, "/nowhere", bearer(READING)))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("authorization", "said"),
+    [
+        (f"Bearer {WRONG}", "this token is not known here"),
+        (f"Bearer {READING} {READING}", "this token is not known here"),
+        ("Bearer", "the Authorization header is not that of a token"),
+        ("Basic YTpi", "the Authorization header is not that of a token"),
+        (READING, "the Authorization header is not that of a token"),
+    ],
+)
+@looped
+async def test_a_wrong_token_is_told_so(tokens: str, authorization: str, said: str) -> None:
+    async with admin(http_token_file=tokens) as coordinator:
+        answer = await coordinator.get("/healthz", {"Authorization": authorization})
+        assert answer.status_code == 401
+        assert answer.json()["message"].startswith(said)
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert READING not in answer.text
+
+
+@looped
+async def test_metrics_can_be_open(tokens: str) -> None:
+    async with admin(http_token_file=tokens, http_metrics_open="true") as coordinator:
+        assert (await coordinator.get("/metrics")).status_code == 200
+        assert (await coordinator.get("/healthz")).status_code == 401
+
+
+def test_who_guesses_is_not_listened_to_but_who_knows_is(
+    tokens: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @looped
+    async def ask() -> None:
+        async with admin(http_token_file=tokens) as coordinator:
+            assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
+            for _ in range(WRONG_IN_A_ROW_MAX):
+                assert (await coordinator.get("/healthz", bearer(WRONG))).status_code == 401
+            # That this one would have been right is not told.
+            for token in (WRONG, WRITING):
+                answer = await coordinator.get("/healthz", bearer(token))
+                assert answer.status_code == 429
+                assert 0 < int(answer.headers["retry-after"]) <= WRONG_IN_A_ROW_MAX
+                assert "too many wrong tokens came from" in answer.json()["message"]
+            assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
+            assert (await coordinator.get("/readyz")).status_code == 200
+
+    with caplog.at_level(logging.INFO, "coordinator.audit"):
+        ask()
+    wrong = [record for record in caplog.records if vars(record).get("why") == "wrong token"]
+    assert len(wrong) == WRONG_IN_A_ROW_MAX
+    assert all(WRONG not in str(vars(record)) for record in caplog.records)
+
+
+@looped
+async def test_tokens_that_change_are_good_at_once(tokens: str) -> None:
+    async with admin(http_token_file=tokens) as coordinator:
+        assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
+        file_of(Path(tokens).parent, f"prometheus read {WRONG}\n")
+        assert coordinator.access.reload_if_changed()
+        assert (await coordinator.get("/healthz", bearer(READING))).status_code == 401
+        assert (await coordinator.get("/healthz", bearer(WRONG))).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "token", "status", "said"),
+    [
+        ({}, WRITING, 403, "this coordinator only shows: http.writes=true"),
+        ({"http_writes": "true"}, "", 401, "a token is needed"),
+        (
+            {"http_writes": "true"},
+            READING,
+            403,
+            "token prometheus may only look: writes take a token of scope",
+        ),
+        ({"http_writes": "true"}, WRITING, 404, "group 'nobody' has no state here"),
+    ],
+)
+@looped
+async def test_writes_take_the_right_to(
+    tokens: str, settings: dict[str, str], token: str, status: int, said: str
+) -> None:
+    async with admin(http_token_file=tokens, **settings) as coordinator:
+        headers = bearer(token) if token else {}
+        answer = await coordinator.post(SNAPSHOTS, {"group": "nobody"}, headers)
+        assert answer.status_code == status
+        assert answer.json()["message"].startswith(said)
+
+
+@looped
+async def test_without_settings_everybody_looks_and_nobody_writes() -> None:
+    async with admin() as coordinator:
+        assert (await coordinator.get("/healthz")).status_code == 200
+        assert (await coordinator.get("/metrics", bearer(WRONG))).status_code == 200
+        answer = await coordinator.post(SNAPSHOTS, {"group": "nobody", "execute": True})
+        assert answer.status_code == 403
+        assert "http.writes=true" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"http_writes": "true"}, "http.writes=true cannot be used"),
+        (
+            {"http_ssl_key_location": "k"},
+            "http.ssl.key.location=k cannot be used: it must be left out, or given with",
+        ),
+        ({"http_ssl_key_password": "hush"}, r"http.ssl.key.password=\*+ cannot be used"),
+        ({"http_ssl_client_auth": "required"}, "http.ssl.client.auth=required cannot be used"),
+        (
+            {"http_ssl_certificate_location": "c"},
+            "http.token.file= cannot be used: it must be given with TLS",
+        ),
+        (
+            {"http_ssl_certificate_location": "c", "http_ssl_client_auth": "required"},
+            "http.ssl.ca.location= cannot be used",
+        ),
+        (
+            {
+                "http_ssl_certificate_location": "c",
+                "http_ssl_client_auth": "required",
+                "http_ssl_ca_location": "a",
+            },
+            "http.token.file= cannot be used: it must be given with TLS, or nobody may look",
+        ),
+        ({"http_allowed_principals": "User:alice"}, "http.token.file= cannot be used"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Config(**settings)  # type: ignore[arg-type]
+
+
+def test_an_address_that_others_reach_is_warned_of() -> None:
+    everywhere, here = HostPort("0.0.0.0", 9096), HostPort("127.0.0.1", 9096)
+    assert Config().http_risk(here) is None
+    assert Config().http_risk(HostPort("::1", 9096)) is None
+    assert "to everybody who can reach it" in (Config().http_risk(everywhere) or "")
+    assert "takes tokens in clear" in (Config(http_token_file="t").http_risk(everywhere) or "")
+    safe = Config(http_token_file="t", http_ssl_certificate_location="c")
+    assert safe.http_risk(everywhere) is None

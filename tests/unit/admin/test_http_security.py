@@ -1,0 +1,294 @@
+"""The HTTP side over TLS, with real sockets: who gets in, who does not, and what they are told."""
+
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.admin.guard import BODY_BYTES_MAX
+from coordinator.admin.http_protocol import HEAD_BYTES_MAX
+from tests.certificates import Authority, subject_of
+from tests.unit.admin.serving import Served, served
+from tests.unit.admin.test_state import snapshot
+from tests.unit.admin.test_tokens import READING, WRITING, file_of
+from tests.unit.security.handshakes import client_context
+
+ALICE, BOB, EVE = "User:CN=alice,O=Example", "User:CN=bob", "User:CN=eve"
+
+
+class Files:
+    """Certificates of a listener and of those who connect."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder)
+        self.server = self.authority.issue("coordinator")
+        self.alice = self.authority.issue(
+            "alice", subject=subject_of("alice", ORGANIZATION_NAME="Example"), file="alice"
+        )
+        self.bob = self.authority.issue("bob")
+        self.eve = self.authority.issue("eve")
+        self.ended = self.authority.issue("ended", ended=True)
+        self.stranger = Authority(folder / "other", "other").issue("alice", file="stranger")
+        self.tokens = file_of(folder, f"prometheus read {READING}\noperator write {WRITING}\n")
+
+    def settings(self, **settings: str) -> dict[str, Any]:
+        return {
+            "http_ssl_certificate_location": str(self.server.certificate),
+            "http_ssl_key_location": str(self.server.key),
+            "http_ssl_ca_location": str(self.authority.certificate),
+            **settings,
+        }
+
+    def connection(self, url: str, certificate: Path | None = None) -> http.client.HTTPSConnection:
+        context = client_context(str(self.authority.certificate), str(certificate or ""))
+        host, port = url.removeprefix("https://").split(":")
+        return http.client.HTTPSConnection(host, int(port), context=context, timeout=20)
+
+    def ask(
+        self,
+        url: str,
+        path: str,
+        *,
+        certificate: Path | None = None,
+        token: str = "",
+        order: object = None,
+    ) -> tuple[int, dict[str, Any]]:
+        """Ask over a connection of its own; return the status and the answer."""
+        connection = self.connection(url, certificate)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        body = None
+        if order is not None:
+            body, headers["Content-Type"] = json.dumps(order), "application/json"
+        connection.request("GET" if order is None else "POST", path, body, headers)
+        response = connection.getresponse()
+        answer = json.loads(response.read())
+        connection.close()
+        return response.status, answer
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def required(files: Files) -> Iterator[Served]:
+    """A coordinator that nobody talks to without a certificate."""
+    settings = files.settings(
+        http_ssl_client_auth="required",
+        http_allowed_principals=BOB,
+        http_write_principals=ALICE,
+        http_writes="true",
+    )
+    with served([snapshot()], **settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def requested(files: Files) -> Iterator[Served]:
+    """A coordinator that takes certificates and tokens, and answers probes of everybody."""
+    settings = files.settings(
+        http_ssl_client_auth="requested",
+        http_allowed_principals=BOB,
+        http_token_file=str(files.tokens),
+        http_writes="true",
+    )
+    with served([snapshot()], **settings) as running:
+        yield running
+
+
+def test_who_is_on_the_list_may(files: Files, required: Served) -> None:
+    for certificate in (files.alice.both, files.bob.both):
+        assert files.ask(required.url, "/healthz", certificate=certificate)[0] == 200
+    order = {"group": "orders"}
+    status, answer = files.ask(required.url, "/api/v1/snapshots", certificate=files.alice.both, order=order)
+    assert (status, answer["share_partitions"]) == (200, 1)
+    status, answer = files.ask(required.url, "/api/v1/snapshots", certificate=files.bob.both, order=order)
+    assert status == 403
+    assert answer["message"].startswith(f"{BOB} may only look")
+
+
+def test_who_is_not_on_the_list_may_not(files: Files, required: Served) -> None:
+    status, answer = files.ask(required.url, "/healthz", certificate=files.eve.both)
+    assert status == 403
+    assert answer["message"] == f"{EVE} may not look here: http.allowed.principals does not name it"
+    assert files.ask(required.url, "/readyz", certificate=files.eve.both)[0] == 200
+
+
+@pytest.mark.parametrize("which", ["nobody", "stranger", "ended"])
+def test_without_a_good_certificate_there_is_no_answer(files: Files, required: Served, which: str) -> None:
+    certificate = None if which == "nobody" else getattr(files, which).both
+    # In TLS 1.3 a client hears of it with the first answer.
+    with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+        files.ask(required.url, "/readyz", certificate=certificate)
+
+
+def test_probes_pass_where_certificates_are_requested(files: Files, requested: Served) -> None:
+    assert files.ask(requested.url, "/readyz")[0] == 200
+    status, answer = files.ask(requested.url, "/healthz")
+    assert status == 401
+    assert "or connect with a certificate" in answer["message"]
+    for how in ({"token": READING}, {"certificate": files.bob.both}):
+        assert files.ask(requested.url, "/healthz", **how)[0] == 200  # type: ignore[arg-type]
+    # A token that is given counts, whatever the certificate.
+    assert files.ask(requested.url, "/healthz", token="x", certificate=files.bob.both)[0] == 401
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        files.ask(requested.url, "/readyz", certificate=files.stranger.both)
+
+
+def test_a_server_that_is_not_trusted_is_left(files: Files, requested: Served, tmp_path: Path) -> None:
+    other = Authority(tmp_path, "somebody-else")
+    host, port = requested.url.removeprefix("https://").split(":")
+    context = client_context(str(other.certificate))
+    connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=20)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        connection.request("GET", "/readyz")
+
+
+def test_plaintext_to_the_tls_port_is_hung_up_on(files: Files, requested: Served) -> None:
+    host, port = requested.url.removeprefix("https://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+        received = b""
+        try:
+            while data := connection.recv(4096):
+                received += data
+        except ConnectionResetError:
+            pass
+    assert b"HTTP" not in received
+    assert files.ask(requested.url, "/readyz")[0] == 200
+
+
+def test_a_certificate_that_is_renewed_is_shown_at_once(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    settings = files.settings(http_token_file=str(files.tokens))
+    with served(**settings) as running:
+        assert _common_name(files, running.url) == "coordinator"
+        renewed = files.authority.issue("renewed")
+        files.server.key.write_bytes(renewed.key.read_bytes())
+        files.server.certificate.write_bytes(renewed.certificate.read_bytes())
+        tls = running.coordinator.tls
+        assert tls is not None
+        running.do(tls.reload_if_changed)
+        assert _common_name(files, running.url) == "renewed"
+
+
+def _common_name(files: Files, url: str) -> str:
+    connection = files.connection(url)
+    connection.connect()
+    assert isinstance(connection.sock, ssl.SSLSocket)
+    certificate: Any = connection.sock.getpeercert()
+    connection.close()
+    return str(dict(part[0] for part in certificate["subject"])["commonName"])
+
+
+# What somebody who means no good sends, once inside.
+
+
+def test_a_body_that_is_too_large_is_refused(files: Files, requested: Served) -> None:
+    for chunked in (False, True):
+        connection = files.connection(requested.url)
+        headers = {"Authorization": f"Bearer {WRITING}", "Content-Type": "application/json"}
+        part = b"[" * BODY_BYTES_MAX
+        body: Any = iter([part, b"["]) if chunked else part + b"["
+        connection.request("POST", "/api/v1/prunes", body, headers, encode_chunked=chunked)
+        response = connection.getresponse()
+        assert response.status == 413
+        assert (
+            json.loads(response.read())["message"] == "the body is too large: at most 65536 bytes are taken"
+        )
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "said"),
+    [
+        ({"Content-Type": "text/plain"}, 415, "send a body of JSON, with Content-Type: application/json"),
+        ({}, 415, "send a body of JSON"),
+        (
+            {"Content-Type": "application/json", "Origin": "https://elsewhere.example"},
+            403,
+            "writes are not taken from pages of https://elsewhere.example",
+        ),
+        (
+            {"Content-Type": "application/json", "Origin": "null"},
+            403,
+            "writes are not taken from pages of null",
+        ),
+        ({"Content-Type": "application/json"}, 422, ""),
+    ],
+)
+def test_a_write_must_look_like_one(
+    files: Files, requested: Served, headers: dict[str, str], status: int, said: str
+) -> None:
+    connection = files.connection(requested.url)
+    connection.request("POST", "/api/v1/prunes", b"{]", {"Authorization": f"Bearer {WRITING}", **headers})
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    assert response.status == status
+    assert answer["message"].startswith(said)
+    connection.close()
+
+
+def test_an_endless_head_is_cut_off(files: Files, requested: Served) -> None:
+    connection = files.connection(requested.url)
+    connection.connect()
+    connection.sock.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n")
+    received = b""
+    try:
+        for _ in range(2 * HEAD_BYTES_MAX // 1000):
+            connection.sock.sendall(b"X-Long: " + b"x" * 1000 + b"\r\n")
+        while data := connection.sock.recv(4096):
+            received += data
+    except (ssl.SSLError, ConnectionError):
+        pass
+    assert received == b"" or received.startswith(b"HTTP/1.1 431 ")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nowhere", 404),
+        ("GET", "/docs", 404),
+        ("GET", "/redoc", 404),
+        ("GET", "/assets/../app.py", 404),
+        ("GET", "/%6C%69vez", 200),
+        ("PUT", "/livez", 405),
+        ("DELETE", "/api/v1/groups/orders", 405),
+        ("POST", "/api/v1/shards", 405),
+    ],
+)
+def test_what_is_not_there_is_told_in_one_shape(
+    files: Files, requested: Served, method: str, path: str, status: int
+) -> None:
+    connection = files.connection(requested.url)
+    headers = {"Authorization": f"Bearer {WRITING}", "Content-Type": "application/json"}
+    connection.request(method, path, b"{}" if method != "GET" else None, headers)
+    response = connection.getresponse()
+    text = response.read().decode()
+    assert response.status == status
+    if status >= 400:
+        answer = json.loads(text)
+        assert answer["status"] == status
+        assert answer["message"].endswith("; /openapi.json lists what there is")
+    assert "Traceback" not in text
+    connection.close()
+
+
+def test_a_header_does_not_say_who_asks(
+    files: Files, requested: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "coordinator.audit"):
+        connection = files.connection(requested.url)
+        headers = {"Authorization": "Bearer wrong-wrong-wrong-wrong", "X-Forwarded-For": "192.0.2.1"}
+        connection.request("GET", "/healthz", headers=headers)
+        assert connection.getresponse().status == 401
+        connection.close()
+    (refused,) = [record for record in caplog.records if record.name == "coordinator.audit"]
+    assert vars(refused)["address"] == "127.0.0.1"

@@ -1,0 +1,142 @@
+"""Tokens out of a file, and what becomes of somebody who guesses."""
+
+import logging
+import os
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from coordinator.admin.attempts import PARDON_S, WRONG_IN_A_ROW_MAX, Attempts
+from coordinator.admin.tokens import TokenFile
+from coordinator.errors import ConfigError
+
+READING, WRITING = "reading-0123456789", "writing-0123456789"
+
+
+def file_of(folder: Path, text: str) -> Path:
+    path = folder / "tokens"
+    path.write_text(text)
+    return path
+
+
+def test_a_token_has_a_name_and_a_scope(tmp_path: Path) -> None:
+    digest = sha256(WRITING.encode()).hexdigest()
+    tokens = TokenFile(
+        str(file_of(tmp_path, f"# who may\n\nprometheus read {READING}\n  alice\twrite sha256:{digest}\n"))
+    )
+    reading, writing = tokens.find(READING), tokens.find(WRITING)
+    assert reading is not None
+    assert writing is not None
+    assert (reading.name, reading.may_write) == ("prometheus", False)
+    assert (writing.name, writing.may_write) == ("alice", True)
+    for wrong in ("", READING[:-1], READING + "x", digest, f"sha256:{digest}", "é", "\udcff"):
+        assert tokens.find(wrong) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "a file with a token: a line of NAME, read or write, and TOKEN"),
+        ("# nothing\n", "a file with a token"),
+        (READING, "a file of lines of NAME, read or write, and TOKEN; line 1 is none"),
+        (f"a admin {READING}", "line 1 is none"),
+        (
+            f"a read {READING}\nb read short",
+            "at least 16 characters, or of sha256: and 64 digits; that of line 2",
+        ),
+        ("a read sha256:12", "that of line 1 is neither"),
+        (f"a read {READING}\na read {WRITING}", "a file without the same name twice"),
+        (f"a read {READING}\nb read {READING}", "a file without the same token twice"),
+        ("é read x", "a file of ASCII characters"),
+        ("#" * (1 << 20) + "\n", "a file of at most 1048576 bytes"),
+    ],
+)
+def test_a_file_of_no_use_is_refused_without_showing_it(tmp_path: Path, text: str, said: str) -> None:
+    path = file_of(tmp_path, text)
+    with pytest.raises(ConfigError) as refused:
+        TokenFile(str(path))
+    assert str(refused.value).startswith(f"http.token.file={path} cannot be used: it must be ")
+    assert said in str(refused.value)
+    assert READING not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a file that can be read \(no such file or directory\)"):
+        TokenFile(str(tmp_path / "none"))
+
+
+def test_a_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = file_of(tmp_path, f"a read {READING}")
+    tokens = TokenFile(str(path))
+    assert not tokens.reload_if_changed()
+    path.write_text(f"a read {WRITING}")
+    assert tokens.reload_if_changed()
+    assert tokens.find(READING) is None
+    assert tokens.find(WRITING) is not None
+    # What became wrong, or went, changes nothing, and is told of once.
+    with caplog.at_level(logging.INFO):
+        path.write_text("a")
+        assert not tokens.reload_if_changed()
+        assert not tokens.reload_if_changed()
+        path.unlink()
+        assert not tokens.reload_if_changed()
+    assert tokens.find(WRITING) is not None
+    complaints = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(complaints) == 2
+    assert all("the old ones stay good" in complaint for complaint in complaints)
+
+
+def test_a_file_is_followed_over_links_as_kubernetes_makes_them(tmp_path: Path) -> None:
+    for folder, token in (("one", READING), ("two", WRITING)):
+        (tmp_path / folder).mkdir()
+        file_of(tmp_path / folder, f"a read {token}")
+    (tmp_path / "data").symlink_to("one")
+    tokens = TokenFile(str(tmp_path / "data" / "tokens"))
+    (tmp_path / "new").symlink_to("two")
+    os.replace(tmp_path / "new", tmp_path / "data")
+    assert tokens.reload_if_changed()
+    assert tokens.find(WRITING) is not None
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_who_guesses_has_to_wait(tmp_path: Path) -> None:
+    clock = Clock()
+    attempts = Attempts(clock)
+    for _ in range(WRONG_IN_A_ROW_MAX):
+        assert attempts.wait_s("10.0.0.1") == 0
+        attempts.wrong("10.0.0.1")
+    assert attempts.wait_s("10.0.0.1") == pytest.approx(PARDON_S)
+    assert attempts.wait_s("10.0.0.2") == 0
+    clock.now_s += PARDON_S
+    assert attempts.wait_s("10.0.0.1") == 0
+    attempts.wrong("10.0.0.1")
+    assert attempts.wait_s("10.0.0.1") > 0
+    clock.now_s += PARDON_S * WRONG_IN_A_ROW_MAX
+    for _ in range(WRONG_IN_A_ROW_MAX - 1):
+        attempts.wrong("10.0.0.1")
+    assert attempts.wait_s("10.0.0.1") == 0
+
+
+def test_what_was_right_stays_so_while_others_guess() -> None:
+    attempts = Attempts(Clock())
+    attempts.right("10.0.0.1", b"digest")
+    assert attempts.was_right("10.0.0.1", b"digest")
+    assert not attempts.was_right("10.0.0.2", b"digest")
+    attempts.forget_proofs()
+    assert not attempts.was_right("10.0.0.1", b"digest")
+
+
+def test_many_addresses_do_not_fill_the_memory() -> None:
+    attempts = Attempts(Clock())
+    for number in range(20_000):
+        attempts.wrong(str(number))
+        attempts.right(str(number), b"digest")
+    assert len(attempts._forgotten_s) == len(attempts._proven) == 10_000
