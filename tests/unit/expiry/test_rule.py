@@ -13,30 +13,48 @@ RULES = Rules(retention_minutes=RETENTION, grace_minutes=60)
 
 Step = Callable[[World], object]
 
-some_topics = st.frozensets(st.sampled_from(TOPICS), min_size=1)
-steps = st.one_of(
-    st.integers(1, 2 * RETENTION).map(lambda minutes: lambda world: world.pass_time(minutes)),
-    st.integers(1, GAP_MINUTES).map(lambda minutes: lambda world: world.pass_time(minutes)),
+some_topics = st.frozensets(st.sampled_from(TOPICS), min_size=1, max_size=2)
+# None is a look; most of what happens has one before and behind it, or nobody would see it.
+LOOK = None
+passing = st.sampled_from((1, GAP_MINUTES, GAP_MINUTES + 1, RETENTION - 1, RETENTION, 2 * RETENTION)).map(
+    lambda minutes: lambda world: world.pass_time(minutes)
+)
+coming_and_going = st.one_of(
     some_topics.map(lambda topics: lambda world: world.join(topics)),
-    st.just(lambda world: world.leave()),
+    st.integers(0, 2).map(lambda number: lambda world: world.leave(number)),
+    st.just(lambda world: world.leave_all()),
+    st.tuples(some_topics, st.sampled_from((0, 1, GAP_MINUTES))).map(
+        lambda visit: lambda world: world.visit(*visit)
+    ),
+)
+upheavals = st.one_of(
     st.just(lambda world: world.delete_group()),
     st.booleans().map(lambda keeps: lambda world: world.restart(keeps_file=keeps)),
-    st.just(None),
-    st.just(None),
 )
+happenings_of = st.lists(
+    st.one_of(
+        st.tuples(passing, st.just(LOOK)),
+        st.tuples(passing, st.just(LOOK)),
+        st.tuples(coming_and_going, st.just(LOOK)),
+        st.tuples(coming_and_going),
+        st.tuples(passing),
+        st.tuples(upheavals),
+    ),
+    max_size=25,
+).map(lambda parts: [step for part in parts for step in part])
 
 
-@given(st.lists(steps, max_size=60), st.lists(st.booleans(), min_size=60, max_size=60))
+@given(happenings_of, st.sets(st.integers(0, 50), max_size=5))
 @settings(max_examples=400)
 def test_nothing_expires_before_nobody_has_wanted_it_for_the_retention_time(
-    happenings: list[Step | None], answers: list[bool]
+    happenings: list[Step | None], deaf: set[int]
 ) -> None:
     world = World(RULES)
     for number, happens in enumerate(happenings):
         if happens is not None:
             happens(world)
             continue
-        for each in world.look(answers=answers[number] or number % 4 > 0):
+        for each in world.look(answers=number not in deaf):
             assert each.topic is not None
             if each.status is not Status.DUE:
                 continue
@@ -47,7 +65,7 @@ def test_nothing_expires_before_nobody_has_wanted_it_for_the_retention_time(
                 assert world.unwanted_minutes(each.topic) >= RETENTION
 
 
-@given(st.lists(steps, max_size=40), st.lists(st.integers(1, GAP_MINUTES), min_size=1, max_size=20))
+@given(happenings_of, st.lists(st.integers(1, GAP_MINUTES), min_size=1, max_size=20))
 @settings(max_examples=150)
 def test_what_nobody_has_wanted_for_long_enough_is_due(
     happenings: list[Step | None], minutes: list[int]
@@ -55,8 +73,7 @@ def test_what_nobody_has_wanted_for_long_enough_is_due(
     world = World(RULES)
     for happens in happenings:
         happens(world) if happens is not None else world.look()
-    while world.members:
-        world.leave()
+    world.leave_all()
     world.look()
     quiet_from = world.minute
     for passing in minutes:
@@ -66,7 +83,7 @@ def test_what_nobody_has_wanted_for_long_enough_is_due(
             assert due == set(world.initialized)
 
 
-@given(st.lists(steps, max_size=40))
+@given(happenings_of)
 def test_what_is_subscribed_to_is_not_even_listed(happenings: list[Step | None]) -> None:
     world = World(RULES)
     for happens in happenings:

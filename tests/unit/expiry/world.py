@@ -52,9 +52,20 @@ class World:
             self.exists, self.group_epoch = True, 0
         self._change([*self.members, topics])
 
-    def leave(self) -> None:
+    def leave(self, number: int = 0) -> None:
         if self.members:
-            self._change(self.members[1:])
+            number %= len(self.members)
+            self._change(self.members[:number] + self.members[number + 1 :])
+
+    def leave_all(self) -> None:
+        while self.members:
+            self.leave()
+
+    def visit(self, topics: frozenset[str], minutes: int) -> None:
+        """Be a member for some minutes."""
+        self.join(topics)
+        self.pass_time(minutes)
+        self.leave(len(self.members) - 1)
 
     def delete_group(self) -> None:
         """Delete the group if it is empty, with all that it has."""
