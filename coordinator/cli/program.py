@@ -11,6 +11,7 @@ import typer
 
 from coordinator.cli.config_commands import config_app
 from coordinator.cli.demo_command import demo
+from coordinator.cli.expiry_command import expiry
 from coordinator.cli.groups_commands import groups_app
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
@@ -52,6 +53,7 @@ app.add_typer(state_app, name="state")
 app.add_typer(offsets_app, name="offsets")
 app.command()(shards)
 app.command()(top)
+app.command()(expiry)
 app.command()(snapshot)
 app.command()(prune)
 app.command("hand-over")(hand_over)

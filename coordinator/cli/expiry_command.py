@@ -1,0 +1,116 @@
+"""`expiry`: what state is abandoned and when it goes, or a round of its removal now."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator.cli.admin_options import ExecuteOption, asks
+from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
+from coordinator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from coordinator.cli.admin_api import AdminApi, Answer
+
+_PATH = "/api/v1/expiry"
+_HEAD = ("GROUP", "TOPIC", "PARTITIONS", "REASON", "EMPTY-SINCE", "EXPIRES-AT", "STATUS")
+_REMOVED = ("GROUP", "TOPIC", "REASON", "REMOVED", "REFUSED")
+
+
+@asks
+def expiry(
+    retention_minutes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="As if this were the retention time, also where nothing expires."
+        ),
+    ] = None,
+    execute: ExecuteOption = False,
+    output: FormOption = Form.TABLE,
+    *,
+    api: "AdminApi",
+) -> None:
+    """Show what state is abandoned, and when it expires."""
+    if execute:
+        if retention_minutes is not None:
+            raise ConfigError(
+                "--retention-minutes",
+                retention_minutes,
+                "left out with --execute, which goes by the retention time that is set",
+            )
+        _print_round(api.post(_PATH, {"execute": True}), output)
+    else:
+        _print_forecast(api, retention_minutes, output)
+
+
+def _print_forecast(api: "AdminApi", retention_minutes: int | None, output: Form) -> None:
+    answer = api.get(_PATH, limit=1, retention_minutes=retention_minutes)
+    items = list(api.items(_PATH, retention_minutes=retention_minutes))
+    if output is not Form.TABLE:
+        (print_json if output is Form.JSON else print_yaml)({**_about(answer), "items": items})
+        return
+    print_table(_HEAD, map(_row, items))
+    for sentence in _sentences(answer):
+        typer.echo(f"share-coordinator: {sentence}", err=True)
+
+
+def _about(answer: "Answer") -> "Answer":
+    return {name: value for name, value in answer.items() if name not in ("items", "limit", "offset")}
+
+
+def _row(item: "Answer") -> tuple[object, ...]:
+    return (
+        seen(item["group"]),
+        item["topic"] or item["topic_id"],
+        _ranges(item["partitions"]),
+        item["reason"],
+        item["since"] or "-",
+        item["expires_at"] or "never",
+        item["status"],
+    )
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Write numbers in ascending order as a person would: 0-3,7."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _sentences(answer: "Answer") -> list[str]:
+    sentences = []
+    if not answer["enabled"]:
+        sentences.append(
+            "nothing is removed here: share.coordinator.group.state.retention.minutes is -1, and time is "
+            "counted from when somebody asked first"
+        )
+    if answer["unheard_groups"]:
+        sentences.append(f"{answer['unheard_groups']} groups could not be asked about")
+    if answer["doubt"]:
+        sentences.append(answer["doubt"])
+    if answer["missing_shards"]:
+        sentences.append(f"{len(answer['missing_shards'])} shards are not here, nor in this list")
+    return sentences
+
+
+def _print_round(answer: "Answer", output: Form) -> None:
+    if output is not Form.TABLE:
+        (print_json if output is Form.JSON else print_yaml)(answer)
+        return
+    print_table(
+        _REMOVED,
+        [
+            (
+                seen(item["group"]),
+                item["topic"] or item["topic_id"],
+                item["reason"],
+                item["share_partitions"],
+                item["refused"] or "-",
+            )
+            for item in answer["items"]
+        ],
+    )
+    typer.echo(f"share-coordinator: {answer['outcome']}", err=True)
