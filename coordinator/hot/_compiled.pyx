@@ -4,29 +4,27 @@
 Every part has its definition elsewhere, in Python, and is held equal to it by tests/property/test_hot.py:
 
     PlainWrites.take   write_share_group_state.decode_request, encode_response; Service; routing
-    take_writes        decisions.decide_write, state.advance, state_records.encode_record
+    PlainTurns         Turns.turn; decisions.decide_write, state.advance, state_records.encode_record
+    Appended           Turns._appended
+    _submit            Turns.submit
     _normalise, _lay   batches.normalise, batches.combine
     encode_batch       record_batch.encode_batch
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
-
-from crc32c import crc32c
 
 from coordinator.shard import Result, Shard, ShareState
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
 from protocol.messages import write_share_group_state as write_api
 from protocol.record_batch import MAGIC
 from protocol.routing import state_partition
-from protocol.state_records import UPDATE_TYPE, SharePartitionKey
+from protocol.state_records import UPDATE_TYPE, SharePartitionKey, encode_record
 
 cdef extern from "wire.h":
     int64_t get64(const uint8_t *at)
@@ -42,6 +40,9 @@ cdef extern from "wire.h":
     PyObject *get_member(PyObject *instance, Py_ssize_t offset)
     void set_member(PyObject *instance, Py_ssize_t offset, PyObject *value)
     object copy_instance(PyObject *original)
+    void make_crc_table()
+    uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end)
+    uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before)
 
 cdef extern from "Python.h":
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
@@ -54,11 +55,14 @@ cdef enum:
     PARTITION_MAX = 8191
     # Keys that are remembered, some 150 bytes each.
     KEYS_REMEMBERED_MAX = 262144
+    # A state partition and the size of a batch, before each batch in the journal.
+    ENTRY_HEAD_BYTES = 6
     NO_START_OFFSET = -1
     NO_COMPLETE_COUNT = -1
 
 cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
 cdef object WRITE_STATE = Shard.write_state
+cdef bytes ENTRY_HEAD = bytes(ENTRY_HEAD_BYTES)
 cdef object STORED = Result((), None)
 
 
@@ -216,19 +220,21 @@ cdef class PlainWrites:
     """Takes the plain ones among the requests to write.
 
     `runners` are the shards in order; `time` is the loop's; `count` counts an answered request by API key, first
-    error code and seconds.
+    error code and seconds; in a mailbox with `mailbox_max` operations there is no room.
     """
 
     cdef list runners
     cdef object time
     cdef object count
+    cdef Py_ssize_t mailbox_max
     # Group as on the wire -> topic id -> _Topic.
     cdef dict groups
     cdef Py_ssize_t keys_remembered
     cdef uint64_t requests
 
-    def __init__(self, list runners, time, count):
+    def __init__(self, list runners, time, count, Py_ssize_t mailbox_max):
         self.runners = runners
+        self.mailbox_max = mailbox_max
         self.time = time
         self.count = count
         self.groups = {}
@@ -251,7 +257,7 @@ cdef class PlainWrites:
         request.received_s = self.time()
         request.missing = len(parts)
         for place in range(len(parts)):
-            runners[place].submit(parts[place])
+            _submit(runners[place], <WritePart> parts[place], self.mailbox_max)
         return True
 
     cdef bytes split(self, bytes frame, _Request request, list parts, list runners):
@@ -388,27 +394,54 @@ cdef class PlainWrites:
         return topic
 
 
-# Turns.
+# Where fields lie.
 
 
-cdef Py_ssize_t _member(str name) except -1:
-    cdef Py_ssize_t offset = member_offset(getattr(ShareState, name, None))
+cdef Py_ssize_t _member(kind, str name) except -1:
+    cdef Py_ssize_t offset = member_offset(getattr(kind, name, None))
     if offset < 0:
-        raise ImportError(f"the field {name} of a state does not lie where it is looked for")
+        raise ImportError(f"the field {name} of {kind} does not lie where it is looked for")
     return offset
 
 
-cdef Py_ssize_t STATE_EPOCH = _member("state_epoch")
-cdef Py_ssize_t SNAPSHOT_EPOCH = _member("snapshot_epoch")
-cdef Py_ssize_t LEADER_EPOCH = _member("leader_epoch")
-cdef Py_ssize_t LEADER_EPOCH_MAX = _member("leader_epoch_max")
-cdef Py_ssize_t START_OFFSET = _member("start_offset")
-cdef Py_ssize_t COMPLETE_COUNT = _member("delivery_complete_count")
-cdef Py_ssize_t BATCHES = _member("batches")
-cdef Py_ssize_t UPDATES = _member("updates")
-cdef Py_ssize_t UPDATE_BYTES = _member("update_bytes")
-cdef Py_ssize_t LAST_WRITE_MS = _member("last_write_ms")
-cdef Py_ssize_t UNREADABLE = _member("unreadable")
+cdef Py_ssize_t STATE_EPOCH = _member(ShareState, "state_epoch")
+cdef Py_ssize_t SNAPSHOT_EPOCH = _member(ShareState, "snapshot_epoch")
+cdef Py_ssize_t LEADER_EPOCH = _member(ShareState, "leader_epoch")
+cdef Py_ssize_t LEADER_EPOCH_MAX = _member(ShareState, "leader_epoch_max")
+cdef Py_ssize_t START_OFFSET = _member(ShareState, "start_offset")
+cdef Py_ssize_t COMPLETE_COUNT = _member(ShareState, "delivery_complete_count")
+cdef Py_ssize_t BATCHES = _member(ShareState, "batches")
+cdef Py_ssize_t UPDATES = _member(ShareState, "updates")
+cdef Py_ssize_t UPDATE_BYTES = _member(ShareState, "update_bytes")
+cdef Py_ssize_t LAST_WRITE_MS = _member(ShareState, "last_write_ms")
+cdef Py_ssize_t UNREADABLE = _member(ShareState, "unreadable")
+
+# Those of `Turns`, which is above this module and says itself who it is.
+cdef Py_ssize_t STATUS, MAILBOX, QUEUED, TURN_PLANNED, APPENDING, APPEND_BEGAN_S, APPEND_BYTES, WAITING, CHANGING
+cdef Py_ssize_t NEXT_LOG_OFFSET, QUIET, RENEWAL_ASKED, SHARD, STATE_PARTITION, DONE
+cdef object ACTIVE = None
+
+
+cdef int _locate(kind, active) except -1:
+    global STATUS, MAILBOX, QUEUED, TURN_PLANNED, APPENDING, APPEND_BEGAN_S, APPEND_BYTES, WAITING, CHANGING
+    global NEXT_LOG_OFFSET, QUIET, RENEWAL_ASKED, SHARD, STATE_PARTITION, DONE, ACTIVE
+    STATUS = _member(kind, "status")
+    MAILBOX = _member(kind, "_mailbox")
+    QUEUED = _member(kind, "_queued")
+    TURN_PLANNED = _member(kind, "_turn_planned")
+    APPENDING = _member(kind, "_appending")
+    APPEND_BEGAN_S = _member(kind, "_append_began_s")
+    APPEND_BYTES = _member(kind, "_append_bytes")
+    WAITING = _member(kind, "_waiting")
+    CHANGING = _member(kind, "_changing")
+    NEXT_LOG_OFFSET = _member(kind, "_next_log_offset")
+    QUIET = _member(kind, "_quiet")
+    RENEWAL_ASKED = _member(kind, "_renewal_asked")
+    SHARD = _member(kind, "shard")
+    STATE_PARTITION = _member(kind, "state_partition")
+    DONE = _member(kind, "_done")
+    ACTIVE = active
+    return 0
 
 
 cdef inline object _get(PyObject *state, Py_ssize_t member):
@@ -422,57 +455,194 @@ cdef inline void _set(state, Py_ssize_t member, value):
     Py_XDECREF(before)
 
 
-@cython.final
-cdef class _Turn:
-    """What is the same for all writes of a turn."""
+# Turns.
 
+
+cdef int _submit(turns, WritePart part, Py_ssize_t mailbox_max) except -1:
+    """Do what `Turns.submit` does."""
+    cdef PyObject *at = <PyObject *> turns
+    mailbox = <list> _get(at, MAILBOX)
+    if _get(at, STATUS) is not ACTIVE or len(mailbox) >= mailbox_max:
+        turns.submit(part)
+        return 0
+    mailbox.append(part)
+    (<set> _get(at, QUEUED)).add(part.key)
+    if _get(at, APPENDING) is None and _get(at, TURN_PLANNED) is False:
+        turns._plan_turn()
+    return 0
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(8)
+cdef class _Turn:
+    """What a turn has come to so far; see `turns._Turn`."""
+
+    cdef readonly object now_ms
+    cdef readonly bint accepts_writes
+    cdef readonly list records
+    cdef readonly list encoded
+    cdef readonly Py_ssize_t append_bytes
+    # What the plain writes of a turn have in common.
     cdef dict states
-    cdef object now_ms
     cdef object topics
     cdef int64_t updates_max
     cdef int64_t update_bytes_min
     cdef int64_t live_bytes
-    cdef Py_ssize_t append_bytes
+
+    def add(self, record):
+        key, value = encode_record(record)
+        self.records.append(record)
+        self.encoded.append((key, value))
+        self.append_bytes += len(key) + (0 if value is None else len(value))
 
 
-def take_writes(
-    list operations, Py_ssize_t at, shard, now_ms, double received_s_min, topics, list records, list encoded,
-    list waiting, set changing
-):
-    """Decide and apply the operations from `at` on, as long as they are plain writes, and return their bytes.
+@cython.final
+cdef class PlainTurns:
+    """Takes the turns that begin with a plain write.
 
-    For each there is one more of `records` (None: an update that the general path need not know), of `encoded` and of
-    `waiting`. `topics` is asked whether it knows a topic, unless it is None; what was received before `received_s_min`
-    is too old.
+    `append` is that of the log. `topics` is asked whether it knows a topic, unless it is None. What was received
+    more than `request_age_max_s` before is too old.
     """
-    cdef _Turn turn = _Turn.__new__(_Turn)
-    cdef WritePart part
-    cdef object origin = None
-    policy = shard._policy
-    turn.states = shard._states
-    turn.now_ms = now_ms
-    turn.topics = topics
-    turn.updates_max = policy.updates_max
-    turn.update_bytes_min = policy.update_bytes_min
-    try:
-        while at < len(operations):
-            if type(operations[at]) is not WritePart:
+
+    cdef object append
+    cdef object topics
+    cdef double request_age_max_s
+    cdef Py_ssize_t operations_max
+    cdef object now_ms
+    cdef double now_s
+    cdef bint accepts_writes
+    # Plain writes that were decided since `begin`.
+    cdef readonly Py_ssize_t taken
+
+    def __init__(self, append, topics, double request_age_max_s, Py_ssize_t operations_max):
+        self.append = append
+        self.topics = topics
+        self.request_age_max_s = request_age_max_s
+        self.operations_max = operations_max
+
+    def begin(self, now_ms, double now_s, bint accepts_writes):
+        """Take turns at this time; the log may take no writes."""
+        self.now_ms = now_ms
+        self.now_s = now_s
+        self.accepts_writes = accepts_writes
+        self.taken = 0
+
+    def turn(self, turns):
+        """Do what `turns.turn()` does, and return True; or return False, and nothing has happened."""
+        cdef PyObject *at = <PyObject *> turns
+        cdef Py_ssize_t done = 0
+        cdef _Turn turn
+        operations = <list> _get(at, MAILBOX)
+        if _get(at, STATUS) is not ACTIVE or _get(at, APPENDING) is not None or not self.accepts_writes:
+            return False
+        if not 0 < len(operations) <= self.operations_max or type(operations[0]) is not WritePart:
+            return False
+        _set(turns, TURN_PLANNED, False)
+        _set(turns, MAILBOX, [])
+        (<set> _get(at, QUEUED)).clear()
+        turn = _Turn.__new__(_Turn)
+        turn.now_ms = self.now_ms
+        turn.accepts_writes = True
+        turn.records = []
+        turn.encoded = []
+        while True:
+            done += self.take_writes(turns, turn, operations, done)
+            if done == len(operations):
                 break
-            part = <WritePart> operations[at]
-            origin = part.request.origin
-            if part.request.received_s < received_s_min or (origin is not None and origin.gone):
-                break
-            record = _write(turn, part)
-            if record is None:
-                break
-            records.append(None)
-            encoded.append(record)
-            changing.add(part.key)
-            waiting.append((part, STORED))
-            at += 1
-    finally:
-        shard.live_bytes += turn.live_bytes
-    return turn.append_bytes
+            turns._carry_out(turn, operations[done])
+            done += 1
+        if not turn.records:
+            if <list> _get(at, WAITING):
+                turns._append(turn.records, turn.encoded, turn.append_bytes, self.now_ms)
+            elif <list> _get(at, MAILBOX):
+                turns._plan_turn()
+            return True
+        _set(turns, APPENDING, turn.records)
+        _set(turns, APPEND_BEGAN_S, self.now_s)
+        _set(turns, APPEND_BYTES, turn.append_bytes)
+        self.append(_get(at, STATE_PARTITION), turn.encoded, self.now_ms, _get(at, DONE))
+        return True
+
+    cdef Py_ssize_t take_writes(self, turns, _Turn turn, list operations, Py_ssize_t begin) except -1:
+        """Decide and apply the operations from a place on, as long as they are plain writes; return how many.
+
+        For each there is one more of `records` (None: an update that the general path need not know), of `encoded`
+        and of those who wait.
+        """
+        cdef PyObject *at = <PyObject *> turns
+        cdef Py_ssize_t done = begin
+        cdef WritePart part
+        cdef object origin
+        cdef double received_s_min = self.now_s - self.request_age_max_s
+        waiting = <list> _get(at, WAITING)
+        changing = <set> _get(at, CHANGING)
+        shard = _get(at, SHARD)
+        policy = shard._policy
+        turn.states = shard._states
+        turn.topics = self.topics
+        turn.updates_max = policy.updates_max
+        turn.update_bytes_min = policy.update_bytes_min
+        turn.live_bytes = 0
+        try:
+            while done < len(operations):
+                if type(operations[done]) is not WritePart:
+                    break
+                part = <WritePart> operations[done]
+                origin = part.request.origin
+                if part.request.received_s < received_s_min or (origin is not None and origin.gone):
+                    break
+                record = _write(turn, part)
+                if record is None:
+                    break
+                turn.records.append(None)
+                turn.encoded.append(record)
+                changing.add(part.key)
+                waiting.append((part, STORED))
+                done += 1
+        finally:
+            if turn.live_bytes:
+                shard.live_bytes += turn.live_bytes
+            self.taken += done - begin
+        return done - begin
+
+
+@cython.final
+cdef class Appended:
+    """What the log calls when an append of `turns` is over."""
+
+    cdef object turns
+
+    def __init__(self, turns, active):
+        _locate(type(turns), active)
+        self.turns = turns
+
+    def __call__(self, base_offset, error):
+        """Do what `turns._appended` does."""
+        turns = self.turns
+        cdef PyObject *at = <PyObject *> turns
+        if (
+            error is not None
+            or not <list?> _get(at, APPENDING)
+            or _get(at, STATUS) is not ACTIVE
+            or _get(at, QUIET) is not None
+            or _get(at, RENEWAL_ASKED) is True
+            or base_offset != _get(at, NEXT_LOG_OFFSET)
+        ):
+            turns._appended(base_offset, error)
+            return
+        records = <list> _get(at, APPENDING)
+        waiting = <list> _get(at, WAITING)
+        _set(turns, APPENDING, None)
+        _set(turns, WAITING, [])
+        (<set> _get(at, CHANGING)).clear()
+        turns._metrics.append_done(
+            len(records), _get(at, APPEND_BYTES), turns._loop.time() - _get(at, APPEND_BEGAN_S), False
+        )
+        turns._settle(records, base_offset)
+        _answer_all(waiting)
+        if <list> _get(at, MAILBOX):
+            turns._plan_turn()
 
 
 cdef tuple _write(_Turn turn, WritePart part):
@@ -578,7 +748,7 @@ cdef bytes _update(
     return value
 
 
-def answer_all(list waiting):
+cdef int _answer_all(list waiting) except -1:
     """Give the answers of (operation, result) pairs."""
     cdef Py_ssize_t place
     cdef WritePart part
@@ -589,6 +759,7 @@ def answer_all(list waiting):
             part.request.put(part.place, result.answer if result is not STORED else None)
         else:
             operation.answer(result.answer)
+    return 0
 
 
 # Batches of offsets.
@@ -755,7 +926,13 @@ cdef inline uint64_t _zigzag(int64_t value) noexcept:
 
 def encode_batch(int64_t base_offset, int64_t timestamp_ms, list records):
     """Write (key, value) records as one batch; see `protocol.record_batch.encode_batch`."""
+    return _batch(b"", base_offset, timestamp_ms, records)
+
+
+cdef bytes _batch(bytes before, int64_t base_offset, int64_t timestamp_ms, list records):
+    """Write records as one batch, behind other bytes."""
     cdef Py_ssize_t count = len(records)
+    cdef Py_ssize_t before_bytes = PyBytes_GET_SIZE(before)
     cdef Py_ssize_t i, size, covered_bytes = 40
     cdef Py_ssize_t key_bytes, value_bytes
     cdef uint8_t *out
@@ -766,8 +943,10 @@ def encode_batch(int64_t base_offset, int64_t timestamp_ms, list records):
         key, value = <tuple?> records[i]
         size = _record_bytes(i, key, value)
         covered_bytes += uvarint_bytes(_zigzag(size)) + size
-    batch = PyBytes_FromStringAndSize(NULL, 21 + covered_bytes)
+    batch = PyBytes_FromStringAndSize(NULL, before_bytes + 21 + covered_bytes)
     begin = <uint8_t *> PyBytes_AS_STRING(batch)
+    memcpy(begin, PyBytes_AS_STRING(before), before_bytes)
+    begin += before_bytes
     put64(begin, base_offset)
     put32(begin + 8, covered_bytes + 9)
     put32(begin + 12, 0)
@@ -802,10 +981,32 @@ def encode_batch(int64_t base_offset, int64_t timestamp_ms, list records):
             out += value_bytes
         out[0] = 0
         out += 1
-    put32(begin + 17, <int32_t> <uint32_t> crc32c(
-        PyMemoryView_FromMemory(<char *> begin + 21, covered_bytes, PyBUF_READ)
-    ))
+    put32(begin + 17, <int32_t> crc32c_of(begin + 21, covered_bytes, 0))
     return batch
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+cdef class Append:
+    """See `coordinator.log.journal.pending.Append`."""
+
+    cdef readonly Py_ssize_t state_partition
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t end_offset
+    cdef readonly bytes entry
+    cdef readonly object done
+
+    def __init__(self, Py_ssize_t state_partition, int64_t base_offset, int64_t timestamp_ms, list records, done):
+        cdef uint8_t *begin
+        self.state_partition = state_partition
+        self.base_offset = base_offset
+        self.end_offset = base_offset + len(records)
+        self.entry = _batch(ENTRY_HEAD, base_offset, timestamp_ms, records)
+        self.done = done
+        begin = <uint8_t *> PyBytes_AS_STRING(self.entry)
+        put16(begin, state_partition)
+        put32(begin + 2, PyBytes_GET_SIZE(self.entry) - ENTRY_HEAD_BYTES)
 
 
 cdef Py_ssize_t _record_bytes(Py_ssize_t index, bytes key, bytes value):
@@ -815,3 +1016,13 @@ cdef Py_ssize_t _record_bytes(Py_ssize_t index, bytes key, bytes value):
     if value is None:
         return size + 1
     return size + uvarint_bytes(_zigzag(PyBytes_GET_SIZE(value))) + PyBytes_GET_SIZE(value)
+
+
+def sums(bytes data, uint32_t before):
+    """Return CRC-32C as the processor and as the table makes it. For tests."""
+    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
+    by_table = crc_by_table(~before, begin, begin + PyBytes_GET_SIZE(data))
+    return crc32c_of(begin, PyBytes_GET_SIZE(data), before), ~by_table & 0xFFFFFFFF
+
+
+make_crc_table()

@@ -72,7 +72,46 @@ static inline int uvarint_bytes(uint64_t value) {
     return bytes;
 }
 
-/* Where a field of a Struct lies in its instances; -1 if it is no plain member. */
+/* CRC-32C, 8 bytes at a time where the processor has it. */
+static uint32_t crc_table[256];
+
+static void make_crc_table(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t crc = i;
+        for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
+        crc_table[i] = crc;
+    }
+}
+
+static uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end) {
+    while (at < end) crc = crc_table[(crc ^ *at++) & 0xFF] ^ crc >> 8;
+    return crc;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+__attribute__((target("sse4.2"))) static uint32_t crc_by_processor(uint32_t crc, const uint8_t *at, const uint8_t *end) {
+    uint64_t wide = crc, next;
+    for (; end - at >= 8; at += 8) {
+        memcpy(&next, at, 8);
+        wide = __builtin_ia32_crc32di(wide, next);
+    }
+    crc = (uint32_t)wide;
+    while (at < end) crc = __builtin_ia32_crc32qi(crc, *at++);
+    return crc;
+}
+#define PROCESSOR_HAS_CRC __builtin_cpu_supports("sse4.2")
+#else
+#define crc_by_processor crc_by_table
+#define PROCESSOR_HAS_CRC 0
+#endif
+
+static uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before) {
+    uint32_t crc = ~before;
+    crc = PROCESSOR_HAS_CRC ? crc_by_processor(crc, at, at + size) : crc_by_table(crc, at, at + size);
+    return ~crc;
+}
+
+/* Where a field of an object lies in it; -1 if it is no plain member. */
 static Py_ssize_t member_offset(PyObject *descriptor) {
     if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return -1;
     return ((PyMemberDescrObject *)descriptor)->d_member->offset;

@@ -18,6 +18,7 @@ from coordinator.runtime.jobs import Jobs
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.loader import Loader
 from coordinator.runtime.mailbox import CountRequest, Operation, TakePlainWrite
+from coordinator.runtime.rounds import Rounds
 from coordinator.runtime.shard_runner import ShardRunner
 from coordinator.runtime.turns import Status
 from coordinator.shard import ShareState, SnapshotPolicy
@@ -80,9 +81,11 @@ class Runtime:
         self._open = False
         self._more_health: list[Callable[[], list[str]]] = []
         self._loader = Loader(log, metrics, limits, may_read)
+        rounds = Rounds(log=log, clock=clock, topics=topics, metrics=metrics, limits=limits)
         self._runners = [
             ShardRunner(
                 partition,
+                rounds=rounds,
                 log=log,
                 clock=clock,
                 topics=topics,
@@ -218,7 +221,7 @@ class Runtime:
         if hot.compiled is None:
             return None
         take: TakePlainWrite = hot.compiled.PlainWrites(
-            self._runners, asyncio.get_running_loop().time, count
+            self._runners, asyncio.get_running_loop().time, count, self.limits.mailbox_operations_max
         ).take
         return take
 

@@ -8,6 +8,7 @@ closed while it is not ours.  One that somebody else has taken stays so until it
 that reopen by themselves fight for ever.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -17,6 +18,7 @@ from coordinator.log.base import StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation
+from coordinator.runtime.rounds import Rounds
 from coordinator.runtime.turns import Status, Turns
 from coordinator.shard import Result, Shard, SnapshotPolicy
 from coordinator.topics import TopicDirectory
@@ -28,10 +30,22 @@ _logger = logging.getLogger(__name__)
 class ShardRunner(Turns):
     """Runs one shard on the event loop, without a task of its own. Made and closed by `Runtime`."""
 
+    __slots__ = (
+        "_policy",
+        "_reload",
+        "_taken",
+        "elected",
+        "failure",
+        "load_ms",
+        "loaded_records",
+        "owner_epoch",
+    )
+
     def __init__(
         self,
         state_partition: int,
         *,
+        rounds: Rounds,
         log: StateLog,
         clock: Clock,
         topics: TopicDirectory,
@@ -44,6 +58,7 @@ class ShardRunner(Turns):
     ) -> None:
         super().__init__(
             state_partition,
+            rounds=rounds,
             log=log,
             clock=clock,
             topics=topics,
@@ -134,7 +149,10 @@ class ShardRunner(Turns):
 
     async def quiet(self) -> None:
         """Wait until no append is under way."""
-        await self._quiet.wait()
+        if self._appending is not None:
+            self._quiet = self._quiet or asyncio.Event()
+            self._quiet.clear()
+            await self._quiet.wait()
 
     def expire(self) -> None:
         """Refuse what has waited too long; called by the runtime's ticker."""

@@ -10,7 +10,8 @@ A read is answered at once unless its share-partition has a change under way (it
 what is not durable) or the log demands proof of ownership.  So reads do not wait for the writes of
 other share-partitions, and go on while the log takes no writes.
 
-Plain writes are decided and applied by the compiled module, where there is one (`coordinator.hot`).
+Where there is a compiled module (`coordinator.hot`), it carries out the turns that begin with a plain write,
+in the same way.
 """
 
 import asyncio
@@ -21,12 +22,13 @@ from enum import StrEnum
 from coordinator import hot
 from coordinator.clock import Clock
 from coordinator.errors import LogError
-from coordinator.log.base import StateLog
+from coordinator.log.base import AppendDone, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation
+from coordinator.runtime.rounds import Rounds
 from coordinator.shard import Facts, Result, Shard, SnapshotPolicy
-from coordinator.topics import EveryTopic, TopicDirectory
+from coordinator.topics import TopicDirectory
 from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
@@ -65,10 +67,38 @@ class _Turn:
 class Turns:
     """The half of a `ShardRunner` that carries operations out, while the shard is there to do it."""
 
+    # The compiled module finds the fields by where they lie.
+    __slots__ = (
+        "_append_began_s",
+        "_append_bytes",
+        "_appending",
+        "_changing",
+        "_clock",
+        "_done",
+        "_limits",
+        "_log",
+        "_loop",
+        "_mailbox",
+        "_may_read",
+        "_metrics",
+        "_next_log_offset",
+        "_queued",
+        "_quiet",
+        "_renewal_asked",
+        "_rounds",
+        "_topics",
+        "_turn_planned",
+        "_waiting",
+        "shard",
+        "state_partition",
+        "status",
+    )
+
     def __init__(
         self,
         state_partition: int,
         *,
+        rounds: Rounds,
         log: StateLog,
         clock: Clock,
         topics: TopicDirectory,
@@ -81,10 +111,10 @@ class Turns:
         self.status = Status.CLOSED
         self.shard = Shard(state_partition, policy)
         self._loop = asyncio.get_running_loop()
+        self._rounds = rounds
         self._log = log
         self._clock = clock
         self._topics = topics
-        self._topics_to_ask = None if isinstance(topics, EveryTopic) else topics
         self._metrics = metrics
         self._limits = limits
         self._may_read = may_read
@@ -99,9 +129,12 @@ class Turns:
         # Share-partitions with an operation in the mailbox: a read of one has to queue behind it.
         self._queued: set[SharePartitionKey] = set()
         self._next_log_offset = 0
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        # Is set when the append under way is over; only there when somebody waits for that.
+        self._quiet: asyncio.Event | None = None
         self._renewal_asked = False
+        self._done: AppendDone = (
+            self._appended if hot.compiled is None else hot.compiled.Appended(self, Status.ACTIVE)
+        )
 
     # Operations come in.
 
@@ -138,21 +171,15 @@ class Turns:
 
     # Turns.
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
         """Decide what waits, apply it, and append it in one go."""
         self._turn_planned = False
         if self.status is not Status.ACTIVE or self._appending is not None or not self._mailbox:
             return
         operations = self._take()
         turn = _Turn(self._clock.now_ms(), self._log.health() is None)
-        at = 0
-        while at < len(operations):
-            if hot.compiled is not None and turn.accepts_writes:
-                at += self._carry_out_plain(turn, operations, at)
-                if at == len(operations):
-                    break
-            self._carry_out(turn, operations[at])
-            at += 1
+        for operation in operations:
+            self._carry_out(turn, operation)
         if turn.records or self._waiting:
             self._append(turn.records, turn.encoded, turn.append_bytes, turn.now_ms)
         elif self._mailbox:
@@ -172,27 +199,7 @@ class Turns:
     def _plan_turn(self) -> None:
         if not self._turn_planned:
             self._turn_planned = True
-            self._loop.call_soon(self._turn)
-
-    def _carry_out_plain(self, turn: _Turn, operations: list[Operation], at: int) -> int:
-        """Decide and apply the plain writes that stand from a place on; return how many."""
-        assert hot.compiled is not None
-        before = len(turn.records)
-        turn.append_bytes += hot.compiled.take_writes(
-            operations,
-            at,
-            self.shard,
-            turn.now_ms,
-            self._loop.time() - self._limits.request_age_max_s,
-            self._topics_to_ask,
-            turn.records,
-            turn.encoded,
-            self._waiting,
-            self._changing,
-        )
-        taken = len(turn.records) - before
-        self._metrics.write_operations(taken)
-        return taken
+            self._rounds.plan(self)
 
     def _carry_out(self, turn: _Turn, operation: Operation) -> None:
         """Decide one operation and apply it; answer it now if there is nothing to wait for."""
@@ -251,8 +258,7 @@ class Turns:
         self._appending = records
         self._append_began_s = self._loop.time()
         self._append_bytes = append_bytes
-        self._quiet.clear()
-        self._log.append(self.state_partition, encoded, now_ms, self._appended)
+        self._log.append(self.state_partition, encoded, now_ms, self._done)
 
     def _appended(self, base_offset: int, error: LogError | None) -> None:
         """Settle what became durable and answer for it; or throw memory away."""
@@ -260,7 +266,8 @@ class Turns:
         assert records is not None, "the log answered an append that nobody made"
         self._appending, self._waiting = None, []
         self._changing.clear()
-        self._quiet.set()
+        if self._quiet is not None:
+            self._quiet.set()
         self._metrics.append_done(
             len(records), self._append_bytes, self._loop.time() - self._append_began_s, error is not None
         )
@@ -290,9 +297,6 @@ class Turns:
         goes for writes, too: that there was nothing to write, or why it was refused, is what the state says.
         """
         if appended or self._may_read():
-            if hot.compiled is not None:
-                hot.compiled.answer_all(waiting)
-                return
             for operation, result in waiting:
                 operation.answer(result.answer)
             return

@@ -91,7 +91,7 @@ def gives_nothing_up_that_failed(patch: Patch) -> None:
     # The next commit is written behind what nobody knows to be there.
     def _failed(self: Any, group: Any, error: Any) -> None:
         segment = self._segments.current
-        segment.end += layout.frame_bytes(sum(len(append.batch) + 6 for append in group))
+        segment.end += layout.frame_bytes(sum(len(append.entry) for append in group))
         self._refuse(str(error))
         self._trouble = None
 
@@ -107,7 +107,7 @@ def does_not_settle_what_is_in_doubt(patch: Patch) -> None:
         pending, self._pending = self._pending, []
         for append in pending:
             self._ends[append.state_partition] = append.end_offset
-            append.tell(None)
+            append.done(append.base_offset, None)
         refuse(self, what)
 
     patch.setattr(Journal, "_refuse", _refuse)

@@ -25,12 +25,11 @@ from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.log.base import AppendDone, LoggedBatch
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably
-from coordinator.log.journal.pending import Append, next_entries
+from coordinator.log.journal.pending import Append, append_kind, next_entries, tell
 from coordinator.log.journal.reading import read_stretches
 from coordinator.log.journal.recovery import recover
 from coordinator.log.journal.scan import Segment
 from coordinator.log.journal.segments import Segments
-from protocol.record_batch import encode_batch
 
 _logger = logging.getLogger(__name__)
 
@@ -74,6 +73,7 @@ class Journal:
         # The oldest segment that is needed, and the one that is durably said to be.
         self._oldest = 1
         self._oldest_said = 1
+        self._append_kind = append_kind()
         self._pending: list[Append] = []
         # So many of the pending appends may also stand in the stretch that was given up.
         self._doubtful = 0
@@ -176,10 +176,7 @@ class Journal:
         if not records:
             asyncio.get_running_loop().call_soon(done, base_offset, None)
             return
-        batch = encode_batch(base_offset, timestamp_ms, records)
-        entry_head = layout.encode_entry_head(state_partition, len(batch))
-        end_offset = base_offset + len(records)
-        self._pending.append(Append(state_partition, base_offset, end_offset, entry_head, batch, done))
+        self._pending.append(self._append_kind(state_partition, base_offset, timestamp_ms, records, done))
         if not self._planned and not self._committing:
             self._plan()
 
@@ -200,7 +197,8 @@ class Journal:
         if not (self._pending or has_news):
             self._quiet.set()
             return
-        count, parts, entries_bytes = next_entries(self._pending)
+        entries, entries_bytes = next_entries(self._pending)
+        count = len(entries)
         size_bytes = layout.frame_bytes(entries_bytes)
         segment = self._segments.current
         room = 0 if segment is None else segment.size_bytes - segment.end - (RESERVE_BYTES if count else 0)
@@ -215,7 +213,7 @@ class Journal:
         oldest = self._oldest if has_news else self._oldest_said
         sync = has_news or self._sync_mode == "always"
         frame = layout.encode_frame(
-            segment.number, segment.end, self._next_commit, self._durable_commit(), oldest, parts
+            segment.number, segment.end, self._next_commit, self._durable_commit(), oldest, entries
         )
         self._committing = True
 
@@ -247,7 +245,7 @@ class Journal:
             self._segments.drop_below(oldest)
         self._commit()
         for append in group:
-            append.tell(None)
+            tell(append, None)
         self._segments.prepare_spare()
 
     def _durable_commit(self) -> int:
@@ -278,7 +276,7 @@ class Journal:
         doubtful, self._doubtful = self._doubtful, 0
         for place, append in enumerate(pending):
             kind = LogOutcomeUnknown if place < doubtful else LogUnavailable
-            append.tell(kind(self._trouble))
+            tell(append, kind(self._trouble))
         doublings = min(max(self._failures - 1, 0), PROBE_DOUBLINGS_MAX)
         self._probe = asyncio.get_running_loop().call_later(PROBE_S * 2**doublings, self._try_again)
         self._quiet.set()

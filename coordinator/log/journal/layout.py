@@ -149,7 +149,7 @@ def frame_bytes(entries_bytes: int) -> int:
 def encode_frame(
     segment: int, position: int, commit: int, durable: int, oldest: int, parts: Sequence[bytes]
 ) -> bytes:
-    """Return a frame for a place in a segment; `parts` are entry heads and batches in turn."""
+    """Return a frame for a place in a segment; `parts` put together are its entries."""
     entries = b"".join(parts)
     head = _HEAD.pack(_FRAME_MAGIC, len(entries), commit, durable, oldest, crc32c(entries))
     head_crc = _CRC.pack(crc32c(head, crc32c(_PLACE.pack(segment, position))))

@@ -2,43 +2,64 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from coordinator import hot
 from coordinator.errors import LogError
 from coordinator.log.base import AppendDone
 from coordinator.log.journal import layout
+from protocol.record_batch import encode_batch
 
 # What one commit takes at the most; the rest waits for the next one.
 COMMIT_BYTES_MAX = 8 << 20
 
 
-class Append(NamedTuple):
-    """One append: `entry_head` and `batch` go into a frame as they are."""
+class Append:
+    """One append: `entry` goes into a frame as it is."""
 
-    state_partition: int
-    base_offset: int
-    end_offset: int
-    entry_head: bytes
-    batch: bytes
-    done: AppendDone
+    __slots__ = ("base_offset", "done", "end_offset", "entry", "state_partition")
 
-    def tell(self, error: LogError | None) -> None:
-        """Call `done`; what goes wrong in there is not the next append's fault."""
-        try:
-            self.done(self.base_offset, error)
-        except Exception as failure:
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": "an append's done callback failed", "exception": failure}
-            )
+    def __init__(
+        self,
+        state_partition: int,
+        base_offset: int,
+        timestamp_ms: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        done: AppendDone,
+    ) -> None:
+        batch = encode_batch(base_offset, timestamp_ms, records)
+        self.state_partition = state_partition
+        self.base_offset = base_offset
+        self.end_offset = base_offset + len(records)
+        self.entry = layout.encode_entry_head(state_partition, len(batch)) + batch
+        self.done = done
 
 
-def next_entries(pending: Sequence[Append]) -> tuple[int, list[bytes], int]:
-    """Return how many appends go into the next frame, the parts of its entries, and their bytes."""
-    parts: list[bytes] = []
+def tell(append: Append, error: LogError | None) -> None:
+    """Call `done`; what goes wrong in there is not the next append's fault."""
+    try:
+        append.done(append.base_offset, error)
+    except Exception as failure:
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": "an append's done callback failed", "exception": failure}
+        )
+
+
+def append_kind() -> type[Append]:
+    """Return the class of appends to use: the compiled one, where there is one."""
+    if hot.compiled is None:
+        return Append
+    compiled: type[Append] = hot.compiled.Append
+    return compiled
+
+
+def next_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:
+    """Return the entries that go into the next frame, one for each of the first appends, and their bytes."""
+    entries: list[bytes] = []
     entries_bytes = 0
     for append in pending:
-        if parts and entries_bytes + len(append.batch) > COMMIT_BYTES_MAX:
+        entry_bytes = len(append.entry)
+        if entries and entries_bytes + entry_bytes > COMMIT_BYTES_MAX:
             break
-        parts += (append.entry_head, append.batch)
-        entries_bytes += layout.ENTRY_HEAD_BYTES + len(append.batch)
-    return len(parts) // 2, parts, entries_bytes
+        entries.append(append.entry)
+        entries_bytes += entry_bytes
+    return entries, entries_bytes
