@@ -2,7 +2,7 @@
 #
 #   docker build -t share-coordinator .
 #   docker run --rm -p 9095:9095 -p 9096:9096 -v share-coordinator:/data share-coordinator \
-#       serve --listen 0.0.0.0:9095 --http 0.0.0.0:9096 --advertise HOST:9095
+#       serve --listen 0.0.0.0:9095 --listen-plaintext-allowed true --http 0.0.0.0:9096 --advertise HOST:9095
 #
 # Targets: serve (the default), recovery (the jobs on the state log), spark (the same, on Spark).
 # The root file system may be read-only; /data holds the journal.
@@ -10,14 +10,19 @@
 ARG PYTHON_IMAGE=python:3.12-slim
 
 FROM ${PYTHON_IMAGE} AS environment
+# A compiler for the compiled way of plain writes. With BUILD_PACKAGES= both are left out, and writes take longer.
+ARG BUILD_PACKAGES="gcc libc6-dev"
+RUN test -z "${BUILD_PACKAGES}" \
+    || { apt-get update && apt-get -o Acquire::Retries=3 install -y --no-install-recommends ${BUILD_PACKAGES}; }
 RUN python3 -m venv /opt/share-coordinator
 WORKDIR /source
 COPY pyproject.toml README.md ./
 COPY protocol protocol
 COPY coordinator coordinator
+RUN /opt/share-coordinator/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
 
 FROM environment AS build-serve
-RUN /opt/share-coordinator/bin/pip install --no-cache-dir '.[kafka]'
+RUN /opt/share-coordinator/bin/pip install --no-cache-dir "$(echo /wheel/*.whl)[kafka]"
 
 FROM ${PYTHON_IMAGE} AS base
 RUN useradd --system --uid 10001 --no-create-home coordinator && install -d -o coordinator /data
@@ -42,19 +47,19 @@ CMD ["serve"]
 COPY --from=build-serve /opt/share-coordinator /opt/share-coordinator
 
 FROM build-serve AS build-recovery
-RUN /opt/share-coordinator/bin/pip install --no-cache-dir '.[kafka,recovery]'
+RUN /opt/share-coordinator/bin/pip install --no-cache-dir "$(echo /wheel/*.whl)[kafka,recovery]"
 
 FROM base AS recovery
 CMD ["recovery", "--help"]
 COPY --from=build-recovery /opt/share-coordinator /opt/share-coordinator
 
 FROM build-recovery AS build-spark
-RUN /opt/share-coordinator/bin/pip install --no-cache-dir '.[kafka,spark]'
+RUN /opt/share-coordinator/bin/pip install --no-cache-dir "$(echo /wheel/*.whl)[kafka,spark]"
 
 FROM base AS spark
 USER root
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends default-jre-headless procps \
+    && apt-get -o Acquire::Retries=3 install -y --no-install-recommends default-jre-headless procps \
     && rm -rf /var/lib/apt/lists/*
 USER 10001
 CMD ["recovery", "--help"]

@@ -1,13 +1,16 @@
-"""docker-compose.yml, as its tool understands it, and what the scripts in Kafka's image start."""
+"""docker-compose.yml, as its tool understands it and brings it up, and what the scripts of Kafka start."""
 
 import os
 import shlex
 import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
 
 from tests.deploy.files import COMPOSE_FILE
+from tests.kafka.ports import free_ports
 from tests.kafka.toolchain import program_path
 
 KAFKA_SERVICES = ("kafka", "producer", "consumer")
@@ -24,7 +27,7 @@ MAIN_CLASSES = {
 }
 
 
-def compose(*arguments: str, environment: dict[str, str] | None = None, seconds: float = 300) -> str:
+def compose(*arguments: str, environment: Mapping[str, str] | None = None, seconds: float = 300) -> str:
     """Run docker-compose on our file and return what it printed. An error fails the test."""
     program = program_path("docker-compose")
     assert program is not None, "docker-compose is not installed"
@@ -49,3 +52,44 @@ def composed() -> dict[str, Any]:
 def release_of(image: str) -> str:
     """Return the tag of an image."""
     return image.rpartition(":")[2]
+
+
+class Stack:
+    """The services of docker-compose.yml in an engine; all that is not as in the file is in its variables."""
+
+    # All but Grafana, which nothing here stands in for.
+    SERVICES = ("splitter", "coordinator", *KAFKA_SERVICES, "prometheus")
+
+    def __init__(self, engine_environment: Mapping[str, str], images: Mapping[str, str]) -> None:
+        """Prepare them in the engine that the environment names, with `images` by the variables for them."""
+        kafka_port, self.http_port, self.prometheus_port, grafana_port = free_ports(4)
+        self._environment = {
+            **engine_environment,
+            **images,
+            "KAFKA_PORT": str(kafka_port),
+            "HTTP_PORT": str(self.http_port),
+            "PROMETHEUS_PORT": str(self.prometheus_port),
+            "GRAFANA_PORT": str(grafana_port),
+        }
+
+    def run(self, *arguments: str) -> str:
+        """Run a command of docker-compose on these services."""
+        return compose(*arguments, environment=self._environment)
+
+    def said(self) -> str:
+        """Return the end of what each service has printed, and which of them run."""
+        return self.run("ps") + self.run("logs", "--no-color", "--tail", "30")
+
+
+@contextmanager
+def running_stack(engine_environment: Mapping[str, str], images: Mapping[str, str]) -> Iterator[Stack]:
+    """Bring everything up; at the end nothing of it is left."""
+    stack = Stack(engine_environment, images)
+    try:
+        try:
+            stack.run("up", "--detach", "--no-build", *Stack.SERVICES)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{stack.said()}") from None
+        yield stack
+    finally:
+        stack.run("down", "--volumes", "--timeout", "5")

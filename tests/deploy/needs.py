@@ -5,7 +5,9 @@ says so and how to get what is missing; where SHARE_COORDINATOR_REQUIRE_ALL=1 is
 """
 
 import os
+import subprocess
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -14,11 +16,14 @@ from tests.kafka.toolchain import all_required, program_path
 
 # Debian's name of the package that brings each program.
 PACKAGES = {
+    "docker": "docker.io",
     "docker-compose": "docker-compose",
+    "dockerd": "docker.io",
+    "mmdebstrap": "mmdebstrap",
     "prometheus": "prometheus",
     "promtool": "prometheus",
 }
-# Not a program: containers of our own need it.
+# Not a program but a right, that to mount: containers of our own need it, and root in a container has it not.
 ROOT = "root"
 
 _left_out = pytest.StashKey[list[str]]()
@@ -31,8 +36,25 @@ def missing(needed: Iterable[str]) -> list[str]:
     return [name for name in needed if not _is_here(name)]
 
 
+@cache
 def _is_here(name: str) -> bool:
-    return os.geteuid() == 0 if name == ROOT else program_path(name) is not None
+    return _may_mount() if name == ROOT else program_path(name) is not None
+
+
+def _may_mount() -> bool:
+    attempt = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "mount",
+        "-t",
+        "tmpfs",
+        "none",
+        "/mnt",
+    ]
+    return os.geteuid() == 0 and subprocess.run(attempt, capture_output=True, check=False).returncode == 0
 
 
 def how_to_get(names: Iterable[str]) -> str:
@@ -40,7 +62,7 @@ def how_to_get(names: Iterable[str]) -> str:
     names = list(dict.fromkeys(names))
     packages = sorted({PACKAGES[name] for name in names if name != ROOT})
     hints = [f"apt-get install {' '.join(packages)}"] if packages else []
-    hints += ["become root"] if ROOT in names else []
+    hints += ["run as root with the right to mount"] if ROOT in names else []
     return f"no {', '.join(names)} here; to get them: {', '.join(hints)}"
 
 

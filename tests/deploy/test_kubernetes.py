@@ -1,5 +1,6 @@
 """deploy/kubernetes: valid, consistent with itself, and with the files that tests run as processes."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from coordinator.config import load_config
 from tests.deploy.files import BROKER_LOGGING, DEPLOY, HAPROXY_CFG, yaml_documents
 from tests.deploy.scripts import run_up_to_the_broker
 from tests.kafka.broker import ONE_OF_THREE
-from tests.kafka.jars import fetch_jars
+from tests.kafka.jars import REPOSITORY, fetch_jars
 
 BROKERS = DEPLOY / "kubernetes" / "brokers.yaml"
 COORDINATORS = DEPLOY / "kubernetes" / "coordinators.yaml"
@@ -166,6 +167,22 @@ def test_the_coordinators_are_configured_as_a_group_of_replicas(path: Path) -> N
     else:
         assert advertised == ["share-coordinator-0", "share-coordinators", "default", "svc"]
         assert advertised[1] in hosts
+
+
+@BOTH
+def test_the_coordinator_runs_as_its_image_is_made(path: Path) -> None:
+    said = dict(
+        line.split(" ", 1)
+        for line in (REPOSITORY / "Dockerfile").read_text("utf-8").partition("AS base\n")[2].splitlines()
+        if line.startswith(("USER ", "EXPOSE ", "CMD ", "ENTRYPOINT "))
+        and line not in ("USER root", 'CMD ["recovery", "--help"]')
+    )
+    each = container(path, "share-coordinator")
+    context = {**pod(path)["spec"]["securityContext"], **each["securityContext"]}
+    assert str(context["runAsUser"]) == said["USER"]
+    assert [str(port["containerPort"]) for port in each["ports"]] == said["EXPOSE"].split()
+    assert "command" not in each, "the entry point of the image"
+    assert each["args"] == json.loads(said["CMD"])
 
 
 @BOTH

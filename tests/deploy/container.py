@@ -1,0 +1,66 @@
+"""Our coordinator in a container, in the place of the process that other tests run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.deploy.engine import CONFINED, Engine, options
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.processes import ChildProcess
+
+
+class CoordinatorContainer(CoordinatorProcess):
+    """A container of the image, on the network of this machine. Its journal is a volume that outlives it."""
+
+    NAME = "coordinator"
+    VOLUME = "coordinator-data"
+
+    def __init__(self, engine: Engine, image: str, directory: Path, *, port: int, http_port: int) -> None:
+        """Prepare to serve brokers at `port` and people at `http_port`; nothing is started."""
+        super().__init__(directory, port=port, http_port=http_port)
+        self._engine = engine
+        # What it says goes on to the log of the process that it stands for.
+        self.process = ChildProcess(
+            "share-coordinator",
+            engine.client("logs", "--follow", self.NAME),
+            directory / "coordinator.log",
+            environment=engine.environment,
+        )
+        settings = {
+            "SHARE_COORDINATOR_LISTEN": f"127.0.0.1:{port}",
+            "SHARE_COORDINATOR_HTTP": f"127.0.0.1:{http_port}",
+        }
+        self._command = [
+            *("run", "--detach", "--name", self.NAME, "--network", "host", *CONFINED),
+            *("--volume", f"{self.VOLUME}:/data", *options("--env", settings)),
+            *("--health-interval", "1s", image),
+        ]
+
+    def start(self) -> None:
+        """Start a new container and wait until it says that it is ready."""
+        self._engine.docker(*self._command)
+        self.process.start()
+        self.process.wait_ready(lambda: self.get("/readyz")[0] == 200, seconds=60)
+
+    def kill(self) -> None:
+        """End it as a power cut would (`docker kill`), and remove what is left of it but its volume."""
+        self._engine.docker("kill", self.NAME)
+        self.discard()
+
+    def stop(self) -> None:
+        """End it in good order (`docker stop`), and remove what is left of it but its volume."""
+        self._engine.docker("stop", "--time", "40", self.NAME)
+        code = self.inspect()["State"]["ExitCode"]
+        assert code == 0, f"exit code {code}\n{self.process.log_tail()}"
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove it, whatever its state, but not its volume."""
+        self._engine.docker("rm", "--force", self.NAME)
+        self.process.kill()
+
+    def inspect(self) -> dict[str, Any]:
+        """Return what the engine knows of it."""
+        (known,) = json.loads(self._engine.docker("inspect", self.NAME))
+        facts: dict[str, Any] = known
+        return facts

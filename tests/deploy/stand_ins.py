@@ -1,0 +1,147 @@
+"""Images that stand in for those of a registry, made of Debian's packages and of what other tests run.
+
+The one thing to know: each has the user, the folders, the programs and the entry point of the image that it
+stands for, so that what is given to that one can be given to this one, unchanged.
+"""
+
+import ast
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.deploy.compose import MAIN_CLASSES
+from tests.deploy.engine import Engine
+from tests.kafka.jars import REPOSITORY, KafkaJars
+from tests.kafka.toolchain import program_path
+
+PYTHON = "stand-in/python"
+
+# HAProxy and what Java needs as well: one base is enough for everything.
+_PACKAGES = ("ca-certificates", "haproxy", "python3-venv", "zlib1g")
+# What the compiled module takes. In a registry's image Python brings its headers along.
+_BUILD_PACKAGES = "gcc libc6-dev python3-dev"
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+# Settings of pip that say how this machine reaches a package index.
+_REACHING_AN_INDEX = ("cert", "client-cert", "default-timeout", "extra-index-url", "index-url", "proxy",
+                      "retries", "timeout", "trusted-host")  # fmt: skip
+# All that is made lives in namespaces of its own and dies with whoever waits for it.
+_CONTAINED = (
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+)
+_MAKE_BASE = 'mount -t tmpfs -o mode=755 base "$TMPDIR"; "${@:2}" | "$0" import - "$1"'
+# Of a Java: nothing that only people and compilers need.
+_UNUSED_OF_JAVA = ("docs", "include", "jmods", "legal", "man", "src.zip")
+
+
+def make_python_image(engine: Engine) -> None:
+    """Make an image of a small Debian with Python, which stands in for python:3.x-slim."""
+    with tempfile.TemporaryDirectory(prefix="base-") as scratch:
+        Path(scratch).chmod(0o755)
+        memory = Path(scratch) / "memory"
+        memory.mkdir()
+        settings = Path(scratch) / "pip.conf"
+        settings.write_text(_settings_of_pip())
+        copied = [f"upload {settings} /etc/pip.conf"]
+        if Path(_CERTIFICATES).exists():
+            copied.append(f"upload {_CERTIFICATES} {_CERTIFICATES}")
+        program = program_path("mmdebstrap")
+        assert program is not None, "mmdebstrap is not installed"
+        bootstrap = [
+            *(program, "--quiet", "--variant=apt", f"--include={','.join(_PACKAGES)}"),
+            *("--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/doc/*"),
+            '--aptopt=Acquire::Retries "5"',
+            *(*(f"--customize-hook={hook}" for hook in copied), _codename(), "-"),
+        ]
+        done = subprocess.run(
+            [
+                *_CONTAINED,
+                *("bash", "-euo", "pipefail", "-c", _MAKE_BASE),
+                *(engine.client()[0], PYTHON, *bootstrap),
+            ],
+            capture_output=True,
+            text=True,
+            env={**engine.environment, "TMPDIR": str(memory)},
+            timeout=600,
+            check=False,
+        )
+    assert done.returncode == 0, f"a Debian as base image:\n{done.stdout}{done.stderr}"
+
+
+def build_ours(engine: Engine, target: str) -> str:
+    """Build a target of our Dockerfile on the stand-in for its base, and return the image's name."""
+    image = f"share-coordinator-{target}"
+    engine.docker(
+        *("build", "--network", "host", "--target", target, "--tag", image),
+        *("--build-arg", f"PYTHON_IMAGE={PYTHON}", "--build-arg", f"BUILD_PACKAGES={_BUILD_PACKAGES}"),
+        str(REPOSITORY),
+        seconds=900,
+    )
+    return image
+
+
+def make_haproxy_image(engine: Engine) -> str:
+    """Make what stands in for haproxy:3.2, and return its name."""
+    return engine.build("stand-in/haproxy", f"FROM {PYTHON}\nUSER 99:99\nSTOPSIGNAL SIGUSR1\n", {})
+
+
+def make_kafka_image(engine: Engine, jars: KafkaJars, scratch: Path) -> str:
+    """Make what stands in for apache/kafka, and return its name: the jars, and scripts of Kafka's names."""
+    java = Path(program_path("java") or "").resolve()
+    home = java.parents[1]
+    scripts = scratch / "bin"
+    scripts.mkdir()
+    for name, main_class in MAIN_CLASSES.items():
+        script = scripts / name
+        script.write_text(
+            f"#!/bin/bash\nexec {java} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 $KAFKA_HEAP_OPTS "
+            f'$KAFKA_LOG4J_OPTS -cp "/opt/kafka/libs/*" {main_class} "$@"\n'
+        )
+        script.chmod(0o755)
+    recipe = (
+        f"FROM {PYTHON}\nCOPY rootfs /\nRUN install -d -o 1000 -g 1000 /var/lib/kafka /var/lib/kafka/data\n"
+        "USER 1000:1000\n"
+    )
+    # Debian's Java keeps its configuration in /etc.
+    folders = [home, *Path("/etc").glob("java-*")]
+    files = {
+        "/opt/kafka/bin": scripts,
+        "/opt/kafka/libs": jars.directory,
+        **{str(folder): folder for folder in folders},
+    }
+    return engine.build("stand-in/kafka", recipe, files, leave_out=_UNUSED_OF_JAVA)
+
+
+def make_prometheus_image(engine: Engine) -> str:
+    """Make what stands in for prom/prometheus, and return its name."""
+    program = Path(program_path("prometheus") or "").resolve()
+    recipe = (
+        f"FROM {PYTHON}\nCOPY rootfs /\nRUN install -d -o 65534 -g 65534 /prometheus\nUSER 65534\n"
+        'WORKDIR /prometheus\nVOLUME /prometheus\nENTRYPOINT ["/usr/bin/prometheus"]\n'
+        'CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]\n'
+    )
+    return engine.build("stand-in/prometheus", recipe, {"/usr/bin/prometheus": program})
+
+
+def _settings_of_pip() -> str:
+    """Return a pip.conf that reaches the package index as pip on this machine does.
+
+    Whether that says it in files of its own or in the environment.
+    """
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+    ).stdout
+    found = {}
+    for line in listed.splitlines():
+        key, _, value = line.partition("=")
+        found[key.rpartition(".")[2]] = ast.literal_eval(value)
+    lines = [f"{name} = {value}" for name, value in found.items() if name in _REACHING_AN_INDEX]
+    return "\n".join(["[global]", *lines, ""])
+
+
+def _codename() -> str:
+    """Return the name of the Debian that runs here: programs of this machine run on its libraries."""
+    release = Path("/etc/os-release").read_text("utf-8")
+    names = [line.partition("=")[2] for line in release.splitlines() if line.startswith("VERSION_CODENAME=")]
+    return names[0].strip('"') if names else "stable"

@@ -1,0 +1,266 @@
+"""The images, built and run for real: beside an unmodified broker, under a share consumer, and killed.
+
+All of it is in one file, so that one engine serves all tests also where several processes run them.
+"""
+
+import json
+import re
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.deploy.compose import Stack, composed, release_of, running_stack
+from tests.deploy.container import CoordinatorContainer
+from tests.deploy.engine import CONFINED, NEEDED, Engine, running_engine
+from tests.deploy.files import alert_rules, recording_rules
+from tests.deploy.stand_ins import (
+    build_ours,
+    make_haproxy_image,
+    make_kafka_image,
+    make_prometheus_image,
+    make_python_image,
+)
+from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, consuming, new_topic, of_each_kind, produce, what_is_left
+from tests.e2e.test_share_consumer import is_done
+from tests.kafka import (
+    Broker,
+    DidNotHappen,
+    HAProxy,
+    KafkaClient,
+    KafkaJars,
+    ShareGroupTool,
+    StandaloneRig,
+    fetch_jars,
+    free_ports,
+    wait_until,
+)
+
+pytestmark = [pytest.mark.needs(*NEEDED), pytest.mark.timeout(900)]
+
+PARTITIONS = 2
+KILLS = 2
+A_ROUND = 200
+RECORDS = KILLS * A_ROUND
+
+ORDER = re.compile(r"order (\d+)$", re.M)
+ENOUGH_ORDERS = 80
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """An engine with what stands in for Python's image."""
+    with running_engine() as running:
+        make_python_image(running)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def serve_image(engine: Engine) -> str:
+    return build_ours(engine, "serve")
+
+
+@pytest.fixture(scope="module")
+def rig(
+    engine: Engine, serve_image: str, newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StandaloneRig]:
+    """A broker and HAProxy as processes, and the coordinator in a container."""
+    directory = tmp_path_factory.mktemp("container")
+    port, http_port, interbroker_port = free_ports(3)
+    with ExitStack() as stack:
+        coordinator = CoordinatorContainer(engine, serve_image, directory, port=port, http_port=http_port)
+        stack.callback(coordinator.discard)
+        coordinator.start()
+        broker = Broker(newest_jars, directory, interbroker_port=interbroker_port)
+        haproxy = HAProxy(
+            directory, port=interbroker_port, broker_port=broker.internal_port, coordinator_port=port
+        )
+        stack.callback(haproxy.kill)
+        haproxy.start()
+        stack.callback(broker.kill)
+        broker.start()
+        client = KafkaClient(newest_jars, broker.bootstrap, directory)
+        stack.callback(client.close)
+        tool = ShareGroupTool(newest_jars, broker.bootstrap)
+        yield StandaloneRig(broker, client, tool, haproxy, coordinator)
+
+
+@pytest.fixture
+def container(rig: StandaloneRig) -> CoordinatorContainer:
+    assert isinstance(rig.coordinator, CoordinatorContainer)
+    return rig.coordinator
+
+
+def test_the_image_says_who_it_runs_as_and_where_state_is(engine: Engine, serve_image: str) -> None:
+    (known,) = json.loads(engine.docker("inspect", serve_image))
+    assert known["Config"]["User"] == "10001"
+    assert list(known["Config"]["Volumes"]) == ["/data"]
+    assert sorted(known["Config"]["ExposedPorts"]) == ["9095/tcp", "9096/tcp"]
+    assert known["Config"]["Healthcheck"]["Test"][0] == "CMD"
+    # A shell would not pass SIGTERM on.
+    assert known["Config"]["Entrypoint"] == ["share-coordinator"]
+    assert known["Config"]["Cmd"] == ["serve"]
+    # A compiler was at hand when it was built.
+    loaded = "from coordinator.hot import compiled; print(compiled)"
+    assert "_compiled" in engine.docker("run", "--rm", "--entrypoint", "python3", serve_image, "-c", loaded)
+
+
+@pytest.mark.broker
+def test_it_is_healthy_without_a_right_to_anything(engine: Engine, container: CoordinatorContainer) -> None:
+    def health() -> str:
+        return str(container.inspect()["State"]["Health"]["Status"])
+
+    wait_until(lambda: health() == "healthy", seconds=60, what="the engine finds it healthy")
+    assert container.inspect()["HostConfig"]["ReadonlyRootfs"] is True
+    status = dict(
+        line.split(":", 1)
+        for line in engine.docker("exec", container.NAME, "cat", "/proc/1/status").splitlines()
+    )
+    assert set(status["Uid"].split()) == {"10001"}
+    assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0
+    assert status["NoNewPrivs"].strip() == "1"
+
+
+@pytest.mark.broker
+def test_kills_of_the_container_undo_no_commit_of_a_share_consumer(
+    rig: StandaloneRig, container: CoordinatorContainer
+) -> None:
+    client = rig.client
+    topic, group, topic_id = new_topic(client, "contained", partitions=PARTITIONS)
+    ledger = Ledger()
+    for kill in range(KILLS):
+        produce(client, topic, PARTITIONS, first=kill * A_ROUND, count=A_ROUND)
+        goal = len(ledger.settled) + A_ROUND // 2
+        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
+        with consuming(ledger, consumer, of_each_kind):
+            ledger.wait_settled(goal, seconds=60)
+            container.kill()
+            container.start()
+        # The group is empty for a moment, so the broker asks for its state again.
+        consumer.close()
+    consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
+
+    def nothing_is_open() -> bool:
+        ledger.consume(consumer, of_each_kind)
+        known = len(ledger.settled) + len(ledger.in_doubt) == PARTITIONS * RECORDS
+        return known and all(is_done(rig, group, topic_id, record) for record in ledger.in_doubt)
+
+    wait_until(nothing_is_open, seconds=120, what="every record is settled, or stored as done")
+    consumer.close()
+
+    assert what_is_left(client, group, topic, PARTITIONS, end=RECORDS) == []
+    assert ledger.broken_promises == []
+    container.stop()
+    container.start()
+    assert all(is_done(rig, group, topic_id, record) for record in ledger.settled)
+
+
+@pytest.mark.broker
+def test_the_recovery_image_reads_what_the_coordinator_wrote(
+    engine: Engine, rig: StandaloneRig, container: CoordinatorContainer
+) -> None:
+    """While the coordinator is at work, and without a right to write to its journal."""
+    topic, group, topic_id = new_topic(rig.client, "recovered")
+    produce(rig.client, topic, 1, first=0, count=20)
+    ledger = Ledger()
+    consumer = rig.client.share_consumer(group, topic)
+    ledger.consume_until_settled(consumer, of_each_kind, 20, seconds=60)
+    consumer.close()
+    image = build_ours(engine, "recovery")
+
+    def recovery(job: str, *arguments: str, network: str) -> Any:
+        said = engine.docker(
+            *("run", "--rm", "--network", network, *CONFINED, "--tmpfs", "/tmp"),
+            *("--volume", f"{container.VOLUME}:/data:ro", image, "recovery", job),
+            *("--from", "journal:/data", "--output", "json", *arguments),
+        )
+        return json.loads(said)
+
+    states = recovery("rebuild", network="none")["states"]
+    (found,) = [state for state in states if (state["group_id"], state["topic_id"]) == (group, topic_id)]
+    shown = container.share_partition(group, topic_id, 0)
+    assert shown is not None
+    assert (found["start_offset"], found["state_epoch"]) == (shown["start_offset"], shown["state_epoch"])
+    runs = [
+        [(run["first_offset"], run["last_offset"], run["delivery_count"]) for run in batches]
+        for batches in (found["state_batches"], shown["in_flight"]["items"])
+    ]
+    assert runs[0] == runs[1]
+    assert shown["start_offset"] > 0
+    # It compares with the running coordinator, and draws.
+    live = ("--live", f"127.0.0.1:{container.port}", "--report", "/tmp/audit.html")
+    audit = recovery("audit", *live, network="host")
+    assert (audit["verdict"], audit["exit_code"]) == ("clean", 0)
+    assert "X1" not in audit["not_checked"]
+
+
+@pytest.fixture(scope="module")
+def stack(engine: Engine, serve_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """All of docker-compose.yml but Grafana."""
+    jars = fetch_jars(release_of(composed()["kafka"]["image"]))
+    images = {
+        "COORDINATOR_IMAGE": serve_image,
+        "HAPROXY_IMAGE": make_haproxy_image(engine),
+        "KAFKA_IMAGE": make_kafka_image(engine, jars, tmp_path_factory.mktemp("compose")),
+        "PROMETHEUS_IMAGE": make_prometheus_image(engine),
+    }
+    with running_stack(engine.environment, images) as running:
+        yield running
+
+
+def get(port: int, path: str) -> Any:
+    """Return what somebody on this machine answers over HTTP, as JSON; None while nobody does."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return json.load(answer)
+    except OSError:
+        return None
+
+
+def orders(stack: Stack) -> set[int]:
+    """Return the orders that the share consumer has printed."""
+    return {int(number) for number in ORDER.findall(stack.run("logs", "--no-color", "consumer"))}
+
+
+def eventually(stack: Stack, condition: Callable[[], bool], what: str) -> None:
+    try:
+        wait_until(condition, seconds=180, what=what)
+    except DidNotHappen as error:
+        raise DidNotHappen(f"{error}\n{stack.said()}") from None
+
+
+@pytest.mark.broker
+@pytest.mark.needs("docker-compose", "prometheus")
+def test_all_of_it_runs_and_a_killed_coordinator_loses_no_order(stack: Stack) -> None:
+    eventually(stack, lambda: len(orders(stack)) > ENOUGH_ORDERS, "orders are consumed")
+    stack.run("kill", "coordinator")
+    before = orders(stack)
+    stack.run("start", "coordinator")
+    goal = max(before) + ENOUGH_ORDERS
+    # None is missing up to there, whatever was under way at the kill.
+    eventually(stack, lambda: {*range(1, goal)} <= orders(stack), "no order is missing")
+    group = get(stack.http_port, "/api/v1/groups/workers")
+    assert [share["partition"] for share in group["partitions"]["items"]] == [0, 1, 2]
+
+
+@pytest.mark.broker
+@pytest.mark.needs("docker-compose", "prometheus")
+def test_prometheus_sees_the_coordinator_and_what_it_does(stack: Stack) -> None:
+    def shows(expression: str) -> bool:
+        answer = get(stack.prometheus_port, f"/api/v1/query?query={quote(expression)}")
+        return answer is not None and bool(answer["data"]["result"])
+
+    eventually(stack, lambda: shows('up{job="share-coordinator"} == 1'), "Prometheus scrapes it")
+    eventually(stack, lambda: shows("sharecoord_ready == 1"), "Prometheus sees it ready")
+    moves = 'sharecoord_rpc_requests_total{api="WriteShareGroupState",code="NONE"} > 0'
+    eventually(stack, lambda: shows(moves), "Prometheus sees writes")
+    groups = get(stack.prometheus_port, "/api/v1/rules")["data"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert {rule["name"] for rule in rules} == {
+        *(rule["alert"] for rule in alert_rules()),
+        *(rule["record"] for rule in recording_rules()),
+    }
+    assert {rule["health"] for rule in rules} <= {"ok", "unknown"}
