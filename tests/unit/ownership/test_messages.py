@@ -26,7 +26,7 @@ def metadata(number: int, setting: Setting = SETTING, **facts: object) -> Metada
 
 
 def test_metadata_is_json_that_people_can_read() -> None:
-    told = json.loads(encode(metadata(7, owned=(1, 3), claim_generation=2)))
+    told = json.loads(encode(metadata(7, owned=(1, 3), claim_generation=2, wishes={3: "i9"})))
     assert told == {
         "version": 1,
         "setting": {"state_topic": "state", "state_partitions": 4, "layout_version": 1},
@@ -43,8 +43,10 @@ def test_metadata_is_json_that_people_can_read() -> None:
         "owned": [1, 3],
         "claim_generation": 2,
         "claim_fresh": False,
+        "wishes": {"3": "i9"},
         "joins": 0,
     }
+    assert decode_metadata(json.dumps(told).encode()).wishes == {3: "i9"}
 
 
 def test_fields_that_are_not_known_are_passed_over() -> None:
