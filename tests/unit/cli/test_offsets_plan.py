@@ -1,0 +1,95 @@
+"""What a change of offsets would do, as it is told before: by hand, and against counting record by record."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.cli.offsets_plan import Effect, Scope, Target, check_group, effect
+from coordinator.errors import ConfigError, CoordinatorError, NotDone
+from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, GroupDescription
+
+NAMES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED")
+
+
+def state_of(start: int, records: dict[int, str]) -> dict[str, object]:
+    """A state as the API shows it, a run for each offset."""
+    runs = [
+        {"first_offset": offset, "last_offset": offset, "records": 1, "delivery_state": name}
+        for offset, name in sorted(records.items())
+    ]
+    return {"start_offset": start, "in_flight": {"items": runs}, "in_flight_records": len(runs)}
+
+
+@given(
+    st.integers(0, 20),
+    st.dictionaries(st.integers(0, 30), st.sampled_from(NAMES)),
+    st.integers(0, 60),
+)
+def test_the_effect_is_what_counting_gives(start: int, above: dict[int, str], new: int) -> None:
+    records = {start + offset: name for offset, name in above.items()}
+    done = set(range(start)) | {
+        offset for offset, name in records.items() if name in ("ACKNOWLEDGED", "ARCHIVED")
+    }
+    redelivered = sum(offset >= new for offset in done)
+    skipped = sum(offset not in done for offset in range(new))
+    assert effect(state_of(start, records), new) == Effect(len(records), redelivered, skipped)
+
+
+def test_long_runs_are_cut_where_the_new_offset_is() -> None:
+    run = {"first_offset": 100, "last_offset": 199, "records": 100, "delivery_state": "ACKNOWLEDGED"}
+    state = {"start_offset": 50, "in_flight": {"items": [run]}, "in_flight_records": 100}
+    assert effect(state, 130) == Effect(100, 70, 50)
+    assert effect(state, 0) == Effect(100, 150, 0)
+    assert effect(state, 500) == Effect(100, 0, 350)
+    assert effect({**state, "start_offset": -1}, 10) == Effect(0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("2026-11-21T13:00:00.500", 1795266000500),
+        ("2026-11-21T14:00:00.500+01:00", 1795266000500),
+        ("2026-11-21", 1795219200000),
+    ],
+)
+def test_a_time_without_a_zone_is_in_utc(text: str, time_ms: int) -> None:
+    target = Target.of(earliest=False, latest=False, moment=text, offset=None)
+    assert target == Target("time", time_ms)
+
+
+def test_a_reset_has_one_target() -> None:
+    assert Target.of(earliest=True, latest=False, moment=None, offset=None) == Target("earliest")
+    assert Target.of(earliest=False, latest=False, moment=None, offset=0) == Target("offset", 0)
+    for earliest, offset in ((True, 3), (False, None)):
+        with pytest.raises(ConfigError, match="given one of --to-earliest, --to-latest"):
+            Target.of(earliest=earliest, latest=False, moment=None, offset=offset)
+    with pytest.raises(ConfigError, match="a time as 2026"):
+        Target.of(earliest=False, latest=False, moment="yesterday", offset=None)
+
+
+def test_topics_are_named_as_kafkas_tool_takes_them() -> None:
+    given = Scope.of(["a", "b:0,12"], all_topics=False, partitions_allowed=True)
+    assert given.topics == {"a": None, "b": [0, 12]}
+    assert Scope.of([], all_topics=True, partitions_allowed=True).topics == {}
+    for topics in (["a", "a:1"], ["a:x"], ["a:1,"], [":1"]):
+        with pytest.raises(ConfigError, match="TOPIC or TOPIC:0,1"):
+            Scope.of(topics, all_topics=False, partitions_allowed=True)
+    with pytest.raises(ConfigError, match="of whole topics"):
+        Scope.of(["a:1"], all_topics=False, partitions_allowed=False)
+    for topics, all_topics in ((["a"], True), ([], False)):
+        with pytest.raises(ConfigError, match="--topic, once or more often, or --all-topics"):
+            Scope.of(topics, all_topics=all_topics, partitions_allowed=True)
+
+
+def test_a_group_must_be_empty() -> None:
+    check_group("g", GroupDescription(0, state="Empty"), may_be_made=False)
+    with pytest.raises(NotDone, match=r"group 'g' is Stable with 2 members, .* stop them, wait until"):
+        check_group("g", GroupDescription(0, state="Stable", members=2), may_be_made=True)
+    gone = GroupDescription(GROUP_ID_NOT_FOUND, "Group g not found.")
+    check_group("g", gone, may_be_made=True)
+    with pytest.raises(NotDone, match="Kafka knows no share group 'g'"):
+        check_group("g", gone, may_be_made=False)
+    with pytest.raises(
+        CoordinatorError, match="group 'g' cannot be described: COORDINATOR_NOT_AVAILABLE lost"
+    ):
+        check_group("g", GroupDescription(15, "lost"), may_be_made=True)

@@ -1,0 +1,237 @@
+"""`snapshot`, `prune`, `hand-over`, and the options that say who we are: over TLS, with a token."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from protocol.state_records import topic_id_text
+from tests.builders import TOPIC_ID
+from tests.unit.admin.serving import SHARDS, Served, served
+from tests.unit.admin.test_http_security import BOB, Files
+from tests.unit.admin.test_tokens import READING, WRITING
+from tests.unit.admin.test_writes import shard_of, updated
+from tests.unit.cli.calling import CommandLine, Outcome
+
+TOPIC = topic_id_text(TOPIC_ID)
+DRY = "share-coordinator: a dry run, nothing was changed; --execute does it\n"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    made = Files(tmp_path_factory.mktemp("certificates"))
+    (made.tokens.parent / "reading").write_text(f"{READING}\n")
+    (made.tokens.parent / "writing").write_text(f"# the operator's\noperator write {WRITING}\n")
+    return made
+
+
+@pytest.fixture
+def secured(files: Files) -> Iterator[Served]:
+    """A coordinator that asks for a token or a certificate, over TLS, and takes writes."""
+    settings = files.settings(
+        http_ssl_client_auth="requested",
+        http_allowed_principals=BOB,
+        http_token_file=str(files.tokens),
+        http_writes="true",
+    )
+    with served(updated(0, 5), **settings) as coordinator:
+        yield coordinator
+
+
+class Operator:
+    """Runs commands with a token of scope write."""
+
+    def __init__(self, command_line: CommandLine, url: str, files: Files) -> None:
+        self._run = command_line
+        folder = files.tokens.parent
+        self._options = ("--url", url, "--ca", str(files.authority.certificate), "--token-file")
+        self._tokens = {"write": str(folder / "writing"), "read": str(folder / "reading")}
+
+    def __call__(self, *arguments: str, scope: str = "write") -> Outcome:
+        return self._run(*arguments, *self._options, self._tokens[scope])
+
+
+@pytest.fixture
+def operator(share_coordinator: CommandLine, secured: Served, files: Files) -> Operator:
+    return Operator(share_coordinator, secured.url, files)
+
+
+def rows(out: str) -> list[list[str]]:
+    return [line.split() for line in out.splitlines()]
+
+
+def test_a_snapshot_and_then_the_log_is_pruned(operator: Operator, secured: Served) -> None:
+    (key, *_) = [record.key for record in updated(0, 0)]
+    shard = str(shard_of(updated(0, 0)[0]))
+    head = ["SHARE-PARTITIONS", "UPDATES-SINCE-SNAPSHOT", "SNAPSHOT-BYTES"]
+    dry = operator("snapshot", "orders", TOPIC, "0")
+    assert (dry.exit_code, dry.err) == (0, DRY)
+    assert [rows(dry.out)[0], rows(dry.out)[1][:2]] == [head, ["1", "5"]]
+    done = operator("snapshot", "orders", TOPIC, "0", "--execute")
+    assert (done.exit_code, done.err) == (0, "")
+    state = secured.coordinator.runtime.share_partition(key)
+    assert state is not None
+    assert state.updates == 0
+
+    head = ["SHARD", "LOG-START-OFFSET", "NEW-LOG-START-OFFSET", "RECORDS"]
+    dry = operator("prune", shard)
+    assert (dry.exit_code, dry.err) == (0, DRY)
+    assert rows(dry.out) == [head, [shard, "0", "6", "6"]]
+    assert operator("prune", shard, "--execute").err == ""
+    assert rows(operator("prune", shard, "--dry-run").out)[1] == [shard, "6", "6", "0"]
+    everything = json.loads(operator("prune", "--execute", "-o", "json").out)
+    assert everything["executed"] is True
+    assert len(everything["shards"]) == SHARDS
+    yaml = operator("snapshot", "--shard", shard, "-o", "yaml").out.splitlines()
+    assert yaml[:2] == ["executed: false", "share_partitions: 1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (("snapshot",), 2, "given GROUP, or GROUP TOPIC PARTITION, or --shard SHARD"),
+        (("snapshot", "orders", "topic"), 2, "given GROUP, or GROUP TOPIC PARTITION"),
+        (("snapshot", "orders", "--shard", "0"), 2, "given GROUP, or GROUP TOPIC PARTITION"),
+        (("snapshot", "nobody"), 1, "group 'nobody' has no state here"),
+        (("snapshot", "orders", "no-such-topic", "0"), 1, "no state of a topic named 'no-such-topic' here"),
+        (("prune", "99"), 1, "there is no shard 99: they are numbered from 0 to 3"),
+        (("hand-over", "0"), 1, "this coordinator owns all shards alone (ownership=static)"),
+        (("hand-over",), 2, "Missing argument 'SHARD'"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    operator: Operator, arguments: tuple[str, ...], exit_code: int, said: str
+) -> None:
+    done = operator(*arguments)
+    assert (done.exit_code, done.out) == (exit_code, "")
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_who_may_only_look_is_told_so(operator: Operator) -> None:
+    assert operator("shards", scope="read").exit_code == 0
+    done = operator("prune", scope="read")
+    assert done.exit_code == 1
+    assert "token prometheus may only look: writes take a token of scope write" in done.err
+
+
+def test_commands_take_the_options_from_the_environment(
+    share_coordinator: CommandLine, secured: Served, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARE_COORDINATOR_URL", secured.url)
+    monkeypatch.setenv("SHARE_COORDINATOR_CA", str(files.authority.certificate))
+    monkeypatch.setenv("SHARE_COORDINATOR_CERT", str(files.bob.certificate))
+    monkeypatch.setenv("SHARE_COORDINATOR_KEY", str(files.bob.key))
+    assert share_coordinator("groups", "describe", "orders").exit_code == 0
+    monkeypatch.delenv("SHARE_COORDINATOR_CERT")
+    monkeypatch.setenv("SHARE_COORDINATOR_TOKEN_FILE", str(files.tokens.parent / "reading"))
+    assert share_coordinator("state", "show", "orders", TOPIC, "0").exit_code == 0
+    assert share_coordinator("top").exit_code == 0
+
+
+def test_who_is_not_let_in_is_told_what_to_do(
+    share_coordinator: CommandLine, secured: Served, files: Files, tmp_path: Path
+) -> None:
+    ca = str(files.authority.certificate)
+    plain = secured.url.replace("https:", "http:")
+    wrong = tmp_path / "wrong"
+    wrong.write_text("wrong-0123456789-wrong\n")
+    for options, said in (
+        (("--url", secured.url), "--ca FILE names who signed its certificate"),
+        (("--url", plain), "is it https:// there?"),
+        (("--url", secured.url, "--ca", ca), "a token is needed: send Authorization: Bearer TOKEN"),
+        (("--url", secured.url, "--ca", ca, "--token-file", str(wrong)), "this token is not known here"),
+        (("--url", secured.url, "--ca", ca, "--cert", str(files.eve.both)), "User:CN=eve may not look here"),
+    ):
+        done = share_coordinator("shards", *options)
+        assert (done.exit_code, done.out) == (1, "")
+        assert said in done.err
+        assert "Traceback" not in done.err
+
+
+def test_a_certificate_that_is_over_is_told_of(
+    share_coordinator: CommandLine, secured: Served, files: Files
+) -> None:
+    done = share_coordinator(
+        *("shards", "--url", secured.url, "--ca", str(files.authority.certificate)),
+        *("--cert", str(files.ended.both)),
+    )
+    assert done.exit_code == 1
+    assert "no coordinator answers at" in done.err
+
+
+def test_tls_to_a_port_without_it_is_told_of(share_coordinator: CommandLine, files: Files) -> None:
+    with served() as coordinator:
+        url = coordinator.url.replace("http:", "https:")
+        done = share_coordinator("shards", "--url", url, "--ca", str(files.authority.certificate))
+    assert done.exit_code == 1
+    assert "is it http:// there, without TLS?" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "a file that can be read (No such file or directory)"),
+        ("# nothing\n", "a file with a token in it"),
+        ("é\n", "a file of ASCII characters"),
+        ("a read sha256:" + sha256(b"x").hexdigest(), "a file with the token itself, not its digest"),
+    ],
+)
+def test_a_token_file_of_no_use(
+    share_coordinator: CommandLine, tmp_path: Path, text: str | None, said: str
+) -> None:
+    path = tmp_path / "token"
+    if text is not None:
+        path.write_text(text)
+    done = share_coordinator("shards", "--token-file", str(path))
+    assert (done.exit_code, done.out) == (2, "")
+    assert f"--token-file={path} cannot be used: it must be {said}" in done.err
+
+
+@pytest.mark.parametrize("option", ["--ca", "--cert"])
+def test_a_certificate_file_of_no_use(share_coordinator: CommandLine, tmp_path: Path, option: str) -> None:
+    path = tmp_path / "file.pem"
+    for text in (None, "no PEM"):
+        if text is not None:
+            path.write_text(text)
+        done = share_coordinator("shards", "--url", "https://127.0.0.1:1", option, str(path))
+        assert (done.exit_code, done.out) == (2, "")
+        assert f"{option}={path} cannot be used" in done.err
+
+
+def test_a_token_is_not_carried_elsewhere(share_coordinator: CommandLine, files: Files) -> None:
+    with redirecting() as (url, seen):
+        done = share_coordinator("shards", "--url", url, "--token-file", str(files.tokens.parent / "reading"))
+    assert done.exit_code == 1
+    assert "HTTP status 302" in done.err
+    assert len(seen) == 1
+
+
+@contextmanager
+def redirecting() -> Iterator[tuple[str, list[bytes]]]:
+    """Somebody who sends everybody away, back to itself; gives its address and what it was asked."""
+    seen: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        def answer() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    seen.append(connection.recv(65536))
+                    head = f"HTTP/1.1 302 Found\r\nLocation: {url}/\r\nContent-Length: 0\r\n\r\n"
+                    connection.sendall(head.encode())
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield url, seen
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join()
