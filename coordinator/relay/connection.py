@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from coordinator.relay.authentication import authenticate, is_authenticated
+from coordinator.relay.carrying import join
 from coordinator.relay.ends import PlainEnd, TlsEnd, accept
 from coordinator.relay.figures import Figures
 from coordinator.relay.inbound import Ended, Inbound
-from coordinator.relay.joining import join
 from coordinator.relay.limits import RelayLimits
 from coordinator.relay.outward import Target
 from coordinator.relay.persister import PersisterLink, Session, SessionLost
@@ -218,8 +218,6 @@ class Connection:
             # It has done its part, and would be closed as idle one day.
             self._broker.end.close()
             self._broker = None
-        limits = self._limits
-        self._peer.frame_bytes_max = limits.frame_bytes_max
         self._coordinator = await self._connected_coordinator()
         self._link = PersisterLink(
             self._peer, self._coordinator, self._session, self._authenticated_again, self._count
@@ -238,7 +236,7 @@ class Connection:
             while True:
                 try:
                     end = await self._route.coordinator.connect(limits.connect_s)
-                    return Inbound(end, limits.answer_bytes_max)
+                    return Inbound(end, limits.handshake_frame_bytes_max)
                 except OSError as error:
                     self._figures.failed_connects["coordinator"] += 1
                     address = self._route.coordinator.address

@@ -1,7 +1,7 @@
 """The ends of connections: to a peer, the broker or the coordinator, in clear or with TLS; how to get one.
 
-An end in clear is a bare socket, so that two of them can be joined below Python's streams (see `joining`). An
-end with TLS is a stream of asyncio.
+An end in clear is a bare socket, so that two of them can be joined below Python's streams (see `carrying`).
+An end with TLS is a stream of asyncio.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from coordinator.config import HostPort
 
-# What is read at a time.
-CHUNK_BYTES = 256 << 10
+# What is read at a time, and waits to be sent. More would be a new mapping of memory for each read.
+CHUNK_BYTES = 64 << 10
 
 
 class End(Protocol):

@@ -78,6 +78,10 @@ class Inbound:
         rest, self._held = bytes(self._held), bytearray()
         return rest
 
+    def put_back(self, data: bytes) -> None:
+        """Have `data` again in front of what comes next."""
+        self._held[:0] = data
+
     async def _hold(self, count: int) -> None:
         """Receive until at least `count` bytes are held."""
         while len(self._held) < count:

@@ -11,9 +11,6 @@ class RelayLimits(NamedTuple):
     handshake_s: float = 30.0
     # Kafka's sasl.server.max.receive.size.
     handshake_frame_bytes_max: int = 512 << 10
-    # Of what goes to the coordinator and comes from it. To the broker goes what it takes.
-    frame_bytes_max: int = 16 << 20
-    answer_bytes_max: int = 64 << 20
     idle_s: float = 1_200.0
     # How long one direction goes on when the other is over.
     half_closed_s: float = 30.0

@@ -162,7 +162,6 @@ def relay_limits(config: Config) -> RelayLimits:
     return RelayLimits(
         connections_max=config.relay_connections_max,
         handshake_s=config.relay_handshake_timeout_ms / 1000,
-        frame_bytes_max=config.frame_bytes_max,
         idle_s=config.relay_idle_max_ms / 1000,
         coordinator_wait_s=config.relay_coordinator_wait_ms / 1000,
         stop_s=config.relay_stop_timeout_ms / 1000,

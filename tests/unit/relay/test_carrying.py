@@ -236,11 +236,31 @@ async def test_requests_may_be_many_and_large() -> None:
 
 
 @looped
-async def test_a_request_beyond_the_bound_closes_the_connection() -> None:
-    async with world(limits=LIMITS._replace(frame_bytes_max=1000)) as here:
-        peer, _ = await persister(here)
-        peer.say(request(WRITE, PERSISTER, b"z" * 1000))
+async def test_requests_in_pieces_reach_the_coordinator_in_pieces() -> None:
+    async with world() as here:
+        peer, coordinator = await persister(here)
+        asked = (
+            request(WRITE, PERSISTER, b"z") + request(WRITE, PERSISTER) + request(WRITE, PERSISTER, b"y" * 9)
+        )
+        for at in range(len(asked)):
+            await peer.said(asked[at : at + 1])
+            # Most of it is there before the rest of its frame is.
+            if at % 7 == 0:
+                await until(lambda at=at: here.figures.bytes_to["coordinator"] > at - 6)
+        assert await coordinator.exactly(len(asked)) == asked
+        for byte in ANSWER * 3:
+            await coordinator.said(bytes([byte]))
+            await asyncio.sleep(0)
+        assert await peer.exactly(len(ANSWER) * 3) == ANSWER * 3
+
+
+@looped
+async def test_what_is_no_request_closes_the_connection() -> None:
+    async with world() as here:
+        peer, coordinator = await persister(here)
+        peer.say(framed(b"\0"))
         assert await peer.is_closed()
+        assert await coordinator.is_closed()
 
 
 # Authenticating again (KIP-368).
