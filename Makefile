@@ -19,11 +19,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test demo bench bench-quick lint format clean
+.PHONY: help install run test demo bench bench-quick bench-plots lint format clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
-	@echo "targets: install run test demo bench bench-quick lint format clean"
+	@echo "targets: install run test demo bench bench-quick bench-plots lint format clean"
 
 # The stamp is newer than pyproject.toml as long as the installed dependencies are those of pyproject.toml, and than the
 # sources of the compiled module as long as it was made from them.
@@ -60,6 +60,10 @@ bench: $(INSTALLED)
 # Two minutes: two short rounds, to see whether something has become slower.
 bench-quick: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks --rounds 2 --seconds 1.5 --warm-up 6 $(ARGS)
+
+# How cost grows with connections, share-partitions, batches: tables, and plots in docs/benchmarks.
+bench-plots: $(INSTALLED)
+	@$(BIN)/python -m tests.benchmarks.scaling $(ARGS)
 
 # Cheapest first.
 lint: $(INSTALLED)

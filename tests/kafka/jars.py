@@ -78,11 +78,15 @@ class KafkaJars:
         ]
 
     def run(
-        self, main_class: str, *arguments: str, seconds: float = 60
+        self, main_class: str, *arguments: str, seconds: float = 60, jvm: Jvm = QUICK_JVM
     ) -> "subprocess.CompletedProcess[str]":
         """Run `main_class` to its end; its exit code is the caller's to check."""
         return subprocess.run(
-            self.java(main_class, *arguments), capture_output=True, text=True, timeout=seconds, check=False
+            self.java(main_class, *arguments, jvm=jvm),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
         )
 
     def _classes(self) -> Path:

@@ -2,6 +2,7 @@
 
 import os
 
+from tests.benchmarks.end_to_end import performance_rate
 from tests.benchmarks.machine import busy_seconds, share_of_others
 from tests.benchmarks.restart import kafkas_loading
 from tests.kafka.built_in import STATE_PARTITIONS
@@ -38,3 +39,11 @@ def test_kafkas_loading_is_from_the_first_word_to_the_last() -> None:
     lines.append(ENDED.format(n="3,500", p=49))
     found = kafkas_loading("\n".join(lines))
     assert found == (100 * STATE_PARTITIONS, 3.0)
+
+
+def test_the_rate_of_kafkas_own_tool_is_found_by_its_name() -> None:
+    printed = (
+        "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, fetch.time.ms\n"
+        "2026-11-21 15:00:00:000, 2026-11-21 15:00:08:000, 38.1, 4.7, 50000.5, 400000, 8000\n"
+    )
+    assert performance_rate(printed) == 50000.5

@@ -1,0 +1,130 @@
+"""Plots of how cost grows, as SVG without a background, in tones that can be read on light and dark pages."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+_INK, _LINE = "#7b8490", "#8c959f55"
+_COLORS = ("#3b82f6", "#22a06b", "#e07a1f")
+_MARKERS = ("o", "s", "^")
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "share-coordinator",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.titlecolor": _INK,
+    "axes.titlesize": 10,
+    "axes.edgecolor": _INK,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": _LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+}
+_METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
+_TITLES = {
+    "connections": "connections (1 share-partition, 4 batches)",
+    "partitions": "share-partitions a request (8 connections, 4 batches)",
+    "batches": "state batches of each of 10 share-partitions (8 connections)",
+}
+# What a request carries of the thing that is varied: counted a second, it shows the cost of one.
+_CARRIED = {"connections": 1, "partitions": "size", "batches": "size"}
+_RATES = {
+    "connections": "RPC/s",
+    "partitions": "share-partition writes/s",
+    "batches": "state batches/s, each share-partition",
+}
+
+Series = Sequence[dict[str, float]]
+
+
+def draw(found: dict[str, Any], folder: Path) -> list[Path]:
+    """Write a picture of each thing that was varied; return where."""
+    written = []
+    for name, sides in found["sweeps"].items():
+        written.append(_save(folder / f"{name}.svg", lambda axes, n=name, s=sides: _sweep(axes, n, s), 2))
+    written.append(_save(folder / "held.svg", lambda axes: _held(axes, found["held"]), 3))
+    return written
+
+
+def _save(path: Path, plot: Callable[[Sequence[Axes]], None], panels: int) -> Path:
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(9.0, 3.3), layout="constrained")
+        plot(figure.subplots(1, panels))
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    path.write_text(_METADATA.sub("", path.read_text()))
+    return path
+
+
+def _sweep(panels: Sequence[Axes], name: str, sides: dict[str, Series]) -> None:
+    rate, latency = panels
+    for place, (side, rows) in enumerate(sides.items()):
+        look = {"color": _COLORS[place], "marker": _MARKERS[place]}
+        sizes = [row["size"] for row in rows]
+        carried = [row["size"] if _CARRIED[name] == "size" else 1 for row in rows]
+        rate.plot(
+            sizes,
+            [row["requests_per_second"] * count for row, count in zip(rows, carried, strict=True)],
+            label=side,
+            **look,
+        )
+        latency.plot(sizes, [row["p50_us"] / 1000 for row in rows], label=side, **look)
+        latency.plot(
+            sizes, [row["p99_us"] / 1000 for row in rows], linestyle=":", color=look["color"], marker="."
+        )
+    _axes(rate, _RATES[name], sizes)
+    _axes(latency, "latency, ms (line p50, dots p99)", sizes)
+    rate.legend(loc="best")
+    for axes in panels:
+        axes.set_xlabel(_TITLES[name], fontsize=9)
+
+
+def _held(panels: Sequence[Axes], rows: Series) -> None:
+    sizes = [row["size"] for row in rows]
+    shown = (
+        ("RPC/s", "requests_per_second"),
+        ("MB resident", "resident_mb"),
+        ("s until served", "served_after_s"),
+    )
+    for axes, (title, figure), color in zip(panels, shown, _COLORS, strict=True):
+        axes.plot(sizes, [row[figure] for row in rows], color=color, marker="o")
+        _axes(axes, title, sizes)
+        axes.set_yscale("linear")
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("share-partitions held", fontsize=9)
+
+
+def _axes(axes: Axes, title: str, sizes: Sequence[float]) -> None:
+    axes.set_title(title, loc="left")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(sizes)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(_short))
+    axes.yaxis.set_major_formatter(FuncFormatter(_short))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _short(value: float, _: int) -> str:
+    """Write 1500000 as 1.5M."""
+    for unit, name in ((1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:g}{name}"
+    return f"{value:g}"

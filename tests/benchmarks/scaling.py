@@ -1,0 +1,163 @@
+"""`make bench-plots`: how cost grows with the work: tables and plots over one size at a time.
+
+Connections, share-partitions a request and state batches in each are varied for all sides in turn, the
+number of share-partitions that are held for ours alone, each with a journal of its own.  What was measured is
+written beside the plots, which can be drawn again from it (`--draw`).
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Column, Table
+
+from tests.benchmarks.frames import Load
+from tests.benchmarks.load import measure
+from tests.benchmarks.machine import Machine, resident_bytes
+from tests.benchmarks.many_states import write_journal
+from tests.benchmarks.plots import draw
+from tests.benchmarks.side import Side
+from tests.benchmarks.sides import TOPIC_ID, kafka, our_process, ours
+from tests.benchmarks.spread import spread
+from tests.kafka.jars import REPOSITORY
+from tests.kafka.toolchain import missing_programs
+
+# What is varied: its name, the loads, and which number of a load it is.
+SWEEPS = {
+    "connections": [Load(n, 1, 4) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)],
+    "partitions": [Load(8, n, 4) for n in (1, 2, 5, 10, 20, 50, 100, 200)],
+    "batches": [Load(8, 10, n) for n in (1, 2, 5, 10, 20, 50, 100)],
+}
+HELD = (1_000, 10_000, 100_000, 1_000_000)
+_HELD_LOAD = Load(8, 10, 4)
+_WARM_UP_S = 5.0
+FOLDER = REPOSITORY / "docs" / "benchmarks"
+
+
+def sweep(sides: list[Side], rounds: int, seconds: float) -> dict[str, Any]:
+    """Drive all sides with the loads of all sweeps in turn; return medians by sweep, side and size."""
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        count = sum(map(len, SWEEPS.values()))
+        work = progress.add_task("warming up", total=rounds * count * len(sides))
+        for side in sides:
+            measure(side.host, side.port, side.topic_id, Load(8, 50, 4), _WARM_UP_S)
+        for _ in range(rounds):
+            for loads in SWEEPS.values():
+                for load in loads:
+                    for side in sides:
+                        progress.update(work, description=f"{side.name}, {load}")
+                        side.add(load, measure(side.host, side.port, side.topic_id, load, seconds))
+                        progress.advance(work)
+    return {
+        name: {
+            side.name: [{"size": getattr(load, name)} | side.median(load)._asdict() for load in loads]
+            for side in sides
+        }
+        for name, loads in SWEEPS.items()
+    }
+
+
+def hold(folder: Path, share_partitions: int, rounds: int, seconds: float) -> dict[str, float]:
+    """Start with a journal of so many share-partitions; return what that took and how it serves."""
+    own = folder / f"held-{share_partitions}"
+    own.mkdir()
+    write_journal(own / "journal", share_partitions, TOPIC_ID, "held")
+    began_s = time.monotonic()
+    with our_process(own, {"journal.sync": "os"}) as process:
+        served_s = time.monotonic() - began_s
+        resident_mb = resident_bytes(process.process.pid) / 1e6
+        driven = [
+            measure("127.0.0.1", process.port, TOPIC_ID, _HELD_LOAD, seconds) for _ in range(rounds + 1)
+        ][1:]
+    return {
+        "size": share_partitions,
+        "served_after_s": served_s,
+        "resident_mb": resident_mb,
+        "requests_per_second": spread([figures.requests_per_second for figures in driven]).median,
+        "p50_us": spread([figures.p50_us for figures in driven]).median,
+        "p99_us": spread([figures.p99_us for figures in driven]).median,
+    }
+
+
+def main() -> int:
+    """Measure, print, and write plots."""
+    parser = argparse.ArgumentParser(prog="make bench-plots", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each load in each round")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="for the plots and their figures")
+    parser.add_argument("--draw", action="store_true", help="draw again what was measured last")
+    options = parser.parse_args()
+    options.folder.mkdir(exist_ok=True)
+    figures = options.folder / "scaling.json"
+    if not options.draw:
+        figures.write_text(json.dumps(_measured(options.rounds, options.seconds), indent=1) + "\n")
+    found = json.loads(figures.read_text())
+    console = Console(width=max(Console().width, 150))
+    for line in found["machine"]:
+        console.print(line, highlight=False)
+    for table in tables(found):
+        console.print(table)
+    for path in draw(found, options.folder):
+        console.print(f"wrote {path}", highlight=False)
+    return 0
+
+
+def _measured(rounds: int, seconds: float) -> dict[str, Any]:
+    machine = Machine()
+    with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
+        folder = Path(name)
+        with ExitStack() as stack:
+            sides = [stack.enter_context(ours(folder / sync, sync)) for sync in ("os", "always")]
+            if not missing_programs():
+                sides.append(stack.enter_context(kafka(folder / "kafka")))
+            sweeps = sweep(sides, rounds, seconds)
+        held = [hold(folder, size, rounds, seconds) for size in HELD]
+    return {"machine": machine.lines(), "sweeps": sweeps, "held": held}
+
+
+def tables(found: dict[str, Any]) -> list[Table]:
+    """Lay everything out, a table for each thing that was varied."""
+    made = []
+    for name, sides in found["sweeps"].items():
+        table = Table(
+            Column(name, justify="right"), box=None, title=f"\n{_FIXED[name]}", title_justify="left"
+        )
+        for side in sides:
+            table.add_column(f"{side}\nRPC/s  p50/p99 µs", justify="right", no_wrap=True)
+        for rows in zip(*sides.values(), strict=True):
+            table.add_row(str(rows[0]["size"]), *map(_cell, rows))
+        made.append(table)
+    held = Table(
+        *(
+            Column(name, justify="right")
+            for name in ("held", "RPC/s  p50/p99 µs", "MB resident", "served after s")
+        ),
+        box=None,
+        title="\nshare-partitions held; 8 connections, 10 share-partitions, 4 batches",
+        title_justify="left",
+    )
+    for row in found["held"]:
+        sizes = (f"{row['resident_mb']:,.0f}", f"{row['served_after_s']:.1f}")
+        held.add_row(f"{row['size']:,}", _cell(row), *sizes)
+    return [*made, held]
+
+
+_FIXED = {
+    "connections": "1 share-partition, 4 batches",
+    "partitions": "8 connections, 4 batches",
+    "batches": "8 connections, 10 share-partitions",
+}
+
+
+def _cell(row: dict[str, float]) -> str:
+    return f"{row['requests_per_second']:,.0f}  {row['p50_us']:,.0f}/{row['p99_us']:,.0f}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
