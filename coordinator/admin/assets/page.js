@@ -58,6 +58,7 @@ function arrive(view, { focus = false } = {}) {
     if (here) $(id).setAttribute("aria-current", "page");
     else $(id).removeAttribute("aria-current");
   }
+  if (wanting) return want({});
   // A move within what is here already needs no answer.
   if (same && shown.answers && JSON.stringify(kind.ask(view)) === questions) draw({ moved: true, focus });
   else ask({ moved: true, focus });

@@ -1,0 +1,129 @@
+"""The page of a coordinator that asks for a token: once in each tab, and never in an address."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from protocol.routing import state_partition
+from protocol.state_records import topic_id_text
+from tests.browser.chromium import Page
+from tests.builders import TOPIC_ID, packed
+from tests.unit.admin.serving import SHARDS, Served, served
+from tests.unit.admin.test_state import snapshot
+from tests.unit.admin.test_tokens import READING, WRITING, file_of
+
+pytestmark = pytest.mark.browser
+
+ASKED = "This coordinator asks for a token"
+WRONG = "wrong-0123456789-wrong"
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Served]:
+    """A coordinator that asks for a token, with one group."""
+    tokens = file_of(tmp_path, f"people read {READING}\n")
+    records = [snapshot(batches=packed((100, 109, 0, 2)))]
+    with served(records, http_token_file=str(tokens)) as running:
+        yield running
+
+
+@pytest.fixture
+def door(page: Page) -> Iterator[Page]:
+    """A page to which something is refused, which browsers complain of; and the end of its coordinator."""
+    yield page
+    refused = ("401", "429", "ERR_")
+    page.complaints[:] = [text for text in page.complaints if not any(sign in text for sign in refused)]
+    assert not any(token in request for request in page.requests for token in (READING, WRITING, WRONG))
+
+
+def address(coordinator: Served, **view: object) -> str:
+    return f"{coordinator.url}/" + (f"?{urlencode(view)}" if view else "")
+
+
+def give(page: Page, token: str) -> None:
+    """Type a token and press Enter; the field has the focus by itself."""
+    page.wait("document.activeElement?.id === 'token'")
+    page.type(token)
+    page.press("Enter")
+
+
+def test_a_token_is_asked_for_once(door: Page, coordinator: Served, tmp_path: Path) -> None:
+    page = door
+    page.go(address(coordinator))
+    page.wait_for(ASKED)
+    page.wait_for("token needed")
+    assert "orders" not in page.evaluate("document.body.innerText")
+    page.photograph(tmp_path / "token.png")
+    give(page, READING)
+    page.wait_for("orders")
+    page.wait_for("ready")
+    assert page.evaluate("document.querySelector('form.token')") is None
+    # Every view, and a page that is loaded anew.
+    page.click('a[data-key="group orders"]')
+    page.wait_for("1 share-partition")
+    page.go(address(coordinator, group="orders", topic=topic_id_text(TOPIC_ID), partition=0))
+    page.wait_for("available 10")
+    page.evaluate("location.reload()")
+    page.wait("document.body?.innerText.includes('available 10')")
+    page.wait("document.querySelector('#live').title.startsWith('Live')")
+    assert ASKED not in page.evaluate("document.body.innerText")
+    # It is in this tab only.
+    assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
+
+
+def test_a_wrong_token_is_asked_for_again(door: Page, coordinator: Served) -> None:
+    page = door
+    page.go(address(coordinator))
+    give(page, WRONG)
+    page.wait_for("The token is not known there.")
+    give(page, READING)
+    page.wait_for("orders")
+
+
+def test_what_changes_is_shown_with_a_token_too(door: Page, coordinator: Served) -> None:
+    page = door
+    number = state_partition(snapshot().key, SHARDS)
+    page.go(address(coordinator, view="shards"))
+    give(page, READING)
+    page.wait(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
+    assert page.rows()[number][1] == "active"
+    page.wait("document.querySelector('#live').title.startsWith('Live')")
+    coordinator.do(lambda: coordinator.coordinator.runtime.resign(number))
+    page.wait(f"document.querySelectorAll('tbody tr')[{number}].innerText.includes('elsewhere')")
+
+
+def test_a_token_that_is_taken_back_is_asked_for_again(
+    door: Page, coordinator: Served, tmp_path: Path
+) -> None:
+    page = door
+    page.go(address(coordinator, view="shards"))
+    give(page, READING)
+    page.wait("document.querySelector('#live').title.startsWith('Live')")
+    file_of(tmp_path, f"people read {WRITING}\n")
+
+    def changed() -> None:
+        assert coordinator.coordinator.access.reload_if_changed()
+        coordinator.coordinator.app.state.live.interrupt()
+
+    coordinator.do(changed)
+    page.wait_for("The token is not known there.")
+    assert page.evaluate("sessionStorage.length") == 0
+    give(page, WRITING)
+    page.wait(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
+
+
+def test_a_token_can_be_forgotten(door: Page, coordinator: Served) -> None:
+    page = door
+    page.go(address(coordinator))
+    assert page.evaluate("document.querySelector('#forget').hidden")
+    give(page, READING)
+    page.wait_for("orders")
+    page.click("#forget")
+    page.wait(f"document.body?.innerText.includes('{ASKED}')")
+    assert page.evaluate("sessionStorage.length") == 0
+    # Going elsewhere on the page does not get around it.
+    page.click("#to-shards")
+    page.wait("location.search === '?view=shards'")
+    page.wait_for(ASKED)
