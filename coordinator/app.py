@@ -15,7 +15,7 @@ from contextlib import suppress
 import uvloop
 
 from coordinator.admin import AdminSide, OwnerBoard, make_user_topics
-from coordinator.clock import SystemClock, seconds_since_boot
+from coordinator.clock import SteadyClock, SystemClock, seconds_since_boot
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.expiry import Expiry, make_expiry
@@ -128,7 +128,9 @@ class _Coordinator:
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
         listener = make_listener(config, Service(runtime, forwarder), directory, metrics)
         runtime.ask_health_of(listener.health)
-        self._expiry = expiry = make_expiry(config, runtime, metrics, may_act=self._may_read)
+        self._expiry = expiry = make_expiry(
+            config, runtime, metrics, clock=SteadyClock(), may_act=self._may_read
+        )
         topics = make_user_topics(config)
         http = AdminSide(runtime, metrics, config, topics, hand_over=self._hand_over, expiry=expiry)
         try:

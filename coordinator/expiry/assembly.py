@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from coordinator.clock import SteadyClock
+from coordinator.clock import Clock
 from coordinator.config import Config
 from coordinator.expiry.decide import Rules
 from coordinator.expiry.expiry import Expiry, ExpiryMetrics
@@ -16,9 +16,12 @@ _FILE = "expiry.json"
 
 
 def make_expiry(
-    config: Config, runtime: Runtime, metrics: ExpiryMetrics, *, may_act: Callable[[], bool]
+    config: Config, runtime: Runtime, metrics: ExpiryMetrics, *, clock: Clock, may_act: Callable[[], bool]
 ) -> Expiry | None:
-    """Make what removes abandoned state; None where there is no cluster to ask."""
+    """Make what removes abandoned state; None where there is no cluster to ask.
+
+    Time is counted by `clock`, which must not jump. `may_act` tells whether our lease is fresh.
+    """
     if not config.bootstrap_servers:
         if config.state_expires:
             _logger.warning(
@@ -44,7 +47,7 @@ def make_expiry(
             config.state_missing_grace_minutes,
         ),
         interval_s=config.state_retention_check_interval_ms / 1000,
-        clock=SteadyClock(),
+        clock=clock,
         metrics=metrics,
         may_act=may_act,
         file=MemoryFile(config.data_dir / _FILE),
