@@ -186,7 +186,8 @@ class Simulation:
         for number in range(load.library_users):
             workers.append(LibraryUser(f"library user {number}", cluster, self._fork()))
         if load.watch_s is not None:
-            workers.append(Watcher(cluster, self._fork(), load.watch_s))
+            for number in range(load.watchers):
+                workers.append(Watcher(f"watcher {number}", cluster, self._fork(), load.watch_s))
         for worker in workers:
             self._spawn(worker.run())
         if load.noise_s is not None:

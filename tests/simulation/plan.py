@@ -40,6 +40,9 @@ class Load:
     look_s: float = 5.0
     # Somebody who looks at everything and changes nothing. None: nobody.
     watch_s: float | None = None
+    watchers: int = 1
+    # How often these ask for a summary. To read may mean to write, where the reader's leader epoch is new.
+    summary_rate: float = 0.5
     # Callers of our own client library. Each has so many calls under way at a time.
     library_users: int = 0
     library_calls: int = 3

@@ -123,8 +123,8 @@ FOR_EVER_S = 1e9
 class Watcher:
     """Looks at one share-partition after the other, and changes nothing if it can help it."""
 
-    def __init__(self, cluster: Cluster, rng: Random, every_s: float) -> None:
-        self.name = "watcher"
+    def __init__(self, name: str, cluster: Cluster, rng: Random, every_s: float) -> None:
+        self.name = name
         self._cluster = cluster
         self._rng = rng
         self._every_s = every_s
@@ -140,7 +140,7 @@ class Watcher:
                 if peer is None or peer.lost:
                     peer = await cluster.clients.connect(self.name)
                 key = rng.choice(cluster.clients.within_reach(peer, cluster.keys))
-                if rng.random() < 0.5:
+                if rng.random() < cluster.load.summary_rate:
                     (op,) = await peer.ask(SUMMARY, [(key, SummaryPart(key.partition, 0))])
                 else:
                     (op,) = await peer.ask(READ, [(key, ReadPart(key.partition, cluster.leader_epochs[key]))])

@@ -40,6 +40,12 @@ def accepts_a_claim_with_an_equal_epoch(patch: Patch) -> None:
 
 
 @_breakage
+def lets_records_of_any_owner_count(patch: Patch) -> None:
+    counts = Validity.counts
+    patch.setattr(Validity, "counts", lambda self, record: counts(self, record) or not is_claim(record))
+
+
+@_breakage
 def trusts_its_claim_without_looking(patch: Patch) -> None:
     def _verify(self: Any, ownership: Any, validity: Any, end: int) -> None:
         ownership.next_offset = max(ownership.next_offset, end)
@@ -89,6 +95,30 @@ def believes_success_at_any_offset(patch: Patch) -> None:
 
 
 @_breakage
+def takes_no_answer_for_failure(patch: Patch) -> None:
+    # And goes on where it was, without a new claim that late batches would follow.
+    recover = ShardRunner._recover
+
+    def _recover(self: Any, error: Any, waiting: Any) -> None:
+        if isinstance(error, LogOutcomeUnknown) and "in time" in str(error):
+            self._refuse_all(waiting, 15, str(error))
+            ownership = self._log._owned[self.state_partition]
+            ownership.lost = None
+            self._load_without_a_claim()
+        else:
+            recover(self, error, waiting)
+
+    def load_without_a_claim(self: Any) -> None:
+        loader = self._reload.__self__
+        self.begin_loading()
+        self._log._owned[self.state_partition].verified = False
+        loader._pass_on(self)
+
+    patch.setattr(ShardRunner, "_load_without_a_claim", load_without_a_claim, raising=False)
+    patch.setattr(ShardRunner, "_recover", _recover)
+
+
+@_breakage
 def takes_no_answer_for_success(patch: Patch) -> None:
     end = Appender._end
 
@@ -120,6 +150,16 @@ def does_not_mind_a_log_that_went_back(patch: Patch) -> None:
 @_breakage
 def reads_without_proof(patch: Patch) -> None:
     patch.setattr(KafkaLog, "reads_need_proof", False)
+
+
+@_breakage
+def has_a_lease_that_never_goes_stale(patch: Patch) -> None:
+    init = Runtime.__init__
+
+    def __init__(self: Any, **named: Any) -> None:
+        init(self, **(named | {"may_read": lambda: True}))
+
+    patch.setattr(Runtime, "__init__", __init__)
 
 
 # Owning and resigning.
@@ -167,6 +207,11 @@ def never_resigns(patch: Patch) -> None:
 
 
 @_breakage
+def reopens_by_itself_what_was_taken(patch: Patch) -> None:
+    patch.setattr(ShardRunner, "fenced", lambda self, error: self._reload(self))
+
+
+@_breakage
 def gives_up_when_a_claim_fails(patch: Patch) -> None:
     async def _own(self: Any, log: Any, runner: Any, release_wait_s: float) -> None:
         try:
@@ -177,3 +222,17 @@ def gives_up_when_a_claim_fails(patch: Patch) -> None:
             self._pass_on(runner)
 
     patch.setattr(Loader, "_own", _own)
+
+
+@_breakage
+def prunes_what_tells_the_owner_epoch(patch: Patch) -> None:
+    prune = KafkaLog.prune
+
+    def _prune(self: Any, state_partition: int, before_offset: int) -> None:
+        ownership = self._owned.get(state_partition)
+        if ownership is not None:
+            ownership.last_own_offset, last = ownership.next_offset, ownership.last_own_offset
+            prune(self, state_partition, before_offset)
+            ownership.last_own_offset = last
+
+    patch.setattr(KafkaLog, "prune", _prune)

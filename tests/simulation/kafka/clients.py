@@ -42,6 +42,8 @@ class ManyClients(Clients):
         self.bootstrap = ",".join(map(str, addresses))
         # How many requests go astray.
         self.astray_rate = 0.0
+        # Places that brokers do not go to, as they cannot be reached from where those are.
+        self.apart: set[int] = set()
         self._addresses = addresses
         self._owner = owner
         self._rng = rng
@@ -66,10 +68,13 @@ class ManyClients(Clients):
     def node_of(self, key: SharePartitionKey, who: str = "") -> int:
         """Return where somebody believes the coordinator of a share-partition to be."""
         shard = state_partition(key, self._state_partitions)
+        if self._known.get((who, shard)) in self.apart:
+            del self._known[who, shard]
         if (who, shard) not in self._known:
             owner = self._owner(shard)
-            if owner is None or self._rng.random() < self.astray_rate:
-                owner = self._rng.randrange(len(self._addresses))
+            if owner is None or owner in self.apart or self._rng.random() < self.astray_rate:
+                near = [place for place in range(len(self._addresses)) if place not in self.apart]
+                owner = self._rng.choice(near or [0])
             self._known[who, shard] = owner
         return self._known[who, shard]
 

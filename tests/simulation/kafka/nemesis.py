@@ -101,7 +101,10 @@ async def _cut_off(world: KafkaWorld, rng: Random) -> None:
         lost = {(process.name, other) for other in brokers.nodes if other != node}
         # It may hear of the membership by another way, and learn late that it is no owner.
         alone = {process.name} if rng.random() < 0.7 else set()
+        # Where nobody writes, an owner goes on for long without learning it: only readers come.
+        world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
     await _blocked(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.cut_off_for_s))
+    world.apart.clear()
     brokers.rejoin(node)
 
 

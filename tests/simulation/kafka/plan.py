@@ -48,6 +48,8 @@ class KafkaNemesis:
     # A broker is cut off from the others, with a coordinator on its side or with none.
     cut_off_s: float | None = None
     cut_off_for_s: float = 8.0
+    # How often those who write do not reach that coordinator.
+    apart_rate: float = 0.5
     broker_dies_s: float | None = None
     broker_down_s: float = 3.0
     leader_moves_s: float | None = None

@@ -8,8 +8,10 @@ the owners say.
 import asyncio
 
 from coordinator.shard import ShareState
+from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey
-from tests.simulation.history import History, Violation
+from tests.simulation.clients import Lost, Peer
+from tests.simulation.history import SUMMARY, History, Violation
 from tests.simulation.kafka.clients import ManyClients
 from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.nemesis import strikes
@@ -60,6 +62,7 @@ class KafkaSimulator(Simulation):
             rng=self._fork(),
         )
         self._clients.astray_rate = plan.astray_rate
+        self._clients.apart = world.apart
         self._cluster = Cluster(self._clients, plan.load, self._keys, self._fork())
         if isinstance(world.membership, SimMembership):
             self._spawn(world.membership.run())
@@ -92,6 +95,22 @@ class KafkaSimulator(Simulation):
         await self._until_nobody_asks()
         await until(self._is_whole, world.health, OWNED_BY_S)
         await asyncio.sleep(self.plan.settled_s)
+        await self._ask_each_owner()
+        await until(self._is_whole, world.health, OWNED_BY_S)
+
+    async def _ask_each_owner(self) -> None:
+        """Ask about everything once: with that owners learn of records that others left behind their own."""
+        peers: dict[int | None, Peer] = {}
+        for key in self._keys:
+            node = self._clients.home_of(key)
+            try:
+                if node not in peers:
+                    peers[node] = await self._clients.connect("observer", node)
+                await peers[node].ask(SUMMARY, [(key, SummaryPart(key.partition, 0))])
+            except Lost:
+                raise Violation("nothing is wrong, but no connection is to be had") from None
+        for peer in peers.values():
+            peer.close()
 
     def _is_whole(self) -> bool:
         self._stop_if_wrong()

@@ -118,16 +118,25 @@ def _old_views(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     return replace(
         plan,
         brokers=max(2, plan.brokers),
-        load=replace(_several_at_a_time(plan, rng), watch_s=between(rng, 0.1, 0.5), stranger_pipeline_max=1),
+        load=replace(
+            _several_at_a_time(plan, rng),
+            watch_s=between(rng, 0.1, 0.5),
+            watchers=3,
+            summary_rate=0.95,
+            strangers=0,
+            library_users=0,
+        ),
         nemesis=KafkaNemesis(
             cut_off_s=between(rng, 2.0, 6.0),
             cut_off_for_s=between(rng, 4.0, 8.0) * session_s,
+            apart_rate=0.9,
             part_s=_now_and_then(rng, plan.nemesis.part_s),
             shuffle_s=_now_and_then(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, elections_s=0.2),
         membership=replace(_quick(plan, session_s), hasty_rate=0.0),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
+        cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
     )
 
 

@@ -48,6 +48,8 @@ class KafkaWorld:
         self.processes: list[KafkaProcess | None] = [None] * plan.coordinators
         # Whoever ends or begins the life of a process holds its lock.
         self.lives = [asyncio.Lock() for _ in range(plan.coordinators)]
+        # Places that those who write do not reach.
+        self.apart: set[int] = set()
         self.faulty = True
         self.crashes = 0
         self.stops = 0
@@ -119,6 +121,7 @@ class KafkaWorld:
         self.brokers.faults, self.membership.faults = healed.broker_faults, healed.membership
         self.brokers.blocked.clear()
         self.brokers.held.clear()
+        self.apart.clear()
         self.membership.blocked.clear()
         for node in self.brokers.nodes:
             self.brokers.revive(node)
