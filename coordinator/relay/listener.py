@@ -24,8 +24,8 @@ class Listener:
     """Serves connections on one socket, from `start` to `stop`."""
 
     def __init__(self, route: Route, limits: RelayLimits, figures: Figures) -> None:
-        self._route = route
-        self._limits = limits
+        self.route = route
+        self.limits = limits
         self._figures = figures
         self._socket: socket.socket | None = None
         self._acceptor: asyncio.Task[None] | None = None
@@ -54,7 +54,7 @@ class Listener:
         for connection in list(self._connections):
             connection.stop()
         if self._connections:
-            await asyncio.wait(self._connections.values(), timeout=self._limits.stop_s)
+            await asyncio.wait(self._connections.values(), timeout=self.limits.stop_s)
         left = list(self._connections.items())
         for connection, _ in left:
             connection.break_off()
@@ -77,13 +77,13 @@ class Listener:
                 await asyncio.sleep(_BREATH_S)
                 continue
             self._figures.accepted += 1
-            if len(self._connections) >= self._limits.connections_max:
+            if len(self._connections) >= self.limits.connections_max:
                 accepted.close()
                 self._figures.refuse("too_many_connections")
                 self._warn("too_many_connections", "there are as many connections as there may be")
                 continue
             accepted.setblocking(False)
-            connection = Connection(accepted, self._route, self._limits, self._figures, self._warn)
+            connection = Connection(accepted, self.route, self.limits, self._figures, self._warn)
             task = asyncio.create_task(connection.run())
             self._connections[connection] = task
             task.add_done_callback(partial(self._gone, connection))
@@ -93,7 +93,7 @@ class Listener:
 
     async def _sweep(self) -> None:
         """Close connections over which nothing has gone for long."""
-        loop, limits = asyncio.get_running_loop(), self._limits
+        loop, limits = asyncio.get_running_loop(), self.limits
         seen: dict[Connection, tuple[int, float]] = {}
         while True:
             await asyncio.sleep(limits.sweep_s)

@@ -51,6 +51,10 @@ def request(
     return framed(request_header.encode(header, 1) + body)
 
 
+# What everybody answers here.
+ANSWER = framed(b"\0\0\0\7an answer")
+
+
 def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:
     body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest(mechanism), version)
     return request(sasl_handshake.API_KEY, None, body, version=version)
@@ -315,6 +319,30 @@ async def world(
         await coordinator.stop()
 
 
+async def persister(here: World) -> tuple[Speaker, Speaker]:
+    """Return a persister that has been led to the coordinator, and the coordinator's side of it."""
+    peer = await here.peer()
+    await peer.log_in()
+    asked = request(WRITE, PERSISTER)
+    peer.say(asked)
+    coordinator = await here.coordinator.connection()
+    assert framed(await coordinator.frame()) == asked
+    coordinator.say(ANSWER)
+    await peer.frame()
+    return peer, coordinator
+
+
+async def fetcher(here: World) -> tuple[Speaker, Speaker]:
+    """Return a fetcher that has been led to the broker, and the broker's side of it."""
+    peer = await here.peer()
+    await peer.log_in()
+    asked = request(FETCH, FETCHER)
+    peer.say(asked)
+    broker = await here.broker.connection()
+    assert framed(await broker.frame()) == asked
+    return peer, broker
+
+
 async def until(condition: Callable[[], object]) -> None:
     """Let the loop turn until `condition` holds."""
     async with asyncio.timeout(10):
@@ -330,3 +358,10 @@ def looped(test: Callable[Given, Coroutine[None, None, None]]) -> Callable[Given
         uvloop.run(test(*args, **kwargs))
 
     return run
+
+
+async def past(seconds: float) -> None:
+    """Let so much of the loop's time go by."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + seconds
+    await until(lambda: loop.time() > end_s)

@@ -6,6 +6,7 @@ import pytest
 
 from protocol.frames import FrameReader
 from tests.unit.relay.played import (
+    ANSWER,
     API_VERSIONS,
     FETCH,
     FETCHER,
@@ -24,8 +25,6 @@ from tests.unit.relay.played import (
     until,
     world,
 )
-
-ANSWER = framed(b"\0\0\0\7an answer")
 
 
 async def is_with_the_coordinator(here: World, peer: Speaker, asked: bytes) -> Speaker:

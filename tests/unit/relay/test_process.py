@@ -1,0 +1,153 @@
+"""The process of the relay: what it takes to start, its health, and its settings."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from coordinator.config import HostPort, load_config
+from coordinator.errors import ConfigError, ListenError
+from coordinator.relay.figures import Figures
+from coordinator.relay.http import HealthServer
+from coordinator.relay.listener import Listener
+from coordinator.relay.process import inherited_socket, make_route
+from tests.certificates import Authority
+from tests.unit.relay.played import HERE, looped, persister, world
+
+# What the coordinator is made of, and what would take longer to import than the relay.
+HEAVY = ("fastapi", "uvicorn", "prometheus_client", "aiokafka", "starlette", "rich", "coordinator.runtime")
+
+
+def test_it_imports_nothing_of_what_the_coordinator_is_made_of() -> None:
+    script = "import sys, coordinator.relay; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(HEAVY) & set(done.stdout.split()) == set()
+
+
+async def got(port: int, sent: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(HERE, port)
+    writer.write(sent)
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+@looped
+async def test_health_over_http() -> None:
+    server = HealthServer({"/livez": lambda: (HTTPStatus.OK, "ok\n")})
+    await server.start(HostPort(HERE, 0))
+    try:
+        ok = await got(server.port, b"GET /livez?verbose HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert ok.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert ok.endswith(b"\r\n\r\nok\n")
+        assert (await got(server.port, b"HEAD /livez HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\n")
+        assert b" 404 " in await got(server.port, b"GET / HTTP/1.1\r\n\r\n")
+        assert b" 405 " in await got(server.port, b"POST /livez HTTP/1.1\r\n\r\n")
+        assert await got(server.port, b"\xff" * 10_000 + b"\r\n\r\n") == b""
+        with pytest.raises(ListenError, match=r"relay\.http"):
+            await HealthServer({}).start(HostPort(HERE, server.port))
+    finally:
+        await server.stop()
+
+
+@looped
+async def test_what_is_counted_can_be_scraped() -> None:
+    async with world() as here:
+        await persister(here)
+        here.figures.refuse("principal")
+        families = {
+            family.name: family for family in text_string_to_metric_families(here.figures.exposition())
+        }
+        assert all(family.documentation and family.samples for family in families.values())
+        opened = {
+            sample.labels["destination"]: sample.value
+            for sample in families["sharecoord_relay_connections"].samples
+        }
+        assert opened == {"broker": 0, "coordinator": 1}
+
+
+def test_every_figure_is_in_the_docs() -> None:
+    page = Path(__file__).parents[3] / "docs" / "routing.md"
+    figures = Figures()
+    figures.refuse("principal")
+    names = {line.split()[2] for line in figures.exposition().splitlines() if line.startswith("# TYPE")}
+    assert [name for name in sorted(names) if f"`{name}`" not in page.read_text()] == []
+
+
+@looped
+async def test_an_address_that_is_taken_is_named() -> None:
+    async with world() as here:
+        with pytest.raises(ListenError, match=r"^relay\.listen="):
+            await here.listener.start(HostPort(HERE, here.listener.port))
+
+
+@looped
+async def test_a_socket_that_systemd_holds_is_taken_over() -> None:
+    async with world() as here:
+        held = socket.create_server((HERE, 0))
+        port = held.getsockname()[1]
+        listener = Listener(here.listener.route, here.listener.limits, here.figures)
+        await listener.start(HostPort(HERE, 1), held)
+        assert listener.port == port
+        await listener.stop()
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{}, {"LISTEN_PID": "1", "LISTEN_FDS": "1"}, {"LISTEN_PID": "7"}, {"LISTEN_PID": "7", "LISTEN_FDS": "2"}],
+)
+def test_a_socket_that_is_for_somebody_else_is_not(environ: dict[str, str]) -> None:
+    assert inherited_socket(environ, 7) is None
+
+
+def settings(tmp_path: Path, **more: str) -> dict[str, str]:
+    relay = Authority(tmp_path).issue("relay")
+    return {
+        "relay.security.protocol": "SSL",
+        "relay.allowed.principals": "User:CN=kafka",
+        "relay.ssl.certificate.location": str(relay.both),
+        "relay.ssl.ca.location": str(tmp_path / "authority.pem"),
+        "relay.ssl.client.auth": "required",
+        "ssl.ca.location": str(tmp_path / "authority.pem"),
+        **{f"relay.{name.replace('_', '.')}": value for name, value in more.items()},
+    }
+
+
+def test_settings_become_a_route(tmp_path: Path) -> None:
+    route = make_route(
+        load_config(settings(tmp_path, broker="kafka-1:19094", coordinator="[::1]:9095")).config
+    )
+    assert (route.check, route.broker.address) == ("certificate", HostPort("kafka-1", 19094))
+    assert route.coordinator.address == HostPort("::1", 9095)
+    assert route.tls is not None
+    assert route.broker.tls is not None
+    assert route.coordinator.tls is None
+
+
+@pytest.mark.parametrize(
+    ("more", "setting"),
+    [
+        ({"allowed_principals": ""}, "relay.allowed.principals"),
+        ({"allowed_principals": "kafka"}, "relay.allowed.principals"),
+        ({"ssl_client_auth": "requested"}, "relay.ssl.client.auth"),
+        ({"ssl_certificate_location": ""}, "relay.ssl.certificate.location"),
+        ({"ssl_certificate_location": "/does/not/exist"}, "relay.ssl.certificate.location"),
+        ({"ssl_principal_mapping_rules": "RULE:x"}, "relay.ssl.principal.mapping.rules"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(tmp_path: Path, more: dict[str, str], setting: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_route(load_config(settings(tmp_path, **more)).config)
+    assert refused.value.setting == setting
+
+
+def test_without_anything_else_only_who_is_allowed_must_be_said() -> None:
+    with pytest.raises(ConfigError, match=r"relay\.allowed\.principals"):
+        make_route(load_config().config)
+    assert make_route(load_config({"relay.allowed.principals": "User:kafka"}).config).check == "sasl"

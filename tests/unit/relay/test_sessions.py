@@ -1,0 +1,108 @@
+"""A persister whose session ends after a time, and who has to authenticate again (KIP-368)."""
+
+import pytest
+
+from tests.unit.relay.played import (
+    ANSWER,
+    PERSISTER,
+    WRITE,
+    framed,
+    handshake,
+    looped,
+    past,
+    persister,
+    plain,
+    request,
+    token,
+    world,
+)
+
+
+@looped
+async def test_a_persister_that_authenticates_again_goes_on() -> None:
+    async with world() as here:
+        here.broker.session_lifetime_ms = 60_000
+        peer, coordinator = await persister(here)
+        # An answer is due, which has to come before those of the authentication.
+        peer.say(request(WRITE, PERSISTER, b"before") + handshake() + token(plain()))
+        await coordinator.frame()
+        coordinator.say(ANSWER)
+        assert framed(await peer.frame()) == ANSWER
+        await peer.frame()
+        await peer.frame()
+        asked = request(WRITE, PERSISTER, b"after")
+        peer.say(asked)
+        assert framed(await coordinator.frame()) == asked
+        coordinator.say(ANSWER)
+        assert framed(await peer.frame()) == ANSWER
+        assert here.figures.authentications_again == 1
+        # Each time it was asked whether it had let the peer in.
+        assert (here.broker.accepted, here.broker.questions) == (2, 2)
+
+
+@looped
+async def test_who_does_not_authenticate_again_in_time_is_cut_off() -> None:
+    async with world() as here:
+        here.broker.session_lifetime_ms = 100
+        peer, coordinator = await persister(here)
+        await past(0.1)
+        peer.say(request(WRITE, PERSISTER, b"too late"))
+        assert await peer.is_closed()
+        assert await coordinator.is_closed()
+        assert here.figures.refused == {"session": 1}
+
+
+@looped
+async def test_a_session_is_as_long_as_the_last_authentication_says() -> None:
+    async with world() as here:
+        here.broker.session_lifetime_ms = 150
+        peer, coordinator = await persister(here)
+        here.broker.session_lifetime_ms = 60_000
+        await peer.ask(handshake())
+        await peer.ask(token(plain()))
+        await past(0.15)
+        peer.say(request(WRITE, PERSISTER))
+        await coordinator.frame()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "auth_bytes"), [("PLAIN", plain("eve")), ("SCRAM-SHA-512", b"n,,n=kafka,r=a-nonce")]
+)
+@looped
+async def test_nobody_becomes_somebody_else_on_the_way(mechanism: str, auth_bytes: bytes) -> None:
+    async with world(allowed="User:kafka;User:eve") as here:
+        peer, coordinator = await persister(here)
+        await peer.ask(handshake(mechanism))
+        await peer.ask(token(auth_bytes))
+        if mechanism != "PLAIN":
+            await peer.ask(token(b"proof"))
+        peer.say(request(WRITE, PERSISTER))
+        assert await peer.is_closed()
+        assert await coordinator.is_closed()
+
+
+@looped
+async def test_half_an_authentication_is_none_the_second_time_either() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in(b"n,,n=kafka,r=a-nonce", "SCRAM-SHA-512")
+        await peer.ask(token(b"proof"))
+        peer.say(request(WRITE, PERSISTER))
+        coordinator = await here.coordinator.connection()
+        await coordinator.frame()
+        coordinator.say(ANSWER)
+        await peer.frame()
+        await peer.ask(handshake("SCRAM-SHA-512"))
+        await peer.ask(token(b"n,,n=kafka,r=a-nonce"))
+        peer.say(request(WRITE, PERSISTER, b"not to be read"))
+        assert await peer.is_closed()
+        assert await coordinator.is_closed()
+
+
+@looped
+async def test_a_wrong_password_the_second_time_is_answered_and_the_end() -> None:
+    async with world() as here:
+        peer, _ = await persister(here)
+        await peer.ask(handshake())
+        assert b"no" in await peer.ask(token(plain(password="guessed")))
+        assert await peer.is_closed()

@@ -1,0 +1,196 @@
+"""The relay where the inter-broker listener wants TLS: it ends here, and begins anew towards the broker."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+
+from coordinator.errors import ConfigError
+from coordinator.relay.outward import ClientTls, OutwardFiles
+from coordinator.security.tls import ClientAuth, ServerTls, TlsFiles
+from tests.certificates import Authority, Issued
+from tests.unit.relay.played import (
+    ANSWER,
+    FETCH,
+    FETCHER,
+    PERSISTER,
+    WRITE,
+    Speaker,
+    World,
+    framed,
+    looped,
+    persister,
+    request,
+    until,
+    world,
+)
+from tests.unit.security.handshakes import client_context
+
+MIB = 1 << 20
+
+
+class Certificates:
+    """Everybody's certificates, by one authority."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder)
+        self.relay, self.broker = self.authority.issue("relay"), self.authority.issue("broker")
+        self.kafka, self.eve = self.authority.issue("kafka"), self.authority.issue("eve")
+
+    def relays(self, client_auth: ClientAuth = "none") -> ServerTls:
+        """What the relay serves with."""
+        return ServerTls(
+            TlsFiles(
+                str(self.relay.certificate),
+                str(self.relay.key),
+                ca=str(self.authority.certificate),
+                client_auth=client_auth,
+            ),
+            "relay",
+        )
+
+    def served(self, client_auth: ClientAuth = "none") -> tuple[ssl.SSLContext, ClientTls]:
+        """What a broker or a coordinator serves with, and what the relay connects with."""
+        theirs = TlsFiles(str(self.broker.both), ca=str(self.authority.certificate), client_auth=client_auth)
+        outward = OutwardFiles(str(self.authority.certificate), str(self.relay.both))
+        return ServerTls(theirs, "listen").context, ClientTls(outward, "ssl.")
+
+    def peers(self, own: Issued | None = None) -> ssl.SSLContext:
+        """What a peer connects with."""
+        return client_context(str(self.authority.certificate), str(own.both) if own else "")
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path)
+
+
+async def encrypted_persister(here: World, tls: ssl.SSLContext) -> tuple[Speaker, Speaker]:
+    peer = await here.peer(tls)
+    await peer.log_in()
+    asked = request(WRITE, PERSISTER)
+    peer.say(asked)
+    coordinator = await here.coordinator.connection()
+    assert framed(await coordinator.frame()) == asked
+    coordinator.say(ANSWER)
+    assert framed(await peer.frame()) == ANSWER
+    return peer, coordinator
+
+
+@looped
+async def test_a_login_over_tls_and_what_follows(certificates: Certificates) -> None:
+    async with world(tls=certificates.relays(), broker_tls=certificates.served()) as here:
+        peer, coordinator = await encrypted_persister(here, certificates.peers())
+        for size in (0, 5, 3 * MIB):
+            asked = request(WRITE, PERSISTER, b"z" * size)
+            await peer.said(asked)
+            assert await coordinator.exactly(len(asked)) == asked
+        other = await here.peer(certificates.peers())
+        await other.log_in()
+        asked = request(FETCH, FETCHER)
+        other.say(asked)
+        broker = await here.broker.connection()
+        assert await broker.exactly(len(asked)) == asked
+        flood = b"fetched" * MIB
+        await asyncio.gather(broker.said(flood), other.exactly(len(flood)))
+        broker.say(ANSWER)
+        broker.hang_up()
+        assert framed(await other.frame()) == ANSWER
+        assert await other.is_closed()
+
+
+@looped
+async def test_the_coordinator_may_know_the_relay_by_its_certificate(certificates: Certificates) -> None:
+    async with world(coordinator_tls=certificates.served("required")) as here:
+        await persister(here)
+
+
+@looped
+async def test_with_tls_alone_a_peer_is_whose_certificate_it_shows(certificates: Certificates) -> None:
+    async with world(
+        check="certificate",
+        allowed="User:CN=kafka",
+        tls=certificates.relays("required"),
+        broker_tls=certificates.served("required"),
+    ) as here:
+        peer = await here.peer(certificates.peers(certificates.kafka))
+        asked = request(WRITE, PERSISTER)
+        peer.say(asked)
+        coordinator = await here.coordinator.connection()
+        assert framed(await coordinator.frame()) == asked
+        for client_id in (PERSISTER, FETCHER):
+            # The broker would take her for the relay.
+            eve = await here.peer(certificates.peers(certificates.eve))
+            eve.say(request(FETCH, client_id))
+            assert await eve.is_closed()
+        assert here.broker.accepted == 0
+        assert here.figures.refused == {"principal": 2}
+
+
+@looped
+async def test_with_tls_alone_nobody_comes_without_a_certificate(certificates: Certificates) -> None:
+    async with world(check="certificate", tls=certificates.relays("required")) as here:
+        # With TLS 1.3 a client learns with its first byte that it was refused.
+        nobody = await here.peer(certificates.peers())
+        nobody.say(request(FETCH, FETCHER))
+        with pytest.raises((ssl.SSLError, asyncio.IncompleteReadError)):
+            await nobody.exactly(1)
+        await until(lambda: here.figures.refused)
+        assert here.figures.refused == {"tls": 1}
+
+
+@looped
+async def test_plaintext_to_a_tls_port_is_hung_up_on(certificates: Certificates) -> None:
+    async with world(tls=certificates.relays(), broker_tls=certificates.served()) as here:
+        plain = await here.peer()
+        plain.say(request(FETCH, FETCHER) * 20)
+        assert await plain.is_closed()
+        assert here.broker.accepted == 0
+        await encrypted_persister(here, certificates.peers())
+
+
+@looped
+async def test_a_broker_that_shows_anothers_certificate_is_not_spoken_to(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    others = Certificates(tmp_path / "others")
+    async with world(
+        tls=certificates.relays(), broker_tls=(others.served()[0], certificates.served()[1])
+    ) as here:
+        peer = await here.peer(certificates.peers())
+        peer.say(request(18, None))
+        assert await peer.is_closed()
+        assert here.figures.failed_connects["broker"] == 3
+
+
+def test_files_that_were_replaced_are_used_for_the_next_connection(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    first, second = authority.issue("first"), authority.issue("second")
+    own = tmp_path / "own.pem"
+    own.write_bytes(first.both.read_bytes())
+    tls = ClientTls(OutwardFiles(str(authority.certificate), str(own)), "ssl.")
+    before = tls.context()
+    assert tls.context() is before
+    own.write_text("half a file")
+    assert tls.context() is before
+    own.write_bytes(second.both.read_bytes())
+    after = tls.context()
+    assert after is not before
+    assert tls.context() is after
+
+
+@pytest.mark.parametrize(
+    ("files", "setting"),
+    [
+        (OutwardFiles(ca="/does/not/exist"), "ssl.ca.location"),
+        (OutwardFiles(certificate="/does/not/exist"), "ssl.certificate.location"),
+    ],
+)
+def test_files_of_no_use_are_named(files: OutwardFiles, setting: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{setting}=/does/not/exist cannot be used"):
+        ClientTls(files, "ssl.")
+
+
+def test_passwords_are_not_shown() -> None:
+    assert "told" not in repr(OutwardFiles(key_password="not-told"))
