@@ -1,0 +1,183 @@
+"""`offsets reset` and `offsets delete` on real share groups, and what Kafka's own tool says afterwards."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.kafka.share_groups import ShareGroups
+from tests.e2e.ledger import Ledger, accept_all, new_topic, of_each_kind, produce
+from tests.kafka import BuiltInRig, StandaloneRig, wait_until
+from tests.kafka.fixtures import BUILT_IN, STANDALONE
+from tests.kafka.ports import free_ports
+from tests.kafka.share_group_tool import DescribedOffset
+
+# Below 4.3 brokers do not alter offsets of share groups.
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.parametrize("rig", [STANDALONE[-1], BUILT_IN], indirect=True),
+]
+
+RECORDS = 20
+FIGURES = ("start_offset", "new_offset", "in_flight_records", "redelivered", "skipped")
+
+
+def offsets(rig: BuiltInRig, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command of `offsets` as a user does."""
+    port = rig.coordinator.http_port if isinstance(rig, StandaloneRig) else free_ports(1)[0]
+    program = str(Path(sys.executable).with_name("share-coordinator"))
+    return subprocess.run(
+        [
+            *(program, "offsets", *arguments),
+            *("--bootstrap-servers", rig.broker.bootstrap),
+            *("--url", f"http://127.0.0.1:{port}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def planned(rig: BuiltInRig, *arguments: str) -> dict[str, Any]:
+    """Run a command that succeeds for one partition; return what it says of it."""
+    done = offsets(rig, *arguments, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert (row["executed"], "a dry run" in done.stderr) in ((True, False), (False, True))
+    return {name: row.get(name) for name in FIGURES}
+
+
+def figures(rig: BuiltInRig, *known: int | None) -> dict[str, Any]:
+    """What should be said; without our coordinator nobody knows what is in flight."""
+    start, new, *effect = known
+    shown = effect if isinstance(rig, StandaloneRig) else [None] * 3
+    return dict(zip(FIGURES, (start, new, *shown), strict=True))
+
+
+def consumed(rig: BuiltInRig, name: str) -> tuple[str, str, str]:
+    """Let a group be done with all records, and leave; return the topic, the group and the topic's id."""
+    topic, group, topic_id = new_topic(rig.client, name)
+    produce(rig.client, topic, 1, first=0, count=RECORDS)
+    consumer = rig.client.share_consumer(group, topic)
+    # Some are rejected, and some come twice.
+    Ledger().consume_until_settled(consumer, of_each_kind, RECORDS, seconds=60)
+    consumer.close()
+    wait_until(lambda: is_empty(rig, group), seconds=90, what="an empty group")
+    return topic, group, topic_id
+
+
+def is_empty(rig: BuiltInRig, group: str) -> bool:
+    """Tell whether Kafka says that a group has no members; one that left in a hurry is missed first."""
+
+    async def ask() -> bool:
+        groups = ShareGroups(rig.broker.bootstrap)
+        try:
+            return (await groups.describe_groups([group]))[group].is_empty
+        finally:
+            await groups.close()
+
+    return asyncio.run(ask())
+
+
+def shown_by_kafka(rig: BuiltInRig, group: str) -> list[DescribedOffset]:
+    return rig.share_groups.describe_offsets(group)
+
+
+def test_offsets_are_reset_and_kafka_agrees(rig: BuiltInRig) -> None:
+    topic, group, _ = consumed(rig, "reset-by-us")
+    (before,) = shown_by_kafka(rig, group)
+    where = ("reset", "--group", group, "--topic", topic)
+    plan = planned(rig, *where, "--to-earliest")
+    assert (plan["start_offset"], plan["new_offset"]) == (before.start_offset, 0)
+    if isinstance(rig, StandaloneRig):
+        assert (plan["redelivered"], plan["skipped"]) == (RECORDS, 0)
+    assert shown_by_kafka(rig, group) == [before]
+
+    assert planned(rig, *where, "--to-earliest", "--execute") == plan
+    (after,) = shown_by_kafka(rig, group)
+    assert (after.start_offset, after.lag) == (0, RECORDS)
+    # Nothing is left of the deliveries before.
+    assert planned(rig, *where, "--to-offset", "7", "--execute") == figures(rig, 0, 7, 0, 0, 7)
+    assert shown_by_kafka(rig, group)[0].start_offset == 7
+    assert planned(rig, *where[:-1], f"{topic}:0", "--to-latest") == figures(rig, 7, RECORDS, 0, 0, 13)
+    long_ago = planned(rig, *where, "--to-datetime", "2001-01-01T00:00:00.000")
+    assert long_ago == figures(rig, 7, 0, 0, 7, 0)
+    to_come = planned(rig, *where, "--to-datetime", "2101-01-01T00:00:00.000")
+    assert to_come == figures(rig, 7, RECORDS, 0, 0, 13)
+
+    ledger = Ledger()
+    consumer = rig.client.share_consumer(group, topic)
+    ledger.consume_until_settled(consumer, accept_all, RECORDS - 7, seconds=60)
+    consumer.close()
+    assert ledger.delivery_counts == {(0, offset): [1] for offset in range(7, RECORDS)}
+
+
+def test_an_offset_that_is_not_there_becomes_the_nearest(rig: BuiltInRig) -> None:
+    topic, group, _ = consumed(rig, "reset-beyond")
+    done = offsets(rig, "reset", "--group", group, "--topic", topic, "--to-offset", "1000")
+    assert done.returncode == 0
+    assert f"{topic}-0 has no offset 1000: {RECORDS} is nearest" in done.stderr
+    head, row = (line.split() for line in done.stdout.splitlines())
+    assert head == [
+        *("GROUP", "TOPIC", "PARTITION", "START-OFFSET"),
+        *("NEW-OFFSET", "IN-FLIGHT", "REDELIVERED", "SKIPPED"),
+    ]
+    assert row[:3] == [group, topic, "0"]
+    assert row[4] == str(RECORDS)
+
+
+def test_offsets_are_deleted_and_kafka_agrees(rig: BuiltInRig) -> None:
+    topic, group, topic_id = consumed(rig, "deleted-by-us")
+    before = shown_by_kafka(rig, group)
+    where = ("delete", "--group", group, "--topic", topic)
+    planned(rig, *where)
+    assert shown_by_kafka(rig, group) == before
+    planned(rig, "delete", "--group", group, "--all-topics", "--execute")
+    assert shown_by_kafka(rig, group) == []
+    if isinstance(rig, StandaloneRig):
+        assert rig.coordinator.share_partition(group, topic_id, 0) is None
+    again = offsets(rig, *where)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert f"group '{group}' has nothing of topic {topic}" in again.stderr
+
+
+def test_a_group_with_members_is_left_alone(rig: BuiltInRig) -> None:
+    topic, group, _ = new_topic(rig.client, "busy")
+    produce(rig.client, topic, 1, first=0, count=RECORDS)
+    consumer = rig.client.share_consumer(group, topic)
+    ledger = Ledger()
+    ledger.consume_until_settled(consumer, accept_all, RECORDS, seconds=60)
+    for command in (("reset", "--to-earliest"), ("delete",)):
+        done = offsets(rig, *command, "--group", group, "--topic", topic, "--execute")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"group '{group}' is Stable with 1 members" in done.stderr
+        assert "stop them, wait until" in done.stderr
+        assert "Traceback" not in done.stderr
+    consumer.close()
+
+
+def test_what_kafka_does_not_know_is_not_deleted_behind_its_back(rig: BuiltInRig) -> None:
+    topic, _, _ = new_topic(rig.client, "unknown-group")
+    done = offsets(rig, "delete", "--group", "nobody", "--topic", topic, "--execute")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Kafka knows no share group 'nobody'" in done.stderr
+    for arguments, said in (
+        (("--topic", "no-such-topic", "--to-earliest"), "there is no topic no-such-topic"),
+        (("--topic", f"{topic}:9", "--to-earliest"), f"topic {topic} has no partition 9"),
+    ):
+        done = offsets(rig, "reset", "--group", "nobody", *arguments)
+        assert done.returncode == 1
+        assert said in done.stderr
+
+
+def test_a_group_that_is_to_come_may_begin_somewhere(rig: BuiltInRig) -> None:
+    topic, group, _ = new_topic(rig.client, "to-come")
+    produce(rig.client, topic, 1, first=0, count=RECORDS)
+    where = ("reset", "--group", group, "--topic", topic, "--to-offset", "5")
+    assert planned(rig, *where, "--execute") == figures(rig, None, 5, 0, 0, 0)
+    assert shown_by_kafka(rig, group)[0].start_offset == 5

@@ -1,0 +1,202 @@
+"""`hand-over` between two coordinators that share the shards of a topic of a real Kafka, under load."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.client import ShareCoordinatorClient, SharePartitionKey, StateBatch
+from tests.builders import ACKNOWLEDGED, TOPIC_ID
+from tests.kafka import wait_until
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.ports import free_ports
+from tests.kafka.rig import BuiltInRig
+from tests.topic.logs import new_topic
+from tests.unit.admin.test_tokens import WRITING, file_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+
+SHARDS = 4
+BOOKS = 12
+HAND_OVERS = 6
+
+
+class Pair:
+    """Two coordinators in one group, and commands that ask one of them."""
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        self._token = file_of(directory, f"operator write {WRITING}\n")
+        topic = new_topic("hand-over")
+        self.both = [self._coordinator(bootstrap, topic, directory / name) for name in ("one", "two")]
+
+    def _coordinator(self, bootstrap: str, topic: str, directory: Path) -> CoordinatorProcess:
+        directory.mkdir()
+        port, http_port = free_ports(2)
+        settings = {
+            "bootstrap.servers": bootstrap,
+            "ownership": "group",
+            "group.id": topic,
+            "session.timeout.ms": "6000",
+            "share.coordinator.state.topic.name": topic,
+            "share.coordinator.state.topic.num.partitions": str(SHARDS),
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "http.token.file": str(self._token),
+            "http.writes": "true",
+        }
+        return CoordinatorProcess(directory, port=port, http_port=http_port, log="kafka", settings=settings)
+
+    def run(self, asked: CoordinatorProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command that asks one of them, as a user does."""
+        program = str(Path(sys.executable).with_name("share-coordinator"))
+        url = f"http://127.0.0.1:{asked.http_port}"
+        command = [program, *arguments, "--url", url, "--token-file", str(self._token)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    def served_by(self, asked: CoordinatorProcess) -> set[int]:
+        """Return the shards that one of them serves."""
+        shards: list[dict[str, Any]] = json.loads(self.run(asked, "shards", "-o", "json").stdout)
+        return {shard["state_partition"] for shard in shards if shard["status"] == "ACTIVE"}
+
+    def prunable(self, asked: CoordinatorProcess) -> list[dict[str, Any]]:
+        """Return what `prune` would do."""
+        rows: list[dict[str, Any]] = json.loads(self.run(asked, "prune", "-o", "json").stdout)["shards"]
+        return rows
+
+    def share(self) -> bool:
+        sizes = sorted(len(self.served_by(each)) for each in self.both)
+        return sizes == [SHARDS // 2, SHARDS // 2]
+
+
+@pytest.fixture
+def pair(built_in: BuiltInRig, tmp_path: Path) -> Iterator[Pair]:
+    two = Pair(built_in.broker.bootstrap, tmp_path)
+    try:
+        for each in two.both:
+            each.start()
+        wait_until(two.share, seconds=60, what="each has half of the shards")
+        yield two
+    finally:
+        for each in two.both:
+            each.kill()
+
+
+class Writers:
+    """Acknowledge offset after offset of several share-partitions, whoever has them, until told to stop."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._addresses = ",".join(f"127.0.0.1:{each.port}" for each in pair.both)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self.acknowledged = [0] * BOOKS
+        self.failures: list[BaseException] = []
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def go_on(self) -> bool:
+        """Wait until each has written more."""
+        goals = [acknowledged + 5 for acknowledged in self.acknowledged]
+        return bool(
+            wait_until(
+                lambda: self.failures or all(map(int.__ge__, self.acknowledged, goals)),
+                seconds=60,
+                what="writes go on",
+            )
+        )
+
+    async def _run(self) -> None:
+        try:
+            async with ShareCoordinatorClient(self._addresses) as client, asyncio.TaskGroup() as writers:
+                for number in range(BOOKS):
+                    writers.create_task(self._write(client, number))
+        except BaseException as error:
+            self.failures.append(error)
+
+    async def _write(self, client: ShareCoordinatorClient, number: int) -> None:
+        key = SharePartitionKey(f"group-{number}", TOPIC_ID, number)
+        await client.initialize(key, 1, 0)
+        while not self._stop.is_set():
+            offset = self.acknowledged[number]
+            batches = [StateBatch(offset, offset, ACKNOWLEDGED, 1)]
+            await client.write(key, state_epoch=1, leader_epoch=0, start_offset=0, batches=batches)
+            self.acknowledged[number] = offset + 1
+        state = await client.read(key, 0)
+        assert [(batch.first_offset, batch.last_offset) for batch in state.batches] == [
+            (0, self.acknowledged[number] - 1)
+        ]
+
+
+def test_shards_are_handed_over_to_and_fro_without_a_loss(pair: Pair) -> None:
+    writers = Writers(pair)
+    writers.start()
+    try:
+        writers.go_on()
+        shard = min(pair.served_by(pair.both[0]))
+        for turn in range(HAND_OVERS):
+            giver, taker = pair.both[turn % 2], pair.both[1 - turn % 2]
+            to = f"127.0.0.1:{taker.port}"
+            # Whoever does not have it says who does.
+            elsewhere = pair.run(taker, "hand-over", str(shard), "--execute")
+            assert elsewhere.returncode == 1
+            assert f"ask http://127.0.0.1:{giver.http_port}" in elsewhere.stderr
+            dry = pair.run(giver, "hand-over", str(shard), "--to", to)
+            assert (dry.returncode, "a dry run" in dry.stderr) == (0, True)
+            assert shard in pair.served_by(giver)
+
+            done = pair.run(giver, "hand-over", str(shard), "--to", to, "--execute")
+            assert done.returncode == 0, done.stderr
+            assert f"shard {shard} is released here and belongs to {to}" in done.stdout
+            wait_until(lambda taker=taker: shard in pair.served_by(taker), seconds=60, what="it is served")
+            assert shard not in pair.served_by(giver)
+            wait_until(pair.share, seconds=60, what="each has half of the shards")
+            writers.go_on()
+    finally:
+        writers.stop()
+    assert writers.failures == []
+    for each in pair.both:
+        log = each.process.log.read_text()
+        assert "ERROR" not in log, log[-3000:]
+        lines = [json.loads(line) for line in log.splitlines() if '"coordinator.audit"' in line]
+        assert len([line for line in lines if line["what"] == "hand-over"]) == HAND_OVERS // 2
+        assert {(line["who"], line["address"]) for line in lines} == {("token operator", "127.0.0.1")}
+
+
+def test_one_that_is_alone_says_so(pair: Pair) -> None:
+    first, second = pair.both
+    second.stop()
+    wait_until(lambda: len(pair.served_by(first)) == SHARDS, seconds=60, what="one has all shards")
+    done = pair.run(first, "hand-over", "0", "--execute")
+    assert done.returncode == 1
+    assert "this coordinator is alone in its group: there is nobody to take a shard" in done.stderr
+
+
+def test_snapshots_and_pruning_reach_the_topic(pair: Pair) -> None:
+    writers = Writers(pair)
+    writers.start()
+    writers.go_on()
+    writers.stop()
+    assert writers.failures == []
+    for each in pair.both:
+        for shard in sorted(pair.served_by(each)):
+            done = pair.run(each, "snapshot", "--shard", str(shard), "--execute")
+            assert done.returncode == 0, done.stderr
+        starts = [row["start_log_offset"] for row in pair.prunable(each)]
+        assert sum(row["records"] for row in pair.prunable(each)) > 0
+        assert pair.run(each, "prune", "--execute").returncode == 0
+
+        def pruned(each: CoordinatorProcess = each) -> bool:
+            return all(row["records"] == 0 for row in pair.prunable(each))
+
+        wait_until(pruned, seconds=60, what="nothing is left to prune")
+        assert [row["start_log_offset"] for row in pair.prunable(each)] > starts
