@@ -109,9 +109,9 @@ class Api:
         if len(frame) < _HEADER_BEGIN.size:
             raise CloseConnection("truncated", "a frame is shorter than a request header")
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
-        codec = _RPCS.get(api_key)
         if api_key == write_api.API_KEY and self._took_plain_write(frame, origin, respond):
             return
+        codec = _RPCS.get(api_key)
         if codec is not None:
             self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
         elif api_key == find_api.API_KEY:

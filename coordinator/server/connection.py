@@ -151,6 +151,9 @@ class Connection(asyncio.Protocol):
             self._close("bad_frame", str(error))
             return
         partial_bytes = self._reader.buffered_bytes
+        if len(frames) == 1 and not (partial_bytes or self._partial_bytes) and self._is_idle():
+            self._handle_at_once(frames[0])
+            return
         arrived = sum(map(len, frames))
         self._connections.hold(arrived + partial_bytes - self._partial_bytes)
         if partial_bytes and (frames or not self._partial_bytes):
@@ -193,6 +196,22 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._pace()
 
+    def _is_idle(self) -> bool:
+        """Tell whether nothing is under way here and nothing holds the client back."""
+        return (
+            self._reading
+            and self._writable
+            and not (self._places or self._frames_waiting)
+            and self._limits.requests_in_flight_max > 1
+        )
+
+    def _handle_at_once(self, frame: bytes) -> None:
+        """Do what `_handle_waiting` does with the one frame of an idle connection: the usual case."""
+        self._connections.hold(len(frame))
+        self._handle(frame)
+        if self._connections.full:
+            self._pace()
+
     def _has_room(self) -> bool:
         return len(self._places) < self._limits.requests_in_flight_max and self._writable
 
@@ -222,17 +241,19 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         """Write the answers at the head of the queue that are ready."""
         places = self._places
-        if self.gone or not places or places[0].response is None:
+        if self.gone or not places or (answers := places[0].response) is None:
             return
         assert self._transport is not None
-        released = 0
-        ready: list[bytes] = []
-        while places and (response := places[0].response) is not None:
-            released += places.popleft().frame_bytes
-            ready.append(response)
+        released = places.popleft().frame_bytes
+        if places and places[0].response is not None:
+            ready = [answers]
+            while places and (response := places[0].response) is not None:
+                released += places.popleft().frame_bytes
+                ready.append(response)
+            answers = b"".join(ready)
         self._connections.hold(-released)
         if not self._transport.is_closing():
-            self._transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
+            self._transport.write(answers)
         if not places:
             self._connections.quiet()
 

@@ -1,14 +1,18 @@
-"""TLS handshakes: a connection is one only when its handshake is over.
+"""Where connections come in: plain ones, and those that have to shake hands first.
 
 The event loop's own TLS server says nothing of handshakes that fail.  Here each is watched: whoever comes
 without TLS, or with a certificate that is not accepted, is closed, counted, and told about in one line.
 """
 
 import asyncio
+import errno
 import logging
+import socket
 import ssl
 from collections.abc import Callable
-from typing import Any, cast
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, cast
 
 _logger = logging.getLogger(__name__)
 
@@ -21,64 +25,158 @@ _NO_TLS = {
     "RECORD_LAYER_FAILURE",
     "PACKET_LENGTH_TOO_LONG",
 }
+# The system has no room for another connection: it passes when some close.
+_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_NO_ROOM_WAIT_S = 1.0
 
+# Gives the protocol for a client whose handshake is over; None: it is turned away.
 Come = Callable[[asyncio.Transport], asyncio.Protocol | None]
+# Told the reason for a metric, a sentence (or ""), and the client's address of each that fails.
 Refuse = Callable[[str, str, str], None]
 
 
-class Doorway(asyncio.Protocol):
-    """One connection until its TLS handshake is over; then it gives it to the protocol that `come` returns.
+class Doorway(Protocol):
+    """Accepts connections. `start`, then `close`, which leaves those in being alone, then `stop`."""
 
-    `refuse` is told the reason, for a metric, a sentence and the client's address of each that fails.
-    """
+    async def start(self, host: str, port: int, backlog: int) -> None:
+        """Bind and accept. Raises OSError."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        ...
+
+    @property
+    def is_serving(self) -> bool:
+        """True while connections are accepted."""
+        ...
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        ...
+
+    def stop(self) -> None:
+        """Break off what is not a connection yet."""
+        ...
+
+
+class PlainDoorway:
+    """Accepts connections without TLS: the event loop does it all."""
+
+    def __init__(self, make: Callable[[], asyncio.Protocol]) -> None:
+        self._make = make
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int, backlog: int) -> None:
+        """Bind and accept. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._make, host, port, backlog=backlog)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        assert self._server is not None, "not started"
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def is_serving(self) -> bool:
+        """True while connections are accepted."""
+        return self._server is not None and self._server.is_serving()
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        if self._server is not None:
+            self._server.close()
+
+    def stop(self) -> None:
+        """Accept nothing more."""
+        self.close()
+
+
+class TlsDoorway:
+    """Accepts connections over TLS, so many handshakes at a time."""
 
     def __init__(
-        self,
-        context: ssl.SSLContext,
-        handshake_s: float,
-        come: Come,
-        refuse: Refuse,
-        gone: Callable[[], None],
+        self, context: ssl.SSLContext, handshake_s: float, handshakes_max: int, come: Come, refuse: Refuse
     ) -> None:
         self._context = context
         self._handshake_s = handshake_s
+        self._handshakes_max = handshakes_max
         self._come = come
         self._refuse = refuse
-        self._gone = gone
-        self._early: list[bytes] = []
-        self._lost = False
-        self._task: asyncio.Task[None] | None = None
-        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._handshakes: set[asyncio.Task[None]] = set()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake."""
-        self._transport = cast(asyncio.Transport, transport)
-        # Whatever comes is for TLS to read.
-        self._transport.pause_reading()
-        self._task = asyncio.get_running_loop().create_task(self._shake(self._transport))
+    async def start(self, host: str, port: int, backlog: int) -> None:
+        """Bind and accept. Raises OSError."""
+        found = await self._loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, proto=socket.IPPROTO_TCP
+        )
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                self._sockets.append(_listening(family, kind, protocol, address, backlog))
+        except OSError:
+            for listening in self._sockets:
+                listening.close()
+            raise
+        for listening in self._sockets:
+            accepting = asyncio.create_task(self._accept(listening), name="accepting TLS connections")
+            accepting.add_done_callback(partial(_close, listening))
+            self._accepting.append(accepting)
 
-    def data_received(self, data: bytes) -> None:
-        """Keep what a client says with the last message of its handshake."""
-        self._early.append(data)
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self._sockets[0].getsockname()[1])
 
-    def eof_received(self) -> bool:
-        """Close: nobody half-closes on this protocol."""
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Note that the client went away."""
-        self._lost = True
+    @property
+    def is_serving(self) -> bool:
+        """True while connections are accepted."""
+        return bool(self._accepting)
 
     def close(self) -> None:
-        """Give up."""
-        if self._transport is not None:
-            self._transport.abort()
+        """Accept nothing more."""
+        # Each closes its socket when it has let go of it.
+        for accepting in self._accepting:
+            accepting.cancel()
+        self._accepting = []
 
-    async def _shake(self, transport: asyncio.Transport) -> None:
-        peer = peer_of(transport)
+    def stop(self) -> None:
+        """Break off the handshakes."""
+        self.close()
+        for handshake in self._handshakes:
+            handshake.cancel()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                accepted, address = await self._loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    _logger.error("no connection can be accepted: %s", error.strerror)
+                    await asyncio.sleep(_NO_ROOM_WAIT_S)
+                # Otherwise somebody went away before it was accepted.
+                continue
+            if len(self._handshakes) >= self._handshakes_max:
+                accepted.close()
+                self._refuse("too_many_connections", "", _told(address))
+                continue
+            handshake = asyncio.create_task(self._shake_hands(accepted, _told(address)))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
+        with suppress(OSError):
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            secured = await asyncio.get_running_loop().start_tls(
-                transport, self, self._context, server_side=True, ssl_handshake_timeout=self._handshake_s
+            await self._loop.connect_accepted_socket(
+                lambda: _Arrival(self._come),
+                accepted,
+                ssl=self._context,
+                ssl_handshake_timeout=self._handshake_s,
             )
         except ssl.SSLError as error:
             self._refuse(*_judged(error), peer)
@@ -86,29 +184,52 @@ class Doorway(asyncio.Protocol):
             # Went away, or took too long: an everyday event.
             _logger.debug("a TLS handshake was not finished: %s", error, extra={"peer": peer})
             self._refuse("tls_unfinished", "", peer)
-        else:
-            self._gone()
-            if secured is not None and not self._lost:
-                self._pass_on(secured)
-            return
-        self._gone()
-        transport.abort()
 
-    def _pass_on(self, secured: asyncio.Transport) -> None:
+
+class _Arrival(asyncio.Protocol):
+    """Hands a connection whose handshake is over to the protocol that it is for."""
+
+    def __init__(self, come: Come) -> None:
+        self._come = come
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand over."""
+        # uvloop's transports are no subclass of asyncio's, but do the same.
+        secured = cast(asyncio.Transport, transport)
         protocol = self._come(secured)
         if protocol is None:
             secured.abort()
             return
         secured.set_protocol(protocol)
         protocol.connection_made(secured)
-        for data in self._early:
-            protocol.data_received(data)
 
 
 def peer_of(transport: asyncio.BaseTransport | None) -> str:
     """Return a client's address for people."""
-    name: Any = transport.get_extra_info("peername") if transport is not None else None
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unknown"
+    return _told(transport.get_extra_info("peername")) if transport is not None else "unknown"
+
+
+def _told(address: Any) -> str:
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unknown"
+
+
+def _close(listening: socket.socket, done: "asyncio.Task[None]") -> None:
+    listening.close()
+
+
+def _listening(family: int, kind: int, protocol: int, address: Any, backlog: int) -> socket.socket:
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
+        listening.listen(backlog)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening
 
 
 def _judged(error: ssl.SSLError) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from coordinator.metrics import Metrics
 from coordinator.security.principals import UnmappedCertificate
 from coordinator.server.api import Api
 from coordinator.server.connection import Connection
-from coordinator.server.doorway import Doorway, peer_of
+from coordinator.server.doorway import Doorway, PlainDoorway, TlsDoorway, peer_of
 from coordinator.server.entrance import Entrance, Handler, WireSecurity
 from coordinator.server.gate import Gate
 from coordinator.server.limits import ServerLimits
@@ -36,9 +36,8 @@ class Listener:
         self._entrance = Entrance(api, self._security, metrics)
         self._metrics = metrics
         self._limits = limits
-        self._doorways: set[Doorway] = set()
         self._watching: list[asyncio.Task[None]] = []
-        self._server: asyncio.Server | None = None
+        self._doorway = self._make_doorway()
         self._sweeper: asyncio.Task[None] | None = None
         self._connections: set[Connection] = set()
         self._waiting_for_room: set[Connection] = set()
@@ -47,14 +46,8 @@ class Listener:
 
     async def start(self, address: HostPort) -> None:
         """Bind and accept. Raises ListenError, with a sentence, when the address cannot be had."""
-        loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                self._connection if self._security.tls is None else self._doorway,
-                address.host,
-                address.port,
-                backlog=_BACKLOG,
-            )
+            await self._doorway.start(address.host, address.port, _BACKLOG)
         except OSError as error:
             raise ListenError("listen", str(address), error) from None
         self._sweeper = asyncio.create_task(self._sweep(), name="connection sweeper")
@@ -65,8 +58,7 @@ class Listener:
 
     async def drain(self, timeout_s: float) -> None:
         """Accept nothing more, and wait until what was accepted has been answered."""
-        if self._server is not None:
-            self._server.close()
+        self._doorway.close()
         for connection in self._connections:
             connection.stop_reading()
         self._drained = asyncio.Event()
@@ -80,10 +72,7 @@ class Listener:
             self._sweeper.cancel()
         for watching in self._watching:
             watching.cancel()
-        if self._server is not None:
-            self._server.close()
-        for doorway in list(self._doorways):
-            doorway.close()
+        self._doorway.stop()
         for connection in list(self._connections):
             connection.close("stopping")
         # The transports close in the next turn of the loop.
@@ -91,15 +80,12 @@ class Listener:
 
     def health(self) -> list[str]:
         """Return why brokers cannot connect, one sentence; nothing when they can."""
-        listens = self._server is not None and self._server.is_serving()
-        return [] if listens else ["The listener for brokers accepts no connections."]
+        return [] if self._doorway.is_serving else ["The listener for brokers accepts no connections."]
 
     @property
     def port(self) -> int:
         """The port that is listened on: the system's choice where port 0 was asked for."""
-        assert self._server is not None, "not started"
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        return self._doorway.port
 
     @property
     def connection_count(self) -> int:
@@ -125,25 +111,23 @@ class Listener:
 
     # Who comes in.
 
+    def _make_doorway(self) -> Doorway:
+        security = self._security
+        if security.tls is None:
+            return PlainDoorway(self._connection)
+        return TlsDoorway(
+            security.tls.context,
+            security.handshake_s,
+            self._limits.connections_max,
+            self._come_in,
+            self._turn_away,
+        )
+
     def _connection(self, handler: Handler | None = None) -> Connection:
         """Make a connection for a client; without a handler, of one that has shown nothing yet."""
         if self._security.mechanisms:
             handler = Gate(self._entrance)
         return Connection(handler or self._entrance.api, self, self._metrics, self._limits)
-
-    def _doorway(self) -> asyncio.Protocol:
-        assert self._security.tls is not None
-        doorway = Doorway(
-            self._security.tls.context,
-            self._security.handshake_s,
-            self._come_in,
-            self._turn_away,
-            lambda: self._doorways.discard(doorway),
-        )
-        if len(self._doorways) >= self._limits.connections_max:
-            return _Closed()
-        self._doorways.add(doorway)
-        return doorway
 
     def _come_in(self, secured: asyncio.Transport) -> Connection | None:
         """Return the connection of a client whose TLS handshake is over, None for one that is nobody."""
@@ -211,11 +195,3 @@ class Listener:
     def wait_for_room(self, connection: Connection) -> None:
         """Call the connection's `room_again` when clients hold less."""
         self._waiting_for_room.add(connection)
-
-
-class _Closed(asyncio.Protocol):
-    """Closes a connection at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Close."""
-        transport.close()

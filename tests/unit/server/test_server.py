@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import ssl
 from collections.abc import Awaitable, Callable
 from struct import pack
 from typing import Any, cast
@@ -50,8 +51,8 @@ def run(scenario: Callable[[Served], Awaitable[Any]], limits: ServerLimits | Non
     asyncio.run(whole())
 
 
-async def initialised(one: Served) -> Client:
-    client = await one.connect()
+async def initialised(one: Served, tls: ssl.SSLContext | None = None) -> Client:
+    client = await one.connect(tls)
     client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
     correlation_id, rest = await client.frame()
     response = initialize_api.decode_response(rest, 1, 0)

@@ -1,6 +1,7 @@
 """A coordinator on a real socket, and a client that sends what it likes and reads frames."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from struct import Struct
@@ -9,7 +10,7 @@ from typing import Any
 from coordinator.config import HostPort
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits, WireSecurity
 from coordinator.service import Service
 from coordinator.shard import SnapshotPolicy
 from coordinator.topics import EveryTopic
@@ -60,7 +61,7 @@ class Client:
 class Served:
     """A listener over one runtime."""
 
-    def __init__(self, limits: ServerLimits) -> None:
+    def __init__(self, limits: ServerLimits, security: WireSecurity | None = None) -> None:
         self.log = HeldLog(STATE_PARTITIONS)
         self.log.holding = False
         self.metrics = Metrics()
@@ -81,13 +82,17 @@ class Served:
             node_ids=4,
             state_partitions=STATE_PARTITIONS,
         )
-        self.listener = Listener(Api(Service(self.runtime), directory, self.metrics), self.metrics, limits)
+        sasl = security is not None and bool(security.mechanisms)
+        api = Api(Service(self.runtime), directory, self.metrics, sasl=sasl)
+        self.listener = Listener(api, self.metrics, limits, security)
         self.port = 0
         self._writers: list[asyncio.StreamWriter] = []
 
-    async def connect(self) -> Client:
+    async def connect(self, tls: ssl.SSLContext | None = None) -> Client:
         """Open a connection."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=tls, server_hostname="localhost" if tls is not None else None
+        )
         self._writers.append(writer)
         return Client(reader, writer)
 
@@ -108,9 +113,11 @@ class Served:
 
 
 @asynccontextmanager
-async def served(limits: ServerLimits | None = None) -> AsyncIterator[Served]:
+async def served(
+    limits: ServerLimits | None = None, security: WireSecurity | None = None
+) -> AsyncIterator[Served]:
     """Serve on a free port of this machine until the end of the block."""
-    one = Served(limits or ServerLimits())
+    one = Served(limits or ServerLimits(), security)
     await one.runtime.start()
     await one.listener.start(HostPort("127.0.0.1", 0))
     one.port = one.listener.port

@@ -1,0 +1,353 @@
+"""SASL on a real socket: what is answered to whom, when it is closed, and how long a login holds."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scramp import ScramClient
+
+from coordinator.server import ServerLimits
+from protocol.errors import ErrorCode
+from protocol.messages import find_coordinator, sasl_authenticate, sasl_handshake
+from protocol.messages import initialize_share_group_state as initialize_api
+from tests.unit.server.logins import (
+    FIND_BODY,
+    authenticate,
+    authenticate_frame,
+    find_error,
+    log_in,
+    password_security,
+    served_apis,
+    shake_hands,
+)
+from tests.unit.server.test_server import INITIALIZE_FRAME_BODY
+from tests.unit.server.wire import Served, request_frame, served
+
+Run = Callable[..., None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run a scenario against a listener with SASL."""
+
+    def one(
+        scenario: Callable[[Served], Awaitable[Any]], limits: ServerLimits | None = None, **more: Any
+    ) -> None:
+        async def whole() -> None:
+            async with served(limits, password_security(tmp_path, **more)) as one:
+                await scenario(one)
+
+        asyncio.run(whole())
+
+    return one
+
+
+def test_whoever_has_logged_in_is_served(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        apis = await served_apis(client)
+        assert apis[17] == (0, 1)
+        assert apis[36] == (0, 2)
+        handshake = await shake_hands(client, "PLAIN")
+        assert (handshake.error_code, handshake.mechanisms) == (0, ["PLAIN", "SCRAM-SHA-256"])
+        answer = await authenticate(client, b"\0alice\0alice-secret")
+        assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"", 0)
+        assert await find_error(client) == 0
+        client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
+        _, rest = await client.frame()
+        response = initialize_api.decode_response(rest, 1, 0)
+        assert [result.error_code for result in response.results[0].partitions] == [0, 0]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_scram_takes_two_tokens(run: Run, version: int) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        await shake_hands(client, "SCRAM-SHA-256")
+        scram = ScramClient(["SCRAM-SHA-256"], "alice", "alice-secret")
+        first = await authenticate(client, scram.get_client_first().encode(), version)
+        assert first.error_code == 0
+        scram.set_server_first(first.auth_bytes.decode())
+        final = await authenticate(client, scram.get_client_final().encode(), version)
+        scram.set_server_final(final.auth_bytes.decode())
+        assert await find_error(client) == 0
+
+    run(scenario)
+
+
+def test_tokens_are_bare_after_the_oldest_handshake(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        assert (await shake_hands(client, "PLAIN", version=0)).error_code == 0
+        token = b"\0alice\0alice-secret"
+        client.send(len(token).to_bytes(4, "big") + token)
+        assert await client.reader.readexactly(4) == b"\0\0\0\0"
+        assert await find_error(client) == 0
+
+        # A failure has no words there.
+        client = await one.connect()
+        await shake_hands(client, "PLAIN", version=0)
+        client.send(b"\0\0\0\5\0a\0b\0")
+        assert await client.closed()
+
+    run(scenario)
+
+
+def test_tokens_do_not_come_two_at_a_time(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        await shake_hands(client, "PLAIN")
+        client.send(authenticate_frame(b"\0alice\0wrong") + authenticate_frame(b"\0alice\0alice-secret"))
+        assert await client.closed()
+
+    run(scenario)
+
+
+def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        response = await shake_hands(client, "GSSAPI")
+        assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert response.mechanisms == ["PLAIN", "SCRAM-SHA-256"]
+        assert await client.closed()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_wrong_password_is_told_and_closes(
+    run: Run, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(one: Served) -> None:
+        for _ in range(3):
+            client = await one.connect()
+            await shake_hands(client, "PLAIN")
+            answer = await authenticate(client, b"\0alice\0guess-1234", version)
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert answer.error_message == "Authentication failed: Invalid username or password"
+            assert await client.closed()
+        closed = one.metrics._connections_closed
+        await one.until(lambda: closed["authentication_failed"] == 3)
+
+    with caplog.at_level(logging.DEBUG):
+        run(scenario)
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.getMessage() for record in warnings] == ["a client could not log in"]
+    assert "guess-1234" not in caplog.text
+
+
+def test_a_failure_is_answered_late(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        loop = asyncio.get_running_loop()
+        client = await one.connect()
+        await shake_hands(client, "PLAIN")
+        began_s = loop.time()
+        client.send(authenticate_frame(b"\0alice\0wrong"))
+        _, rest = await client.frame()
+        assert sasl_authenticate.decode_response(rest, 1, 2).error_code == 58
+        assert loop.time() - began_s >= 0.2
+        assert await client.closed()
+
+    run(scenario, failed_delay_s=0.2)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        request_frame(10, 6, 1, FIND_BODY),
+        request_frame(83, 0, 1, INITIALIZE_FRAME_BODY),
+        authenticate_frame(b"\0alice\0alice-secret"),
+        request_frame(3, 12, 1, b""),
+        b"\0\0\0\2ab",
+        b"\0\0\0\x0a\0\x11\0\x01\0\0\0\x01\xff\xff",
+    ],
+)
+def test_who_has_not_logged_in_is_closed_at_once(run: Run, frame: bytes) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        client.send(frame)
+        assert await client.closed()
+
+    run(scenario)
+
+
+def test_versions_are_asked_once_and_in_any_version(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        client.send(request_frame(18, 99, 4, b"", flexible=True))
+        _, rest = await client.frame()
+        assert rest[:2] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+        assert 36 in await served_apis(client)
+        client.send(request_frame(18, 0, 0, b"", flexible=False))
+        assert await client.closed()
+
+    run(scenario)
+
+
+def test_another_request_instead_of_a_token_is_answered_in_its_own_way(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        await shake_hands(client, "PLAIN")
+        assert await find_error(client) == ErrorCode.ILLEGAL_SASL_STATE
+        assert await client.closed()
+        client = await one.connect()
+        await shake_hands(client, "PLAIN")
+        assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await client.closed()
+
+    run(scenario)
+
+
+def test_sasl_after_the_login_is_refused_and_harmless(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        await log_in(client)
+        answer = await authenticate(client, b"\0alice\0alice-secret")
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert answer.error_message == "SaslAuthenticate request received after successful authentication"
+        assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await find_error(client) == 0
+
+    run(scenario)
+
+
+def test_a_port_without_sasl_says_so() -> None:
+    async def scenario() -> None:
+        async with served() as one:
+            client = await one.connect()
+            assert 17 not in await served_apis(client)
+            assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+            assert await find_error(client) == 0
+
+    asyncio.run(scenario())
+
+
+def test_who_is_not_on_the_list_is_refused_everything_but_versions(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        assert (await log_in(client, "bob")).error_code == 0
+        for version in range(7):
+            key = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
+            request = find_coordinator.FindCoordinatorRequest(
+                key="" if version >= 4 else key,
+                key_type=2 if version else 0,
+                coordinator_keys=[key] if version >= 4 else [],
+            )
+            body = find_coordinator.encode_request(request, version)
+            client.send(request_frame(10, version, 3, body, flexible=version >= 3))
+            _, rest = await client.frame()
+            response = find_coordinator.decode_response(rest, 1 if version >= 3 else 0, version)
+            answers = response.coordinators if version >= 4 else [response]
+            assert [(each.error_code, each.node_id, each.host, each.port) for each in answers] == [
+                (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1, "", -1)
+            ]
+        client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
+        _, rest = await client.frame()
+        response = initialize_api.decode_response(rest, 1, 0)
+        assert [
+            (result.partition, result.error_code, result.error_message)
+            for result in response.results[0].partitions
+        ] == [(0, 31, "Cluster authorization failed."), (1, 31, "Cluster authorization failed.")]
+        assert 83 in await served_apis(client)
+
+    run(scenario)
+    assert [record.getMessage() for record in caplog.records] == [
+        "a client is not on the list listen.allowed.principals"
+    ]
+
+
+def test_a_login_may_not_take_for_ever(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        silent, slow, known = await one.connect(), await one.connect(), await one.connect()
+        await log_in(known)
+        await shake_hands(slow, "PLAIN")
+        assert await silent.closed()
+        assert await slow.closed()
+        assert one.metrics._connections_closed["authentication_timeout"] == 2
+        assert await find_error(known) == 0
+
+    run(scenario, ServerLimits(sweep_s=0.02), handshake_s=0.3)
+
+
+def test_a_stranger_may_not_send_much(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        stranger = await one.connect()
+        stranger.send((64 * 1024 + 1).to_bytes(4, "big"))
+        assert await stranger.closed()
+        known = await one.connect()
+        await log_in(known)
+        keys = [f"{'x' * 1000}:AAAAAAAAAAAAAAAAAAAAAQ:{number}" for number in range(100)]
+        request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
+        known.send(request_frame(10, 6, 3, find_coordinator.encode_request(request, 6)))
+        _, rest = await known.frame()
+        assert len(find_coordinator.decode_response(rest, 1, 6).coordinators) == 100
+
+    run(scenario)
+
+
+# How long a login holds (KIP-368).
+
+
+def test_a_session_ends_unless_the_client_logs_in_anew(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        loop = asyncio.get_running_loop()
+        client, idle = await one.connect(), await one.connect()
+        began_s = loop.time()
+        for each in (client, idle):
+            assert (await log_in(each)).session_lifetime_ms == 1_100
+        # Requests in flight are answered before the login that comes behind them.
+        client.send(request_frame(10, 6, 3, FIND_BODY))
+        body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest("PLAIN"), 1)
+        client.send(request_frame(17, 1, 1, body, flexible=False))
+        assert (await client.frame())[0] == 3
+        assert (await client.frame())[0] == 1
+        assert (await authenticate(client, b"\0alice\0alice-secret")).session_lifetime_ms == 1_100
+        # Not more often than every second.
+        assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        await one.until(lambda: loop.time() - began_s > 1.3)
+        # Late, but before its next request.
+        assert (await log_in(client)).error_code == 0
+        assert await find_error(client) == 0
+        idle.send(request_frame(10, 6, 3, FIND_BODY))
+        assert await idle.closed()
+        assert one.metrics._connections_closed["session_expired"] == 1
+
+    run(scenario, ServerLimits(sweep_s=0.02), reauth_max_ms=1_100)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "token", "message"),
+    [
+        (
+            "PLAIN",
+            b"\0bob\0bob-secret",
+            "Cannot change principals during re-authentication from User.alice: User.bob",
+        ),
+        (
+            "SCRAM-SHA-256",
+            b"n,,n=alice,r=abc",
+            "SASL mechanism 'SCRAM-SHA-256' requested by client is not supported for re-authentication of "
+            "mechanism 'PLAIN'",
+        ),
+        ("PLAIN", b"\0alice\0wrong", "Authentication failed: Invalid username or password"),
+    ],
+)
+def test_nobody_becomes_somebody_else_by_logging_in_anew(
+    run: Run, mechanism: str, token: bytes, message: str
+) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        await log_in(client)
+        assert (await shake_hands(client, mechanism)).error_code == 0
+        answer = await authenticate(client, token)
+        assert (answer.error_code, answer.error_message) == (58, message)
+        assert await client.closed()
+
+    run(scenario, reauth_max_ms=60_000)

@@ -1,0 +1,306 @@
+"""TLS on a real socket: who comes in, what happens to those who do not, and files that are replaced."""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from coordinator.security.principals import AllowedPrincipals, MappingRules
+from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.server import ServerLimits, WireSecurity
+from protocol.messages import write_share_group_state as write_api
+from tests.certificates import Authority, Issued
+from tests.unit.security.handshakes import client_context
+from tests.unit.security.test_tls import replace_by
+from tests.unit.server.logins import FIND_BODY, find_error, log_in, password_security
+from tests.unit.server.test_server import initialised, write_body
+from tests.unit.server.wire import Served, request_frame, served
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+CLUSTER_AUTHORIZATION_FAILED = 31
+
+
+class World:
+    """An authority, our certificate, and a way to run a scenario."""
+
+    def __init__(self, folder: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        self.folder = folder
+        self.authority = Authority(folder)
+        self.server = self.authority.issue("coordinator")
+        self.tls: ServerTls | None = None
+        self._new_loop = new_loop
+
+    def run(
+        self,
+        scenario: Callable[[Served], Awaitable[Any]],
+        *,
+        client_auth: str = "required",
+        limits: ServerLimits | None = None,
+        base: WireSecurity | None = None,
+        **more: Any,
+    ) -> None:
+        files = TlsFiles(
+            str(self.server.certificate),
+            str(self.server.key),
+            "",
+            str(self.authority.certificate),
+            client_auth,  # type: ignore[arg-type]
+        )
+        self.tls = ServerTls(files, "listen")
+        whole = {
+            "tls": self.tls,
+            "allowed": AllowedPrincipals.parse("User:CN=broker-1"),
+            "watched": (self.tls,),
+            "reload_s": 0.02,
+            **more,
+        }
+        security = (base or WireSecurity())._replace(**whole)
+
+        async def serve() -> None:
+            async with served(limits, security) as one:
+                await scenario(one)
+
+        with asyncio.Runner(loop_factory=self._new_loop) as runner:
+            runner.run(serve())
+
+    def client(self, own: Issued | None = None, **more: Any) -> ssl.SSLContext:
+        return client_context(str(self.authority.certificate), str(own.both) if own else "", **more)
+
+
+@pytest.fixture(params=LOOPS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    return World(tmp_path, LOOPS[request.param])
+
+
+def closed(one: Served) -> dict[str, int]:
+    return one.metrics._connections_closed
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_brokers_are_known_by_their_certificates(world: World) -> None:
+    broker, other = world.authority.issue("broker-1"), world.authority.issue("broker-2")
+
+    async def scenario(one: Served) -> None:
+        # Both protocols; with the newer one a client sends its first request with the end of its handshake.
+        for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            assert await find_error(await one.connect(world.client(broker, newest=newest))) == 0
+        assert await find_error(await one.connect(world.client(other))) == CLUSTER_AUTHORIZATION_FAILED
+        assert one.listener.connection_count == 3
+
+    world.run(scenario)
+
+
+def test_without_a_certificate_one_is_anonymous(world: World) -> None:
+    async def refused(one: Served) -> None:
+        assert await find_error(await one.connect(world.client())) == CLUSTER_AUTHORIZATION_FAILED
+
+    async def let_in(one: Served) -> None:
+        assert await find_error(await one.connect(world.client())) == 0
+
+    world.run(refused, client_auth="requested")
+    world.run(refused, client_auth="none")
+    world.run(let_in, client_auth="none", allowed=AllowedPrincipals.parse("User:ANONYMOUS"))
+
+
+def test_a_rule_makes_the_name_and_whom_no_rule_fits_is_turned_away(world: World) -> None:
+    broker, other = world.authority.issue("broker-1"), world.authority.issue("else")
+
+    async def scenario(one: Served) -> None:
+        assert await find_error(await one.connect(world.client(broker))) == 0
+        client = await one.connect(world.client(other))
+        assert await client.closed()
+        assert closed(one)["unmapped_certificate"] == 1
+
+    rules = MappingRules.parse("RULE:^CN=(broker-.*)$/$1/U")
+    world.run(scenario, rules=rules, allowed=AllowedPrincipals.parse("User:BROKER-1"))
+
+
+@pytest.mark.parametrize(
+    ("showing", "reason", "sentence"),
+    [
+        ("nothing", "no_certificate", "a client without a certificate came to a port that asks for one"),
+        (
+            "one of a stranger",
+            "bad_certificate",
+            "a client's certificate is not accepted: unable to get local issuer certificate",
+        ),
+        (
+            "one that ended",
+            "bad_certificate",
+            "a client's certificate is not accepted: certificate has expired",
+        ),
+    ],
+)
+def test_bad_certificates_are_turned_away_with_one_line(
+    world: World, caplog: pytest.LogCaptureFixture, showing: str, reason: str, sentence: str
+) -> None:
+    own = {
+        "nothing": None,
+        "one of a stranger": Authority(world.folder / "else", "stranger").issue("broker-1"),
+        "one that ended": world.authority.issue("broker-1", ended=True, file="ended"),
+    }[showing]
+
+    async def scenario(one: Served) -> None:
+        for attempt in range(1, 4):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await one.connect(world.client(own, newest=ssl.TLSVersion.TLSv1_2))
+            await one.until(lambda: closed(one)[reason] == attempt)  # noqa: B023
+        assert one.listener.connection_count == 0
+
+    world.run(scenario)
+    assert warnings(caplog) == [sentence]
+
+
+def test_a_client_that_does_not_trust_us_goes_away(world: World) -> None:
+    broker = world.authority.issue("broker-1")
+    stranger = Authority(world.folder / "else", "stranger")
+
+    async def scenario(one: Served) -> None:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await one.connect(client_context(str(stranger.certificate), str(broker.both)))
+        # Some clients say why, others only go away.
+        await one.until(lambda: closed(one)["tls_failed"] + closed(one)["tls_unfinished"] == 1)
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [request_frame(18, 0, 1, b"", flexible=False), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"],
+    ids=["Kafka", "HTTP"],
+)
+def test_plaintext_to_a_tls_port_is_closed_at_once(
+    world: World, caplog: pytest.LogCaptureFixture, said: bytes
+) -> None:
+    async def scenario(one: Served) -> None:
+        for attempt in range(1, 4):
+            client = await one.connect()
+            client.send(said)
+            # At most an alert, and then the end.
+            async with asyncio.timeout(5):
+                assert len(await client.reader.read()) < 10
+            await one.until(lambda: closed(one)["plaintext_to_tls"] == attempt)  # noqa: B023
+
+    world.run(scenario)
+    assert warnings(caplog) == ["a client without TLS came to the TLS port"]
+
+
+def test_tls_to_a_plaintext_port_is_closed_at_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(one: Served) -> None:
+        for attempt in range(1, 4):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await one.connect(world.client())
+            await one.until(lambda: closed(one)["tls_to_plaintext"] == attempt)  # noqa: B023
+
+    async def serve() -> None:
+        async with served() as one:
+            await scenario(one)
+
+    asyncio.run(serve())
+    assert warnings(caplog) == ["a client with TLS came to a port without it"]
+
+
+def test_whoever_comes_and_goes_leaves_nothing_behind(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(one: Served) -> None:
+        for _ in range(3):
+            # As a health check does.
+            socket.create_connection(("127.0.0.1", one.port)).close()
+        await one.until(lambda: closed(one)["tls_unfinished"] == 3)
+        silent = await one.connect()
+        assert await silent.closed()
+        await one.until(lambda: closed(one)["tls_unfinished"] == 4)
+        assert (one.listener.connection_count, one.listener.held_bytes) == (0, 0)
+
+    world.run(scenario, handshake_s=0.2)
+    assert warnings(caplog) == []
+
+
+def test_too_many_connections_counts_those_that_shake_hands(world: World) -> None:
+    broker = world.authority.issue("broker-1")
+
+    async def scenario(one: Served) -> None:
+        first, second = await one.connect(), await one.connect()
+        one_too_many = await one.connect()
+        assert await one_too_many.closed()
+        for client in (first, second):
+            client.writer.close()
+        await one.until(lambda: closed(one)["tls_unfinished"] == 2)
+        assert await find_error(await one.connect(world.client(broker))) == 0
+
+    world.run(scenario, limits=ServerLimits(connections_max=2))
+
+
+def test_a_new_certificate_leaves_connections_as_they_are(world: World) -> None:
+    broker = world.authority.issue("broker-1")
+
+    async def scenario(one: Served) -> None:
+        client = await one.connect(world.client(broker))
+        after = world.authority.issue("after")
+        replace_by(world.server.key, after.key)
+        replace_by(world.server.certificate, after.certificate)
+
+        async def shown() -> str:
+            fresh = await one.connect(world.client(broker))
+            (((_, name),),) = fresh.writer.get_extra_info("peercert")["subject"]
+            return str(name)
+
+        async with asyncio.timeout(10):
+            while await shown() != "after":
+                pass
+        assert await find_error(client) == 0
+
+    world.run(scenario)
+
+
+def test_large_requests_and_answers_in_order(world: World) -> None:
+    broker = world.authority.issue("broker-1")
+
+    async def scenario(one: Served) -> None:
+        client = await initialised(one, world.client(broker))
+        for number in range(200):
+            client.send(request_frame(85, 1, number, write_body()))
+            client.send(request_frame(10, 6, 1000 + number, FIND_BODY))
+        for number in range(200):
+            correlation_id, rest = await client.frame()
+            assert correlation_id == number
+            assert write_api.decode_response(rest, 1, 1).results[0].partitions[0].error_code == 0
+            assert (await client.frame())[0] == 1000 + number
+
+    world.run(scenario)
+
+
+def test_sasl_over_tls(world: World) -> None:
+    base = password_security(world.folder)
+
+    async def scenario(one: Served) -> None:
+        client = await one.connect(world.client())
+        assert (await log_in(client)).error_code == 0
+        assert await find_error(client) == 0
+        stranger = await one.connect(world.client())
+        stranger.send(request_frame(10, 6, 3, FIND_BODY))
+        assert await stranger.closed()
+
+    world.run(scenario, client_auth="none", base=base, allowed=base.allowed)
+
+
+def test_a_stop_closes_tls_connections_and_handshakes(world: World) -> None:
+    broker = world.authority.issue("broker-1")
+
+    async def scenario(one: Served) -> None:
+        client, silent = await one.connect(world.client(broker)), await one.connect()
+        assert await find_error(client) == 0
+        await one.listener.drain(1.0)
+        await one.listener.stop()
+        assert await client.closed()
+        assert await silent.closed()
+
+    world.run(scenario)
