@@ -38,7 +38,12 @@ class FrameReader:
         data are lost with the connection, as they would be had it broken a moment earlier. The error comes
         again with all further data.
         """
-        if self._held:
+        if not self._held:
+            # Nearly always exactly one frame.
+            body_bytes = len(data) - _SIZE_BYTES
+            if 0 <= body_bytes <= self.frame_bytes_max and _unpack_size(data)[0] == body_bytes:
+                return [data[_SIZE_BYTES:]]
+        else:
             self._held += data
             if len(self._held) < self._wanted_bytes:
                 return []

@@ -9,6 +9,8 @@ Every part has its definition elsewhere, in Python, and is held equal to it by t
     _submit            Turns.submit
     _normalise, _lay   batches.normalise, batches.combine
     encode_batch       record_batch.encode_batch
+    Append, encode_frame, note_ends    those of coordinator.log.journal
+    Tally              metrics.Tally
 """
 
 cimport cython
@@ -17,14 +19,15 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from coordinator.shard import Result, Shard, ShareState
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
 from protocol.messages import write_share_group_state as write_api
+from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.record_batch import MAGIC
 from protocol.routing import state_partition
-from protocol.state_records import UPDATE_TYPE, SharePartitionKey, encode_record
+from protocol.state_records import UPDATE_TYPE, SharePartitionKey, StateRecord, encode_record
 
 cdef extern from "wire.h":
     int64_t get64(const uint8_t *at)
@@ -55,6 +58,8 @@ cdef enum:
     PARTITION_MAX = 8191
     # Keys that are remembered, some 150 bytes each.
     KEYS_REMEMBERED_MAX = 262144
+    FRAME_HEAD_BYTES = 40
+    FRAME_ALIGN_BYTES = 64
     # A state partition and the size of a batch, before each batch in the journal.
     ENTRY_HEAD_BYTES = 6
     NO_START_OFFSET = -1
@@ -410,6 +415,8 @@ cdef Py_ssize_t LEADER_EPOCH = _member(ShareState, "leader_epoch")
 cdef Py_ssize_t LEADER_EPOCH_MAX = _member(ShareState, "leader_epoch_max")
 cdef Py_ssize_t START_OFFSET = _member(ShareState, "start_offset")
 cdef Py_ssize_t COMPLETE_COUNT = _member(ShareState, "delivery_complete_count")
+cdef Py_ssize_t CREATE_TIMESTAMP = _member(ShareState, "create_timestamp")
+cdef Py_ssize_t WRITE_TIMESTAMP = _member(ShareState, "write_timestamp")
 cdef Py_ssize_t BATCHES = _member(ShareState, "batches")
 cdef Py_ssize_t UPDATES = _member(ShareState, "updates")
 cdef Py_ssize_t UPDATE_BYTES = _member(ShareState, "update_bytes")
@@ -567,8 +574,8 @@ cdef class PlainTurns:
     cdef Py_ssize_t take_writes(self, turns, _Turn turn, list operations, Py_ssize_t begin) except -1:
         """Decide and apply the operations from a place on, as long as they are plain writes; return how many.
 
-        For each there is one more of `records` (None: an update that the general path need not know), of `encoded`
-        and of those who wait.
+        For each there is one more of `records` (None: an update, which needs no settling by itself), of `encoded` and
+        of those who wait.
         """
         cdef PyObject *at = <PyObject *> turns
         cdef Py_ssize_t done = begin
@@ -592,11 +599,8 @@ cdef class PlainTurns:
                 origin = part.request.origin
                 if part.request.received_s < received_s_min or (origin is not None and origin.gone):
                     break
-                record = _write(turn, part)
-                if record is None:
+                if not _write(turn, part):
                     break
-                turn.records.append(None)
-                turn.encoded.append(record)
                 changing.add(part.key)
                 waiting.append((part, STORED))
                 done += 1
@@ -639,14 +643,21 @@ cdef class Appended:
         turns._metrics.append_done(
             len(records), _get(at, APPEND_BYTES), turns._loop.time() - _get(at, APPEND_BEGAN_S), False
         )
-        turns._settle(records, base_offset)
+        for record in records:
+            if record is not None:
+                turns._settle(records, base_offset)
+                break
+        else:
+            end_offset = base_offset + len(records)
+            _set(turns, NEXT_LOG_OFFSET, end_offset)
+            _get(at, SHARD).settle_updates(end_offset)
         _answer_all(waiting)
         if <list> _get(at, MAILBOX):
             turns._plan_turn()
 
 
-cdef tuple _write(_Turn turn, WritePart part):
-    """Decide one write and apply it; return its record's key and value, or None if it is not plain."""
+cdef bint _write(_Turn turn, WritePart part) except -1:
+    """Decide one write, apply it and add its record to the turn; or return False: it is not plain."""
     cdef PyObject *state = PyDict_GetItemWithError(turn.states, part.key)
     cdef int64_t state_epoch, leader_epoch, leader_epoch_max, start_offset, complete_count, updates, update_bytes
     cdef int64_t state_start_offset, state_complete_count
@@ -655,7 +666,7 @@ cdef tuple _write(_Turn turn, WritePart part):
     cdef int64_t floor
     cdef uint8_t *written
     if state is NULL or type(<object> state) is not ShareState or _get(state, UNREADABLE) is not None:
-        return None
+        return False
     state_epoch = _get(state, STATE_EPOCH)
     leader_epoch = _get(state, LEADER_EPOCH)
     leader_epoch_max = _get(state, LEADER_EPOCH_MAX)
@@ -665,20 +676,18 @@ cdef tuple _write(_Turn turn, WritePart part):
     update_bytes = _get(state, UPDATE_BYTES)
     current = get_member(state, BATCHES)
     if not PyBytes_CheckExact(current):
-        return None
+        return False
     current_bytes = PyBytes_GET_SIZE(<object> current)
 
-    # Refusals, snapshots, and numbers that only tests have ever sent are left to the general path.
+    # Refusals, and numbers that only tests have ever sent are left to the general path.
     if part.leader_epoch < leader_epoch_max or part.leader_epoch < 0 or leader_epoch < 0:
-        return None
+        return False
     if part.state_epoch < state_epoch or part.state_epoch < 0 or leader_epoch_max < leader_epoch:
-        return None
+        return False
     if part.start_offset < NO_START_OFFSET or state_start_offset < NO_START_OFFSET:
-        return None
-    if updates >= turn.updates_max or update_bytes > max(turn.update_bytes_min, OVERHEAD_BYTES + current_bytes):
-        return None
+        return False
     if turn.topics is not None and not turn.topics.knows(part.key.topic_id, part.partition):
-        return None
+        return False
 
     start_offset = max(part.start_offset, state_start_offset)
     if part.start_offset > state_start_offset:
@@ -694,11 +703,10 @@ cdef tuple _write(_Turn turn, WritePart part):
         <const uint8_t *> PyBytes_AS_STRING(part.frame) + part.batches_at, part.batch_count, floor, written
     )
     if count < 0:
-        return None
+        return False
     written_bytes = count * BATCH_BYTES
-    value = _update(_get(state, SNAPSHOT_EPOCH), leader_epoch, start_offset, complete_count, written, written_bytes)
-    key = _record_key(part)
     batches = _lay(<bytes> <object> current, written, count, floor, written + written_bytes)
+    is_due = updates >= turn.updates_max or update_bytes > max(turn.update_bytes_min, OVERHEAD_BYTES + current_bytes)
 
     after = copy_instance(state)
     if start_offset != state_start_offset:
@@ -706,13 +714,33 @@ cdef tuple _write(_Turn turn, WritePart part):
     if complete_count != state_complete_count:
         _set(after, COMPLETE_COUNT, complete_count)
     _set(after, BATCHES, batches)
-    _set(after, UPDATES, updates + 1)
-    _set(after, UPDATE_BYTES, update_bytes + OVERHEAD_BYTES + written_bytes)
     _set(after, LAST_WRITE_MS, turn.now_ms)
+    if is_due:
+        snapshot = ShareSnapshotValue(
+            _get(state, SNAPSHOT_EPOCH) + 1, state_epoch, leader_epoch, start_offset, turn.now_ms, turn.now_ms,
+            batches, complete_count, leader_epoch_max if leader_epoch_max > leader_epoch else -1
+        )
+        record = StateRecord(part.key, snapshot)
+        encoded = encode_record(record)
+        _set(after, SNAPSHOT_EPOCH, snapshot.snapshot_epoch)
+        _set(after, CREATE_TIMESTAMP, turn.now_ms)
+        _set(after, WRITE_TIMESTAMP, turn.now_ms)
+        _set(after, UPDATES, 0)
+        _set(after, UPDATE_BYTES, 0)
+    else:
+        record = None
+        value = _update(
+            _get(state, SNAPSHOT_EPOCH), leader_epoch, start_offset, complete_count, written, written_bytes
+        )
+        encoded = (_record_key(part), value)
+        _set(after, UPDATES, updates + 1)
+        _set(after, UPDATE_BYTES, update_bytes + OVERHEAD_BYTES + written_bytes)
+    turn.records.append(record)
+    turn.encoded.append(encoded)
+    turn.append_bytes += PyBytes_GET_SIZE(encoded[0]) + PyBytes_GET_SIZE(encoded[1])
     turn.live_bytes += PyBytes_GET_SIZE(batches) - current_bytes
-    turn.append_bytes += PyBytes_GET_SIZE(key) + PyBytes_GET_SIZE(value)
     turn.states[part.key] = after
-    return key, value
+    return True
 
 
 cdef bytes _record_key(WritePart part):
@@ -1009,6 +1037,43 @@ cdef class Append:
         put32(begin + 2, PyBytes_GET_SIZE(self.entry) - ENTRY_HEAD_BYTES)
 
 
+def encode_frame(int64_t segment, int64_t position, int64_t commit, int64_t durable, int64_t oldest, list parts):
+    """Write a frame of the journal; see `coordinator.log.journal.layout.encode_frame`."""
+    cdef Py_ssize_t i, size = 0, frame_bytes
+    cdef uint8_t *begin
+    cdef uint8_t *out
+    cdef uint8_t place[16]
+    for i in range(len(parts)):
+        size += PyBytes_GET_SIZE(<bytes?> parts[i])
+    frame_bytes = (FRAME_HEAD_BYTES + size + 4 + FRAME_ALIGN_BYTES - 1) // FRAME_ALIGN_BYTES * FRAME_ALIGN_BYTES
+    frame = PyBytes_FromStringAndSize(NULL, frame_bytes)
+    begin = <uint8_t *> PyBytes_AS_STRING(frame)
+    out = begin + FRAME_HEAD_BYTES
+    for i in range(len(parts)):
+        memcpy(out, PyBytes_AS_STRING(parts[i]), PyBytes_GET_SIZE(parts[i]))
+        out += PyBytes_GET_SIZE(parts[i])
+    memcpy(out, b"end\n", 4)
+    memset(out + 4, 0, begin + frame_bytes - out - 4)
+    memcpy(begin, b"\xf5shc", 4)
+    put32(begin + 4, size)
+    put64(begin + 8, commit)
+    put64(begin + 16, durable)
+    put64(begin + 24, oldest)
+    put32(begin + 32, <int32_t> crc32c_of(begin + FRAME_HEAD_BYTES, size, 0))
+    put64(place, segment)
+    put64(place + 8, position)
+    put32(begin + 36, <int32_t> crc32c_of(begin, 36, crc32c_of(place, 16, 0)))
+    return frame
+
+
+def note_ends(list group, list ends, dict last_offsets):
+    """See `coordinator.log.journal.pending.note_ends`."""
+    cdef Append append
+    for append in group:
+        ends[append.state_partition] = append.end_offset
+        last_offsets[append.state_partition] = append.end_offset - 1
+
+
 cdef Py_ssize_t _record_bytes(Py_ssize_t index, bytes key, bytes value):
     """Return what a record takes behind its length; attributes, timestamp delta and header count are a zero each."""
     cdef Py_ssize_t size = 3 + uvarint_bytes(_zigzag(index))
@@ -1016,6 +1081,55 @@ cdef Py_ssize_t _record_bytes(Py_ssize_t index, bytes key, bytes value):
     if value is None:
         return size + 1
     return size + uvarint_bytes(_zigzag(PyBytes_GET_SIZE(value))) + PyBytes_GET_SIZE(value)
+
+
+# Metrics.
+
+
+@cython.final
+@cython.no_gc
+cdef class Tally:
+    """See `coordinator.metrics.tally.Tally`."""
+
+    cdef tuple bounds
+    cdef double *limits
+    cdef uint64_t *counts
+    cdef Py_ssize_t size
+    cdef double sum
+
+    def __init__(self, bounds):
+        cdef Py_ssize_t i
+        self.bounds = tuple(bounds)
+        self.size = len(self.bounds)
+        self.limits = <double *> PyMem_Realloc(self.limits, (self.size + 1) * sizeof(double))
+        self.counts = <uint64_t *> PyMem_Realloc(self.counts, (self.size + 1) * sizeof(uint64_t))
+        if self.limits == NULL or self.counts == NULL:
+            raise MemoryError()
+        for i in range(self.size):
+            self.limits[i] = self.bounds[i]
+        memset(self.counts, 0, (self.size + 1) * sizeof(uint64_t))
+
+    def __dealloc__(self):
+        PyMem_Free(self.limits)
+        PyMem_Free(self.counts)
+
+    def add(self, double value):
+        """Count one value; a bound belongs to the range below it, as Prometheus wants."""
+        cdef Py_ssize_t i = 0
+        while i < self.size and self.limits[i] < value:
+            i += 1
+        self.counts[i] += 1
+        self.sum += value
+
+    def cumulative(self):
+        """Return ([(upper bound, how many values up to it)], sum of all values), ready for a family."""
+        cdef Py_ssize_t i
+        cdef uint64_t seen = 0
+        buckets = []
+        for i in range(self.size + 1):
+            seen += self.counts[i]
+            buckets.append((repr(self.bounds[i]) if i < self.size else "+Inf", float(seen)))
+        return buckets, self.sum
 
 
 def sums(bytes data, uint32_t before):

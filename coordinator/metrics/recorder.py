@@ -38,7 +38,7 @@ from coordinator.metrics.families import (
     membership_families,
     shard_families,
 )
-from coordinator.metrics.tally import RECORDS, SECONDS, Tally
+from coordinator.metrics.tally import RECORDS, SECONDS, new_tally
 from protocol.errors import ErrorCode
 
 # By API key. 87 is called ReadShareGroupOffsetsState in early revisions of KIP-932.
@@ -63,16 +63,16 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.loop_lag_last_seconds = 0.0
         self._requests: defaultdict[tuple[int, int], int] = defaultdict(int)
-        self._request_seconds = {api_key: Tally(SECONDS) for api_key in API_NAMES}
-        self._other_seconds = Tally(SECONDS)
+        self._request_seconds = {api_key: new_tally(SECONDS) for api_key in API_NAMES}
+        self._other_seconds = new_tally(SECONDS)
         self._write_operations = 0
-        self._append_records = Tally(RECORDS)
-        self._append_seconds = Tally(SECONDS)
+        self._append_records = new_tally(RECORDS)
+        self._append_seconds = new_tally(SECONDS)
         self._append_bytes = 0
         self._append_failures = 0
         self._fenced = 0
         self._membership: ObservedMembership | None = None
-        self._load_seconds = Tally(SECONDS)
+        self._load_seconds = new_tally(SECONDS)
         self._snapshots: defaultdict[str, int] = defaultdict(int)
         self._pruned: dict[int, int] = {}
         self._prune_failures: defaultdict[str, int] = defaultdict(int)
@@ -82,9 +82,9 @@ class Metrics:
         self._connections_opened = 0
         self._connections_closed: defaultdict[str, int] = defaultdict(int)
         self._frames_refused: defaultdict[str, int] = defaultdict(int)
-        self._loop_lag_seconds = Tally(SECONDS)
+        self._loop_lag_seconds = new_tally(SECONDS)
         self._forwards: defaultdict[tuple[int, int], int] = defaultdict(int)
-        self._forward_seconds = Tally(SECONDS)
+        self._forward_seconds = new_tally(SECONDS)
         self._forwarder: ObservedForwarder | None = None
         self._runtime: ObservedRuntime | None = None
         self._log_bytes: Callable[[], int] | None = None

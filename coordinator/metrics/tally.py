@@ -7,6 +7,8 @@ request. Ours has no lock: it is written and read on the event loop only.
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from coordinator import hot
+
 # 0.1 ms to 10 s: a request from memory takes 0.2 ms, a broker waits 30 s.
 # fmt: off
 SECONDS = (
@@ -38,3 +40,11 @@ class Tally:
             seen += count
             buckets.append((bound, float(seen)))
         return buckets, self._sum
+
+
+def new_tally(bounds: Sequence[float]) -> Tally:
+    """Make a tally: a compiled one, where there is one, which counts in a tenth of the time."""
+    if hot.compiled is None:
+        return Tally(bounds)
+    compiled: Tally = hot.compiled.Tally(bounds)
+    return compiled

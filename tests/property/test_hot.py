@@ -6,6 +6,7 @@ in any order, clients that leave, frames that break off.
 """
 
 import asyncio
+import math
 from itertools import count
 from random import Random
 from typing import Any
@@ -18,9 +19,11 @@ from hypothesis import strategies as st
 
 from coordinator import hot
 from coordinator.config import HostPort
-from coordinator.log.journal.pending import Append
+from coordinator.log.journal import layout
+from coordinator.log.journal.pending import Append, note_ends
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
+from coordinator.metrics.tally import SECONDS, Tally
 from coordinator.runtime import Runtime, RuntimeLimits
 from coordinator.runtime.rounds import Rounds
 from coordinator.server import Api, CoordinatorDirectory
@@ -362,6 +365,32 @@ def test_an_append_to_the_journal_is_the_same(state_partition: int, base_offset:
     one, other = (kind(state_partition, base_offset, 7, written, done) for kind in (compiled.Append, Append))
     for field in Append.__slots__:
         assert getattr(one, field) == getattr(other, field)
+
+
+@given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 2**40), st.integers(0, 2**62))
+def test_a_frame_of_the_journal_is_the_same(entries: list[bytes], segment: int, position: int) -> None:
+    expected = layout.encode_frame(segment, position, 8, 7, 3, entries)
+    assert compiled.encode_frame(segment, position, 8, 7, 3, entries) == expected
+
+
+def test_ends_are_noted_alike() -> None:
+    group = [Append(place % 2, place, 7, [(b"k", b"v")] * 3, lambda *_: None) for place in range(5)]
+    compiled_group = [
+        compiled.Append(place % 2, place, 7, [(b"k", b"v")] * 3, lambda *_: None) for place in range(5)
+    ]
+    noted: list[tuple[list[int], dict[int, int]]] = [([0, 0], {}), ([0, 0], {})]
+    note_ends(group, *noted[0])
+    compiled.note_ends(compiled_group, *noted[1])
+    assert noted[0] == noted[1] == ([7, 6], {0: 6, 1: 5})
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 0.0001, 0.00011, 0.3, 9.9, 10.0, 10.1, math.inf])))
+def test_tallies_count_alike(values: list[float]) -> None:
+    one, other = compiled.Tally(SECONDS), Tally(SECONDS)
+    for value in values:
+        one.add(value)
+        other.add(value)
+    assert one.cumulative() == other.cumulative()
 
 
 @given(st.binary(max_size=100), st.integers(0, 2**32 - 1))

@@ -25,7 +25,7 @@ from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.log.base import AppendDone, LoggedBatch
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably
-from coordinator.log.journal.pending import Append, append_kind, next_entries, tell
+from coordinator.log.journal.pending import Append, next_entries, tell, way
 from coordinator.log.journal.reading import read_stretches
 from coordinator.log.journal.recovery import recover
 from coordinator.log.journal.scan import Segment
@@ -73,7 +73,7 @@ class Journal:
         # The oldest segment that is needed, and the one that is durably said to be.
         self._oldest = 1
         self._oldest_said = 1
-        self._append_kind = append_kind()
+        self._way = way()
         self._pending: list[Append] = []
         # So many of the pending appends may also stand in the stretch that was given up.
         self._doubtful = 0
@@ -176,7 +176,7 @@ class Journal:
         if not records:
             asyncio.get_running_loop().call_soon(done, base_offset, None)
             return
-        self._pending.append(self._append_kind(state_partition, base_offset, timestamp_ms, records, done))
+        self._pending.append(self._way.append(state_partition, base_offset, timestamp_ms, records, done))
         if not self._planned and not self._committing:
             self._plan()
 
@@ -212,7 +212,7 @@ class Journal:
         del self._pending[:count]
         oldest = self._oldest if has_news else self._oldest_said
         sync = has_news or self._sync_mode == "always"
-        frame = layout.encode_frame(
+        frame = self._way.encode_frame(
             segment.number, segment.end, self._next_commit, self._durable_commit(), oldest, entries
         )
         self._committing = True
@@ -237,9 +237,7 @@ class Journal:
             self._durable = self._next_commit
         self._next_commit += 1
         self._failures = 0
-        for append in group:
-            self._ends[append.state_partition] = append.end_offset
-            segment.last_offsets[append.state_partition] = append.end_offset - 1
+        self._way.note_ends(group, self._ends, segment.last_offsets)
         if oldest != self._oldest_said:
             self._oldest_said = oldest
             self._segments.drop_below(oldest)

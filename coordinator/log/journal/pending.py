@@ -1,7 +1,8 @@
 """Appends that wait for a commit."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from coordinator import hot
 from coordinator.errors import LogError
@@ -44,14 +45,6 @@ def tell(append: Append, error: LogError | None) -> None:
         )
 
 
-def append_kind() -> type[Append]:
-    """Return the class of appends to use: the compiled one, where there is one."""
-    if hot.compiled is None:
-        return Append
-    compiled: type[Append] = hot.compiled.Append
-    return compiled
-
-
 def next_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:
     """Return the entries that go into the next frame, one for each of the first appends, and their bytes."""
     entries: list[bytes] = []
@@ -63,3 +56,26 @@ def next_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:
         entries.append(append.entry)
         entries_bytes += entry_bytes
     return entries, entries_bytes
+
+
+def note_ends(group: Sequence[Append], ends: list[int], last_offsets: dict[int, int]) -> None:
+    """Note by state partition where it ends when a group of appends is there, and its last offset."""
+    for append in group:
+        ends[append.state_partition] = append.end_offset
+        last_offsets[append.state_partition] = append.end_offset - 1
+
+
+class Way(NamedTuple):
+    """How appends are dealt with: in Python, or compiled (`coordinator.hot`), with the same outcome."""
+
+    append: Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], AppendDone], Append]
+    encode_frame: Callable[[int, int, int, int, int, Sequence[bytes]], bytes]
+    note_ends: Callable[[Sequence[Append], list[int], dict[int, int]], None]
+
+
+def way() -> Way:
+    """Return the way that there is."""
+    compiled = hot.compiled
+    if compiled is None:
+        return Way(Append, layout.encode_frame, note_ends)
+    return Way(compiled.Append, compiled.encode_frame, compiled.note_ends)
