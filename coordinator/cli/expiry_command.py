@@ -6,7 +6,6 @@ import typer
 
 from coordinator.cli.admin_options import ExecuteOption, asks
 from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
-from coordinator.errors import ConfigError
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_api import AdminApi, Answer
@@ -32,6 +31,8 @@ def expiry(
     """Show what state is abandoned, and when it expires."""
     if execute:
         if retention_minutes is not None:
+            from coordinator.errors import ConfigError
+
             raise ConfigError(
                 "--retention-minutes",
                 retention_minutes,

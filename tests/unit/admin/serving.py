@@ -16,6 +16,7 @@ from coordinator.admin.side import tls_of
 from coordinator.clock import SystemClock
 from coordinator.config import Config, HostPort
 from coordinator.errors import LogError, LogUnavailable
+from coordinator.expiry import Expiry
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
@@ -25,6 +26,8 @@ from protocol.routing import state_partition
 from protocol.state_records import StateRecord, encode_record
 
 Given = ParamSpec("Given")
+
+MakeExpiry = Callable[[Runtime], Expiry | None]
 
 NOW_MS = 1_700_000_000_123
 SHARDS = 4
@@ -66,7 +69,12 @@ class Admin:
     """The application and what stands behind it; `get` asks it."""
 
     def __init__(
-        self, runtime: Runtime, metrics: Metrics, config: Config, topics: TopicsInMemory | None
+        self,
+        runtime: Runtime,
+        metrics: Metrics,
+        config: Config,
+        topics: TopicsInMemory | None,
+        expiry: Expiry | None,
     ) -> None:
         self.runtime = runtime
         self.config = config
@@ -83,6 +91,7 @@ class Admin:
             topics=topics,
             access=self.access,
             hand_over=self._wish,
+            expiry=expiry,
         )
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://coordinator"
@@ -118,7 +127,10 @@ async def logged(records: Iterable[StateRecord]) -> MemoryLog:
 
 @asynccontextmanager
 async def admin(
-    records: Iterable[StateRecord] = (), topics: TopicsInMemory | None = None, **settings: object
+    records: Iterable[StateRecord] = (),
+    topics: TopicsInMemory | None = None,
+    make_expiry: MakeExpiry = lambda _: None,
+    **settings: object,
 ) -> AsyncIterator[Admin]:
     """Start a runtime that has loaded the records."""
     config = Config(log="memory", state_partitions=SHARDS, **settings)  # type: ignore[arg-type]
@@ -139,7 +151,7 @@ async def admin(
     while runtime.health():  # noqa: ASYNC110 (loading from memory is a matter of turns, not of time)
         await asyncio.sleep(0)
     try:
-        yield Admin(runtime, metrics, config, topics)
+        yield Admin(runtime, metrics, config, topics, make_expiry(runtime))
     finally:
         await runtime.stop()
 
@@ -165,6 +177,7 @@ class Served:
 def served(
     records: Iterable[StateRecord] = (),
     make_topics: Callable[[], TopicsInMemory | None] = lambda: None,
+    make_expiry: MakeExpiry = lambda _: None,
     **settings: object,
 ) -> Iterator[Served]:
     """Serve a runtime that has loaded the records, until the block ends."""
@@ -174,7 +187,7 @@ def served(
 
     async def serve() -> None:
         try:
-            async with admin(records, make_topics(), **settings) as coordinator:
+            async with admin(records, make_topics(), make_expiry, **settings) as coordinator:
                 live, tls = coordinator.app.state.live, coordinator.tls
                 context = None if tls is None else tls.context
                 server = HttpServer(

@@ -1,0 +1,74 @@
+"""`expiry`: what is abandoned, for people and for programs."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from coordinator.expiry import Rules
+from tests.unit.admin.serving import served
+from tests.unit.admin.test_expiry import Abandoning
+from tests.unit.cli.calling import CommandLine
+
+HEAD = ["GROUP", "TOPIC", "PARTITIONS", "REASON", "EMPTY-SINCE", "EXPIRES-AT", "STATUS"]
+SINCE = "2023-11-14T22:13:20.123Z"
+OFF = (
+    "share-coordinator: nothing is removed here: share.coordinator.group.state.retention.minutes is -1, and "
+    "time is counted from when somebody asked first\n"
+)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    world = Abandoning()
+    with served(world.records, make_expiry=world.make_expiry) as coordinator:
+        yield coordinator.url
+
+
+@pytest.fixture(scope="module")
+def url_of_one_that_keeps_everything() -> Iterator[str]:
+    world = Abandoning(Rules(None, 60))
+    with served(world.records, make_expiry=world.make_expiry) as coordinator:
+        yield coordinator.url
+
+
+def rows(out: str) -> list[list[str]]:
+    return [line.split() for line in out.splitlines()]
+
+
+def test_what_goes_and_when_is_a_table(share_coordinator: CommandLine, url: str) -> None:
+    done = share_coordinator("expiry", "--url", url)
+    assert (done.exit_code, done.err) == (0, "")
+    at = "2023-11-14T23:53:20.123Z"
+    assert rows(done.out) == [
+        HEAD,
+        ["g", "t", "0-1", "group_empty", SINCE, at, "later"],
+        ["g", "u", "5", "group_empty", SINCE, at, "later"],
+    ]
+
+
+def test_programs_get_what_the_coordinator_says(share_coordinator: CommandLine, url: str) -> None:
+    answer = json.loads(share_coordinator("expiry", "--url", url, "-o", "json").out)
+    assert (answer["enabled"], answer["retention_minutes"], answer["total"]) == (True, 100, 2)
+    assert [item["partitions"] for item in answer["items"]] == [[0, 1], [5]]
+    assert share_coordinator("expiry", "--url", url, "-o", "yaml").out.startswith("total: 2\nenabled: true\n")
+
+
+def test_what_would_go_is_told_also_where_nothing_does(
+    share_coordinator: CommandLine, url_of_one_that_keeps_everything: str
+) -> None:
+    url = url_of_one_that_keeps_everything
+    done = share_coordinator("expiry", "--url", url)
+    assert (done.exit_code, done.err) == (0, OFF)
+    assert rows(done.out)[1] == ["g", "t", "0-1", "group_empty", SINCE, "never", "later"]
+    done = share_coordinator("expiry", "--url", url, "--retention-minutes", "10080")
+    assert rows(done.out)[1][5] == "2023-11-21T22:13:20.123Z"
+    done = share_coordinator("expiry", "--url", url, "--retention-minutes", "1", "--execute")
+    assert done.exit_code == 2
+    assert "left out with --execute" in done.err
+
+
+def test_who_may_not_write_removes_nothing(share_coordinator: CommandLine, url: str) -> None:
+    done = share_coordinator("expiry", "--url", url, "--execute")
+    assert (done.exit_code, done.out) == (1, "")
+    assert "http.writes" in done.err
