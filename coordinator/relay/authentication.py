@@ -2,23 +2,24 @@
 
 What the broker said counts, and nothing that the peer said. But an answer without an error is no proof:
 those in the middle of an exchange have none either, and how many there are depends on the mechanism. So
-before a peer is led to the coordinator, the broker is asked something on the same connection that it answers
-to nobody who is not authenticated.
+before a peer is led to the coordinator, the broker is asked something on the same connection: who is not
+authenticated gets the error ILLEGAL_SASL_STATE for it, or no answer at all (Kafka's SaslServerAuthenticator).
 """
 
 from struct import Struct
 
 from coordinator.relay.inbound import SIZE_BYTES, Ended, Head, Inbound
 from coordinator.relay.sasl import Exchange
-from protocol.messages import request_header
+from protocol.errors import ErrorCode
+from protocol.messages import request_header, response_header
 
-_METADATA = 3
-_METADATA_VERSION = 4
-# No topics, and none to be created.
-_METADATA_BODY = b"\0\0\0\0\0"
+_DESCRIBE_CLUSTER = 60
+# include_cluster_authorized_operations=false, no tags.
+_DESCRIBE_CLUSTER_BODY = b"\0\0"
 # Not one that a peer's authentication uses: the answer to our question cannot be taken for one to the peer's.
 _CORRELATION_ID = 0x5EA5
-_unpack_correlation_id = Struct(">i").unpack_from
+# throttle_time_ms, error_code
+_ANSWER = Struct(">ih")
 
 
 async def authenticate(peer: Inbound, broker: Inbound, exchange: Exchange) -> Head:
@@ -43,19 +44,21 @@ async def authenticate(peer: Inbound, broker: Inbound, exchange: Exchange) -> He
 
 
 async def is_authenticated(broker: Inbound) -> bool:
-    """Ask the broker whether the peer of this connection is authenticated. Raises OSError, FrameError."""
-    await broker.end.send(_question())
+    """Ask the broker whether the peer of this connection is authenticated. Raises OSError, ProtocolError."""
     try:
+        await broker.end.send(_question())
         answer = await broker.frame()
     except (Ended, ConnectionError):
         return False
-    return len(answer) > 2 * SIZE_BYTES and _unpack_correlation_id(answer, SIZE_BYTES)[0] == _CORRELATION_ID
+    header, at = response_header.decode(answer, SIZE_BYTES, 1)
+    if header.correlation_id != _CORRELATION_ID or len(answer) < at + _ANSWER.size:
+        return False
+    _, error_code = _ANSWER.unpack_from(answer, at)
+    return bool(error_code == ErrorCode.NONE)
 
 
 def _question() -> bytes:
-    """Return a request for metadata of no topics, which needs no permission beyond that."""
-    header = request_header.RequestHeader(
-        _METADATA, _METADATA_VERSION, _CORRELATION_ID, "share-coordinator-relay"
-    )
-    body = request_header.encode(header, 1) + _METADATA_BODY
+    """Return a request for a description of the cluster, which needs no permission beyond being known."""
+    header = request_header.RequestHeader(_DESCRIBE_CLUSTER, 0, _CORRELATION_ID, "share-coordinator-relay")
+    body = request_header.encode(header, 2) + _DESCRIBE_CLUSTER_BODY
     return Struct(">i").pack(len(body)) + body

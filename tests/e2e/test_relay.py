@@ -1,92 +1,247 @@
-"""The relay between a broker and itself: brokers that log in to each other, and a coordinator behind them.
+"""The relay between real brokers that log in to each other, and whose share-group state is ours."""
 
-The coordinator is advertised at the relay, so everything that a broker says to it comes that way.
-"""
-
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import socket
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from struct import Struct
 
 import pytest
 
-from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, new_topic, of_each_kind, produce, what_is_left
-from tests.kafka import Broker, CoordinatorProcess, KafkaClient, KafkaJars, free_ports
-from tests.kafka.relay import RelayProcess
-from tests.kafka.secured import PLAIN, SCRAM, BrokerSecurity, Login, sasl_between_brokers
+from protocol.errors import ErrorCode
+from tests.certificates import Authority
+from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, consuming, new_topic, of_each_kind, produce, what_is_left
+from tests.kafka import RELEASES, KafkaJars, fetch_jars, wait_until
+from tests.kafka.relayed import RelayedRig, relayed_rig
+from tests.kafka.secured import (
+    PLAIN,
+    SCRAM,
+    BrokerSecurity,
+    Login,
+    sasl_between_brokers,
+    tls_between_brokers,
+)
+from tests.unit.relay.played import FETCHER, METADATA, PERSISTER, handshake, request, token
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
-BROKERS = Login("kafka", "between-brokers")
-STATE_TOPIC = "__share_group_state"
-
-
-@dataclass(frozen=True)
-class RelayRig:
-    """One broker, the relay in front of it, and the coordinator."""
-
-    broker: Broker
-    relay: RelayProcess
-    coordinator: CoordinatorProcess
-    client: KafkaClient
-
-
-@contextmanager
-def relay_rig(
-    jars: KafkaJars,
-    directory: Path,
-    security: BrokerSecurity,
-    settings: Mapping[str, str],
-) -> Iterator[RelayRig]:
-    """Start all of it, and kill it at the end."""
-    with ExitStack() as stack:
-        port, http_port, coordinator_port, coordinator_http_port = free_ports(4)
-        coordinator = CoordinatorProcess(
-            directory, port=coordinator_port, http_port=coordinator_http_port, advertised_port=port
-        )
-        stack.callback(coordinator.kill)
-        coordinator.start()
-        broker = Broker(
-            jars,
-            directory,
-            interbroker_port=port,
-            overrides=security.overrides,
-            format_flags=security.format_flags,
-        )
-        stack.callback(broker.kill)
-        relay = RelayProcess(
-            directory,
-            port=port,
-            http_port=http_port,
-            broker_port=broker.internal_port,
-            coordinator_port=coordinator_port,
-            settings=settings,
-        )
-        stack.callback(relay.kill)
-        relay.start()
-        broker.start()
-        client = KafkaClient(jars, broker.bootstrap, directory)
-        stack.callback(client.close)
-        yield RelayRig(broker, relay, coordinator, client)
-
-
+BROKERS, EVE = Login("kafka", "between-brokers"), Login("eve", "hers")
 ALLOWED = {"relay.allowed.principals": f"User:{BROKERS.user}"}
+STATE_TOPIC = "__share_group_state"
+FIND_COORDINATOR = 10
+# Version 4: no topics, and none to be created.
+NO_TOPICS = b"\0\0\0\0\0"
 
 
-@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM])
-def test_a_share_group_behind_a_login(newest_jars: KafkaJars, tmp_path: Path, mechanism: str) -> None:
-    security = sasl_between_brokers(mechanism, BROKERS)
-    with relay_rig(newest_jars, tmp_path, security, ALLOWED) as rig:
-        topic, group, topic_id = new_topic(rig.client, "behind-a-login")
-        produce(rig.client, topic, 1, first=0, count=50)
+@pytest.fixture(scope="module")
+def plain(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayedRig]:
+    """A broker with users `kafka` and `eve`, whom it lets in alike."""
+    security = sasl_between_brokers(PLAIN, BROKERS, EVE)
+    with relayed_rig(newest_jars, tmp_path_factory.mktemp("plain"), security, ALLOWED) as rig:
+        yield rig
+
+
+def share(rig: RelayedRig, name: str, *, partitions: int = 1) -> None:
+    """Let a share group go through records, and see that none is lost and none comes twice."""
+    topic, group, topic_id = new_topic(rig.client, name, partitions=partitions)
+    produce(rig.client, topic, partitions, first=0, count=50)
+    ledger = Ledger()
+    consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
+    ledger.consume_until_settled(consumer, of_each_kind, partitions * 50, seconds=90)
+    consumer.close()
+    assert what_is_left(rig.client, group, topic, partitions, end=50) == []
+    assert ledger.broken_promises == []
+    state = rig.coordinator.share_partition(group, topic_id, 0)
+    assert state is not None
+    assert state["start_offset"] > 0
+    assert STATE_TOPIC not in rig.client.topics()
+
+
+class Stranger:
+    """Somebody at the relay's port."""
+
+    def __init__(self, rig: RelayedRig) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", rig.relay.port), timeout=20)
+        self._stream = self._socket.makefile("rb")
+
+    def close(self) -> None:
+        self._stream.close()
+        self._socket.close()
+
+    def ask(self, frame: bytes) -> bytes:
+        """Send a frame and return the answer without its size; nothing if the connection is closed."""
+        try:
+            self._socket.sendall(frame)
+            size = self._stream.read(4)
+            return self._stream.read(*Struct(">i").unpack(size)) if len(size) == 4 else b""
+        except ConnectionError:
+            return b""
+
+    def log_in(self, user: str, password: str) -> int:
+        """Log in with PLAIN; return the error code of the answer."""
+        self.ask(handshake(PLAIN))
+        answer = self.ask(token(f"\0{user}\0{password}".encode()))
+        # After the correlation id and no tagged fields.
+        return int(Struct(">h").unpack_from(answer, 5)[0])
+
+
+def test_a_share_group_behind_a_login(plain: RelayedRig) -> None:
+    share(plain, "behind-a-login")
+    assert plain.relay.figure('connections{destination="coordinator"}') >= 1
+
+
+def test_who_is_not_on_the_list_gets_to_the_broker_only(plain: RelayedRig) -> None:
+    before = plain.relay.figure('connections_decided_total{destination="coordinator"}')
+    with closing(Stranger(plain)) as eve:
+        assert eve.log_in(*EVE) == ErrorCode.NONE
+        assert eve.ask(request(METADATA, FETCHER, NO_TOPICS, version=4)) != b""
+    with closing(Stranger(plain)) as eve:
+        assert eve.log_in(*EVE) == ErrorCode.NONE
+        assert eve.ask(request(FIND_COORDINATOR, PERSISTER, b"\0\4here\2", version=1)) == b""
+    assert plain.relay.figure('connections_refused_total{reason="principal"}') == 1
+    assert plain.relay.figure('connections_decided_total{destination="coordinator"}') == before
+
+
+def test_a_wrong_password_is_what_the_broker_says(plain: RelayedRig) -> None:
+    with closing(Stranger(plain)) as stranger:
+        assert stranger.log_in(BROKERS.user, "guessed") == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert stranger.ask(request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
+
+
+def test_without_a_login_nobody_gets_anywhere(plain: RelayedRig) -> None:
+    for client_id in (PERSISTER, FETCHER):
+        with closing(Stranger(plain)) as stranger:
+            assert stranger.ask(request(METADATA, client_id, NO_TOPICS, version=4)) == b""
+
+
+def test_no_acknowledged_record_is_lost_by_kills_of_the_relay(plain: RelayedRig) -> None:
+    partitions, kills, per_round = 3, 4, 60
+    topic, group, _ = new_topic(plain.client, "kills", partitions=partitions)
+    ledger = Ledger()
+    consumer = plain.client.share_consumer(group, topic, FEW_AT_A_TIME)
+    with consuming(ledger, consumer, of_each_kind):
+        for kill in range(kills):
+            produce(plain.client, topic, partitions, first=kill * per_round, count=per_round)
+            ledger.wait_settled(kill * partitions * per_round + partitions * 10, seconds=90)
+            plain.relay.kill()
+            plain.relay.start()
+            ledger.wait_settled((kill + 1) * partitions * per_round, seconds=90)
+    consumer.close()
+    assert what_is_left(plain.client, group, topic, partitions, end=kills * per_round) == []
+    assert ledger.broken_promises == []
+
+
+def test_a_coordinator_that_is_killed_is_waited_for(plain: RelayedRig) -> None:
+    topic, group, _ = new_topic(plain.client, "waits")
+    ledger = Ledger()
+    consumer = plain.client.share_consumer(group, topic, FEW_AT_A_TIME)
+    with consuming(ledger, consumer, of_each_kind):
+        produce(plain.client, topic, 1, first=0, count=100)
+        ledger.wait_settled(20, seconds=60)
+        plain.coordinator.kill()
+        wait_until(
+            lambda: plain.relay.figure("connections_waiting_for_coordinator") > 0,
+            seconds=30,
+            what="a persister is held",
+        )
+        plain.coordinator.start()
+        ledger.wait_settled(100, seconds=60)
+    consumer.close()
+    assert ledger.broken_promises == []
+
+
+def test_scram_and_half_of_it(newest_jars: KafkaJars, tmp_path: Path) -> None:
+    with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(SCRAM, BROKERS), ALLOWED) as rig:
+        share(rig, "scram")
+        before = rig.relay.figure('connections_decided_total{destination="coordinator"}')
+        with closing(Stranger(rig)) as stranger:
+            stranger.ask(handshake(SCRAM))
+            challenge = stranger.ask(token(b"n,,n=kafka,r=a-nonce"))
+            assert Struct(">h").unpack_from(challenge, 5) == (ErrorCode.NONE,)
+            # Nobody knows yet whether this one knows the password.
+            assert stranger.ask(request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
+        assert rig.relay.figure('connections_refused_total{reason="unauthenticated"}') == 1
+        assert rig.relay.figure('connections_decided_total{destination="coordinator"}') == before
+
+
+def test_sessions_that_end_are_begun_again(newest_jars: KafkaJars, tmp_path: Path) -> None:
+    security = sasl_between_brokers(PLAIN, BROKERS, session_ms=2_000)
+    with relayed_rig(newest_jars, tmp_path, security, ALLOWED) as rig:
+        topic, group, _ = new_topic(rig.client, "sessions")
         ledger = Ledger()
         consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, of_each_kind, 50, seconds=60)
+        with consuming(ledger, consumer, of_each_kind):
+            round_number = 0
+            while rig.relay.figure("reauthentications_total") < 4:
+                assert round_number < 200
+                produce(rig.client, topic, 1, first=round_number * 10, count=10)
+                round_number += 1
+                ledger.wait_settled(round_number * 10, seconds=30)
         consumer.close()
-        assert what_is_left(rig.client, group, topic, 1, end=50) == []
+        assert ledger.failed_commits == 0
         assert ledger.broken_promises == []
-        state = rig.coordinator.share_partition(group, topic_id, 0)
-        assert state is not None
-        assert state["start_offset"] > 0
-        assert STATE_TOPIC not in rig.client.topics()
-        assert rig.relay.figure('connections{destination="coordinator"}') >= 1
+        assert rig.relay.figure('connections_refused_total{reason="session"}') == 0
+
+
+@pytest.mark.parametrize("client_auth", ["none", "required"])
+def test_a_login_over_tls(newest_jars: KafkaJars, tmp_path: Path, client_auth: str) -> None:
+    authority = Authority(tmp_path / "certificates")
+    relay, broker = authority.issue("relay"), authority.issue("broker")
+    trusted = str(authority.certificate)
+    tls = tls_between_brokers(str(broker.both), trusted, client_auth=client_auth)
+    own = str(relay.both) if client_auth == "required" else ""
+    settings = {
+        **ALLOWED,
+        "relay.security.protocol": "SASL_SSL",
+        "relay.ssl.certificate.location": str(relay.both),
+        "ssl.ca.location": trusted,
+        "ssl.certificate.location": own,
+    }
+    security = sasl_between_brokers(SCRAM, BROKERS, tls=tls)
+    with relayed_rig(newest_jars, tmp_path, security, settings) as rig:
+        share(rig, "over-tls")
+
+
+def test_tls_with_certificates_on_both_sides(newest_jars: KafkaJars, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "certificates")
+    relay, broker = authority.issue("relay"), authority.issue("broker")
+    trusted = str(authority.certificate)
+    overrides = {
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:SSL,CONTROLLER:PLAINTEXT",
+        **tls_between_brokers(str(broker.both), trusted, client_auth="required"),
+    }
+    settings = {
+        "relay.security.protocol": "SSL",
+        "relay.allowed.principals": "User:CN=broker",
+        "relay.ssl.certificate.location": str(relay.both),
+        "relay.ssl.ca.location": trusted,
+        "relay.ssl.client.auth": "required",
+        "ssl.ca.location": trusted,
+        "ssl.certificate.location": str(relay.both),
+    }
+    with relayed_rig(newest_jars, tmp_path, BrokerSecurity(overrides), settings) as rig:
+        share(rig, "tls-alone")
+
+
+def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tmp_path: Path) -> None:
+    """Every record has three copies before it is acknowledged, and all of them pass a relay."""
+    with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(PLAIN, BROKERS), ALLOWED, brokers=3) as rig:
+        share(rig, "replicated", partitions=6)
+        sent = [relay.figure('received_bytes_total{destination="broker"}') for relay in rig.relays]
+        assert min(sent) > 10_000
+        topic, group, _ = new_topic(rig.client, "survives", partitions=3)
+        produce(rig.client, topic, 3, first=0, count=30)
+        rig.relays[1].kill()
+        rig.relays[1].start()
+        produce(rig.client, topic, 3, first=30, count=30)
+        rig.brokers[1].kill()
+        ledger = Ledger()
+        consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
+        ledger.consume_until_settled(consumer, of_each_kind, 180, seconds=90)
+        consumer.close()
+        assert ledger.broken_promises == []
+
+
+def test_the_oldest_release(tmp_path: Path) -> None:
+    with relayed_rig(fetch_jars(RELEASES[0]), tmp_path, sasl_between_brokers(PLAIN, BROKERS), ALLOWED) as rig:
+        share(rig, "oldest")

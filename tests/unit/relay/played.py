@@ -1,7 +1,8 @@
 """A broker, a coordinator and a peer, played on real sockets, and the relay between them.
 
 `PlayedBroker` is as strict as Kafka's SaslServerAuthenticator: what is not the next step of an authentication
-closes the connection. After it, it answers Metadata, takes everything else in, and may say something itself.
+is answered with an error, and the connection closed. After it, it answers DescribeCluster, and leaves all else
+to the test.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from protocol.messages import request_header, sasl_authenticate, sasl_handshake
 HERE = "127.0.0.1"
 USERS = {"kafka": "secret", "eve": "hers"}
 PERSISTER, FETCHER = "Persister-client-1", "broker-1-fetcher-0"
-METADATA, API_VERSIONS, WRITE, FETCH = 3, 18, 85, 1
+METADATA, API_VERSIONS, WRITE, FETCH, DESCRIBE_CLUSTER = 3, 18, 85, 1, 60
 MECHANISMS = ("PLAIN", "SCRAM-SHA-512")
 # Nobody waits long for what is not to come.
 LIMITS = RelayLimits(connect_s=5, retry_s=0.05, broker_attempts=3, coordinator_wait_s=5, sweep_s=0.05)
@@ -194,17 +195,23 @@ class PlayedBroker(Played):
         while True:
             frame = await speaker.frame()
             header, _ = request_header.decode(frame, 0, 1)
-            if authentication.user and header.request_api_key == METADATA:
+            if authentication.user and header.request_api_key == DESCRIBE_CLUSTER:
                 self.questions += 1
-                speaker.say(framed(_CORRELATION_ID.pack(header.correlation_id) + b"no topics"))
+                speaker.say(framed(_CORRELATION_ID.pack(header.correlation_id) + described(ErrorCode.NONE)))
             elif authentication.user or authentication.has_bare_tokens(header):
                 speaker.put_back(framed(frame))
                 return True
             else:
                 answer = authentication.answer(frame, header)
-                if answer is None:
+                if answer:
+                    speaker.say(framed(_CORRELATION_ID.pack(header.correlation_id) + answer))
+                if authentication.is_lost:
                     return False
-                speaker.say(framed(_CORRELATION_ID.pack(header.correlation_id) + answer))
+
+
+def described(error_code: ErrorCode) -> bytes:
+    """Return the beginning of an answer to DescribeCluster, after the correlation id."""
+    return b"\0" + Struct(">ih").pack(0, error_code) + b"and so on"
 
 
 class _Authentication:
@@ -214,33 +221,35 @@ class _Authentication:
         self._broker = broker
         self._mechanism = ""
         self._rounds = 0
-        self._over = False
+        self.is_lost = False
         self.user: str | None = None
 
     def has_bare_tokens(self, header: request_header.RequestHeader) -> bool:
         return header.request_api_key == sasl_handshake.API_KEY and header.request_api_version == 0
 
-    def answer(self, frame: bytes, header: request_header.RequestHeader) -> bytes | None:
-        """Return the answer to a request, None if that is to hang up."""
+    def answer(self, frame: bytes, header: request_header.RequestHeader) -> bytes:
+        """Return the answer to a request; empty: to hang up without."""
         key, version = header.request_api_key, header.request_api_version
-        if self._over:
-            return None
         if not self._mechanism and key == API_VERSIONS:
             return b"versions"
         if not self._mechanism and key == sasl_handshake.API_KEY:
             wanted = sasl_handshake.decode_request(frame, request_header.decode(frame, 0, 1)[1], version)
             self._mechanism = wanted.mechanism if wanted.mechanism in MECHANISMS else ""
-            self._over = not self._mechanism
-            code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if self._over else ErrorCode.NONE
+            self.is_lost = not self._mechanism
+            code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if self.is_lost else ErrorCode.NONE
             shaken = sasl_handshake.SaslHandshakeResponse(code, list(MECHANISMS))
             return sasl_handshake.encode_response(shaken, version)
-        if not self._mechanism or key != sasl_authenticate.API_KEY:
-            return None
+        if not self._mechanism:
+            self.is_lost = True
+            return b""
+        if key != sasl_authenticate.API_KEY:
+            self.is_lost = True
+            return described(ErrorCode.ILLEGAL_SASL_STATE)
         _, at = request_header.decode(frame, 0, 2 if version == 2 else 1)
         self._judge(sasl_authenticate.decode_request(frame, at, version).auth_bytes)
         told = sasl_authenticate.SaslAuthenticateResponse(
-            ErrorCode.SASL_AUTHENTICATION_FAILED if self._over else ErrorCode.NONE,
-            "no" if self._over else None,
+            ErrorCode.SASL_AUTHENTICATION_FAILED if self.is_lost else ErrorCode.NONE,
+            "no" if self.is_lost else None,
             b"",
             self._broker.session_lifetime_ms if self.user else 0,
         )
@@ -252,10 +261,10 @@ class _Authentication:
         if self._mechanism == "PLAIN":
             _, user, password = said.decode().split("\0")
             self.user = user if USERS.get(user) == password else None
-            self._over = self.user is None
+            self.is_lost = self.user is None
         elif self._rounds == 2:
             self.user = "kafka" if said == b"proof" else None
-            self._over = self.user is None
+            self.is_lost = self.user is None
 
 
 class World:

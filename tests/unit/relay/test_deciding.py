@@ -164,7 +164,7 @@ async def test_scram_takes_two_messages() -> None:
 
 @looped
 async def test_half_an_authentication_is_none() -> None:
-    """The broker's answer in the middle of SCRAM has no error either."""
+    """The broker's answer in the middle of SCRAM has no error either, and to the next request it has one."""
     async with world() as here:
         peer = await here.peer()
         await peer.log_in(SCRAM_FIRST, "SCRAM-SHA-512")

@@ -1,0 +1,87 @@
+"""Brokers that log in to each other, the relay in front of each, and one coordinator behind all of them.
+
+The coordinator is advertised at the first relay, so everything that a broker says to it comes that way.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kafka.broker import Broker, new_cluster
+from tests.kafka.client import KafkaClient
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.jars import KafkaJars
+from tests.kafka.ports import free_ports
+from tests.kafka.relay import RelayProcess
+from tests.kafka.secured import BrokerSecurity
+
+
+@dataclass(frozen=True)
+class RelayedRig:
+    """Running brokers, each behind a relay, whose share-group state lives in our coordinator."""
+
+    brokers: Sequence[Broker]
+    relays: Sequence[RelayProcess]
+    coordinator: CoordinatorProcess
+    client: KafkaClient
+
+    @property
+    def relay(self) -> RelayProcess:
+        """The first relay; of one broker the only one."""
+        return self.relays[0]
+
+
+@contextmanager
+def relayed_rig(
+    jars: KafkaJars,
+    directory: Path,
+    security: BrokerSecurity,
+    settings: Mapping[str, str],
+    *,
+    brokers: int = 1,
+) -> Iterator[RelayedRig]:
+    """Start all of it, and kill it at the end. `settings` are those of the relays."""
+    with ExitStack() as stack:
+        ports = free_ports(brokers)
+        coordinator_port, coordinator_http_port = free_ports(2)
+        coordinator = CoordinatorProcess(
+            directory, port=coordinator_port, http_port=coordinator_http_port, advertised_port=ports[0]
+        )
+        stack.callback(coordinator.kill)
+        coordinator.start()
+        cluster = new_cluster(brokers)
+        all_brokers, relays = [], []
+        for member, port in zip(cluster.members, ports, strict=True):
+            own = directory / f"broker-{member.node_id}"
+            own.mkdir()
+            broker = Broker(
+                jars,
+                own,
+                interbroker_port=port,
+                cluster=cluster,
+                node_id=member.node_id,
+                overrides=security.overrides,
+                format_flags=security.format_flags,
+            )
+            (http_port,) = free_ports(1)
+            relay = RelayProcess(
+                own,
+                port=port,
+                http_port=http_port,
+                broker_port=broker.internal_port,
+                coordinator_port=coordinator_port,
+                settings=settings,
+            )
+            stack.callback(relay.kill)
+            relay.start()
+            stack.callback(broker.kill)
+            # None of them is ready before most of them run.
+            broker.process.start()
+            all_brokers.append(broker)
+            relays.append(relay)
+        for broker in all_brokers:
+            broker.wait_ready()
+        client = KafkaClient(jars, cluster.bootstrap, directory)
+        stack.callback(client.close)
+        yield RelayedRig(all_brokers, relays, coordinator, client)
