@@ -6,8 +6,10 @@ no snapshot due.  For those the compiled module does in one go what decoding, de
 do: same answers, same records, same states, to the byte.  It looks first, and whatever is not plain it leaves
 alone, share-partition by share-partition: the general path is the definition, complete without this package.
 
-`compiled` is the module, or None: it was not built (there was no compiler), or the environment variable
-SHARE_COORDINATOR_PURE_PYTHON is set.
+Loading has a compiled way too (`loading`): it replays the records of a log into a shard.
+
+`compiled` and `loading` are the modules, or None: they were not built (there was no compiler), or the
+environment variable SHARE_COORDINATOR_PURE_PYTHON is set.
 """
 
 import os
@@ -17,13 +19,14 @@ from types import ModuleType
 PURE_PYTHON_ENV = "SHARE_COORDINATOR_PURE_PYTHON"
 
 
-def _load() -> ModuleType | None:
+def _load(name: str) -> ModuleType | None:
     if os.environ.get(PURE_PYTHON_ENV, "0") not in ("", "0"):
         return None
     try:
-        return import_module("coordinator.hot._compiled")
+        return import_module(f"coordinator.hot.{name}")
     except ImportError:
         return None
 
 
-compiled = _load()
+compiled = _load("_compiled")
+loading = _load("_loading")

@@ -17,11 +17,10 @@ from coordinator.errors import LogError, LogFenced
 from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
+from coordinator.runtime.replay import FINISHED_TOGETHER, replays_of
 from coordinator.runtime.shard_runner import ShardRunner
 from coordinator.shard import Shard
 from protocol.errors import DecodeError
-from protocol.record_batch import decode_batches
-from protocol.state_records import decode_record
 
 _logger = logging.getLogger(__name__)
 
@@ -172,15 +171,19 @@ class Loader:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         records = dict.fromkeys(runners, 0)
+        replays = replays_of(shards)
         slice_left = self._limits.load_slice_batches
         with _collector_paused():
             async for chunk in self._log.read(runners):
                 for state_partition, batch in chunk:
-                    records[state_partition] += _replay(shards[state_partition], batch)
+                    records[state_partition] += replays[state_partition].take(batch)
                     slice_left -= 1
                     if slice_left == 0:
                         slice_left = self._limits.load_slice_batches
                         await asyncio.sleep(0)
+            for replay in replays.values():
+                while not replay.finish(FINISHED_TOGETHER):  # noqa: ASYNC110
+                    await asyncio.sleep(0)
         load_s = loop.time() - began_s
         for state_partition, runner in runners.items():
             runner.loaded(
@@ -210,26 +213,6 @@ class Loader:
             )
         self._burst_began_s = None
         self._burst_shards = self._burst_records = 0
-
-
-def _replay(shard: Shard, batch_bytes: bytes) -> int:
-    """Replay one or more record batches of a shard; return the number of records."""
-    count = 0
-    for batch in decode_batches(batch_bytes):
-        if batch.is_control:
-            continue
-        for log_record in batch.records:
-            record = decode_record(log_record.key, log_record.value)
-            if record is None:
-                _logger.warning(
-                    "skipped a record of an unknown type at log offset %d of state partition %d",
-                    log_record.offset,
-                    shard.state_partition,
-                )
-                continue
-            shard.replay(record, log_record.offset, log_record.timestamp_ms)
-            count += 1
-    return count
 
 
 @contextmanager

@@ -38,6 +38,15 @@ class Frontier:
         self._needed_from.pop(key, None)
         self._behind_last = log_offset + 1
 
+    def adopted(self, key: SharePartitionKey, log_offset: int) -> None:
+        """Note from where on a share-partition needs its records; what follows needs no earlier ones."""
+        self._needed_from.pop(key, None)
+        self._needed_from[key] = log_offset
+
+    def needed_from(self, key: SharePartitionKey) -> int:
+        """Return the log offset from which a share-partition that has state needs its records."""
+        return self._needed_from[key]
+
     def reached(self, end_log_offset: int) -> None:
         """Note that the records below a log offset change nothing but what was noted."""
         self._behind_last = end_log_offset

@@ -207,6 +207,18 @@ class Shard:
         self.apply(record, timestamp_ms)
         self.settle(record, log_offset)
 
+    def adopt(self, key: SharePartitionKey, state: ShareState, needed_from: int) -> None:
+        """Take a state that was folded elsewhere from records that are durable, from a log offset on.
+
+        States are adopted in the order of these log offsets; `settle_updates` says at last where they end.
+        """
+        before = self._states.pop(key, None)
+        if before is not None:
+            self.live_bytes -= before.snapshot_bytes
+        self.live_bytes += state.snapshot_bytes
+        self._states[key] = state
+        self._frontier.adopted(key, needed_from)
+
     # Look.
 
     @property
@@ -222,6 +234,10 @@ class Shard:
     def state(self, key: SharePartitionKey) -> ShareState | None:
         """Return the state of a share-partition, or None."""
         return self._states.get(key)
+
+    def needed_from(self, key: SharePartitionKey) -> int:
+        """Return the log offset from which the records of a share-partition that has state are needed."""
+        return self._frontier.needed_from(key)
 
     def share_partitions(self) -> list[SharePartitionKey]:
         """Return the share-partitions that have state, as of now."""

@@ -1,0 +1,644 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The compiled way of loading a shard. Its definition is `runtime.loader`, with `Shard.replay`; tests hold it equal.
+
+States are folded in a table of C structs, from the bytes of the log, and become Python objects once, at the end.
+A record that is not plain (a value of another version, tagged fields that we do not know) goes the general way, and
+the state of its share-partition with it; so does a batch that is not (compressed, of a transaction, damaged).
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport qsort
+from libc.string cimport memcmp, memcpy, memset
+
+from coordinator.shard import ShareState
+from coordinator.shard.batches import combine, normalise
+from coordinator.shard.state import RECORD_OVERHEAD_BYTES
+from protocol.record_batch import decode_batches
+from protocol.state_records import SharePartitionKey
+
+cdef extern from "wire.h":
+    int64_t get64(const uint8_t *at)
+    int32_t get32(const uint8_t *at)
+    int get16(const uint8_t *at)
+    int get_uvarint(const uint8_t *at, const uint8_t *end, uint32_t *value)
+    void make_crc_table()
+    uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before)
+
+cdef enum:
+    BATCH_BYTES = 20
+    HEADER_BYTES = 61
+    SIZE_BYTES = 12
+    CRC_AT = 17
+    COVERED_AT = 21
+    MAGIC_AT = 16
+    NO_START_OFFSET = -1
+    NO_LEADER_EPOCH = -1
+    NOBODY = -1
+    SNAPSHOT = 0
+    UPDATE = 1
+
+cdef int64_t NUMBER_MAX = 1 << 61
+cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
+
+# One share-partition. `needed_from` is the log offset from which its records are needed.
+cdef struct _State:
+    int64_t start_offset
+    int64_t create_ms
+    int64_t write_ms
+    int64_t last_write_ms
+    int64_t needed_from
+    int64_t update_bytes
+    int64_t updates
+    int32_t snapshot_epoch
+    int32_t state_epoch
+    int32_t leader_epoch
+    int32_t leader_epoch_max
+    int32_t complete_count
+    uint32_t hash
+    Py_ssize_t key_at
+    Py_ssize_t key_bytes
+    # NULL: there is no state, or it is with the shard.
+    PyObject *batches
+
+cdef struct _Place:
+    int64_t needed_from
+    Py_ssize_t place
+
+# Where a record's parts lie in its batch. `value` is NULL for a tombstone.
+cdef struct _Record:
+    int64_t log_offset
+    int64_t timestamp_ms
+    const uint8_t *key
+    Py_ssize_t key_bytes
+    const uint8_t *value
+    Py_ssize_t value_bytes
+
+
+@cython.final
+cdef class Names:
+    """Group ids and topic ids, one object of each for all share-partitions that are loaded together."""
+
+    cdef dict groups
+    cdef dict topic_ids
+
+    def __init__(self):
+        self.groups = {}
+        self.topic_ids = {}
+
+    cdef object key(self, const uint8_t *at, Py_ssize_t size):
+        """Make the key of a share-partition; None if its group is not UTF-8."""
+        cdef Py_ssize_t group_bytes = size - 22
+        group = PyBytes_FromStringAndSize(<char *> at + 2, group_bytes)
+        topic_id = PyBytes_FromStringAndSize(<char *> at + 2 + group_bytes, 16)
+        group_id = self.groups.get(group)
+        if group_id is None:
+            try:
+                group_id = group.decode()
+            except UnicodeDecodeError:
+                return None
+            self.groups[group] = group_id
+        topic_id = self.topic_ids.setdefault(topic_id, topic_id)
+        return SharePartitionKey(group_id, topic_id, get32(at + size - 4))
+
+
+@cython.final
+cdef class Replay:
+    """Replays the log of one shard. `general` replays one decoded record into it, and returns whether it counts."""
+
+    cdef object shard
+    cdef object general
+    cdef Names names
+    cdef _State *states
+    cdef Py_ssize_t state_count
+    cdef Py_ssize_t states_room
+    # Places in `states` by hash of the key, or NOBODY.
+    cdef int32_t *table
+    cdef Py_ssize_t table_size
+    cdef uint8_t *keys
+    cdef Py_ssize_t keys_bytes
+    cdef Py_ssize_t keys_room
+    # The log offset behind the last record that counts.
+    cdef int64_t end_log_offset
+    # The states that there are in the end, and how many of them were given to the shard.
+    cdef _Place *order
+    cdef Py_ssize_t ordered
+    cdef Py_ssize_t given
+    # What the general way has: (needed from, key), the greatest first.
+    cdef list residents
+
+    def __init__(self, shard, Names names, general):
+        self.shard = shard
+        self.names = names
+        self.general = general
+
+    def __dealloc__(self):
+        cdef Py_ssize_t place
+        for place in range(self.state_count):
+            Py_XDECREF(self.states[place].batches)
+        PyMem_Free(self.states)
+        PyMem_Free(self.table)
+        PyMem_Free(self.keys)
+        PyMem_Free(self.order)
+
+    def take(self, bytes data):
+        """Replay one or more record batches; return the number of records that count. Raises DecodeError."""
+        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        cdef Py_ssize_t at = 0, batch_bytes
+        cdef Py_ssize_t count = 0
+        while at < size:
+            batch_bytes = 0
+            if size - at >= HEADER_BYTES:
+                batch_bytes = get32(begin + at + 8) + SIZE_BYTES
+            if batch_bytes < HEADER_BYTES or batch_bytes > size - at or not _is_plain(begin + at, batch_bytes):
+                # What cannot be told to be a batch, and what follows it, is for the general way to judge.
+                if batch_bytes < HEADER_BYTES or batch_bytes > size - at:
+                    batch_bytes = size - at
+                count += self.generally(data[at : at + batch_bytes])
+            else:
+                count += self.batch(begin + at, batch_bytes)
+            at += batch_bytes
+        return count
+
+    cdef Py_ssize_t batch(self, const uint8_t *begin, Py_ssize_t size) except -1:
+        cdef const uint8_t *at = begin + HEADER_BYTES
+        cdef const uint8_t *end = begin + size
+        cdef int64_t base_offset = get64(begin)
+        cdef int64_t base_ms = get64(begin + 27)
+        cdef Py_ssize_t count = 0
+        cdef _Record record
+        while at < end:
+            at = _read_record(at, end, base_offset, base_ms, &record)
+            assert record.log_offset >= self.end_log_offset, "records settle in log order"
+            if self.record(&record) or self.generally_one(begin, size, &record):
+                count += 1
+                self.end_log_offset = record.log_offset + 1
+        return count
+
+    cdef bint record(self, const _Record *record) except -1:
+        """Fold a record if it is plain."""
+        cdef int kind
+        cdef _State *state
+        cdef Py_ssize_t key_bytes = record.key_bytes - 2
+        cdef const uint8_t *key = record.key + 2
+        if record.key == NULL or key_bytes < 22 or get16(key) + 22 != key_bytes:
+            return False
+        kind = get16(record.key)
+        if kind == SNAPSHOT and record.value == NULL:
+            state = self.known(key, key_bytes)
+            if state == NULL or state.batches == NULL:
+                return False
+            Py_XDECREF(state.batches)
+            state.batches = NULL
+            return True
+        if record.value == NULL or record.value_bytes < 2 or get16(record.value):
+            return False
+        if kind == UPDATE:
+            return self.update(record, key, key_bytes)
+        return kind == SNAPSHOT and self.snapshot(record, key, key_bytes)
+
+    cdef bint update(self, const _Record *record, const uint8_t *key, Py_ssize_t key_bytes) except -1:
+        cdef const uint8_t *at = record.value + 2
+        cdef const uint8_t *end = record.value + record.value_bytes
+        cdef const uint8_t *batches
+        cdef Py_ssize_t count
+        cdef int64_t start_offset
+        cdef int32_t leader_epoch, complete_count
+        cdef _State *state
+        if end - at < 18:
+            return False
+        batches = _batches(at + 16, end, &count, &complete_count)
+        if batches == NULL:
+            return False
+        state = self.state(key, key_bytes)
+        if state == NULL:
+            return False
+        if state.batches == NULL:
+            # An update without a snapshot before it begins a state: the head of a pruned log looks like that.
+            _begin(state)
+            state.snapshot_epoch = get32(at)
+            state.needed_from = record.log_offset
+        leader_epoch = get32(at + 4)
+        if leader_epoch != NO_LEADER_EPOCH:
+            state.leader_epoch = leader_epoch
+        state.leader_epoch_max = max(state.leader_epoch_max, state.leader_epoch)
+        start_offset = get64(at + 8)
+        if start_offset != NO_START_OFFSET:
+            state.start_offset = start_offset
+        state.complete_count = complete_count
+        state.updates += 1
+        state.update_bytes += OVERHEAD_BYTES + count * BATCH_BYTES
+        state.last_write_ms = record.timestamp_ms
+        _keep(state, _combined(<bytes> state.batches, batches, count, state.start_offset))
+        return True
+
+    cdef bint snapshot(self, const _Record *record, const uint8_t *key, Py_ssize_t key_bytes) except -1:
+        cdef const uint8_t *at = record.value + 2
+        cdef const uint8_t *end = record.value + record.value_bytes
+        cdef const uint8_t *batches
+        cdef Py_ssize_t count
+        cdef int32_t complete_count, seen = 0
+        cdef _State *state
+        if end - at < 38:
+            return False
+        batches = _batches(at + 36, end, &count, &complete_count)
+        if batches == NULL:
+            return False
+        state = self.state(key, key_bytes)
+        if state == NULL:
+            return False
+        if state.batches != NULL:
+            seen = state.leader_epoch_max
+        else:
+            _begin(state)
+        state.snapshot_epoch = get32(at)
+        state.state_epoch = get32(at + 4)
+        state.leader_epoch = get32(at + 8)
+        state.leader_epoch_max = max(seen, state.leader_epoch)
+        state.start_offset = get64(at + 12)
+        state.create_ms = get64(at + 20)
+        state.write_ms = get64(at + 28)
+        state.complete_count = complete_count
+        state.updates = 0
+        state.update_bytes = 0
+        state.last_write_ms = record.timestamp_ms
+        state.needed_from = record.log_offset
+        _keep(state, _normalised(batches, count, state.start_offset))
+        return True
+
+    # The table.
+
+    cdef _State *known(self, const uint8_t *key, Py_ssize_t key_bytes) noexcept:
+        """Return the place of a share-partition that was seen before, or NULL."""
+        cdef Py_ssize_t slot
+        cdef uint32_t hash
+        if not self.table_size:
+            return NULL
+        hash = crc32c_of(key, key_bytes, 0)
+        slot = hash & (self.table_size - 1)
+        while self.table[slot] != NOBODY:
+            state = &self.states[self.table[slot]]
+            if state.hash == hash and state.key_bytes == key_bytes:
+                if not memcmp(self.keys + state.key_at, key, key_bytes):
+                    return state
+            slot = (slot + 1) & (self.table_size - 1)
+        return NULL
+
+    cdef _State *state(self, const uint8_t *key, Py_ssize_t key_bytes) except? NULL:
+        """Return the place of a share-partition; NULL if its records have to go the general way."""
+        cdef _State *state = self.known(key, key_bytes)
+        cdef Py_ssize_t slot
+        if state != NULL and (state.batches != NULL or not len(self.shard)):
+            return state
+        if self.is_with_shard(key, key_bytes):
+            return NULL
+        if state != NULL:
+            return state
+        if self.names.key(key, key_bytes) is None:
+            return NULL
+        if 2 * (self.state_count + 1) > self.table_size:
+            self.grow_table()
+        if self.state_count == self.states_room:
+            self.states_room = max(64, self.states_room * 2)
+            self.states = <_State *> _more(self.states, self.states_room * sizeof(_State))
+        if self.keys_bytes + key_bytes > self.keys_room:
+            self.keys_room = max(4096, 2 * (self.keys_bytes + key_bytes))
+            self.keys = <uint8_t *> _more(self.keys, self.keys_room)
+        state = &self.states[self.state_count]
+        memset(state, 0, sizeof(_State))
+        state.hash = crc32c_of(key, key_bytes, 0)
+        state.key_at = self.keys_bytes
+        state.key_bytes = key_bytes
+        memcpy(self.keys + self.keys_bytes, key, key_bytes)
+        self.keys_bytes += key_bytes
+        self.enter(state.hash, self.state_count)
+        self.state_count += 1
+        return state
+
+    cdef void enter(self, uint32_t hash, Py_ssize_t place) noexcept:
+        cdef Py_ssize_t slot = hash & (self.table_size - 1)
+        while self.table[slot] != NOBODY:
+            slot = (slot + 1) & (self.table_size - 1)
+        self.table[slot] = <int32_t> place
+
+    cdef int grow_table(self) except -1:
+        cdef Py_ssize_t place
+        self.table_size = max(128, self.table_size * 2)
+        self.table = <int32_t *> _more(self.table, self.table_size * sizeof(int32_t))
+        memset(self.table, 0xFF, self.table_size * sizeof(int32_t))
+        for place in range(self.state_count):
+            self.enter(self.states[place].hash, place)
+        return 0
+
+    # The general way.
+
+    cdef bint is_with_shard(self, const uint8_t *key, Py_ssize_t key_bytes) except -1:
+        """Tell whether the general way has a state of a share-partition: it keeps it until the end."""
+        if not len(self.shard):
+            return False
+        name = self.names.key(key, key_bytes)
+        return name is None or self.shard.state(name) is not None
+
+    cdef bint generally_one(self, const uint8_t *begin, Py_ssize_t size, const _Record *record) except -1:
+        """Have the general way replay one record, and have it keep the state from here on."""
+        cdef _State *state
+        if record.key != NULL and record.key_bytes > 2:
+            state = self.known(record.key + 2, record.key_bytes - 2)
+            if state != NULL and state.batches != NULL:
+                self.hand_over(state)
+        (batch,) = decode_batches(PyBytes_FromStringAndSize(<char *> begin, size))
+        for found in batch.records:
+            if found.offset == record.log_offset:
+                return self.general(self.shard, found)
+        return False
+
+    cdef Py_ssize_t generally(self, bytes data) except -1:
+        """Have the general way replay batches that are not plain. Raises DecodeError."""
+        cdef Py_ssize_t count = 0
+        cdef Py_ssize_t place
+        batches = list(decode_batches(data))
+        for place in range(self.state_count):
+            if self.states[place].batches != NULL:
+                self.hand_over(&self.states[place])
+        for batch in batches:
+            if not batch.is_control:
+                for record in batch.records:
+                    if self.general(self.shard, record):
+                        count += 1
+                        self.end_log_offset = record.offset + 1
+        return count
+
+    cdef int hand_over(self, _State *state) except -1:
+        self.shard.adopt(self.names.key(self.keys + state.key_at, state.key_bytes), _made(state), state.needed_from)
+        Py_XDECREF(state.batches)
+        state.batches = NULL
+        return 0
+
+    # The end.
+
+    def finish(self, Py_ssize_t count_max):
+        """Give so many states to the shard at most, and return whether all of them are there."""
+        cdef int64_t needed_from
+        if self.order == NULL:
+            self.put_in_order()
+        while count_max > 0 and (self.given < self.ordered or self.residents):
+            count_max -= 1
+            if self.residents:
+                needed_from, key = self.residents[len(self.residents) - 1]
+                if self.given == self.ordered or needed_from < self.order[self.given].needed_from:
+                    self.residents.pop()
+                    self.shard.adopt(key, self.shard.state(key), needed_from)
+                    continue
+            self.hand_over(&self.states[self.order[self.given].place])
+            self.given += 1
+        if self.given < self.ordered or self.residents:
+            return False
+        if self.end_log_offset:
+            self.shard.settle_updates(self.end_log_offset)
+        return True
+
+    cdef int put_in_order(self) except -1:
+        """Find the order of the states, ours and those that the general way has, which is that of the frontier."""
+        cdef Py_ssize_t place
+        self.order = <_Place *> _more(NULL, (self.state_count + 1) * sizeof(_Place))
+        for place in range(self.state_count):
+            if self.states[place].batches != NULL:
+                self.order[self.ordered].needed_from = self.states[place].needed_from
+                self.order[self.ordered].place = place
+                self.ordered += 1
+        qsort(self.order, self.ordered, sizeof(_Place), _by_need)
+        self.residents = [(self.shard.needed_from(key), key) for key in self.shard.share_partitions()]
+        self.residents.sort(reverse=True)
+        return 0
+
+
+cdef int _by_need(const void *one, const void *other) noexcept nogil:
+    cdef int64_t a = (<const _Place *> one).needed_from
+    cdef int64_t b = (<const _Place *> other).needed_from
+    return (a > b) - (a < b)
+
+
+cdef void *_more(void *memory, size_t size) except NULL:
+    memory = PyMem_Realloc(memory, size)
+    if memory == NULL:
+        raise MemoryError()
+    return memory
+
+
+cdef inline void _begin(_State *state) noexcept:
+    state.start_offset = NO_START_OFFSET
+    state.create_ms = state.write_ms = state.update_bytes = state.updates = 0
+    state.snapshot_epoch = state.state_epoch = state.leader_epoch = state.leader_epoch_max = 0
+    state.batches = <PyObject *> b""
+    Py_INCREF(b"")
+
+
+cdef inline int _keep(_State *state, bytes batches) except -1:
+    Py_INCREF(batches)
+    Py_XDECREF(state.batches)
+    state.batches = <PyObject *> batches
+    return 0
+
+
+cdef object _made(const _State *state):
+    """Make the state; equal times, which they mostly are, are one object."""
+    write_ms = state.write_ms
+    return ShareState(
+        snapshot_epoch=state.snapshot_epoch,
+        state_epoch=state.state_epoch,
+        leader_epoch=state.leader_epoch,
+        leader_epoch_max=state.leader_epoch_max,
+        start_offset=state.start_offset,
+        delivery_complete_count=state.complete_count,
+        create_timestamp=write_ms if state.create_ms == state.write_ms else state.create_ms,
+        write_timestamp=write_ms,
+        batches=<bytes> state.batches,
+        updates=state.updates,
+        update_bytes=state.update_bytes,
+        last_write_ms=write_ms if state.last_write_ms == state.write_ms else state.last_write_ms,
+    )
+
+
+# Bytes of the log.
+
+
+cdef inline int _varint(const uint8_t *at, const uint8_t *end, int64_t *value) noexcept:
+    """Read a zig-zag varint; return the bytes it takes, 0 if it is cut off or too long."""
+    cdef uint64_t found = 0
+    cdef int i
+    for i in range(10):
+        if at + i >= end:
+            return 0
+        found |= <uint64_t> (at[i] & 0x7F) << 7 * i
+        if at[i] < 0x80:
+            value[0] = <int64_t> (found >> 1) ^ -<int64_t> (found & 1)
+            return i + 1
+    return 0
+
+
+cdef inline const uint8_t *_field(
+    const uint8_t *at, const uint8_t *end, const uint8_t **field, Py_ssize_t *size
+) noexcept:
+    """Read a length and as many bytes; return where they end, NULL if they do not parse."""
+    cdef int64_t length = 0
+    cdef int used = _varint(at, end, &length)
+    if not used or length < -1 or length > end - at - used:
+        return NULL
+    field[0] = NULL if length < 0 else at + used
+    size[0] = 0 if length < 0 else <Py_ssize_t> length
+    return at + used + size[0]
+
+
+cdef inline bint _is_ascii(const uint8_t *at, Py_ssize_t size) noexcept:
+    while size and at[size - 1] < 0x80:
+        size -= 1
+    return not size
+
+
+cdef const uint8_t *_read_record(
+    const uint8_t *at, const uint8_t *end, int64_t base_offset, int64_t base_ms, _Record *record
+) noexcept:
+    """Read a record; return where it ends, NULL if it does not parse."""
+    cdef int64_t number = 0
+    cdef const uint8_t *field
+    cdef Py_ssize_t size
+    cdef int used = _varint(at, end, &number)
+    if not used or number < 1 or number > end - at - used:
+        return NULL
+    # One byte of attributes, which nobody uses.
+    at += used + 1
+    end = at + number - 1
+    used = _varint(at, end, &number)
+    if not used:
+        return NULL
+    record.timestamp_ms = base_ms + number
+    at += used
+    used = _varint(at, end, &number)
+    if not used:
+        return NULL
+    record.log_offset = base_offset + number
+    at = _field(at + used, end, &record.key, &record.key_bytes)
+    if at == NULL:
+        return NULL
+    at = _field(at, end, &record.value, &record.value_bytes)
+    if at == NULL:
+        return NULL
+    used = _varint(at, end, &number)
+    if not used or number < 0:
+        return NULL
+    at += used
+    # Headers are for readers of the log, who have looked at them.
+    while number:
+        at = _field(at, end, &field, &size)
+        if at == NULL or field == NULL or not _is_ascii(field, size):
+            return NULL
+        at = _field(at, end, &field, &size)
+        if at == NULL:
+            return NULL
+        number -= 1
+    return at if at == end else NULL
+
+
+cdef bint _is_plain(const uint8_t *begin, Py_ssize_t size) noexcept:
+    """Tell whether a batch is whole, of version 2, without compression, transaction or broker's time, and parses."""
+    cdef const uint8_t *at = begin + HEADER_BYTES
+    cdef const uint8_t *end = begin + size
+    cdef int32_t count = get32(begin + 57)
+    cdef _Record record
+    if begin[MAGIC_AT] != 2 or get16(begin + COVERED_AT) or get32(begin + 23) < 0:
+        return False
+    if crc32c_of(begin + COVERED_AT, size - COVERED_AT, 0) != <uint32_t> get32(begin + CRC_AT):
+        return False
+    # Sums of what follows cannot overflow.
+    if not 0 <= get64(begin) < NUMBER_MAX or not -NUMBER_MAX < get64(begin + 27) < NUMBER_MAX:
+        return False
+    while at < end:
+        at = _read_record(at, end, 0, 0, &record)
+        if at == NULL or not -NUMBER_MAX < record.timestamp_ms < NUMBER_MAX:
+            return False
+        if not -NUMBER_MAX < record.log_offset < NUMBER_MAX:
+            return False
+        count -= 1
+    return count == 0
+
+
+cdef const uint8_t *_batches(
+    const uint8_t *at, const uint8_t *end, Py_ssize_t *count, int32_t *complete_count
+) noexcept:
+    """Read state batches and the tagged fields that end a value; NULL if there are other ones."""
+    cdef uint32_t length = 0
+    cdef const uint8_t *begin
+    cdef Py_ssize_t i
+    cdef int used = get_uvarint(at, end, &length)
+    if not used or not length:
+        return NULL
+    begin = at + used
+    count[0] = length - 1
+    if count[0] * BATCH_BYTES >= end - begin:
+        return NULL
+    at = begin + count[0] * BATCH_BYTES
+    for i in range(count[0]):
+        if begin[i * BATCH_BYTES + 19]:
+            return NULL
+    complete_count[0] = -1
+    if end - at == 1 and not at[0]:
+        return begin
+    if end - at == 7 and at[0] == 1 and not at[1] and at[2] == 4:
+        complete_count[0] = get32(at + 3)
+        return begin
+    return NULL
+
+
+cdef bint _is_run(const uint8_t *at, Py_ssize_t count) noexcept:
+    """See `batches.is_run`."""
+    cdef Py_ssize_t i
+    for i in range(count):
+        if get64(at + 8) < get64(at):
+            return False
+        if i:
+            if get64(at) <= get64(at - 12):
+                return False
+            if get64(at) == get64(at - 12) + 1 and not memcmp(at + 16, at - 4, 3):
+                return False
+        at += BATCH_BYTES
+    return True
+
+
+cdef bytes _normalised(const uint8_t *batches, Py_ssize_t count, int64_t start_offset):
+    """See `batches.normalise`."""
+    cdef bytes written = PyBytes_FromStringAndSize(<char *> batches, count * BATCH_BYTES)
+    if _is_run(batches, count):
+        if not count or start_offset == NO_START_OFFSET or get64(batches) >= start_offset:
+            return written
+    return normalise(written, start_offset)
+
+
+cdef bytes _combined(bytes current, const uint8_t *written, Py_ssize_t count, int64_t start_offset):
+    """See `batches.combine`; in line for what nearly all traffic is: batches behind those that are there."""
+    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(current)
+    cdef const uint8_t *end = begin + PyBytes_GET_SIZE(current)
+    cdef const uint8_t *last = end - BATCH_BYTES
+    cdef uint8_t *out
+    if count and _is_run(written, count) and (start_offset == NO_START_OFFSET or get64(written) >= start_offset):
+        while start_offset != NO_START_OFFSET and begin < end and get64(begin + 8) < start_offset:
+            begin += BATCH_BYTES
+        if begin == end:
+            return PyBytes_FromStringAndSize(<char *> written, count * BATCH_BYTES)
+        if start_offset == NO_START_OFFSET or get64(begin) >= start_offset:
+            if get64(last + 8) < get64(written) - 1 or (
+                get64(last + 8) == get64(written) - 1 and memcmp(last + 16, written + 16, 3)
+            ):
+                both = PyBytes_FromStringAndSize(NULL, end - begin + count * BATCH_BYTES)
+                out = <uint8_t *> PyBytes_AS_STRING(both)
+                memcpy(out, begin, end - begin)
+                memcpy(out + (end - begin), written, count * BATCH_BYTES)
+                return both
+    return combine(current, PyBytes_FromStringAndSize(<char *> written, count * BATCH_BYTES), start_offset)
+
+
+make_crc_table()
