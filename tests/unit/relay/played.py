@@ -1,7 +1,7 @@
 """A broker, a coordinator and a peer, played on real sockets, and the relay between them.
 
 `PlayedBroker` is as strict as Kafka's SaslServerAuthenticator: what is not the next step of an authentication
-is answered with an error, and the connection closed. After it, it answers DescribeCluster, and leaves all else
+is answered with an error, and the connection closed. After it, it answers DescribeCluster and leaves the rest
 to the test.
 """
 
