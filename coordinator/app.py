@@ -128,11 +128,7 @@ class _Coordinator:
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
         listener = make_listener(config, Service(runtime, forwarder), directory, metrics)
         runtime.ask_health_of(listener.health)
-        self._expiry = expiry = make_expiry(
-            config, runtime, metrics, clock=SteadyClock(), may_act=self._may_read
-        )
-        topics = make_user_topics(config)
-        http = AdminSide(runtime, metrics, config, topics, hand_over=self._hand_over, expiry=expiry)
+        http = self._make_http(runtime)
         try:
             # HTTP first: a long recovery of the journal should be seen from outside.
             await http.start()
@@ -156,8 +152,8 @@ class _Coordinator:
                 self._forwarding.start()
             shards = _Shards(runtime, directory, forwarder, http.owners, one_owner=one_owner)
             await self._ownership.start(shards)
-            if expiry is not None:
-                expiry.start()
+            if self._expiry is not None:
+                self._expiry.start()
         except CoordinatorError as error:
             _logger.error("the coordinator cannot start: %s", error)
             await self._stop(runtime, listener, http)
@@ -174,6 +170,12 @@ class _Coordinator:
         await self._stop(runtime, listener, http)
         _logger.info("stopped")
         return EXIT_OK
+
+    def _make_http(self, runtime: Runtime) -> AdminSide:
+        config, metrics = self._config, self._metrics
+        self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_read)
+        topics = make_user_topics(config)
+        return AdminSide(runtime, metrics, config, topics, hand_over=self._hand_over, expiry=self._expiry)
 
     async def _open(self, runtime: Runtime) -> bool:
         """Start the runtime; return False if we are told to stop before there is a cluster for its log."""
