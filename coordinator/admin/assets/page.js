@@ -276,6 +276,7 @@ function pill(kind, text) {
 function status() {
   const live = events?.open;
   $("forget").hidden = !api.hasToken();
+  $("live").hidden = wanting;
   $("live").textContent = paused ? "▶ Resume" : live ? "❚❚ Pause" : "❚❚ Pause (polling)";
   $("live").title = paused ? "Nothing is asked for." : live ? "Live: what changes is shown within a second." : "Asked for every few seconds.";
   $("live").setAttribute("aria-pressed", String(paused));

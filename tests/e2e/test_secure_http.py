@@ -1,0 +1,168 @@
+"""A coordinator as a process whose HTTP side is secured: commands, files that are replaced, and its log."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import Authority
+from tests.kafka import wait_until
+from tests.kafka.ports import free_ports
+from tests.kafka.processes import ChildProcess
+from tests.unit.admin.test_tokens import READING, WRITING, file_of
+
+PROGRAM = str(Path(sys.executable).with_name("share-coordinator"))
+KEY_PASSWORD = "open-sesame-of-the-key"
+
+
+class Secured:
+    """A coordinator with TLS and tokens, its files, and commands that ask it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = Authority(folder / "ca")
+        self.issue("coordinator")
+        self.tokens = file_of(folder, f"reader read {READING}\noperator write {WRITING}\n")
+        for name, token in (("reading", READING), ("writing", WRITING)):
+            (folder / name).write_text(token + "\n")
+        port, self.http_port = free_ports(2)
+        self.settings = {
+            "http.ssl.certificate.location": str(folder / "server.crt"),
+            "http.ssl.key.location": str(folder / "server.key"),
+            "http.ssl.key.password": KEY_PASSWORD,
+            "http.token.file": str(self.tokens),
+            "http.writes": "true",
+        }
+        environment = {
+            f"SHARE_COORDINATOR_{name.replace('.', '_').upper()}": value
+            for name, value in self.settings.items()
+        }
+        self.environment = {**os.environ, **environment}
+        command = [PROGRAM, "serve", "--log", "memory", "--listen", f"127.0.0.1:{port}"]
+        self.process = ChildProcess(
+            "share-coordinator",
+            [*command, "--http", f"127.0.0.1:{self.http_port}"],
+            folder / "coordinator.log",
+            environment=environment,
+        )
+
+    def issue(self, name: str, *, ended: bool = False) -> None:
+        """Put another certificate in the place of the coordinator's, as a renewal does."""
+        issued = self.authority.issue(name, key_password=KEY_PASSWORD, ended=ended)
+        for made, place in ((issued.key, "server.key"), (issued.certificate, "server.crt")):
+            shutil.copy(made, self.folder / f"{place}.new")
+            os.replace(self.folder / f"{place}.new", self.folder / place)
+
+    def run(self, *arguments: str, token: str = "reading") -> "subprocess.CompletedProcess[str]":
+        """Run a command that asks the coordinator."""
+        options = ("--url", f"https://127.0.0.1:{self.http_port}", "--ca", str(self.authority.certificate))
+        return subprocess.run(
+            [PROGRAM, *arguments, *options, "--token-file", str(self.folder / token)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def answers(self) -> bool:
+        return self.run("shards").returncode == 0
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Secured]:
+    running = Secured(tmp_path)
+    running.process.start()
+    try:
+        running.process.wait_ready(running.answers, seconds=60)
+        yield running
+    finally:
+        running.process.kill()
+
+
+def test_commands_get_in_and_files_may_be_replaced_meanwhile(secured: Secured) -> None:
+    assert secured.run("groups", "list").returncode == 0
+    refused = secured.run("prune", "--execute")
+    assert (refused.returncode, "token reader may only look" in refused.stderr) == (1, True)
+    assert secured.run("prune", "--execute", token="writing").returncode == 0
+
+    # Another certificate, one that is over, and a good one again.
+    secured.issue("ended", ended=True)
+    wait_until(lambda: not secured.answers(), seconds=30, what="the certificate that is over is shown")
+    said = secured.run("shards").stderr
+    assert "certificate has expired" in said
+    secured.issue("renewed")
+    wait_until(secured.answers, seconds=30, what="the renewed certificate is shown")
+
+    # A file of tokens that became useless changes nothing; another one does.
+    file_of(secured.folder, "nonsense\n")
+    log = secured.process.log
+    wait_until(lambda: "the old ones stay good" in log.read_text(), seconds=30, what="a complaint")
+    assert secured.answers()
+    file_of(secured.folder, f"reader read {WRITING}\n")
+    wait_until(lambda: not secured.answers(), seconds=30, what="the old token is not good any more")
+    assert secured.run("shards", token="writing").returncode == 0
+
+    secured.process.stop(seconds=30)
+    text = log.read_text()
+    assert "Traceback" not in text
+    for secret in (READING, WRITING, KEY_PASSWORD):
+        assert secret not in text
+    audited = [json.loads(line) for line in text.splitlines() if '"coordinator.audit"' in line]
+    done = [(line["who"], line["what"]) for line in audited if line["event"] == "a write was done"]
+    assert done == [("token operator", "prune")]
+
+
+def test_the_settings_are_shown_without_their_secrets(secured: Secured) -> None:
+    shown = subprocess.run(
+        [PROGRAM, "config", "show"], env=secured.environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert KEY_PASSWORD not in shown
+    assert READING not in shown
+    assert str(secured.tokens) in shown
+
+
+@pytest.mark.parametrize(
+    ("setting", "text", "said"),
+    [
+        (
+            "http.token.file",
+            None,
+            "http.token.file={file} cannot be used: it must be a file that can be read",
+        ),
+        ("http.token.file", f"{READING}\n", "line 1 is none"),
+        (
+            "http.ssl.certificate.location",
+            "no PEM",
+            "http.ssl.certificate.location={file} cannot be used: it must be a PEM file of a certificate",
+        ),
+        (
+            "http.ssl.ca.location",
+            "no PEM",
+            "http.ssl.ca.location={file} cannot be used: it must be a PEM file",
+        ),
+    ],
+)
+def test_a_file_of_no_use_is_one_line_at_the_start(
+    tmp_path: Path, setting: str, text: str | None, said: str
+) -> None:
+    secured = Secured(tmp_path)
+    file = tmp_path / "useless"
+    if text is not None:
+        file.write_text(text)
+    settings = {**secured.settings, setting: str(file)}
+    started = subprocess.run(
+        [PROGRAM, "serve", "--log", "memory", *(f"--set={name}={value}" for name, value in settings.items())],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert started.returncode == 2
+    (line,) = started.stderr.splitlines()
+    assert said.format(file=file) in line
+    assert READING not in line
