@@ -158,11 +158,7 @@ class ExpiringRig:
         self.tool = ShareGroupTool(broker.jars, broker.bootstrap)
 
     def delete_topic(self, topic: str) -> None:
-        command = ("--bootstrap-server", self.broker.bootstrap, "--delete", "--topic", topic)
-        # The tool needs a class that the newest release does not have.
-        done = fetch_jars(RELEASES[-2]).run("org.apache.kafka.tools.TopicCommand", *command)
-        assert done.returncode == 0, done.stderr
-        wait_until(lambda: topic not in self.client.topics(), seconds=30, what="the topic is gone")
+        delete_topic(self.broker, self.client, topic)
 
     def join(self, group: str, topic: str) -> ShareConsumer:
         """Become a member that has got and accepted what there is in a topic."""
@@ -175,6 +171,17 @@ class ExpiringRig:
 
     def visit(self, group: str, topic: str) -> None:
         self.join(group, topic).close()
+
+
+def delete_topic(broker: Broker, client: KafkaClient, topic: str) -> None:
+    """Delete a topic, and wait until it is gone."""
+    # The tool needs a class that the newest release does not have.
+    done = fetch_jars(RELEASES[-2]).run(
+        "org.apache.kafka.tools.TopicCommand",
+        *("--bootstrap-server", broker.bootstrap, "--delete", "--topic", topic),
+    )
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: topic not in client.topics(), seconds=30, what="the topic is gone")
 
 
 @contextmanager

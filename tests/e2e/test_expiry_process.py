@@ -1,0 +1,126 @@
+"""A coordinator process that removes abandoned state, and its commands, as docs/expiry.md has them."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.expiring import delete_topic
+from tests.e2e.test_mode_b import sample
+from tests.kafka import Broker, CoordinatorProcess, HAProxy, KafkaClient, KafkaJars, free_ports, wait_until
+from tests.kafka.broker import new_cluster
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+SETTINGS = {
+    "share.coordinator.group.state.retention.minutes": "10080",
+    "share.coordinator.group.state.missing.grace.minutes": "0",
+    "share.coordinator.group.state.retention.check.interval.ms": "300",
+}
+PROGRAM = str(Path(sys.executable).with_name("share-coordinator"))
+
+
+class Rig:
+    """A broker that is led to a coordinator process that knows the cluster."""
+
+    def __init__(self, broker: Broker, client: KafkaClient, coordinator: CoordinatorProcess) -> None:
+        self.broker = broker
+        self.client = client
+        self.coordinator = coordinator
+
+    def visit(self, group: str, topic: str) -> None:
+        """Be a member of a group for as long as it takes to consume a record."""
+        self.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
+        self.client.produce(topic, 1)
+        consumer = self.client.share_consumer(group, topic)
+        records = wait_until(lambda: consumer.poll(200), seconds=60, what="a record")
+        consumer.settle(["ACCEPT"] * len(records))
+        consumer.close()
+
+    def expiry(self, *options: str) -> "subprocess.CompletedProcess[str]":
+        """Run the command."""
+        url = f"http://127.0.0.1:{self.coordinator.http_port}"
+        command = [PROGRAM, "expiry", *options, "--url", url]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    def rows(self, *options: str) -> list[list[str]]:
+        done = self.expiry(*options)
+        assert done.returncode == 0, done.stderr
+        return [line.split() for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    directory = tmp_path_factory.mktemp("expiring-process")
+    with ExitStack() as stack:
+        port, http_port, haproxy_port = free_ports(3)
+        broker = Broker(
+            newest_jars, directory, interbroker_port=haproxy_port, cluster=new_cluster(), node_id=1
+        )
+        coordinator = CoordinatorProcess(
+            directory,
+            port=port,
+            http_port=http_port,
+            settings={"bootstrap.servers": broker.bootstrap, **SETTINGS},
+        )
+        haproxy = HAProxy(
+            directory, port=haproxy_port, broker_port=broker.internal_port, coordinator_port=port
+        )
+        for each in (coordinator, haproxy, broker):
+            stack.callback(each.kill)
+            each.start()
+        client = KafkaClient(newest_jars, broker.bootstrap, directory)
+        stack.callback(client.close)
+        yield Rig(broker, client, coordinator)
+
+
+def test_what_goes_is_shown_before_and_counted_after(rig: Rig) -> None:
+    for topic in ("orders", "payments"):
+        rig.client.create_topic(topic, partitions=3)
+    rig.visit("workers", "orders")
+    rig.visit("workers", "payments")
+    rig.visit("mailers", "orders")
+
+    def shown() -> list[list[str]] | None:
+        rows = rig.rows()
+        return rows if len(rows) == 4 else None
+
+    head, *rows = wait_until(shown, seconds=30, what="both groups are seen empty")
+    assert head == ["GROUP", "TOPIC", "PARTITIONS", "REASON", "EMPTY-SINCE", "EXPIRES-AT", "STATUS"]
+    assert sorted(row[:4] for row in rows) == [
+        ["mailers", "orders", "0-2", "group_empty"],
+        ["workers", "orders", "0-2", "group_empty"],
+        ["workers", "payments", "0-2", "group_empty"],
+    ]
+    assert {row[6] for row in rows} == {"later"}
+
+    # A kill -9 between two looks: they have been empty since then all the same.
+    rig.coordinator.kill()
+    rig.coordinator.start()
+    assert sorted(wait_until(shown, seconds=30, what="they are seen again")[1:]) == sorted(rows)
+
+    delete_topic(rig.broker, rig.client, "payments")
+    name = "sharecoord_expired_share_partitions_total"
+    wait_until(
+        lambda: sample(rig.coordinator, name, reason="topic_deleted") == 3,
+        seconds=30,
+        what="the state of the topic goes",
+    )
+    assert sorted(rig.rows()[1:]) == sorted(row for row in rows if row[1] == "orders")
+    assert sample(rig.coordinator, "sharecoord_expiry_failures_total") == 0
+    assert sample(rig.coordinator, "sharecoord_expiry_last_round_timestamp_seconds") > 1_700_000_000
+
+
+def test_the_commands_of_the_page(rig: Rig) -> None:
+    yaml = rig.expiry("-o", "yaml")
+    assert yaml.stdout.startswith("total:")
+    sooner = rig.rows("--retention-minutes", "1440")
+    later = rig.rows("--retention-minutes", "2880")
+    assert {row[5] for row in sooner[1:]}.isdisjoint(row[5] for row in later[1:])
+    refused = rig.expiry("--execute")
+    assert refused.returncode == 1
+    assert re.search(r"http\.writes", refused.stderr)
