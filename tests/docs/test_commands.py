@@ -20,6 +20,8 @@ ELSEWHERE = {
     r"share-coordinator recovery .*--from .*": "tests/recovery/test_docs.py",
     r"share-coordinator migrate --from .*": "tests/e2e/test_migration.py",
     r"share-coordinator serve --log kafka .*": "tests/topic/test_group_membership.py",
+    r"share-coordinator (snapshot|prune|hand-over) .*": "tests/topic/test_hand_over.py",
+    r"share-coordinator .* --token-file .*": "tests/e2e/test_secure_http.py",
     r"kafka-(dump-log|console-consumer)\.sh .*": "tests/topic/test_tools.py",
     r"kafka-topics\.sh .* \| grep -x __share_group_state": "tests/e2e/test_mode_b.py",
     r"docker(-compose)? .*": "tests/deploy/test_containers.py",
