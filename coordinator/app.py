@@ -329,6 +329,7 @@ def make_ownership(config: Config, instance: str, advertised: HostPort, http: Ho
         state_topic=config.state_topic,
         state_partitions=config.state_partitions,
         group_id=config.group_id,
+        group_instance_id=config.group_instance_id,
         limits=limits,
         monotonic=seconds_since_boot,
     )

@@ -31,6 +31,17 @@ class OwnershipSettings(BaseModel):
             "the name of a group",
         ),
     ] = "share-coordinator"
+    group_instance_id: Annotated[
+        str,
+        Field(max_length=249),
+        Named(
+            "group.instance.id",
+            "With ownership=group: the name of this coordinator's place, which no other one has and which it "
+            "keeps over a restart, as the name of a pod. One that was killed and is started again then gets "
+            "its shards back at once, not after session.timeout.ms. Empty: none.",
+            "a name",
+        ),
+    ] = ""
     broker_id: Annotated[
         int,
         Field(ge=-1, le=INT32_MAX),

@@ -24,6 +24,7 @@ REBALANCE_IN_PROGRESS = 27
 GROUP_AUTHORIZATION_FAILED = 30
 MEMBER_ID_REQUIRED = 79
 GROUP_MAX_SIZE_REACHED = 81
+FENCED_INSTANCE_ID = 82
 
 
 class Found(NamedTuple):
@@ -54,24 +55,25 @@ class GroupLink(Protocol):
     """One process's way to the coordinator of one group.  Raises LogError where no broker answers.
 
     A join may take as long as a rebalance does; other requests go on meanwhile. A cancelled request leaves
-    nothing behind that a later one would wait for.
+    nothing behind that a later one would wait for.  `instance_id` is Kafka's group.instance.id, "" for a
+    member without one.
     """
 
     async def find_coordinator(self) -> Found:
         """Ask the cluster, at last the bootstrap servers, which broker coordinates the group."""
         ...
 
-    async def join(self, node: int, member_id: str, metadata: bytes) -> Joined:
-        """Join the next generation; an empty member id asks for one."""
+    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> Joined:
+        """Join the next generation; an empty member id asks for one, or for the place of the instance id."""
         ...
 
     async def sync(
-        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes]
+        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
     ) -> Synced:
         """Give, as the leader, every member's assignment (others give none); get one's own."""
         ...
 
-    async def heartbeat(self, node: int, generation: int, member_id: str) -> int:
+    async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
         """Say that the member lives; return Kafka's error code."""
         ...
 

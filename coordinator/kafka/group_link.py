@@ -15,6 +15,7 @@ from coordinator.errors import LogError
 from coordinator.kafka.connections import Connections
 from coordinator.kafka.group import NONE, PROTOCOL_NAME, PROTOCOL_TYPE, Found, Joined, Synced
 from coordinator.kafka.security import Security
+from coordinator.kafka.static_members import StaticHeartbeat
 
 _GROUP_KEY = 0
 # Where the leaders are is a preference; planning does not wait long for it.
@@ -67,14 +68,14 @@ class KafkaGroupLink:
             self._connections.learn(found.coordinator_id, found.host, found.port)
         return Found(found.error_code, found.coordinator_id)
 
-    async def join(self, node: int, member_id: str, metadata: bytes) -> Joined:
+    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str = "") -> Joined:
         """Join the next generation."""
         request = JoinGroupRequest(
             self._group_id,
             self._session_timeout_ms,
             self._rebalance_timeout_ms,
             member_id,
-            None,
+            instance_id or None,
             PROTOCOL_TYPE,
             [(PROTOCOL_NAME, metadata)],
         )
@@ -83,15 +84,22 @@ class KafkaGroupLink:
         except asyncio.CancelledError:
             self._connections.drop(node, _JOIN_LANE)
             raise
-        # Between them, newer versions put the member's instance id, which we do not use.
+        # Between them, newer versions put the member's instance id: it says nothing to the leader.
         members = {member: metadata for member, *_, metadata in answer.members}
         return Joined(answer.error_code, answer.generation_id, answer.member_id, answer.leader_id, members)
 
     async def sync(
-        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes]
+        self,
+        node: int,
+        generation: int,
+        member_id: str,
+        assignments: Mapping[str, bytes],
+        instance_id: str = "",
     ) -> Synced:
         """Give and get assignments."""
-        request = SyncGroupRequest(self._group_id, generation, member_id, None, list(assignments.items()))
+        request = SyncGroupRequest(
+            self._group_id, generation, member_id, instance_id or None, list(assignments.items())
+        )
         try:
             answer = await self._connections.ask(node, _JOIN_LANE, request)
         except asyncio.CancelledError:
@@ -99,9 +107,13 @@ class KafkaGroupLink:
             raise
         return Synced(answer.error_code, answer.member_assignment or b"")
 
-    async def heartbeat(self, node: int, generation: int, member_id: str) -> int:
+    async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str = "") -> int:
         """Say that the member lives."""
-        request = HeartbeatRequest(self._group_id, generation, member_id)
+        request = (
+            StaticHeartbeat(self._group_id, generation, member_id, instance_id)
+            if instance_id
+            else HeartbeatRequest(self._group_id, generation, member_id)
+        )
         answer = await self._connections.ask(node, _HEARTBEAT_LANE, request)
         code: int = answer.error_code
         return code

@@ -39,6 +39,7 @@ class GroupOwnership:
         state_topic: str,
         state_partitions: int,
         group_id: str,
+        group_instance_id: str = "",
         limits: GroupLimits | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         started_ms: int | None = None,
@@ -53,6 +54,7 @@ class GroupOwnership:
         self._replica = replica
         self._setting = Setting(state_topic, state_partitions)
         self._group_id = group_id
+        self._group_instance_id = group_instance_id
         self._limits = limits or GroupLimits()
         self._monotonic = monotonic
         self._started_ms = SystemClock().now_ms() if started_ms is None else started_ms
@@ -76,6 +78,7 @@ class GroupOwnership:
             replica=self._replica,
             setting=self._setting,
             group_id=self._group_id,
+            group_instance_id=self._group_instance_id,
             started_ms=self._started_ms,
             limits=self._limits,
             lease=self._lease,

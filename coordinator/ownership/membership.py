@@ -11,6 +11,9 @@ A join that succeeded does not: from then on our map is an old one until the syn
 
 Kafka's rules are those of its class GroupMetadataManager (classic groups).  A member id that Kafka gave is
 used until Kafka says that it does not know it (KIP-394): a second one would be a ghost that others wait for.
+
+With a group.instance.id (KIP-345) the first join takes the place of the member that had it before, a process
+that died, without a rebalance, and gets the map in which that one stands.
 """
 
 import asyncio
@@ -25,7 +28,7 @@ from coordinator.kafka.cluster import NO_NODE
 from coordinator.kafka.group import GroupLink, Joined
 from coordinator.ownership.lease import Lease
 from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.setbacks import LOOK_AGAIN, Setback, Trouble, setback
+from coordinator.ownership.setbacks import LOOK_AGAIN, LOST_MEMBER_ID, Setback, Trouble, setback
 
 _logger = logging.getLogger(__name__)
 
@@ -66,10 +69,12 @@ class Membership:
         part: Part,
         *,
         group_id: str,
+        instance_id: str,
         limits: GroupLimits,
         lease: Lease,
         monotonic: Callable[[], float],
     ) -> None:
+        self.instance_id = instance_id
         self.member_id = ""
         self.generation = -1
         self.map_generation = -1
@@ -150,17 +155,18 @@ class Membership:
         """Get to the next generation and its map. Raises Setback and LogError."""
         node = await self._coordinator()
         metadata = self._part.metadata()
-        joined = await self._unless_abandoned(self._link.join(node, self.member_id, metadata))
+        name = self.instance_id
+        joined = await self._unless_abandoned(self._link.join(node, self.member_id, metadata, name))
         if joined.error_code == kafka.MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
-            joined = await self._unless_abandoned(self._link.join(node, self.member_id, metadata))
+            joined = await self._unless_abandoned(self._link.join(node, self.member_id, metadata, name))
         self._check(joined.error_code)
         self.member_id, self.generation = joined.member_id, joined.generation
         self.leads = joined.leader_id == joined.member_id
         assignments = await self._decide(joined) if self.leads else {}
         sent_s = self._monotonic()
         synced = await self._unless_abandoned(
-            self._link.sync(node, joined.generation, joined.member_id, assignments)
+            self._link.sync(node, joined.generation, joined.member_id, assignments, name)
         )
         self._check(synced.error_code)
         self.map_generation = joined.generation
@@ -205,13 +211,24 @@ class Membership:
         """Draw the consequences of an error code. Raises Setback if it is one."""
         if code == kafka.NONE:
             return
-        if code == kafka.UNKNOWN_MEMBER_ID:
+        if code in LOST_MEMBER_ID:
             # The shards stay ours until a map says otherwise: we join as somebody new who claims them.
             _logger.info("Kafka does not know this member any more", extra={"group": self._group_id})
             self.member_id, self.generation, self.leads = "", -1, False
+            if code == kafka.FENCED_INSTANCE_ID:
+                self._go_without_instance_id()
         elif code in LOOK_AGAIN:
             self._node = NO_NODE
         raise setback(code, self._group_id)
+
+    def _go_without_instance_id(self) -> None:
+        """Be a member like any other from now on: two that take one place from each other would never end."""
+        _logger.warning(
+            "another process has joined the group with group.instance.id=%s: this one goes on without it",
+            self.instance_id,
+            extra={"group": self._group_id},
+        )
+        self.instance_id = ""
 
     # Heartbeats.
 
@@ -232,7 +249,7 @@ class Membership:
         if generation < 0:
             return
         sent_s = self._monotonic()
-        code = await self._link.heartbeat(node, generation, member_id)
+        code = await self._link.heartbeat(node, generation, member_id, self.instance_id)
         if (generation, member_id) != (self.generation, self.member_id):
             # We joined meanwhile; this answer is about who we were.
             return
@@ -251,7 +268,7 @@ class Membership:
             finally:
                 if code != kafka.COORDINATOR_LOAD_IN_PROGRESS:
                     self._abandoned.set()
-                if code == kafka.UNKNOWN_MEMBER_ID:
+                if code in LOST_MEMBER_ID:
                     # Also while a join goes on: it may be about to succeed as who we were.
                     self._join_asked.set()
 

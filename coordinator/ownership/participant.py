@@ -53,6 +53,7 @@ class Participant:
         replica: Replica,
         setting: Setting,
         group_id: str,
+        group_instance_id: str = "",
         started_ms: int,
         limits: GroupLimits,
         lease: Lease,
@@ -60,7 +61,13 @@ class Participant:
         tell: Callable[[Calls], None],
     ) -> None:
         self.membership = Membership(
-            link, self, group_id=group_id, limits=limits, lease=lease, monotonic=monotonic
+            link,
+            self,
+            group_id=group_id,
+            instance_id=group_instance_id,
+            limits=limits,
+            lease=lease,
+            monotonic=monotonic,
         )
         self.owner_map: OwnerMap | None = None
         self.members = 0
@@ -204,6 +211,10 @@ class Participant:
                 "the shards."
             )
         elif all(replica.instance != instance for replica in assignment.replicas):
+            if any(replica.wire == self._replica.wire for replica in assignment.replicas):
+                # Of a process that was here before us, whose place we took: its shards are to be given anew.
+                self._ask()
+                return assignment
             self._refuse("The group's leader does not understand this replica, which gets no shards.")
         return assignment
 

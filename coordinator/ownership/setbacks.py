@@ -7,10 +7,13 @@ from coordinator.kafka import group as kafka
 # The member must be another one, or join again as the same; nothing is wrong with that.
 _IN_THE_COURSE_OF_EVENTS = {
     kafka.UNKNOWN_MEMBER_ID,
+    kafka.FENCED_INSTANCE_ID,
     kafka.ILLEGAL_GENERATION,
     kafka.REBALANCE_IN_PROGRESS,
     kafka.MEMBER_ID_REQUIRED,
 }
+# Who we were is not a member any more.
+LOST_MEMBER_ID = {kafka.UNKNOWN_MEMBER_ID, kafka.FENCED_INSTANCE_ID}
 # The coordinator is somewhere else, or not there yet.
 LOOK_AGAIN = {kafka.COORDINATOR_NOT_AVAILABLE, kafka.NOT_COORDINATOR}
 _PASSES = {*LOOK_AGAIN, kafka.COORDINATOR_LOAD_IN_PROGRESS}

@@ -34,19 +34,19 @@ class CuttableLink:
         await self._check()
         return await self._link.find_coordinator()
 
-    async def join(self, node: int, member_id: str, metadata: bytes) -> Joined:
+    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> Joined:
         await self._check()
-        return await self._link.join(node, member_id, metadata)
+        return await self._link.join(node, member_id, metadata, instance_id)
 
     async def sync(
-        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes]
+        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
     ) -> Synced:
         await self._check()
-        return await self._link.sync(node, generation, member_id, assignments)
+        return await self._link.sync(node, generation, member_id, assignments, instance_id)
 
-    async def heartbeat(self, node: int, generation: int, member_id: str) -> int:
+    async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
         await self._check()
-        return await self._link.heartbeat(node, generation, member_id)
+        return await self._link.heartbeat(node, generation, member_id, instance_id)
 
     async def leave(self, node: int, member_id: str) -> int:
         await self._check()

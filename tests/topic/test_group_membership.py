@@ -15,6 +15,7 @@ from tests.unit.ownership.scenarios import (
     SCENARIOS,
     Scenario,
     one_that_drains_hands_over,
+    one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back,
     the_others_take_over_from_one_that_is_killed,
 )
 
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 BOUNDS_S = {
     the_others_take_over_from_one_that_is_killed: LIMITS.session_timeout_s + 3.0,
     one_that_drains_hands_over: 3.0,
+    one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back: 3.0,
 }
 
 

@@ -112,19 +112,21 @@ class _Link:
             None, lambda: Found(kafka.NONE, self._group.node), lambda code: Found(code, -1)
         )
 
-    async def join(self, node: int, member_id: str, metadata: bytes) -> Joined:
+    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> Joined:
         """Join."""
-        return await self._ask(node, lambda: self._group.join(member_id, metadata), Joined)
+        return await self._ask(node, lambda: self._group.join(member_id, metadata, instance_id), Joined)
 
     async def sync(
-        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes]
+        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
     ) -> Synced:
         """Sync."""
-        return await self._ask(node, lambda: self._group.sync(generation, member_id, assignments), Synced)
+        return await self._ask(
+            node, lambda: self._group.sync(generation, member_id, assignments, instance_id), Synced
+        )
 
-    async def heartbeat(self, node: int, generation: int, member_id: str) -> int:
+    async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
         """Send a heartbeat."""
-        return await self._ask(node, lambda: self._group.heartbeat(generation, member_id), int)
+        return await self._ask(node, lambda: self._group.heartbeat(generation, member_id, instance_id), int)
 
     async def leave(self, node: int, member_id: str) -> int:
         """Leave."""

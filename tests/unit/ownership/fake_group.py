@@ -49,6 +49,8 @@ class FakeGroup:
         self.errors: dict[str, list[int]] = {}
         self.partition_leaders: dict[int, int] = {}
         self.requests: list[str] = []
+        # The member of each group.instance.id.
+        self.static: dict[str, str] = {}
         self._pending: set[str] = set()
         self._ids = 0
         self._deadline: asyncio.TimerHandle | None = None
@@ -59,16 +61,18 @@ class FakeGroup:
 
     def throw_out(self, member_id: str) -> None:
         """Forget a member, as when its session is over."""
+        self.static = {name: other for name, other in self.static.items() if other != member_id}
+        self._remove(member_id, kafka.UNKNOWN_MEMBER_ID)
+        self._after_departure()
+
+    def _remove(self, member_id: str, code: int) -> FakeMember:
         member = self.members.pop(member_id)
         if member.expires is not None:
             member.expires.cancel()
-        for future, answer in (
-            (member.joining, Joined(kafka.UNKNOWN_MEMBER_ID)),
-            (member.syncing, Synced(kafka.UNKNOWN_MEMBER_ID)),
-        ):
+        for future, answer in ((member.joining, Joined(code)), (member.syncing, Synced(code))):
             if future is not None and not future.done():
                 future.set_result(answer)
-        self._after_departure()
+        return member
 
     def move(self, node: int) -> None:
         """Let another broker coordinate the group, which read of it what was stored."""
@@ -89,12 +93,23 @@ class FakeGroup:
 
     # Requests, at the coordinator.
 
-    def join(self, member_id: str, metadata: bytes) -> Joined | asyncio.Future[Joined]:
+    def join(self, member_id: str, metadata: bytes, instance_id: str = "") -> Joined | asyncio.Future[Joined]:
+        code = self._check_instance(member_id, instance_id) if member_id else kafka.NONE
+        if code != kafka.NONE:
+            return Joined(code)
         if not member_id:
             self._ids += 1
             member_id = f"member-{self._ids}"
             self._pending.add(member_id)
-            return Joined(kafka.MEMBER_ID_REQUIRED, member_id=member_id)
+            if not instance_id:
+                return Joined(kafka.MEMBER_ID_REQUIRED, member_id=member_id)
+            before, self.static[instance_id] = self.static.get(instance_id), member_id
+            if before is not None:
+                leader = self.leader
+                self._replace(before, member_id, metadata)
+                if self.state == STABLE:
+                    # Without a rebalance; who replaced the leader is not told that it leads.
+                    return Joined(kafka.NONE, self.generation, member_id, leader)
         member = self.members.get(member_id)
         if member is None and member_id not in self._pending:
             return Joined(kafka.UNKNOWN_MEMBER_ID)
@@ -113,10 +128,19 @@ class FakeGroup:
         self._try_complete()
         return member.joining
 
+    def _replace(self, before: str, member_id: str, metadata: bytes) -> None:
+        """Let a member take the place of one with the same group.instance.id."""
+        member = self.members[member_id] = FakeMember(member_id, metadata)
+        self._pending.discard(member_id)
+        member.assignment = self._remove(before, kafka.FENCED_INSTANCE_ID).assignment
+        if self.leader == before:
+            self.leader = member_id
+        self._restart_session(member)
+
     def sync(
-        self, generation: int, member_id: str, assignments: Mapping[str, bytes]
+        self, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str = ""
     ) -> Synced | asyncio.Future[Synced]:
-        code = self._check(generation, member_id)
+        code = self._check(generation, member_id, instance_id)
         if code != kafka.NONE:
             return Synced(code)
         member = self.members[member_id]
@@ -130,8 +154,8 @@ class FakeGroup:
             self._stabilize(assignments)
         return member.syncing
 
-    def heartbeat(self, generation: int, member_id: str) -> int:
-        code = self._check(generation, member_id)
+    def heartbeat(self, generation: int, member_id: str, instance_id: str = "") -> int:
+        code = self._check(generation, member_id, instance_id)
         if code != kafka.NONE:
             return code
         self._restart_session(self.members[member_id])
@@ -143,7 +167,17 @@ class FakeGroup:
         self.throw_out(member_id)
         return kafka.NONE
 
-    def _check(self, generation: int, member_id: str) -> int:
+    def _check_instance(self, member_id: str, instance_id: str) -> int:
+        if instance_id and instance_id not in self.static:
+            return kafka.UNKNOWN_MEMBER_ID
+        return (
+            kafka.NONE if self.static.get(instance_id, member_id) == member_id else kafka.FENCED_INSTANCE_ID
+        )
+
+    def _check(self, generation: int, member_id: str, instance_id: str) -> int:
+        code = self._check_instance(member_id, instance_id)
+        if code != kafka.NONE:
+            return code
         if member_id not in self.members:
             return kafka.UNKNOWN_MEMBER_ID
         return kafka.NONE if generation == self.generation else kafka.ILLEGAL_GENERATION
@@ -278,31 +312,31 @@ class FakeLink:
         errors = self.group.errors.get("find")
         return Found(errors.pop(0), -1) if errors else Found(kafka.NONE, self.group.node)
 
-    async def join(self, node: int, member_id: str, metadata: bytes) -> Joined:
+    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> Joined:
         code = await self._travel("join", node)
         if code != kafka.NONE:
             return Joined(code)
-        answer = self.group.join(member_id, metadata)
+        answer = self.group.join(member_id, metadata, instance_id)
         joined = answer if isinstance(answer, Joined) else await asyncio.shield(answer)
         await self._back(node)
         return joined
 
     async def sync(
-        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes]
+        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
     ) -> Synced:
         code = await self._travel("sync", node)
         if code != kafka.NONE:
             return Synced(code)
-        answer = self.group.sync(generation, member_id, assignments)
+        answer = self.group.sync(generation, member_id, assignments, instance_id)
         synced = answer if isinstance(answer, Synced) else await asyncio.shield(answer)
         await self.syncs_pass.wait()
         await self._back(node)
         return synced
 
-    async def heartbeat(self, node: int, generation: int, member_id: str) -> int:
+    async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
         code = await self._travel("heartbeat", node)
         if code == kafka.NONE:
-            code = self.group.heartbeat(generation, member_id)
+            code = self.group.heartbeat(generation, member_id, instance_id)
         await self._back(node)
         return code
 

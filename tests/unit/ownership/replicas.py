@@ -109,6 +109,7 @@ class Fleet:
         ready: bool = True,
         state_partitions: int | None = None,
         topic: str | None = None,
+        instance_id: str = "",
     ) -> One:
         """Start a replica more, later than all others."""
         number = next(_starts)
@@ -121,6 +122,7 @@ class Fleet:
             state_topic=topic or self.topic,
             state_partitions=state_partitions or self.state_partitions,
             group_id=self._group_id,
+            group_instance_id=instance_id,
             limits=self.limits,
             monotonic=self._monotonic,
             started_ms=number,

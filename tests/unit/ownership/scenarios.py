@@ -92,6 +92,45 @@ async def of_two_with_one_address_the_newer_wins(fleet: Fleet) -> float:
     return took_s
 
 
+async def one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back(fleet: Fleet) -> float:
+    ones = [await fleet.add(instance_id=f"place {number}") for number in range(3)]
+    await fleet.until(lambda: fleet.shared_by(*ones))
+    took_s = 0.0
+    # Each in turn, so that the leader of the group is among them.
+    for place, killed in enumerate(list(ones)):
+        before = [(one, set(one.owned)) for one in ones if one is not killed]
+        for one in ones:
+            one.heard.resignations.clear()
+        cut(killed)
+        began = fleet.now()
+        ones[place] = await fleet.add(wire=killed.replica.wire, instance_id=f"place {place}")
+        await fleet.until(lambda: fleet.shared_by(*ones))
+        took_s = max(took_s, fleet.now() - began)
+        assert ones[place].owned == killed.owned
+        assert [(one, one.owned, one.heard.resignations) for one, _ in before] == [
+            (one, owned, []) for one, owned in before
+        ]
+        assert ones[place].ownership.health() == []
+    return took_s
+
+
+async def of_two_at_one_place_the_newer_wins_and_they_do_not_fight(fleet: Fleet) -> float:
+    first, other = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
+    await fleet.until(lambda: fleet.shared_by(first, other))
+    newer = await fleet.add(wire=first.replica.wire, instance_id="place 0")
+    took_s = await fleet.until(lambda: fleet.shared_by(other, newer))
+    await fleet.until(lambda: "has the same address" in str(first.ownership.health()))
+    assert first.owned == set()
+    assert newer.ownership.health() == []
+    # The older one does not take the place back.
+    rebalances, until = newer.ownership.rebalances, fleet.now() + 5 * fleet.limits.heartbeat_interval_s
+    await fleet.until(lambda: fleet.now() > until)
+    assert newer.ownership.rebalances == rebalances
+    await newer.ownership.stop()
+    await fleet.until(lambda: fleet.shared_by(first, other))
+    return took_s
+
+
 async def one_with_another_setting_is_refused(fleet: Fleet) -> float:
     ones = await fleet.add_all(2)
     elsewhere = await fleet.add(topic="another")
@@ -131,6 +170,8 @@ SCENARIOS: list[Scenario] = [
     one_that_stops_is_missed_at_once,
     one_that_joins_gets_its_part,
     of_two_with_one_address_the_newer_wins,
+    one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back,
+    of_two_at_one_place_the_newer_wins_and_they_do_not_fight,
     one_with_another_setting_is_refused,
     a_shard_that_the_log_took_is_elected_again,
     one_that_is_not_ready_gives_its_shards_away,
