@@ -10,6 +10,7 @@ Every part has its definition elsewhere, in Python, and is held equal to it by t
     _normalise, _lay   batches.normalise, batches.combine
     encode_batch       record_batch.encode_batch
     Append, encode_frame, note_ends    those of coordinator.log.journal
+    CommitThread       what ThreadCommitter does in coordinator.log.journal.committer
     Tally              metrics.Tally
 """
 
@@ -45,6 +46,13 @@ cdef extern from "wire.h":
     object copy_instance(PyObject *original)
     void make_crc_table()
     uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end)
+    ctypedef struct Commits:
+        int failure
+    void commits_begin(Commits *commits, int told)
+    void commits_end(Commits *commits)
+    void commits_put(Commits *commits, int file, const uint8_t *data, Py_ssize_t size, int64_t position)
+    void commits_stop(Commits *commits)
+    void commits_run(Commits *commits) nogil
     uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before)
 
 cdef extern from "Python.h":
@@ -1072,6 +1080,43 @@ def note_ends(list group, list ends, dict last_offsets):
     for append in group:
         ends[append.state_partition] = append.end_offset
         last_offsets[append.state_partition] = append.end_offset - 1
+
+
+@cython.final
+cdef class CommitThread:
+    """Writes that a thread carries out, one at a time, each with a sync; it never waits for the interpreter.
+
+    `told` is a file descriptor that gets a byte for each write that is over.
+    """
+
+    cdef Commits commits
+    cdef bytes data
+
+    def __cinit__(self, int told):
+        commits_begin(&self.commits, told)
+
+    def __dealloc__(self):
+        commits_end(&self.commits)
+
+    def run(self):
+        """Carry writes out until `stop`, on the thread that calls this."""
+        with nogil:
+            commits_run(&self.commits)
+
+    def put(self, int file, int64_t position, bytes data):
+        """Have data written, and all of the file synced; the write before must be over."""
+        # The thread reads it, and has no share in it.
+        self.data = data
+        commits_put(&self.commits, file, <const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), position)
+
+    def take_outcome(self):
+        """Return 0, or the errno of the write that is over."""
+        self.data = None
+        return self.commits.failure
+
+    def stop(self):
+        """End the thread when what was put is done."""
+        commits_stop(&self.commits)
 
 
 cdef Py_ssize_t _record_bytes(Py_ssize_t index, bytes key, bytes value):

@@ -1,8 +1,12 @@
-/* Numbers as Kafka has them on the wire, and the fields of msgspec's Structs, for _compiled.pyx. */
+/* For _compiled.pyx: numbers as Kafka has them on the wire, sums, fields of objects, and what a committing thread does. */
 #include <Python.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <structmember.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 static inline uint64_t to_big_endian(uint64_t value) {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -136,4 +140,85 @@ static PyObject *copy_instance(PyObject *original) {
         set_member(copy, at, member);
     }
     return copy;
+}
+
+/* A thread's work for a file, one write at a time: what is put is written, synced and told, without the interpreter. */
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int file, told;
+    const uint8_t *data;
+    Py_ssize_t size;
+    int64_t position;
+    int waits, stops, failure;
+} Commits;
+
+static void commits_begin(Commits *commits, int told) {
+    memset(commits, 0, sizeof *commits);
+    pthread_mutex_init(&commits->lock, NULL);
+    pthread_cond_init(&commits->changed, NULL);
+    commits->told = told;
+}
+
+static void commits_end(Commits *commits) {
+    pthread_cond_destroy(&commits->changed);
+    pthread_mutex_destroy(&commits->lock);
+}
+
+static void commits_put(Commits *commits, int file, const uint8_t *data, Py_ssize_t size, int64_t position) {
+    pthread_mutex_lock(&commits->lock);
+    commits->file = file;
+    commits->data = data;
+    commits->size = size;
+    commits->position = position;
+    commits->waits = 1;
+    pthread_cond_signal(&commits->changed);
+    pthread_mutex_unlock(&commits->lock);
+}
+
+static void commits_stop(Commits *commits) {
+    pthread_mutex_lock(&commits->lock);
+    commits->stops = 1;
+    pthread_cond_signal(&commits->changed);
+    pthread_mutex_unlock(&commits->lock);
+}
+
+static int sync_data(int file) {
+#if defined(__APPLE__)
+    return fcntl(file, F_FULLFSYNC);
+#else
+    return fdatasync(file);
+#endif
+}
+
+/* Returns 0 or an errno. */
+static int write_and_sync(int file, const uint8_t *data, Py_ssize_t size, int64_t position) {
+    while (size) {
+        ssize_t written = pwrite(file, data, (size_t)size, (off_t)position);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return errno;
+        if (written == 0) return EIO;
+        data += written;
+        size -= written;
+        position += written;
+    }
+    while (sync_data(file)) {
+        if (errno != EINTR) return errno;
+    }
+    return 0;
+}
+
+/* The thread's life. One byte on `told` for each write that was put; `failure` is 0 or its errno. */
+static void commits_run(Commits *commits) {
+    pthread_mutex_lock(&commits->lock);
+    for (;;) {
+        while (!commits->waits && !commits->stops) pthread_cond_wait(&commits->changed, &commits->lock);
+        if (!commits->waits) break;
+        commits->waits = 0;
+        pthread_mutex_unlock(&commits->lock);
+        commits->failure = write_and_sync(commits->file, commits->data, commits->size, commits->position);
+        while (write(commits->told, "", 1) < 0 && errno == EINTR) {}
+        pthread_mutex_lock(&commits->lock);
+    }
+    pthread_mutex_unlock(&commits->lock);
 }

@@ -19,16 +19,13 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Protocol
 
 from coordinator.errors import LogLocked
-
-WriteDone = Callable[[OSError | None], None]
+from coordinator.log.journal.committer import Committer, WriteDone, new_committer, write_fully
 
 LOCK_NAME = "lock"
 _ZEROS = bytes(1 << 20)
@@ -102,8 +99,7 @@ class RealDisk:
         self._descriptors: dict[str, int] = {}
         self._opening = threading.Lock()
         self._lock_descriptor: int | None = None
-        self._commits: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._committer: threading.Thread | None = None
+        self._committer: Committer | None = None
         # Two: a reader does not wait while a file is being prepared.
         self._chores: ThreadPoolExecutor | None = None
 
@@ -129,14 +125,12 @@ class RealDisk:
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         self._lock_descriptor = descriptor
         self._chores = ThreadPoolExecutor(2, thread_name_prefix="journal-chores")
-        self._committer = threading.Thread(target=self._commit_for_ever, name="journal-commit", daemon=True)
-        self._committer.start()
+        self._committer = new_committer()
 
     def unlock(self) -> None:
         """Close everything; the lock goes last."""
         if self._committer is not None:
-            self._commits.put(None)
-            self._committer.join()
+            self._committer.close()
             self._committer = None
         if self._chores is not None:
             self._chores.shutdown()
@@ -216,38 +210,17 @@ class RealDisk:
 
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
         """Overwrite part of a file, and make all of the file durable if `sync`."""
-        loop = asyncio.get_running_loop()
-        if not sync:
-            # The system's memory takes it in microseconds; a thread would take longer to wake up.
-            loop.call_soon(done, self._write(name, position, data, sync))
-            return
-
-        def commit() -> None:
-            error = self._write(name, position, data, sync)
-            # The loop may be closed by now: then nobody waits any more.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(done, error)
-
-        self._commits.put(commit)
-
-    def _commit_for_ever(self) -> None:
-        while (commit := self._commits.get()) is not None:
-            commit()
-
-    def _write(self, name: str, position: int, data: bytes, sync: bool) -> OSError | None:
         try:
             descriptor = self._descriptor(name)
-            written = os.pwrite(descriptor, data, position)
-            while written < len(data):
-                step = os.pwrite(descriptor, data[written:], position + written)
-                if step == 0:
-                    return OSError(errno.EIO, "the disk took only part of a write")
-                written += step
-            if sync:
-                os.fdatasync(descriptor)
         except OSError as error:
-            return error
-        return None
+            asyncio.get_running_loop().call_soon(done, error)
+            return
+        if sync:
+            assert self._committer is not None, "the folder is not locked"
+            self._committer.commit(descriptor, position, data, done)
+        else:
+            # The system's memory takes it in microseconds; a thread would take longer to wake up.
+            asyncio.get_running_loop().call_soon(done, write_fully(descriptor, position, data))
 
     def _descriptor(self, name: str) -> int:
         """Return the open file; it stays open until it is removed."""
