@@ -31,6 +31,7 @@ from coordinator.ownership import OwnerMap, Ownership, Replica, StaticOwnership
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
 from coordinator.runtime import Opening, Runtime, RuntimeLimits
+from coordinator.security.client_side import peer_security_of
 from coordinator.server import CoordinatorDirectory, Listener, make_listener
 from coordinator.service import Service
 from coordinator.shard import SnapshotPolicy
@@ -294,7 +295,9 @@ def make_forwarding(
 
     look = TopicLook(config.bootstrap_servers, KAFKAS_TOPIC, security=Security.of(config))
     return ForwardingMode(
-        Forwarder(runtime, instance=instance, metrics=metrics), config.forwarding, look.exists
+        Forwarder(runtime, instance=instance, metrics=metrics, security=peer_security_of(config)),
+        config.forwarding,
+        look.exists,
     )
 
 

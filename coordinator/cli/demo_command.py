@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from coordinator.cli import settings_flags as flags
 from coordinator.cli.output import Output, OutputOption
 
 _SERVING = "share coordinator on "
@@ -25,15 +26,18 @@ def demo(
     own: Annotated[
         bool, typer.Option("--own", help="Start a coordinator in memory, and stop it at the end.")
     ] = False,
+    client_config: flags.CoordinatorConfig = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Play a share-partition leader against a running coordinator and print what happens."""
+    from coordinator.config import Config
     from coordinator.demo import run
 
+    security = flags.client_security(client_config, Config())
     if own:
         with own_coordinator() as bootstrap:
             raise typer.Exit(run(bootstrap, json_lines=output is Output.JSON))
-    raise typer.Exit(run(bootstrap, json_lines=output is Output.JSON))
+    raise typer.Exit(run(bootstrap, json_lines=output is Output.JSON, security=security))
 
 
 @contextmanager

@@ -64,6 +64,7 @@ def migrate(
             "--leave-out-unknown-topics", help="Leave the state of topics behind that the cluster lost."
         ),
     ] = False,
+    target_config: flags.CoordinatorConfig = None,
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
@@ -84,7 +85,7 @@ def migrate(
         report = asyncio.run(
             carry(
                 source_of(source_place, loaded.config),
-                target_of(target_place, loaded.config),
+                target_of(target_place, loaded.config, flags.client_security(target_config, loaded.config)),
                 options,
                 progress,
             )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from coordinator.config import Config, HostPort
     from coordinator.recovery.audit import Audited, Options
     from coordinator.recovery.checks.baseline import Baseline
+    from coordinator.recovery.live import Live as LiveCoordinator
 
 EXIT_COULD_NOT_AUDIT = 3
 
@@ -75,6 +76,7 @@ def audit(
     report: Report = None,
     baseline: EarlierAudit = None,
     live: Live = "",
+    live_config: flags.CoordinatorConfig = None,
     sample: Sample = 0,
     state_partitions: StatePartitions = None,
     prune_backlog: PruneBacklog = 100_000,
@@ -101,6 +103,7 @@ def audit(
             limits={"prune_backlog_max": prune_backlog, "replay_s_max": replay_seconds},
             state_partitions=state_partitions,
             live=live,
+            live_config=live_config,
             sample=sample,
             to=to,
             reports=report or [],
@@ -143,6 +146,7 @@ class _Job:
         limits: dict[str, Any],
         state_partitions: int | None,
         live: str,
+        live_config: Path | None,
         sample: int,
         to: Path | None,
         reports: list[Path],
@@ -171,8 +175,16 @@ class _Job:
             to=to,
         )
         self.options = replace(
-            self.options, outside=_outside(self._loaded, self.source, self.options, live, sample)
+            self.options,
+            outside=_outside(self._loaded, self.source, self.options, self._live(live, live_config), sample),
         )
+
+    def _live(self, live: str, live_config: Path | None) -> "LiveCoordinator | None":
+        if not live:
+            return None
+        from coordinator.recovery.live import Live as LiveCoordinator
+
+        return LiveCoordinator(live, flags.client_security(live_config, self._loaded))
 
     def run(self, baseline: "Baseline | None") -> "Audited":
         """Audit once, and write what is to be written."""
@@ -212,7 +224,9 @@ class _Job:
         repeat(self.run, every_s=every_s, listen=listen, told=told, baseline=self.options.baseline)
 
 
-def _outside(config: "Config", source: Any, options: "Options", live: str, sample: int) -> list[Any]:
+def _outside(
+    config: "Config", source: Any, options: "Options", live: "LiveCoordinator | None", sample: int
+) -> list[Any]:
     """Return the checks that need more than the log, as far as it is at hand."""
     from coordinator.recovery.outside import ClusterCheck, LiveCheck, SampleCheck, Tolerant
     from coordinator.recovery.sources.access import access_of
@@ -227,7 +241,7 @@ def _outside(config: "Config", source: Any, options: "Options", live: str, sampl
             limits=options.limits,
         )
         found.append(Tolerant(cluster, ("P5", "X2", "X5") if kind == "kafka" else ("X2", "X5")))
-    if live:
+    if live is not None:
         found.append(Tolerant(LiveCheck(source, live), ("X1",)))
     if sample:
         found.append(SampleCheck(source, sample, options.cut))

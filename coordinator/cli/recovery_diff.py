@@ -24,6 +24,7 @@ def diff(
             help="Where the coordinator is found; by default the --bootstrap-servers.",
         ),
     ] = "",
+    live_config: flags.CoordinatorConfig = None,
     group: Annotated[
         list[str] | None, typer.Option("--group", help="Only share groups of this name; may be repeated.")
     ] = None,
@@ -41,16 +42,19 @@ def diff(
     from coordinator.errors import ConfigError
 
     opened = recovery.opened_source(source, ctx.args, config, settings)
-    live = live or flags.load(ctx.args, config, settings).config.bootstrap_servers
+    loaded = flags.load(ctx.args, config, settings).config
+    live = live or loaded.bootstrap_servers
     if not live:
         raise ConfigError("--live", "", "HOST:PORT of a coordinator, or of a broker that leads to it")
+    security = flags.client_security(live_config, loaded)
     from coordinator.recovery.diff import diff as compare
+    from coordinator.recovery.live import Live
     from coordinator.recovery.progress import shown
 
     worker = recovery.opened_engine(engine, master, processes)
     try:
         with shown() as phases:
-            found = compare(worker, opened, live, phases=phases, groups=group or ())
+            found = compare(worker, opened, Live(live, security), phases=phases, groups=group or ())
     finally:
         worker.close()
     if output is Output.JSON:

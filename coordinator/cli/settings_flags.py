@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from coordinator.config import LoadedConfig
+    from coordinator.client import ClientSecurity
+    from coordinator.config import Config, LoadedConfig
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="A .properties file with settings.")
@@ -86,3 +87,32 @@ def pairs_of_sets(settings: Sequence[str]) -> list[tuple[str, str]]:
             raise ConfigError("--set", setting, "NAME=VALUE")
         pairs.append((name.strip(), text.strip()))
     return pairs
+
+
+# The settings of a client that asks a coordinator, where they are not those of the cluster.
+CoordinatorConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--coordinator-config",
+        metavar="FILE",
+        help="How to connect to the coordinator: security.protocol, sasl.*, ssl.* in a .properties file. By "
+        "default as to the cluster.",
+    ),
+]
+
+
+def client_security(file: Path | None, config: "Config") -> "ClientSecurity":
+    """Return how a coordinator is connected to: as a file alone says, or else as the settings do.
+
+    Raises ConfigError.
+    """
+    from coordinator.config import load_config
+    from coordinator.security.client_side import client_security_of
+
+    if file is not None:
+        config = load_config(file=file).config
+    config.check_sasl_client()
+    security = client_security_of(config)
+    # Files of no use are complained of before anything begins.
+    security.tls_context()
+    return security

@@ -37,12 +37,14 @@ once, and then writes what happens to records::
 
 What fails for a reason that may pass is tried again as Kafka's own persister does it (`RetryPolicy`). What
 is raised in the end is a `ShareCoordinatorError`; the tree of them is drawn in `coordinator.client.errors`.
+Where a coordinator asks who one is, `ClientSecurity` says it, with Kafka's words for it.
 `Connection` is the layer below: one socket, no lookup, no retries, the exact response.
 """
 
 from coordinator.client.client import ReadState, ShareCoordinatorClient, StateSummary
 from coordinator.client.connection import Connection, ConnectionLimits
 from coordinator.client.errors import (
+    AuthenticationFailed,
     ClientClosed,
     CoordinatorUnavailable,
     Disconnected,
@@ -56,12 +58,15 @@ from coordinator.client.errors import (
     UnsupportedVersion,
 )
 from coordinator.client.retry import ONCE, RetryPolicy
+from coordinator.client.security import ClientSecurity
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 
 __all__ = [
     "ONCE",
+    "AuthenticationFailed",
     "ClientClosed",
+    "ClientSecurity",
     "Connection",
     "ConnectionLimits",
     "CoordinatorUnavailable",

@@ -33,6 +33,7 @@ from coordinator.client.rpcs import (
     response_of,
     results_of,
 )
+from coordinator.client.security import ClientSecurity
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -86,13 +87,14 @@ class ShareCoordinatorClient:
         direct: bool = False,
         retry: RetryPolicy | None = None,
         limits: ConnectionLimits | None = None,
+        security: ClientSecurity | None = None,
         sleep: Sleep = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
         addresses = parse_addresses(bootstrap)
         if direct and len(addresses) != 1:
             raise ValueError("a coordinator that is asked directly has one address")
-        self._nodes = Nodes(client_id, limits or ConnectionLimits())
+        self._nodes = Nodes(client_id, limits or ConnectionLimits(), security)
         first_nodes = [Node(-1 - index, *address) for index, address in enumerate(addresses)]
         self._lookup = Lookup(self._nodes, first_nodes, direct=direct)
         self._retry = retry or RetryPolicy()

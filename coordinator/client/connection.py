@@ -8,17 +8,23 @@ request that waits on it: after that there is no telling which answer is whose.
 
 import asyncio
 import os
+import ssl
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Self, cast
 
 from coordinator.client.errors import (
+    AuthenticationFailed,
     ClientClosed,
     Disconnected,
     ShareCoordinatorError,
     TimedOut,
     UnsupportedVersion,
 )
+from coordinator.client.login import log_in
+from coordinator.client.security import ClientSecurity
+from coordinator.errors import ConfigError
 from protocol.errors import DecodeError, ErrorCode, FrameError
 from protocol.frames import FrameReader
 from protocol.messages import (
@@ -47,9 +53,13 @@ _API_KEYS: dict[type, int] = {
     summary_api.ReadShareGroupStateSummaryRequest: summary_api.API_KEY,
 }
 
+# Of the time that a login holds, when we log in anew: as Kafka's clients, before nine tenths are over.
+_LOG_IN_ANEW_AFTER = 0.85
+
 _CORRELATION_IDS = 1 << 31
 # A frame begins with its size.
 _SIZE_BYTES = 4
+_NO_SLOT = nullcontext()
 
 
 class ConnectionLimits(NamedTuple):
@@ -70,12 +80,17 @@ class _Waiting(NamedTuple):
 
 
 class Connection(asyncio.Protocol):
-    """A connection after its ApiVersions exchange. Made by `open`; held by one event loop."""
+    """A connection after its ApiVersions exchange and its login. Made by `open`; held by one event loop."""
 
-    def __init__(self, name: str, client_id: str, limits: ConnectionLimits) -> None:
+    def __init__(self, name: str, client_id: str, limits: ConnectionLimits, security: ClientSecurity) -> None:
         self._name = name
         self._client_id = client_id
         self._limits = limits
+        self._security = security
+        # Cleared while we log in anew, when nothing else may be asked (KIP-368).
+        self._admitted = asyncio.Event()
+        self._admitted.set()
+        self._session: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(limits.response_bytes_max)
         self._slots = asyncio.Semaphore(limits.requests_in_flight_max)
@@ -89,26 +104,45 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def open(
-        cls, host: str, port: int, *, client_id: str, limits: ConnectionLimits | None = None
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        limits: ConnectionLimits | None = None,
+        security: ClientSecurity | None = None,
     ) -> Self:
-        """Connect and ask which versions are served.
+        """Connect, ask which versions are served, and log in if `security` says so.
 
-        Raises Disconnected, TimedOut or UnsupportedVersion.
+        Raises Disconnected, TimedOut, UnsupportedVersion or AuthenticationFailed.
         """
         limits = limits or ConnectionLimits()
+        security = security or ClientSecurity()
         name = f"{host}:{port}"
         loop = asyncio.get_running_loop()
         try:
+            tls = security.tls_context()
+            # Without TLS, nothing is said of it: loops of tests know nothing of it.
+            options: Any = {} if tls is None else {"ssl": tls, "server_hostname": host}
+            connect: Any = loop.create_connection(
+                lambda: cls(name, client_id, limits, security), host, port, **options
+            )
             async with asyncio.timeout(limits.connect_s):
-                _, connection = await loop.create_connection(lambda: cls(name, client_id, limits), host, port)
+                connection: Self = (await connect)[1]
         except TimeoutError:
             message = f"No connection to {name} within {limits.connect_s} s."
             raise TimedOut(ErrorCode.REQUEST_TIMED_OUT, message) from None
+        except (ConfigError, ssl.SSLCertVerificationError) as error:
+            reason = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else str(error)
+            message = f"Cannot connect to {name} over TLS: {reason}."
+            raise AuthenticationFailed(ErrorCode.SASL_AUTHENTICATION_FAILED, message) from None
         except OSError as error:
             message = f"Cannot connect to {name}: {_reason(error)}."
             raise Disconnected(ErrorCode.NETWORK_EXCEPTION, message) from None
         try:
             await connection._ask_versions()
+            if security.uses_sasl:
+                await connection._log_in()
         except BaseException:
             await connection.close()
             raise
@@ -190,12 +224,51 @@ class Connection(asyncio.Protocol):
             raise UnsupportedVersion(ErrorCode.UNSUPPORTED_VERSION, message)
         return newest
 
+    # SASL.
+
+    async def _log_in(self) -> None:
+        """Log in; do so anew before the session is over, as long as the connection is there."""
+        lifetime_ms = await log_in(self._name, self.versions, self._security, self._ask_sasl)
+        if lifetime_ms > 0:
+            self._session = self._loop.create_task(self._log_in_anew(lifetime_ms / 1000))
+
+    async def _log_in_anew(self, lifetime_s: float) -> None:
+        await asyncio.sleep(_LOG_IN_ANEW_AFTER * lifetime_s)
+        # What was asked before is answered first; what comes now waits.
+        self._admitted.clear()
+        try:
+            await self._log_in()
+        except ShareCoordinatorError as error:
+            self.abandon(error)
+        self._admitted.set()
+
+    async def _ask_sasl(self, module: Any, message: Any, version: int) -> Any:
+        body = module.encode_request(message, version)
+        header_version = response_header_version(module.API_KEY, version)
+
+        def decode(frame: bytes) -> Any:
+            _, offset = response_header.decode(frame, 0, header_version)
+            return module.decode_response(frame, offset, version)
+
+        return await self._exchange(module.API_KEY, version, body, decode, login=True)
+
     # Requests out.
 
-    async def _exchange(self, api_key: int, version: int, body: bytes, decode: Callable[[bytes], Any]) -> Any:
+    async def _exchange(
+        self,
+        api_key: int,
+        version: int,
+        body: bytes,
+        decode: Callable[[bytes], Any],
+        *,
+        login: bool = False,
+    ) -> Any:
         answer: asyncio.Future[Any] | None = None
         try:
-            async with asyncio.timeout(self._limits.request_s), self._slots:
+            # A login takes no slot: all of them may be waiting for it.
+            async with asyncio.timeout(self._limits.request_s), _NO_SLOT if login else self._slots:
+                while not (login or self._admitted.is_set()):
+                    await self._admitted.wait()
                 answer = self._send(api_key, version, body, decode)
                 return await answer
         except TimeoutError:
@@ -265,6 +338,9 @@ class Connection(asyncio.Protocol):
         if self._why_lost is not None:
             return
         self._why_lost = why
+        if self._session is not None and self._session is not asyncio.current_task(self._loop):
+            self._session.cancel()
+        self._admitted.set()
         if self._transport is not None:
             # Not close(): that would wait for a peer who does not read.
             self._transport.abort()

@@ -12,6 +12,7 @@
     │   ├── Disconnected            (R) no connection, or it was lost before the answer came
     │   └── TimedOut                (R) no answer in time
     ├── UnsupportedVersion          the server does not serve the API, or in no version that we speak
+    ├── AuthenticationFailed        one side does not believe that the other is who it says
     └── ClientClosed                the client was closed before the answer came
 
 (R): retriable.  The client has tried again by itself, as often as its `RetryPolicy` says, before it raises
@@ -85,6 +86,10 @@ class TimedOut(CoordinatorUnavailable):
 
 class UnsupportedVersion(ShareCoordinatorError):
     """The server does not serve the API, or only in versions that we do not speak."""
+
+
+class AuthenticationFailed(ShareCoordinatorError):
+    """The server does not take our login, or its certificate is not one that we trust."""
 
 
 class ClientClosed(ShareCoordinatorError):

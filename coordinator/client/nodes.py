@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from coordinator.client.connection import Connection, ConnectionLimits
 from coordinator.client.errors import ClientClosed, Disconnected
+from coordinator.client.security import ClientSecurity
 from protocol.errors import ErrorCode
 
 
@@ -39,9 +40,12 @@ class _Place(NamedTuple):
 class Nodes:
     """The connections of one client. Held by one event loop."""
 
-    def __init__(self, client_id: str, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, client_id: str, limits: ConnectionLimits, security: ClientSecurity | None = None
+    ) -> None:
         self._client_id = client_id
         self._limits = limits
+        self._security = security
         self._places: dict[int, _Place] = {}
         self._closed = False
 
@@ -75,7 +79,13 @@ class Nodes:
                 await opened.close()
 
     async def _open(self, node: Node) -> Connection:
-        return await Connection.open(node.host, node.port, client_id=self._client_id, limits=self._limits)
+        return await Connection.open(
+            node.host,
+            node.port,
+            client_id=self._client_id,
+            limits=self._limits,
+            security=self._security,
+        )
 
     @staticmethod
     def _was_closed() -> ClientClosed:

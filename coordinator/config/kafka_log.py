@@ -89,7 +89,7 @@ class KafkaLogSettings(BaseModel):
         Named("security.protocol", "With log=kafka: how connections to its brokers are secured."),
     ] = "PLAINTEXT"
     sasl_mechanism: Annotated[
-        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
         BeforeValidator(upper),
         Named("sasl.mechanism", "How we log in to brokers, with a SASL protocol."),
     ] = "PLAIN"
@@ -101,6 +101,14 @@ class KafkaLogSettings(BaseModel):
             "Our password, with a SASL protocol. Better in the environment or in a file than in a flag, "
             "which others can see.",
             secret=True,
+        ),
+    ] = ""
+    sasl_token_file: Annotated[
+        str,
+        Named(
+            "sasl.oauthbearer.token.file",
+            "Our token, with OAUTHBEARER; the file is read at each login.",
+            "a file",
         ),
     ] = ""
     ssl_ca_location: Annotated[
@@ -137,13 +145,20 @@ class KafkaLogSettings(BaseModel):
         """Raise ConfigError if what the log in a topic needs is missing."""
         if not self.bootstrap_servers:
             raise ConfigError("bootstrap.servers", "", "HOST:PORT of a broker or more, with log=kafka")
-        if self.security_protocol.startswith("SASL"):
-            for name, value in (
-                ("sasl.username", self.sasl_username),
-                ("sasl.password", self.sasl_password),
-            ):
-                if not value:
-                    raise ConfigError(name, "", f"given with security.protocol={self.security_protocol}")
+        self.check_sasl_client()
+
+    def check_sasl_client(self) -> None:
+        """Raise ConfigError if what we log in with is missing."""
+        if not self.security_protocol.startswith("SASL"):
+            return
+        wanted = (
+            {"sasl.oauthbearer.token.file": self.sasl_token_file}
+            if self.sasl_mechanism == "OAUTHBEARER"
+            else {"sasl.username": self.sasl_username, "sasl.password": self.sasl_password}
+        )
+        for name, value in wanted.items():
+            if not value:
+                raise ConfigError(name, "", f"given with security.protocol={self.security_protocol}")
 
     def check_one_copy(self) -> None:
         """Raise ConfigError if somebody asks for copies where there is one."""

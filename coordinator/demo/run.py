@@ -6,6 +6,7 @@ from typing import TextIO
 from uuid import uuid4
 
 from coordinator.client import (
+    ClientSecurity,
     ConnectionLimits,
     CoordinatorUnavailable,
     Disconnected,
@@ -34,6 +35,7 @@ def run(
     out: TextIO | None = None,
     err: TextIO | None = None,
     retry: RetryPolicy = _RETRY,
+    security: ClientSecurity | None = None,
 ) -> int:
     """Play the demo against a running coordinator; return the exit code of the process.
 
@@ -43,15 +45,21 @@ def run(
     """
     out = out or sys.stdout
     page = JsonPage(out) if json_lines else TextPage(out)
-    return asyncio.run(_run(bootstrap, page, err or sys.stderr, retry))
+    return asyncio.run(_run(bootstrap, page, err or sys.stderr, retry, security))
 
 
-async def _run(bootstrap: str, page: Page, err: TextIO, retry: RetryPolicy) -> int:
+async def _run(
+    bootstrap: str, page: Page, err: TextIO, retry: RetryPolicy, security: ClientSecurity | None
+) -> int:
     name = uuid4()
     key = SharePartitionKey(f"demo-{name.hex[:8]}", name.bytes, 0)
     try:
         client = ShareCoordinatorClient(
-            bootstrap, client_id="share-coordinator-demo", retry=retry, limits=_LIMITS
+            bootstrap,
+            client_id="share-coordinator-demo",
+            retry=retry,
+            limits=_LIMITS,
+            security=security,
         )
     except ValueError:
         raise ConfigError("bootstrap", bootstrap, "HOST:PORT of a running coordinator") from None

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from coordinator.client import ShareCoordinatorError, TimedOut
+from coordinator.client import ClientSecurity, ShareCoordinatorError, TimedOut
 from coordinator.client.rpcs import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, request_of, results_of
 from coordinator.forwarding.limits import ForwardingLimits
 from coordinator.forwarding.operation import Forwardable, Why, nobody_waits_for, refuse, size_of
@@ -101,8 +101,10 @@ class Forwarder:
         instance: str,
         metrics: Metrics,
         limits: ForwardingLimits | None = None,
+        security: ClientSecurity | None = None,
     ) -> None:
         """Begin inactive and without a map. `instance` is our name in the maps of owners."""
+        self._security = security
         self.active = False
         self._runtime = runtime
         self._instance = instance
@@ -230,7 +232,7 @@ class Forwarder:
         """Begin to carry share-partitions of one request to their owner, if there is room for more."""
         peer = self._peers.get(owner.wire)
         if peer is None:
-            peer = self._peers[owner.wire] = Peer(owner.wire, self._instance, self._limits)
+            peer = self._peers[owner.wire] = Peer(owner.wire, self._instance, self._limits, self._security)
         request_bytes = sum(map(size_of, operations))
         if not peer.reserve(request_bytes):
             refuse(operations, _TOO_MUCH_SENT)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from coordinator.client import Connection, ConnectionLimits, Disconnected, TimedOut
+from coordinator.client import ClientSecurity, Connection, ConnectionLimits, Disconnected, TimedOut
 from coordinator.client.nodes import Node, Nodes
 from coordinator.config import HostPort
 from coordinator.forwarding.limits import ForwardingLimits
@@ -22,13 +22,16 @@ FORWARDED_CLIENT_ID = "Persister-client-forwarded-"
 class Peer:
     """Another coordinator, at the address that it advertises. Held by one event loop."""
 
-    def __init__(self, wire: str, instance: str, limits: ForwardingLimits) -> None:
+    def __init__(
+        self, wire: str, instance: str, limits: ForwardingLimits, security: ClientSecurity | None = None
+    ) -> None:
         self.wire = wire
         self._address = HostPort.parse(wire)
         self._limits = limits
         self._nodes = Nodes(
             FORWARDED_CLIENT_ID + instance,
             ConnectionLimits(connect_s=limits.connect_s, request_s=limits.request_age_max_s),
+            security,
         )
         # How many requests use each of the connections.
         self._users = [0] * limits.connections_max

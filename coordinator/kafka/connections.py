@@ -26,6 +26,7 @@ from coordinator.errors import LogRefused, LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NO_NODE, NoAnswer, Unsupported
 from coordinator.kafka.security import Security
+from coordinator.kafka.tokens import TokenOfFile
 
 _logger = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class Connections:
             "sasl_mechanism": security.mechanism,
             "sasl_plain_username": security.username or None,
             "sasl_plain_password": security.password or None,
+            "sasl_oauth_token_provider": TokenOfFile(security.token_file) if security.token_file else None,
         }
         self.leaders: dict[int, int] = {}
         self._addresses: dict[int, tuple[str, int]] = {}

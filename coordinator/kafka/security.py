@@ -19,6 +19,7 @@ class Security(NamedTuple):
     key_file: str = ""
     key_password: str = ""
     check_hostname: bool = True
+    token_file: str = ""
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -33,6 +34,7 @@ class Security(NamedTuple):
             key_file=config.ssl_key_location,
             key_password=config.ssl_key_password,
             check_hostname=config.ssl_endpoint_identification_algorithm == "https",
+            token_file=config.sasl_token_file,
         )
 
     @property

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from coordinator.client import ClientSecurity
 from coordinator.clock import SystemClock
 from coordinator.config import Config
 from coordinator.errors import ConfigError
@@ -18,8 +19,7 @@ from coordinator.migration.places import KAFKAS_TOPIC, Kind, Place
 from coordinator.migration.readers import JournalReader, TopicReader
 from coordinator.migration.run import Source, TopicSource
 from coordinator.migration.target import Target
-
-_PLAINTEXT = "PLAINTEXT"
+from coordinator.security.client_side import client_security_of
 
 
 class JournalSource:
@@ -46,17 +46,14 @@ def source_of(place: Place, config: Config) -> Source:
     return TopicSource(_topic_reader(place.where, config, config.bootstrap_servers))
 
 
-def target_of(place: Place, config: Config) -> Target:
-    """Make the target that a place is. Raises ConfigError for what does not go together."""
+def target_of(place: Place, config: Config, security: ClientSecurity | None = None) -> Target:
+    """Make the target that a place is; `security` is for the RPCs of a coordinator."""
     if place.kind is Kind.COORDINATOR or place.is_kafkas_own:
         bootstrap = place.where if place.kind is Kind.COORDINATOR else config.bootstrap_servers
-        if config.security_protocol != _PLAINTEXT:
-            raise ConfigError(
-                "security.protocol",
-                config.security_protocol,
-                f"{_PLAINTEXT} with --to {place}: the RPCs of a coordinator go over an open connection only",
-            )
-        return CoordinatorTarget(bootstrap, _topic_reader(KAFKAS_TOPIC, config, bootstrap))
+        # Kafka's own coordinator is the cluster that the settings are about.
+        if place.is_kafkas_own or security is None:
+            security = client_security_of(config)
+        return CoordinatorTarget(bootstrap, _topic_reader(KAFKAS_TOPIC, config, bootstrap), security=security)
     if place.kind is Kind.JOURNAL:
         folder = Path(place.where)
 

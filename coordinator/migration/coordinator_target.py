@@ -13,7 +13,13 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from coordinator.client import Connection, RetryPolicy, ShareCoordinatorClient, ShareCoordinatorError
+from coordinator.client import (
+    ClientSecurity,
+    Connection,
+    RetryPolicy,
+    ShareCoordinatorClient,
+    ShareCoordinatorError,
+)
 from coordinator.migration import calls
 from coordinator.migration.calls import NO_COMPLETE_COUNT, Failures
 from coordinator.migration.errors import MigrationRefused
@@ -53,8 +59,16 @@ class CoordinatorTarget:
     one learns what the coordinator holds beside what is asked for, and that it does not exist yet.
     """
 
-    def __init__(self, bootstrap: str, topic: TopicReader, *, retry: RetryPolicy = RETRY) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: TopicReader,
+        *,
+        retry: RetryPolicy = RETRY,
+        security: ClientSecurity | None = None,
+    ) -> None:
         self._bootstrap = bootstrap
+        self._security = security
         self._topic = topic
         self._retry = retry
         self._server = _Server(keeps_complete_count=True, is_broker=False)
@@ -64,7 +78,9 @@ class CoordinatorTarget:
         why: object = "no address is given"
         for host, _, port in (address.rpartition(":") for address in self._bootstrap.split(",")):
             try:
-                connection = await Connection.open(host.strip("[]"), int(port), client_id="share-coordinator")
+                connection = await Connection.open(
+                    host.strip("[]"), int(port), client_id="share-coordinator", security=self._security
+                )
                 versions = connection.versions
                 await connection.close()
             except ShareCoordinatorError as error:
@@ -190,7 +206,10 @@ class CoordinatorTarget:
                 await work(client, chunk)
 
         async with ShareCoordinatorClient(
-            self._bootstrap, client_id="share-coordinator-migrate", retry=self._retry
+            self._bootstrap,
+            client_id="share-coordinator-migrate",
+            retry=self._retry,
+            security=self._security,
         ) as client:
             await asyncio.gather(*map(one, _chunks(keys, wanted)))
 

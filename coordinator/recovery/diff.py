@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.history import steps_of
-from coordinator.recovery.live import Answer, ask
+from coordinator.recovery.live import Answer, Live, ask
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import Rebuilt, rebuild
 from coordinator.recovery.sources.base import Cut, Source, run_apart
@@ -65,7 +65,7 @@ class Diffed:
 def diff(
     engine: Engine,
     source: Source,
-    live: str,
+    live: str | Live,
     *,
     phases: Phases | None = None,
     groups: Iterable[str] = (),
@@ -80,7 +80,7 @@ def diff(
 
 
 def compared(
-    source: Source, run: Rebuilt, live: str, *, phases: Phases, groups: Iterable[str] = ()
+    source: Source, run: Rebuilt, live: str | Live, *, phases: Phases, groups: Iterable[str] = ()
 ) -> Diffed:
     """Compare states that were rebuilt up to the end of the log with a live coordinator."""
     held, places, leader_epochs = _held(run.states, set(groups))

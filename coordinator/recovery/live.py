@@ -9,9 +9,15 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from coordinator.client import Connection, RetryPolicy, ShareCoordinatorClient, ShareCoordinatorError
+from coordinator.client import (
+    ClientSecurity,
+    Connection,
+    RetryPolicy,
+    ShareCoordinatorClient,
+    ShareCoordinatorError,
+)
 from coordinator.client.rpcs import READ, SUMMARY, Rpc, request_of, results_of
 from coordinator.errors import LogUnavailable
 from coordinator.recovery.engines.base import Advance
@@ -27,6 +33,13 @@ _REQUESTS_MAX = 8
 _RETRY = RetryPolicy(attempts_max=4, first_s=0.25)
 
 _NOTHING = (0, 0, NO_START_OFFSET, -1)
+
+
+class Live(NamedTuple):
+    """A live coordinator: where it is found ("host:port,host:port"), and how one connects to it."""
+
+    bootstrap: str
+    security: ClientSecurity | None = None
 
 
 @dataclass(frozen=True)
@@ -49,17 +62,20 @@ class Answer:
 
 
 async def ask(
-    bootstrap: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Advance
+    live: "str | Live", leader_epochs: Mapping[SharePartitionKey, int], advance: Advance
 ) -> dict[SharePartitionKey, Answer]:
     """Ask for share-partitions; `leader_epochs` has the greatest leader epoch of each that the log knows.
 
     Raises LogUnavailable if nobody answers at all.
     """
-    tells_complete_count = await _summary_version(bootstrap) >= 1
+    bootstrap, security = live if isinstance(live, Live) else Live(live)
+    tells_complete_count = await _summary_version(bootstrap, security) >= 1
     found: dict[SharePartitionKey, Answer] = {}
     at_a_time = asyncio.Semaphore(_REQUESTS_MAX)
 
-    async with ShareCoordinatorClient(bootstrap, client_id="share-coordinator-diff", retry=_RETRY) as client:
+    async with ShareCoordinatorClient(
+        bootstrap, client_id="share-coordinator-diff", retry=_RETRY, security=security
+    ) as client:
 
         async def one(keys: list[SharePartitionKey]) -> None:
             async with at_a_time:
@@ -70,11 +86,13 @@ async def ask(
     return {key: found[key] for key in leader_epochs}
 
 
-async def _summary_version(bootstrap: str) -> int:
+async def _summary_version(bootstrap: str, security: ClientSecurity | None) -> int:
     why: object = "no address is given"
     for host, _, port in (address.strip().rpartition(":") for address in bootstrap.split(",")):
         try:
-            connection = await Connection.open(host.strip("[]"), int(port), client_id="share-coordinator")
+            connection = await Connection.open(
+                host.strip("[]"), int(port), client_id="share-coordinator", security=security
+            )
             versions = connection.versions
             await connection.close()
         except (ShareCoordinatorError, ValueError) as error:

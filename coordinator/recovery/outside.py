@@ -17,6 +17,7 @@ from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.diff import compared
 from coordinator.recovery.history import steps_of
+from coordinator.recovery.live import Live
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import Rebuilt
 from coordinator.recovery.sources.base import Cut, Source, run_apart
@@ -129,7 +130,7 @@ class ClusterCheck:
 class LiveCheck:
     """X1: what a live coordinator answers."""
 
-    def __init__(self, source: Source, live: str) -> None:
+    def __init__(self, source: Source, live: str | Live) -> None:
         self._source = source
         self._live = live
 

@@ -11,15 +11,5 @@ def access_of(config: Config) -> dict[str, Any]:
     return {
         "bootstrap_servers": config.bootstrap_servers,
         "request_timeout_s": config.request_timeout_ms / 1000,
-        "security": Security(
-            protocol=config.security_protocol,
-            mechanism=config.sasl_mechanism,
-            username=config.sasl_username,
-            password=config.sasl_password,
-            ca_file=config.ssl_ca_location,
-            certificate_file=config.ssl_certificate_location,
-            key_file=config.ssl_key_location,
-            key_password=config.ssl_key_password,
-            check_hostname=config.ssl_endpoint_identification_algorithm == "https",
-        ),
+        "security": Security.of(config),
     }

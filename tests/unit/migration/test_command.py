@@ -79,9 +79,15 @@ def test_places_that_cannot_be_are_exit_code_2(
     assert len(outcome.err.splitlines()) == 1
 
 
-def test_rpcs_go_over_an_open_connection_only(share_coordinator: CommandLine, folder: Path) -> None:
-    outcome = share_coordinator(
-        "migrate", "--from", f"journal:{folder}", "--to", "rpc:127.0.0.1:1", "--security-protocol", "SSL"
-    )
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_how_to_connect_to_a_coordinator_is_checked_first(
+    share_coordinator: CommandLine, folder: Path, tmp_path: Path, in_a_file: bool
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\nssl.ca.location=/nowhere\n")
+    flags = ["--security-protocol", "SSL", "--ssl-ca-location", "/nowhere"]
+    if in_a_file:
+        flags = ["--coordinator-config", str(file)]
+    outcome = share_coordinator("migrate", "--from", f"journal:{folder}", "--to", "rpc:127.0.0.1:1", *flags)
     assert outcome.exit_code == 2
-    assert outcome.err.startswith("share-coordinator: security.protocol=SSL cannot be used: ")
+    assert outcome.err.startswith("share-coordinator: ssl.ca.location=/nowhere cannot be used: ")

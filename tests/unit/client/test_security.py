@@ -1,0 +1,230 @@
+"""The client against a listener that asks who it is: TLS, SASL, and logging in anew."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.client import (
+    ONCE,
+    AuthenticationFailed,
+    ClientSecurity,
+    Connection,
+    ShareCoordinatorClient,
+    ShareCoordinatorError,
+)
+from coordinator.security.jwks import keys_of
+from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.security.tokens import TokenExchange, TokenRules, Tokens
+from coordinator.server import WireSecurity
+from protocol.errors import ErrorCode
+from tests.builders import KEY
+from tests.certificates import Authority
+from tests.unit.client.looped import looped
+from tests.unit.security.signing import NOW_S, Issuer, StandingClock
+from tests.unit.server.logins import password_security
+from tests.unit.server.wire import Served, served
+
+PLAIN = ClientSecurity("SASL_PLAINTEXT", "PLAIN", "alice", "alice-secret")
+
+
+@asynccontextmanager
+async def connected(security: ClientSecurity, to: WireSecurity | None) -> AsyncIterator[Connection]:
+    """Open a connection to a listener that is secured so."""
+    async with served(security=to) as one:
+        connection = await opened(one, security)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+
+async def opened(one: Served, security: ClientSecurity) -> Connection:
+    return await Connection.open("localhost", one.port, client_id="test", security=security)
+
+
+def token_security(folder: Path, issuer: Issuer) -> WireSecurity:
+    keys = keys_of(issuer.write_keys(folder / "keys.json"), "setting", 3600)
+    tokens = Tokens(keys, TokenRules(), StandingClock(NOW_S))
+    return password_security(folder, mechanisms={"OAUTHBEARER": partial(TokenExchange, tokens)})
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_it_logs_in_with_a_password(tmp_path: Path, mechanism: str) -> None:
+    @looped
+    async def scenario() -> None:
+        async with served(security=password_security(tmp_path)) as one:
+            security = PLAIN._replace(mechanism=mechanism)
+            async with ShareCoordinatorClient(
+                ("localhost", one.port), direct=True, security=security
+            ) as client:
+                await client.initialize(KEY, state_epoch=1, start_offset=5)
+                assert (await client.read(KEY, leader_epoch=1)).start_offset == 5
+
+    scenario()
+
+
+def test_it_logs_in_with_a_token_that_is_read_each_time(tmp_path: Path) -> None:
+    issuer = Issuer()
+    file = tmp_path / "token"
+    security = ClientSecurity("SASL_PLAINTEXT", "OAUTHBEARER", token_file=str(file))
+
+    @looped
+    async def scenario() -> None:
+        async with served(security=token_security(tmp_path, issuer)) as one:
+            with pytest.raises(AuthenticationFailed, match=r"sasl.oauthbearer.token.file=.*cannot be used"):
+                await opened(one, security)
+            file.write_text(issuer.token(exp=NOW_S - 60) + "\n")
+            with pytest.raises(AuthenticationFailed, match="invalid_token"):
+                await opened(one, security)
+            file.write_text(issuer.token() + "\n")
+            await (await opened(one, security)).close()
+
+    scenario()
+
+
+@pytest.mark.parametrize(
+    ("security", "code", "words"),
+    [
+        (
+            PLAIN._replace(password="wrong"),
+            ErrorCode.SASL_AUTHENTICATION_FAILED,
+            "Invalid username or password",
+        ),
+        (
+            PLAIN._replace(mechanism="SCRAM-SHA-256", username="mallory"),
+            ErrorCode.SASL_AUTHENTICATION_FAILED,
+            "invalid credentials",
+        ),
+        (
+            PLAIN._replace(mechanism="OAUTHBEARER"),
+            ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+            "does not take OAUTHBEARER; it takes PLAIN, SCRAM-SHA-256",
+        ),
+    ],
+)
+def test_a_login_that_is_refused_is_not_tried_again(
+    tmp_path: Path, security: ClientSecurity, code: ErrorCode, words: str
+) -> None:
+    @looped
+    async def scenario() -> None:
+        async with served(security=password_security(tmp_path)) as one:
+            async with ShareCoordinatorClient(
+                ("localhost", one.port), direct=True, security=security
+            ) as client:
+                with pytest.raises(ShareCoordinatorError, match=words) as raised:
+                    await client.read(KEY, leader_epoch=1)
+            assert raised.value.error_code == code
+            assert "alice-secret" not in str(raised.value)
+            assert one.metrics._connections_opened == 1
+
+    scenario()
+
+
+def test_who_is_not_on_the_list_hears_so(tmp_path: Path) -> None:
+    security = PLAIN._replace(username="bob", password="bob-secret")
+
+    @looped
+    async def scenario() -> None:
+        async with (
+            served(security=password_security(tmp_path)) as one,
+            ShareCoordinatorClient(("localhost", one.port), retry=ONCE, security=security) as client,
+        ):
+            with pytest.raises(ShareCoordinatorError) as raised:
+                await client.read(KEY, leader_epoch=1)
+            assert raised.value.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    scenario()
+
+
+def test_a_port_without_sasl_is_named(tmp_path: Path) -> None:
+    @looped
+    async def scenario() -> None:
+        with pytest.raises(AuthenticationFailed, match="does not use SASL on this port"):
+            async with connected(PLAIN, None):
+                pass
+
+    scenario()
+
+
+def test_it_logs_in_anew_before_its_session_is_over(tmp_path: Path) -> None:
+    @looped
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with served(security=password_security(tmp_path, reauth_max_ms=1_300)) as one:
+            logins = one.metrics._requests
+            async with ShareCoordinatorClient(("localhost", one.port), direct=True, security=PLAIN) as client:
+                await client.initialize(KEY, state_epoch=1, start_offset=5)
+                # Asked all the time, through two sessions and more.
+                until_s = loop.time() + 3.0
+                while loop.time() < until_s:
+                    await asyncio.gather(*(client.read(KEY, leader_epoch=1) for _ in range(20)))
+            assert logins[36, 0] == 3
+            assert one.metrics._connections_opened == 1
+
+    scenario()
+
+
+# TLS.
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "tls")
+
+
+def tls_security(authority: Authority, **more: Any) -> WireSecurity:
+    files = TlsFiles(
+        str(authority.issue("coordinator").both), ca=str(authority.certificate), client_auth="required"
+    )
+    return WireSecurity(tls=ServerTls(files, "listen"), **more)
+
+
+def test_it_shows_its_certificate(authority: Authority) -> None:
+    own = authority.issue("broker-1", key_password="let me in")
+    security = ClientSecurity(
+        "SSL",
+        ca_file=str(authority.certificate),
+        certificate_file=str(own.certificate),
+        key_file=str(own.key),
+        key_password="let me in",
+    )
+
+    @looped
+    async def scenario() -> None:
+        async with connected(security, tls_security(authority)) as connection:
+            assert connection.usable
+
+    scenario()
+
+
+def test_it_trusts_nobody_but_its_authority_and_the_right_host(authority: Authority) -> None:
+    own = authority.issue("broker-1")
+    security = ClientSecurity("SSL", ca_file=str(authority.certificate), certificate_file=str(own.both))
+    stranger = Authority(authority.certificate.parent / "else", "stranger")
+
+    @looped
+    async def scenario() -> None:
+        async with served(security=tls_security(authority)) as one:
+            with pytest.raises(AuthenticationFailed, match=r"over TLS: .*certificate"):
+                await opened(one, security._replace(ca_file=str(stranger.certificate)))
+            with pytest.raises(AuthenticationFailed, match=r"over TLS: ssl.ca.location=/nowhere"):
+                await opened(one, security._replace(ca_file="/nowhere"))
+
+        elsewhere = authority.issue("elsewhere", hosts=("elsewhere",))
+        files = TlsFiles(str(elsewhere.both))
+        async with served(security=WireSecurity(tls=ServerTls(files, "listen"))) as one:
+            with pytest.raises(AuthenticationFailed, match="Hostname mismatch"):
+                await opened(one, security)
+            await (await opened(one, security._replace(check_hostname=False))).close()
+
+    scenario()
+
+
+def test_nothing_secret_is_shown() -> None:
+    security = ClientSecurity("SASL_SSL", "PLAIN", "alice", "alice-secret", key_password="other-secret")
+    assert repr(security) == "ClientSecurity(SASL_SSL, PLAIN, 'alice')"
