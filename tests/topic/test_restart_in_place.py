@@ -1,0 +1,120 @@
+"""A coordinator that is killed and started again at once: how long its shards rest, with and without a name."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from coordinator.client import (
+    ONCE,
+    ShareCoordinatorClient,
+    ShareCoordinatorError,
+    SharePartitionKey,
+    StateBatch,
+)
+from tests.builders import ACKNOWLEDGED, TOPIC_ID
+from tests.kafka import wait_until
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.ports import free_ports
+from tests.kafka.rig import BuiltInRig
+from tests.topic.logs import new_topic
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+KEYS = [SharePartitionKey(f"group-{number}", TOPIC_ID, number) for number in range(20)]
+SESSION_S = 10.0
+
+
+class Pair:
+    """Two coordinators that share the shards of a topic."""
+
+    def __init__(self, bootstrap: str, directory: Path, stack: ExitStack, *, named: bool) -> None:
+        topic = new_topic("in-place")
+        self.coordinators = []
+        for place in ("first", "second"):
+            (directory / place).mkdir()
+            port, http_port = free_ports(2)
+            coordinator = CoordinatorProcess(
+                directory / place,
+                port=port,
+                http_port=http_port,
+                log="kafka",
+                settings={
+                    "bootstrap.servers": bootstrap,
+                    "share.coordinator.state.topic.name": topic,
+                    "share.coordinator.state.topic.replication.factor": "1",
+                    "ownership": "group",
+                    "group.id": topic,
+                    "group.instance.id": place if named else "",
+                    "session.timeout.ms": str(int(1000 * SESSION_S)),
+                },
+            )
+            stack.callback(coordinator.kill)
+            coordinator.start()
+            self.coordinators.append(coordinator)
+
+    @property
+    def addresses(self) -> str:
+        return ",".join(f"127.0.0.1:{coordinator.port}" for coordinator in self.coordinators)
+
+
+@pytest.fixture(params=[True, False], ids=["named", "nameless"])
+def pair(request: pytest.FixtureRequest, built_in: BuiltInRig, tmp_path: Path) -> Iterator[Pair]:
+    with ExitStack() as stack:
+        yield Pair(built_in.broker.bootstrap, tmp_path, stack, named=request.param)
+
+
+async def all_are_written(client: ShareCoordinatorClient, user_offset: int) -> None:
+    """Write to every share-partition, again and again until it succeeds."""
+
+    async def is_written(key: SharePartitionKey) -> bool:
+        batches = [StateBatch(user_offset, user_offset, ACKNOWLEDGED, 1)]
+        try:
+            if user_offset == 0:
+                await client.initialize(key, 1, 0)
+            await client.write(key, state_epoch=1, leader_epoch=0, start_offset=0, batches=batches)
+        except ShareCoordinatorError:
+            return False
+        return True
+
+    async def write(key: SharePartitionKey) -> None:
+        while not await is_written(key):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for key in KEYS:
+            group.create_task(write(key))
+
+
+@pytest.mark.timeout(180)
+def test_who_is_started_again_at_its_place(pair: Pair, request: pytest.FixtureRequest) -> None:
+    named = "nameless" not in request.node.name
+    restarted = pair.coordinators[0]
+
+    async def main() -> None:
+        async with ShareCoordinatorClient(pair.addresses, retry=ONCE) as client:
+            await all_are_written(client, 0)
+            await asyncio.to_thread(restarted.kill)
+            began_s = monotonic()
+            await asyncio.to_thread(restarted.process.start)
+            writing = asyncio.create_task(all_are_written(client, 1))
+            await asyncio.to_thread(
+                wait_until,
+                lambda: restarted.process.logged("share coordinator on"),
+                seconds=60,
+                what="it listens again",
+            )
+            started_s = monotonic() - began_s
+            await writing
+            took_s = monotonic() - began_s
+            print(f"named={named}: unavailable for {took_s:.2f} s, of which its start took {started_s:.2f} s")
+            if named:
+                assert took_s - started_s < SESSION_S / 2
+            for key in KEYS:
+                state = await client.read(key, 0)
+                assert [(batch.first_offset, batch.last_offset) for batch in state.batches] == [(0, 1)]
+
+    asyncio.run(main())
