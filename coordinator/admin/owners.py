@@ -45,11 +45,13 @@ def owner_of(replica: Replica) -> Owner:
 
 def _page(replica: Replica) -> str | None:
     """Return the address of a replica's page. One that listens everywhere is found where brokers find it."""
-    scheme, colon, address = replica.http.rpartition("://")
+    scheme, _, address = replica.http.rpartition("://")
+    if scheme not in ("", "https"):
+        return None
     try:
         http = HostPort.parse(address)
         if http.host in WILDCARD_HOSTS:
             http = http._replace(host=HostPort.parse(replica.wire).host)
     except ValueError:
         return None
-    return f"{scheme if colon else 'http'}://{http}"
+    return f"{scheme or 'http'}://{http}"

@@ -46,7 +46,10 @@ async def test_shards_say_who_owns_them() -> None:
         ("0.0.0.0:9096", "http://10.0.0.2:9096"),
         ("[::]:9096", "http://10.0.0.2:9096"),
         ("[::1]:9096", "http://[::1]:9096"),
+        ("https://10.0.0.1:9096", "https://10.0.0.1:9096"),
+        ("https://0.0.0.0:9096", "https://10.0.0.2:9096"),
         ("", None),
+        ("javascript://10.0.0.1:9096", None),
         ("javascript:alert(1)", None),
     ],
 )
@@ -159,7 +162,8 @@ async def test_too_many_viewers_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/assets/page.js", "/assets/views.js", "/assets/style.css", "/assets/icon.svg"]
+    "path",
+    ["/", "/assets/page.js", "/assets/api.js", "/assets/views.js", "/assets/style.css", "/assets/icon.svg"],
 )
 @looped
 async def test_the_page_comes_with_a_policy_that_allows_nothing_foreign(path: str) -> None:
