@@ -1,4 +1,4 @@
-"""A coordinator that is killed and started again at once: how long its shards rest, with and without a name."""
+"""A coordinator that is killed and started again: how long its shards rest, with and without a name."""
 
 import asyncio
 from collections.abc import Iterator
