@@ -64,7 +64,7 @@ def tails(slices: list[Figures]) -> dict[str, float]:
     }
 
 
-def run(folder: Path, share_partitions: int, added: int) -> dict[str, Any]:
+def run(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str, Any]:
     """Measure all of it with one journal."""
     with our_process(folder / "idle", {}) as idle:
         found: dict[str, Any] = {"idle_mb": resident_bytes(idle.process.pid) / 1e6}
@@ -73,7 +73,7 @@ def run(folder: Path, share_partitions: int, added: int) -> dict[str, Any]:
     held.mkdir()
     write_journal(held / "journal", share_partitions, TOPIC_ID, "held")
     began_s = time.monotonic()
-    with our_process(held, {}) as process:
+    with our_process(held, {"journal.sync": sync}) as process:
         found["served_after_s"] = time.monotonic() - began_s
         pid = process.process.pid
         found["bytes_each"] = (resident_bytes(pid) - idle_bytes) / share_partitions
@@ -102,18 +102,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.held", description=__doc__)
     parser.add_argument("--share-partitions", type=int, default=1_000_000)
     parser.add_argument("--added", type=int, default=1_000_000)
+    parser.add_argument("--sync", choices=("os", "always"), default="os")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     options = parser.parse_args()
     machine = Machine()
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
-        found = run(Path(name), options.share_partitions, options.added)
+        found = run(Path(name), options.share_partitions, options.added, options.sync)
     if options.output == "json":
         print(json.dumps({"machine": machine.facts()} | found))
         return 0
     console = Console(width=max(Console().width, 170))
     for line in machine.lines():
         console.print(line, highlight=False)
-    console.print(f"{options.share_partitions:,} share-partitions with {BATCHES} state batches each")
+    held = f"{options.share_partitions:,} share-partitions with {BATCHES} state batches each"
+    console.print(f"{held}, journal.sync={options.sync}")
     console.print(table_of(found, options.added))
     return 0
 

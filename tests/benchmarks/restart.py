@@ -1,9 +1,10 @@
 """`python -m tests.benchmarks.restart`: how fast state is loaded by a process that was just started.
 
-Both sides are told the same, by the same requests; then they are stopped in good order and started again, in
-turn, several times.  Kafka's time is from its first word about loading a state partition to the last, without
-the start of the broker around it.  Ours is from the start of the process until it serves all shards, less
-what that takes with nothing to load; so it includes the recovery of the journal.
+Both sides are told the same, by the same requests; then they are started again, in turn, several times: Kafka
+after a stop in good order, ours after a `kill -9` as soon as it was told, so that the whole log is still
+there.  Kafka's time is from its first word about loading a state partition to the last, without the start of
+the broker around it.  Ours is from the start of the process until it serves all shards, less what that takes
+with nothing to load; so it includes the recovery of the journal.
 """
 
 import argparse
@@ -86,8 +87,7 @@ def start_kafka(rig: BuiltInRig) -> Loaded:
 
 
 def start_ours(process: CoordinatorProcess, empty_s: float) -> Loaded:
-    """Stop ours in good order and start it again; it takes `empty_s` with nothing to load."""
-    process.stop()
+    """Start ours, which was killed, and kill it again; it takes `empty_s` with nothing to load."""
     began_s = time.monotonic()
     process.start()
     took_s = time.monotonic() - began_s
@@ -95,6 +95,7 @@ def start_ours(process: CoordinatorProcess, empty_s: float) -> Loaded:
     wait_until(lambda: process.process.logged("loaded shards"), seconds=10, what="it says so")
     lines = [json.loads(line) for line in process.process.log.read_text().splitlines()]
     said = [line for line in lines if line.get("event") == "loaded shards"][-1]
+    process.kill()
     return Loaded(said["records"], max(took_s - empty_s, said["seconds"]))
 
 
@@ -112,11 +113,13 @@ def empty_start_s(folder: Path) -> float:
 
 def run(folder: Path, requests: int, rounds: int) -> dict[str, list[Loaded]]:
     """Tell both sides the same and start them again in turn."""
-    settings = {"share.coordinator.state.topic.prune.interval.ms": _NEVER_MS}
+    # The disk has no part in what is measured: what is told is told fast, before jobs shorten the log.
+    settings = {"share.coordinator.state.topic.prune.interval.ms": _NEVER_MS, "journal.sync": "os"}
     found: dict[str, list[Loaded]] = {"ours": [], "Kafka": []}
     empty_s = empty_start_s(folder / "empty")
     with our_process(folder / "ours", settings) as process:
         measure("127.0.0.1", process.port, TOPIC_ID, _TOLD, 600.0, answers_max=requests)
+        process.kill()
         kafka_folder = folder / "kafka"
         kafka_folder.mkdir()
         with built_in_rig(fetch_jars(NEWEST), kafka_folder, jvm=SHIPPED_BROKER_JVM) as rig:
