@@ -183,22 +183,21 @@ def test_sessions_that_end_are_begun_again(newest_jars: KafkaJars, tmp_path: Pat
         assert rig.relay.figure('connections_refused_total{reason="session"}') == 0
 
 
-@pytest.mark.parametrize("client_auth", ["none", "required"])
-def test_a_login_over_tls(newest_jars: KafkaJars, tmp_path: Path, client_auth: str) -> None:
+def test_a_login_over_tls_to_a_broker_that_wants_a_certificate_too(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
     authority = Authority(tmp_path / "certificates")
     relay, broker = authority.issue("relay"), authority.issue("broker")
     trusted = str(authority.certificate)
-    tls = tls_between_brokers(str(broker.both), trusted, client_auth=client_auth)
-    own = str(relay.both) if client_auth == "required" else ""
     settings = {
         **ALLOWED,
         "relay.security.protocol": "SASL_SSL",
         "relay.ssl.certificate.location": str(relay.both),
         "ssl.ca.location": trusted,
-        "ssl.certificate.location": own,
+        "ssl.certificate.location": str(relay.both),
     }
-    security = sasl_between_brokers(SCRAM, BROKERS, tls=tls)
-    with relayed_rig(newest_jars, tmp_path, security, settings) as rig:
+    tls = tls_between_brokers(str(broker.both), trusted, client_auth="required")
+    with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(SCRAM, BROKERS, tls=tls), settings) as rig:
         share(rig, "over-tls")
 
 

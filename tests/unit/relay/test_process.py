@@ -151,3 +151,13 @@ def test_without_anything_else_only_who_is_allowed_must_be_said() -> None:
     with pytest.raises(ConfigError, match=r"relay\.allowed\.principals"):
         make_route(load_config().config)
     assert make_route(load_config({"relay.allowed.principals": "User:kafka"}).config).check == "sasl"
+
+
+def test_the_command_says_what_it_needs() -> None:
+    program = str(Path(sys.executable).with_name("share-coordinator"))
+    shown = subprocess.run([program, "relay", "--help"], capture_output=True, text=True, check=True)
+    assert "--relay-allowed-principals" in shown.stdout
+    refused = subprocess.run([program, "relay"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("share-coordinator: relay.allowed.principals= cannot be used")
+    assert refused.stderr.count("\n") == 1

@@ -1,0 +1,110 @@
+"""The relay as systemd runs it: it is killed, and nobody who connects meanwhile is turned away."""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from tests.kafka import ChildProcess, free_ports
+from tests.unit.relay.played import FETCH, FETCHER, PERSISTER, WRITE, request
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+HERE = "127.0.0.1"
+
+# Holds a socket, and starts what it is told with it as file 3, again and again, as systemd does.
+SYSTEMD = """
+import os, socket, sys
+held = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    child = os.fork()
+    if child == 0:
+        os.dup2(held.fileno(), 3)
+        os.set_inheritable(3, True)
+        os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
+        os.execv(sys.argv[2], sys.argv[2:])
+    print("started", child, flush=True)
+    os.waitpid(child, 0)
+"""
+
+
+def listening(port: int) -> socket.socket:
+    listener = socket.create_server((HERE, port))
+    listener.settimeout(20)
+    return listener
+
+
+class HeldRelay:
+    """A relay that finds its listening socket open, and is started again whenever it ends."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.port, broker_port, coordinator_port, http_port = free_ports(4)
+        self.broker = stack.enter_context(listening(broker_port))
+        self.coordinator = stack.enter_context(listening(coordinator_port))
+        settings = {
+            "listen": f"{HERE}:1",
+            "http": f"{HERE}:{http_port}",
+            "security-protocol": "PLAINTEXT",
+            "broker": f"{HERE}:{broker_port}",
+            "coordinator": f"{HERE}:{coordinator_port}",
+        }
+        flags = [word for name, value in settings.items() for word in (f"--relay-{name}", value)]
+        program = str(Path(sys.executable).with_name("share-coordinator"))
+        self.process = ChildProcess(
+            "systemd",
+            [sys.executable, "-c", SYSTEMD, str(self.port), program, "relay", *flags],
+            directory / "relay.log",
+        )
+        stack.callback(self.process.kill)
+
+    def start(self) -> None:
+        self.process.start()
+        self.wait_started(1)
+
+    def wait_started(self, times: int) -> None:
+        self.process.wait_ready(lambda: self.process.logged("relay on") >= times, seconds=30)
+
+    def end(self, how: signal.Signals) -> None:
+        """End the relay that runs now; another one is started at once."""
+        log = self.process.log.read_text()
+        os.kill(int(log.rpartition("started ")[2].split()[0]), how)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection((HERE, self.port), timeout=30)
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Iterator[HeldRelay]:
+    with ExitStack() as stack:
+        yield HeldRelay(tmp_path, stack)
+
+
+def arrives(said: bytes, at: socket.socket) -> bool:
+    connection, _ = at.accept()
+    with closing(connection), connection.makefile("rb") as stream:
+        connection.settimeout(20)
+        return stream.read(len(said)) == said
+
+
+def test_who_connects_while_it_restarts_waits(relay: HeldRelay) -> None:
+    relay.start()
+    fetch, write = request(FETCH, FETCHER, b"a body"), request(WRITE, PERSISTER, b"a body")
+    for times, how in enumerate((signal.SIGKILL, signal.SIGTERM), 2):
+        with relay.connect() as fetcher, relay.connect() as persister:
+            fetcher.sendall(fetch)
+            persister.sendall(write)
+            assert arrives(fetch, relay.broker)
+            assert arrives(write, relay.coordinator)
+        relay.end(how)
+        # The old one is gone, and the new one has only just begun to load.
+        relay.process.wait_ready(lambda: relay.process.logged("started") == times, seconds=20)
+        with relay.connect() as early:
+            early.sendall(fetch)
+            assert arrives(fetch, relay.broker)
+        relay.wait_started(times)
+    assert relay.process.logged("stopped") == 1

@@ -1,0 +1,92 @@
+"""deploy/relay: settings that load, a patch that fits the manifest, and units that name what there is."""
+
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+
+from coordinator.config import load_config
+from tests.deploy.files import DEPLOY, yaml_documents
+
+RELAY = DEPLOY / "relay"
+
+
+def unit(name: str) -> ConfigParser:
+    parsed = ConfigParser(strict=True, interpolation=None)
+    parsed.optionxform = str  # type: ignore[assignment, method-assign]
+    parsed.read(RELAY / name)
+    return parsed
+
+
+def test_the_example_has_all_that_the_relay_needs() -> None:
+    config = load_config(file=RELAY / "relay.properties").config
+    config.check_relay()
+    assert config.relay_security_protocol == "SASL_SSL"
+    socket = unit("share-coordinator-relay.socket")["Socket"]
+    assert socket["ListenStream"] == str(config.relay_listen)
+
+
+def test_the_unit_gives_the_relay_time_to_stop() -> None:
+    service = unit("share-coordinator-relay.service")["Service"]
+    assert service["ExecStart"].split()[1:3] == ["relay", "--config"]
+    config = load_config().config
+    assert int(service["TimeoutStopSec"].removesuffix("s")) * 1000 > config.relay_stop_timeout_ms
+    assert int(service["LimitNOFILE"]) > 2 * config.relay_connections_max
+
+
+def patched(whole: Any, patch: Any) -> Any:
+    """Apply a strategic merge patch: lists of named things are merged by name, null takes away."""
+    if isinstance(patch, dict) and isinstance(whole, dict):
+        merged = {**whole, **{key: patched(whole.get(key), value) for key, value in patch.items()}}
+        return {key: value for key, value in merged.items() if value is not None}
+    if isinstance(patch, list) and isinstance(whole, list) and all(isinstance(each, dict) for each in patch):
+        names = [each["name"] for each in whole]
+        merged_list = list(whole)
+        for each in patch:
+            if each["name"] in names:
+                at = names.index(each["name"])
+                merged_list[at] = patched(whole[at], each)
+            else:
+                merged_list.append(each)
+        return merged_list
+    return patch
+
+
+def test_the_patch_puts_the_relay_in_haproxys_place() -> None:
+    (stateful_set,) = (
+        document
+        for document in yaml_documents(DEPLOY / "kubernetes" / "brokers.yaml")
+        if document["kind"] == "StatefulSet"
+    )
+    (patch,) = yaml_documents(RELAY / "kubernetes.yaml")
+    whole = patched(stateful_set, patch)
+    kubernetes_validate.validate(whole, "1.29", strict=True)
+
+    containers = {each["name"]: each for each in whole["spec"]["template"]["spec"]["initContainers"]}
+    assert len(containers) == len(stateful_set["spec"]["template"]["spec"]["initContainers"])
+    splitter, coordinator = containers["splitter"], containers["share-coordinator"]
+    assert splitter["image"] == coordinator["image"]
+    assert set(splitter["livenessProbe"]) == {"httpGet", "periodSeconds"}
+    relay = load_config(environ=environment(splitter)).config
+    relay.check_relay()
+    ports = {port["name"]: port["containerPort"] for port in splitter["ports"]}
+    assert (relay.relay_listen.port, relay.relay_http.port) == (ports["interbroker"], ports["relay-http"])
+    served = load_config(environ=environment(coordinator)).config
+    assert served.listen == relay.relay_coordinator
+    assert served.advertise.port == relay.relay_listen.port
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    """The variables of a container that are the same in each pod, and a name for the pod in the others."""
+    return {
+        each["name"]: each["value"].replace("$(POD_NAME)", "kafka-1")
+        for each in container["env"]
+        if "value" in each and each["name"].startswith("SHARE_COORDINATOR_")
+    }
+
+
+def test_the_page_speaks_of_the_files_that_are_there() -> None:
+    page = (RELAY / "README.md").read_text("utf-8")
+    files: list[Path] = [file for file in RELAY.iterdir() if file.name != "README.md"]
+    assert [file.name for file in files if file.suffix not in page] == []
