@@ -1,7 +1,7 @@
 """The HTTP side for people and machines that watch: health, metrics, and the state that Kafka hides.
 
-It only looks. Nothing here changes state, and every walk over the state lets brokers' requests run in
-between.
+It shows, and changes nothing unless `http.writes` lets it. Every walk over the state lets brokers' requests
+run in between.
 """
 
 from coordinator.admin.application import create_app

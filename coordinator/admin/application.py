@@ -69,7 +69,7 @@ def create_app(
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(Exception, _failed)
     app.add_middleware(_EncodedSegments)
-    app.add_middleware(Guard, access=access or Access(config))
+    app.add_middleware(Guard, access=access or Access(config), refused=metrics.http_refused)
     return app
 
 

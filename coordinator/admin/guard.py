@@ -3,7 +3,7 @@
 All that is refused is refused here, before any route sees it, with a sentence that says what to do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,9 +27,13 @@ _LOOKING = frozenset(("GET", "HEAD", "OPTIONS"))
 class Guard:
     """Lets requests through to an application. `request.state.visitor` is then who asks."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(
+        self, app: ASGIApp, access: Access, refused: Callable[[int], None] = lambda status: None
+    ) -> None:
+        """Guard an application; `refused` is told the status of each refusal."""
         self._app = app
         self._access = access
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, or answer why not."""
@@ -42,6 +46,7 @@ class Guard:
                 self._check_write(scope, visitor)
                 receive = _Measured(receive)
         except Denied as denied:
+            self._refused(denied.status)
             answer = {"status": denied.status, "message": denied.message}
             # What is still on its way in is not read.
             headers = (

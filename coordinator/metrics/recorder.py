@@ -82,6 +82,7 @@ class Metrics:
         self._connections_opened = 0
         self._connections_closed: defaultdict[str, int] = defaultdict(int)
         self._frames_refused: defaultdict[str, int] = defaultdict(int)
+        self._http_refused: defaultdict[str, int] = defaultdict(int)
         self._loop_lag_seconds = new_tally(SECONDS)
         self._forwards: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._forward_seconds = new_tally(SECONDS)
@@ -163,6 +164,10 @@ class Metrics:
     def frame_refused(self, reason: str) -> None:
         """Count bytes that were no request; their connection was closed."""
         self._frames_refused[reason] += 1
+
+    def http_refused(self, status: int) -> None:
+        """Count a request over HTTP from somebody who may not, by the status of the answer."""
+        self._http_refused[str(status)] += 1
 
     def loop_lag(self, seconds: float) -> None:
         """Note how late the event loop called back."""
@@ -266,6 +271,8 @@ class Metrics:
             "connections_closed", "Connections ended, by cause.", "reason", self._connections_closed
         )
         yield counters("frames_refused", "Bytes that were no request.", "reason", self._frames_refused)
+        refused = self._http_refused
+        yield counters("http_refused", "Requests over HTTP of who may not, by answer.", "status", refused)
         yield histogram(
             "event_loop_lag_seconds", "How late the event loop called back.", self._loop_lag_seconds
         )

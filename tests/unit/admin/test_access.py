@@ -1,6 +1,7 @@
 """Who may look and who may change something: without a server, and what is told to whoever may not."""
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -98,9 +99,16 @@ def test_who_guesses_is_not_listened_to_but_who_knows_is(
                 assert "too many wrong tokens came from" in answer.json()["message"]
             assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
             assert (await coordinator.get("/readyz")).status_code == 200
+            text = (await coordinator.get("/metrics", bearer(READING))).text
+            counted = re.findall(
+                r'^sharecoord_http_refused_total\{status="(\d+)"\} (\d+)', text, re.MULTILINE
+            )
+            refused.update({status: int(count) for status, count in counted})
 
+    refused: dict[str, int] = {}
     with caplog.at_level(logging.INFO, "coordinator.audit"):
         ask()
+    assert refused == {"401": WRONG_IN_A_ROW_MAX, "429": 2}
     wrong = [record for record in caplog.records if vars(record).get("why") == "wrong token"]
     assert len(wrong) == WRONG_IN_A_ROW_MAX
     assert all(WRONG not in str(vars(record)) for record in caplog.records)

@@ -101,6 +101,7 @@ def used() -> Metrics:
     metrics.connection_opened()
     metrics.connection_closed("idle")
     metrics.frame_refused("size")
+    metrics.http_refused(401)
     metrics.loop_lag(0.003)
     return metrics
 
