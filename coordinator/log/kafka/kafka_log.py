@@ -29,7 +29,7 @@ from coordinator.log.kafka.replay import Replay, counting_batches
 from coordinator.log.kafka.sizes import PartitionSize
 from coordinator.log.kafka.topic import TopicWish, ensure_topic, find_topic
 from protocol.errors import DecodeError
-from protocol.record_batch import encode_batch
+from protocol.record_batch import encode_batch, next_offset_at
 
 _logger = logging.getLogger(__name__)
 
@@ -234,6 +234,7 @@ class KafkaLog:
         starts = dict(zip(partitions, await self._all(self._start_finder, partitions), strict=True))
         validity = {partition: Validity() for partition in partitions}
         sizes = {partition: PartitionSize() for partition in partitions}
+        state_ends = dict.fromkeys(partitions, 0)
         looked_at = 0
         async for chunk in self._replay.batches(starts, ends):
             counting: list[LoggedBatch] = []
@@ -246,6 +247,7 @@ class KafkaLog:
                 except DecodeError as error:
                     raise self._damaged(partition, batch_bytes, error) from error
                 counting.extend(LoggedBatch(partition, batch) for batch in kept)
+                state_ends[partition] = next_offset_at(kept[-1], 0) if kept else state_ends[partition]
                 chunk_bytes += len(batch_bytes)
                 looked_at += 1
                 if chunk_bytes >= CHUNK_BYTES:
@@ -262,9 +264,9 @@ class KafkaLog:
             if ownership is None or not ownership.verified:
                 self._sizes[partition] = sizes[partition]
             if ownership is not None:
-                self._verify(ownership, validity[partition], ends[partition])
+                self._verify(ownership, validity[partition], ends[partition], state_ends[partition])
 
-    def _verify(self, ownership: Ownership, validity: Validity, end: int) -> None:
+    def _verify(self, ownership: Ownership, validity: Validity, end: int, state_end: int) -> None:
         """See whether a claim was accepted, and is the last; LogUnavailable if it has to be made anew."""
         partition = ownership.state_partition
         if ownership.verified or ownership.lost is not None:
@@ -273,7 +275,7 @@ class KafkaLog:
         if validity.claim is not None and validity.claim.log_offset == ownership.claim_offset:
             # Records that do not count may have come between, or after.
             ownership.next_offset = max(ownership.next_offset, end)
-            ownership.verified = True
+            ownership.state_end, ownership.verified = state_end, True
         elif validity.claim is not None and validity.claim.log_offset > ownership.claim_offset:
             ownership.lost = deposed(partition, validity)
         else:
@@ -353,7 +355,7 @@ class KafkaLog:
         self._sizes[state_partition].cut(start_offset)
         ownership = self._owned.get(state_partition)
         if self._open and ownership is not None and ownership.verified and ownership.lost is None:
-            self._pruner.prune(state_partition, min(start_offset, ownership.last_own_offset))
+            self._pruner.prune(state_partition, ownership.prunable(start_offset))
 
     async def _may_prune(self, state_partition: int) -> bool:
         """Tell whether what we know of a log still holds: then its old records are not needed.

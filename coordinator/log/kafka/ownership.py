@@ -35,7 +35,8 @@ class Ownership:
     """One ownership of one state partition, from its claim on.
 
     `next_offset` is where the next record must land if nobody else writes; `sequence` what it must carry.
-    `lost` says why it is over.  It is `verified` once a reader has seen that the claim was accepted.
+    `lost` says why it is over.  It is `verified` once a reader has seen that the claim was accepted; what
+    counts and says something of share groups then lies below `state_end`, until more is written.
     """
 
     def __init__(self, state_partition: int, owner_epoch: int, producer: ProducerId) -> None:
@@ -48,6 +49,7 @@ class Ownership:
         self.claim_offset = -1
         self.next_offset = -1
         self.last_own_offset = -1
+        self.state_end = 0
         self.verified = False
         self.lost: LogError | None = None
 
@@ -57,6 +59,17 @@ class Ownership:
         self.last_own_offset = self.next_offset - 1
         # Kafka's sequences wrap to 0.
         self.sequence = (self.sequence + count) % _SEQUENCES
+
+    def prunable(self, before_offset: int) -> int:
+        """Return up to where the log may be pruned when nothing below an offset is needed.
+
+        A record that counts has to stay at the start, because there it stands for the claims that went.
+        Where no state is left, a record of a deposed owner may lie at that offset: then the next that counts
+        is our claim.  And one of ours stays, to tell the owner epoch.
+        """
+        if self.state_end <= before_offset < self.claim_offset:
+            before_offset = self.claim_offset
+        return min(before_offset, self.last_own_offset)
 
 
 class LastWord(NamedTuple):

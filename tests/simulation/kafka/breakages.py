@@ -47,7 +47,7 @@ def lets_records_of_any_owner_count(patch: Patch) -> None:
 
 @_breakage
 def trusts_its_claim_without_looking(patch: Patch) -> None:
-    def _verify(self: Any, ownership: Any, validity: Any, end: int) -> None:
+    def _verify(self: Any, ownership: Any, validity: Any, end: int, state_end: int) -> None:
         ownership.next_offset = max(ownership.next_offset, end)
         ownership.verified = True
 

@@ -286,6 +286,32 @@ def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
     run(main())
 
 
+def test_a_record_that_does_not_count_is_never_the_first_of_a_pruned_log() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        await append_durably(log, 0, [(b"k", None)])
+        second = await all_of_them.owner(0)
+        await append_durably(second, 0, [(b"k", None)])
+        # The first one does not know yet, and the broker does not stop it.
+        all_of_them.write(0, [(b"k", b"of a zombie")], owner_epoch=1)
+        third = all_of_them.log()
+        await third.open()
+        # It misleads who comes next about the owner epoch, too.
+        await third.own(0)
+        with pytest.raises(LogUnavailable, match="does not count"):
+            await values(third)
+        await third.own(0)
+        assert await values(third) == [None, None]
+        # Nothing is left, so that nothing is needed of what lies below the zombie's record.
+        third.prune(0, 4)
+        await third.close()
+        assert all_of_them.partition(0).start == 6
+        assert await values(await all_of_them.owner(0)) == []
+
+    run(main())
+
+
 def test_nothing_is_pruned_for_the_sake_of_records_that_were_lost() -> None:
     async def main() -> None:
         all_of_them = Coordinators()
