@@ -64,10 +64,10 @@ class HeldRelay:
 
     def start(self) -> None:
         self.process.start()
-        self.wait_started(1)
+        self.wait_logged("relay on", 1)
 
-    def wait_started(self, times: int) -> None:
-        self.process.wait_ready(lambda: self.process.logged("relay on") >= times, seconds=30)
+    def wait_logged(self, text: str, times: int) -> None:
+        self.process.wait_ready(lambda: self.process.logged(text) >= times, seconds=30)
 
     def end(self, how: signal.Signals) -> None:
         """End the relay that runs now; another one is started at once."""
@@ -102,9 +102,9 @@ def test_who_connects_while_it_restarts_waits(relay: HeldRelay) -> None:
             assert arrives(write, relay.coordinator)
         relay.end(how)
         # The old one is gone, and the new one has only just begun to load.
-        relay.process.wait_ready(lambda: relay.process.logged("started") == times, seconds=20)
+        relay.wait_logged("started", times)
         with relay.connect() as early:
             early.sendall(fetch)
             assert arrives(fetch, relay.broker)
-        relay.wait_started(times)
+        relay.wait_logged("relay on", times)
     assert relay.process.logged("stopped") == 1
