@@ -101,7 +101,7 @@ class Access:
         if not self._guarded or self._readers.allows(principal):
             return Visitor(principal, address)
         if principal != ANONYMOUS:
-            audit.warning("refused", extra={"who": principal, "address": address, "why": "not allowed"})
+            self._note(address, "not allowed", principal)
             raise Denied(403, f"{principal} may not look here: http.allowed.principals does not name it")
         if self._tokens is not None:
             also = ", or connect with a certificate" if self._by_certificate else ""
@@ -140,7 +140,7 @@ class Access:
         token = self._tokens.find(given)
         if token is None:
             self._attempts.wrong(address)
-            audit.warning("refused", extra={"who": "-", "address": address, "why": "wrong token"})
+            self._note(address, "wrong token")
             raise Denied(401, f"this token is not known here: {_HOW_TO_SEND}", _CHALLENGE)
         self._attempts.right(address, digest)
         return Visitor(f"token {token.name}", address, token.may_write)
@@ -149,11 +149,20 @@ class Access:
         try:
             return principal_of_certificate(certificate, self._rules)
         except UnmappedCertificate as error:
-            audit.warning("refused", extra={"who": str(error), "address": address, "why": "no rule"})
+            self._note(address, "no rule", str(error))
             raise Denied(
                 403,
                 f"no rule of http.ssl.principal.mapping.rules applies to the certificate of {error}",
             ) from None
+
+    @staticmethod
+    def _note(address: str, why: str, who: str = "-") -> None:
+        audit.warning("refused", extra={"who": in_one_line(who), "address": address, "why": why})
+
+
+def in_one_line(name: str) -> str:
+    """Write out what does not show in a name: a certificate may have a line end in it, the log must not."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
 
 
 def _principals(setting: str, text: str) -> AllowedPrincipals:

@@ -13,7 +13,7 @@ from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from coordinator.admin import listing
-from coordinator.admin.access import Visitor, audit
+from coordinator.admin.access import Visitor, audit, in_one_line
 from coordinator.admin.answers import Elsewhere, Problem, Responses
 from coordinator.admin.guard import VISITOR
 from coordinator.admin.listing import Found, Order
@@ -157,7 +157,12 @@ async def audited(request: Request, what: str, order: BaseModel, work: Awaitable
     given = {
         name: value for name, value in order.model_dump().items() if value is not None and name != "execute"
     }
-    facts: dict[str, Any] = {"who": visitor.who, "address": visitor.address, "what": what, "order": given}
+    facts: dict[str, Any] = {
+        "who": in_one_line(visitor.who),
+        "address": visitor.address,
+        "what": what,
+        "order": given,
+    }
     try:
         done = await work
     except HTTPException as error:

@@ -3,10 +3,13 @@
 import logging
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from coordinator.admin.access import PROBES
+from coordinator.admin.access import PROBES, Access, Denied, in_one_line
 from coordinator.admin.attempts import WRONG_IN_A_ROW_MAX
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError
@@ -112,6 +115,28 @@ def test_who_guesses_is_not_listened_to_but_who_knows_is(
     wrong = [record for record in caplog.records if vars(record).get("why") == "wrong token"]
     assert len(wrong) == WRONG_IN_A_ROW_MAX
     assert all(WRONG not in str(vars(record)) for record in caplog.records)
+
+
+@given(st.text(st.characters(max_codepoint=255)), st.sampled_from(["", "Bearer ", "bearer  ", "Basic "]))
+def test_whatever_is_sent_is_refused_and_nothing_else(text: str, kind: str) -> None:
+    with TemporaryDirectory() as folder:
+        access = Access(Config(http_token_file=str(file_of(Path(folder), f"a read {READING}"))))
+    with pytest.raises(Denied) as denied:
+        access.reader("10.0.0.1", kind + text, None)
+    assert denied.value.status == 401
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("User:CN=a\\,b", "User:CN=a\\,b"),
+        ("a\nINFO b", r"a\nINFO b"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("日本", "日本"),
+    ],
+)
+def test_a_name_is_one_line_in_the_log(name: str, written: str) -> None:
+    assert in_one_line(name) == written
 
 
 @looped
