@@ -1,70 +1,15 @@
 """The log in a topic where brokers, networks and other owners misbehave; on a Kafka in memory."""
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from coordinator.clock import SystemClock
 from coordinator.errors import LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.kafka import cluster as kafka
-from coordinator.log.claims import encode_claim, owner_epoch_headers
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
-from protocol.record_batch import encode_batch
-from tests.unit.log.fake_kafka import FakeCluster, FakeKafka
-from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld, append, append_durably, read_all
-
-TOPIC = "state"
-ONE = [(b"key", b"value")]
-
-
-class Coordinators:
-    """A Kafka and the logs of several processes in one topic of it."""
-
-    def __init__(self) -> None:
-        self.kafka = FakeKafka()
-        self.pruning_failed: list[str] = []
-
-    def log(self) -> KafkaLog:
-        return self.log_and_cluster()[0]
-
-    def log_and_cluster(self) -> tuple[KafkaLog, FakeCluster]:
-        cluster = self.kafka.cluster(TOPIC)
-        log = KafkaLog(
-            cluster,
-            TopicWish(TOPIC, STATE_PARTITIONS),
-            owner="test",
-            clock=SystemClock(),
-            limits=KafkaLogLimits(request_timeout_s=1, append_timeout_s=5, start_timeout_s=5),
-            prune_failed=self.pruning_failed.append,
-        )
-        return log, cluster
-
-    async def owner(self, *state_partitions: int) -> KafkaLog:
-        log = self.log()
-        await log.open()
-        for state_partition in state_partitions:
-            await log.own(state_partition)
-        await read_all(log)
-        return log
-
-    def partition(self, number: int) -> Any:
-        return self.kafka.topics[TOPIC][number]
-
-    def write(self, number: int, records: list[tuple[bytes, bytes | None]], owner_epoch: int | None) -> None:
-        """Append as somebody whom the brokers do not stop: without a producer id."""
-        headers = () if owner_epoch is None else owner_epoch_headers(owner_epoch)
-        self.partition(number).append(encode_batch(0, 1, records, headers))
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    SimWorld().run(main)
-
-
-async def values(log: KafkaLog, state_partition: int = 0) -> list[bytes | None]:
-    found = await read_all(log, range(state_partition, state_partition + 1))
-    return [value for _, _, value in found.get(state_partition, [])]
+from coordinator.log.claims import encode_claim
+from tests.unit.log.coordinators import ONE, Coordinators, run, values
+from tests.unit.log.worlds import STATE_PARTITIONS, append, append_durably, read_all
 
 
 def test_the_next_owner_deposes_the_last_whose_appends_and_proofs_fail_from_then_on() -> None:
@@ -270,64 +215,6 @@ def test_dirty_state_partitions_of_one_broker_travel_together() -> None:
     run(main())
 
 
-def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
-    async def main() -> None:
-        all_of_them = Coordinators()
-        log = await all_of_them.owner(0)
-        for _ in range(5):
-            await append_durably(log, 0, ONE)
-        log.prune(0, 6)
-        await log.close()
-        assert all_of_them.partition(0).start == 5
-        late = all_of_them.log()
-        await late.open()
-        assert await late.own(0) == 2
-
-    run(main())
-
-
-def test_a_record_that_does_not_count_is_never_the_first_of_a_pruned_log() -> None:
-    async def main() -> None:
-        all_of_them = Coordinators()
-        log = await all_of_them.owner(0)
-        await append_durably(log, 0, [(b"k", None)])
-        second = await all_of_them.owner(0)
-        await append_durably(second, 0, [(b"k", None)])
-        # The first one does not know yet, and the broker does not stop it.
-        all_of_them.write(0, [(b"k", b"of a zombie")], owner_epoch=1)
-        third = all_of_them.log()
-        await third.open()
-        # It misleads who comes next about the owner epoch, too.
-        await third.own(0)
-        with pytest.raises(LogUnavailable, match="does not count"):
-            await values(third)
-        await third.own(0)
-        assert await values(third) == [None, None]
-        # Nothing is left, so that nothing is needed of what lies below the zombie's record.
-        third.prune(0, 4)
-        await third.close()
-        assert all_of_them.partition(0).start == 6
-        assert await values(await all_of_them.owner(0)) == []
-
-    run(main())
-
-
-def test_nothing_is_pruned_for_the_sake_of_records_that_were_lost() -> None:
-    async def main() -> None:
-        all_of_them = Coordinators()
-        log = await all_of_them.owner(0)
-        for _ in range(5):
-            await append_durably(log, 0, ONE)
-        # The newest record says all, so that the older ones are not needed; but then it is lost.
-        all_of_them.partition(0).truncate(5)
-        log.prune(0, 5)
-        assert await values(log) == [b"value"] * 4
-        await log.close()
-        assert all_of_them.partition(0).start == 0
-
-    run(main())
-
-
 def test_who_may_share_its_owner_epoch_with_a_rival_releases_nothing() -> None:
     async def main() -> None:
         all_of_them = Coordinators()
@@ -349,22 +236,6 @@ def test_who_may_share_its_owner_epoch_with_a_rival_releases_nothing() -> None:
         assert await log.own(0) == 2
         await log.release(0)
         assert all_of_them.partition(0).end == 4
-
-    run(main())
-
-
-def test_a_broker_that_cannot_delete_records_switches_pruning_off(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        all_of_them = Coordinators()
-        all_of_them.kafka.deletes_records = False
-        log = await all_of_them.owner(0)
-        for turn in range(5):
-            await append_durably(log, 0, ONE)
-            log.prune(0, turn + 1)
-            await append_durably(log, 0, ONE)
-        assert all_of_them.pruning_failed == ["unsupported"]
-        assert caplog.text.count("pruning is off") == 1
-        assert all_of_them.kafka.requests.count(("delete", 1)) == 1
 
     run(main())
 

@@ -1,0 +1,81 @@
+"""How far the log in a topic is pruned: what has to stay, and what if it cannot be done."""
+
+import pytest
+
+from coordinator.errors import LogUnavailable
+from tests.unit.log.coordinators import ONE, Coordinators, run, values
+from tests.unit.log.worlds import append_durably
+
+
+def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        for _ in range(5):
+            await append_durably(log, 0, ONE)
+        log.prune(0, 6)
+        await log.close()
+        assert all_of_them.partition(0).start == 5
+        late = all_of_them.log()
+        await late.open()
+        assert await late.own(0) == 2
+
+    run(main())
+
+
+def test_a_record_that_does_not_count_is_never_the_first_of_a_pruned_log() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        await append_durably(log, 0, [(b"k", None)])
+        second = await all_of_them.owner(0)
+        await append_durably(second, 0, [(b"k", None)])
+        # The first one does not know yet, and the broker does not stop it.
+        all_of_them.write(0, [(b"k", b"of a zombie")], owner_epoch=1)
+        third = all_of_them.log()
+        await third.open()
+        # It misleads who comes next about the owner epoch, too.
+        await third.own(0)
+        with pytest.raises(LogUnavailable, match="does not count"):
+            await values(third)
+        await third.own(0)
+        assert await values(third) == [None, None]
+        # Nothing is left, so that nothing is needed of what lies below the zombie's record.
+        third.prune(0, 4)
+        await third.close()
+        assert all_of_them.partition(0).start == 6
+        assert await values(await all_of_them.owner(0)) == []
+
+    run(main())
+
+
+def test_nothing_is_pruned_for_the_sake_of_records_that_were_lost() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        for _ in range(5):
+            await append_durably(log, 0, ONE)
+        # The newest record says all, so that the older ones are not needed; but then it is lost.
+        all_of_them.partition(0).truncate(5)
+        log.prune(0, 5)
+        assert await values(log) == [b"value"] * 4
+        await log.close()
+        assert all_of_them.partition(0).start == 0
+
+    run(main())
+
+
+def test_a_broker_that_cannot_delete_records_switches_pruning_off(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        all_of_them.kafka.deletes_records = False
+        log = await all_of_them.owner(0)
+        for turn in range(5):
+            await append_durably(log, 0, ONE)
+            log.prune(0, turn + 1)
+            await append_durably(log, 0, ONE)
+        assert all_of_them.pruning_failed == ["unsupported"]
+        assert caplog.text.count("pruning is off") == 1
+        assert all_of_them.kafka.requests.count(("delete", 1)) == 1
+
+    run(main())
