@@ -69,13 +69,15 @@ class Engine:
 
     def stop(self) -> None:
         """End it and all its containers, and leave nothing behind."""
-        if self.process.running:
-            # In good order, so that groups and networks of the kernel go, too.
-            containers = self._run(["ps", "--all", "--quiet"]).stdout.split()
-            if containers:
-                self._run(["rm", "--force", "--volumes", *containers])
-            self._run(["network", "prune", "--force"])
-        self.process.kill()
+        try:
+            if self.process.running:
+                # In good order, so that groups and networks of the kernel go, too.
+                containers = self._run(["ps", "--all", "--quiet"]).stdout.split()
+                if containers:
+                    self._run(["rm", "--force", "--volumes", *containers])
+                self._run(["network", "prune", "--force"])
+        finally:
+            self.process.kill()
 
     def docker(self, *arguments: str, seconds: float = 300) -> str:
         """Run a command of the client and return what it printed. An error fails the test."""

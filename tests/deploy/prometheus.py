@@ -2,7 +2,7 @@
 
 import json
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -22,12 +22,18 @@ SCRAPE_INTERVAL = "500ms"
 class PrometheusServer:
     """A Prometheus that scrapes `targets` (host:port) under the job's name that we ship."""
 
-    def __init__(self, directory: Path, targets: Sequence[str]) -> None:
-        """Prepare it; nothing is started. Only addresses and intervals differ from the files."""
+    def __init__(
+        self, directory: Path, targets: Sequence[str], *, access: Mapping[str, Any] | None = None
+    ) -> None:
+        """Prepare it; nothing is started. Only addresses and intervals differ from the files.
+
+        `access` is what the job needs besides, to be let in.
+        """
         (self._port,) = free_ports(1)
         config = yaml_of(PROMETHEUS / "prometheus.yml")
         config["global"] = dict.fromkeys(config["global"], SCRAPE_INTERVAL)
         (job,) = config["scrape_configs"]
+        job |= access or {}
         job["static_configs"] = [{"targets": list(targets)}]
         (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
         (directory / "alerts.yml").write_text(ALERTS.read_text("utf-8"))

@@ -4,18 +4,21 @@ All of it is in one file, so that one engine serves all tests also where several
 """
 
 import json
+import os
 import re
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from tests.certificates import Authority
 from tests.deploy.compose import Stack, composed, release_of, running_stack
 from tests.deploy.container import CoordinatorContainer
-from tests.deploy.engine import CONFINED, NEEDED, Engine, running_engine
+from tests.deploy.engine import CONFINED, NEEDED, Engine, options, running_engine
 from tests.deploy.files import alert_rules, recording_rules
 from tests.deploy.stand_ins import (
     build_ours,
@@ -39,7 +42,7 @@ from tests.kafka import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.needs(*NEEDED), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.needs(*NEEDED), pytest.mark.timeout(1800)]
 
 PARTITIONS = 2
 KILLS = 2
@@ -108,12 +111,46 @@ def test_the_image_says_who_it_runs_as_and_where_state_is(engine: Engine, serve_
     assert "_compiled" in engine.docker("run", "--rm", "--entrypoint", "python3", serve_image, "-c", loaded)
 
 
+def test_one_that_serves_with_tls_is_found_healthy_too(
+    engine: Engine, serve_image: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tls"
+    issued = Authority(folder).issue("coordinator")
+    tokens = folder / "tokens"
+    tokens.write_text("somebody read what-only-somebody-knows\n")
+    # Secrets are readable for those that they are for: here, the user of the image.
+    for secret in (folder, issued.both, tokens):
+        os.chown(secret, 10001, -1)
+        secret.chmod(0o700)
+    port, http_port = free_ports(2)
+    settings = {
+        "SHARE_COORDINATOR_LISTEN": f"127.0.0.1:{port}",
+        "SHARE_COORDINATOR_HTTP": f"127.0.0.1:{http_port}",
+        "SHARE_COORDINATOR_HTTP_SSL_CERTIFICATE_LOCATION": f"/tls/{issued.both.name}",
+        "SHARE_COORDINATOR_HTTP_TOKEN_FILE": "/tls/tokens",
+    }
+    started = engine.docker(
+        *("run", "--detach", "--network", "host", *CONFINED, "--health-interval", "1s"),
+        *("--volume", f"{folder}:/tls:ro", *options("--env", settings), serve_image),
+    )
+    wait_until_healthy(engine, started)
+    engine.docker("rm", "--force", "--volumes", started)
+
+
+def wait_until_healthy(engine: Engine, container: str) -> None:
+    def health() -> Any:
+        return json.loads(engine.docker("inspect", "--format", "{{json .State.Health}}", container))
+
+    try:
+        wait_until(lambda: health()["Status"] == "healthy", seconds=60, what="it is healthy")
+    except DidNotHappen as error:
+        logs = engine.docker("logs", "--tail", "20", container)
+        raise DidNotHappen(f"{error}\n{health()}\n{logs}") from None
+
+
 @pytest.mark.broker
 def test_it_is_healthy_without_a_right_to_anything(engine: Engine, container: CoordinatorContainer) -> None:
-    def health() -> str:
-        return str(container.inspect()["State"]["Health"]["Status"])
-
-    wait_until(lambda: health() == "healthy", seconds=60, what="the engine finds it healthy")
+    wait_until_healthy(engine, container.NAME)
     assert container.inspect()["HostConfig"]["ReadonlyRootfs"] is True
     status = dict(
         line.split(":", 1)

@@ -1,0 +1,48 @@
+"""A real Prometheus that is let in by a coordinator that asks for a token, over TLS, as the file says how."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.files import PROMETHEUS
+from tests.deploy.prometheus import PrometheusServer
+from tests.kafka import wait_until
+from tests.unit.admin.serving import served
+from tests.unit.admin.test_http_security import Files
+from tests.unit.admin.test_tokens import READING
+
+pytestmark = pytest.mark.needs("prometheus")
+
+
+def access(ca_file: Path, token_file: Path) -> dict[str, Any]:
+    """Return what the comments of the file tell to add, with these files."""
+    text = (PROMETHEUS / "prometheus.yml").read_text("utf-8")
+    told = "\n".join(re.findall(r"^ +#   (.+)$", text, re.MULTILINE))
+    settings: dict[str, Any] = yaml.safe_load(told)
+    assert set(settings) == {"scheme", "tls_config", "authorization"}
+    settings["tls_config"]["ca_file"] = str(ca_file)
+    settings["authorization"]["credentials_file"] = str(token_file)
+    return settings
+
+
+@pytest.mark.parametrize(("token", "is_up"), [(READING, 1), ("wrong-0123456789-wrong", 0)])
+def test_prometheus_is_let_in_with_its_token(tmp_path: Path, token: str, is_up: int) -> None:
+    files = Files(tmp_path)
+    token_file = tmp_path / "prometheus.token"
+    token_file.write_text(token + "\n")
+    with served(**files.settings(http_token_file=str(files.tokens))) as coordinator:
+        target = coordinator.url.removeprefix("https://")
+        server = PrometheusServer(tmp_path, [target], access=access(files.authority.certificate, token_file))
+        try:
+            server.start()
+            wait_until(lambda: server.query(f"up == {is_up}"), seconds=60, what="it has scraped")
+            refused = coordinator.coordinator.metrics.registry.get_sample_value(
+                "sharecoord_http_refused_total", {"status": "401"}
+            )
+            assert bool(refused) == (not is_up)
+            assert bool(server.query("sharecoord_ready")) == bool(is_up)
+        finally:
+            server.kill()
