@@ -78,6 +78,7 @@ class Admin:
     ) -> None:
         self.runtime = runtime
         self.config = config
+        self.metrics = metrics
         self.owners = OwnerBoard()
         self.access = Access(config)
         self.tls = tls_of(config)
