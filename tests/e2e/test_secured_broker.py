@@ -1,0 +1,246 @@
+"""Real brokers whose inter-broker listener is secured, and whose persister shows our port who it is."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.client import ClientSecurity, ShareCoordinatorClient, ShareCoordinatorError
+from protocol.errors import ErrorCode
+from tests.builders import KEY
+from tests.certificates import Authority, subject_of
+from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, consuming, new_topic, of_each_kind, produce, what_is_left
+from tests.kafka import KafkaJars, wait_until
+from tests.kafka.secured import (
+    PLAIN,
+    SCRAM,
+    BrokerSecurity,
+    Login,
+    sasl_between_brokers,
+    tls_between_brokers,
+)
+from tests.kafka.secured_rig import SecuredRig, secured_rig
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+
+BROKERS = Login("kafka", "between-brokers")
+STATE_TOPIC = "__share_group_state"
+
+
+def share(rig: SecuredRig, name: str) -> None:
+    """Let a share group go through records, and see that none is lost and none comes twice."""
+    topic, group, topic_id = new_topic(rig.client, name, partitions=2)
+    produce(rig.client, topic, 2, first=0, count=50)
+    ledger = Ledger()
+    consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
+    ledger.consume_until_settled(consumer, of_each_kind, 100, seconds=90)
+    consumer.close()
+    assert what_is_left(rig.client, group, topic, 2, end=50) == []
+    assert ledger.broken_promises == []
+    state = rig.coordinator.share_partition(group, topic_id, 0)
+    assert state is not None
+    assert state["start_offset"] > 0
+    assert STATE_TOPIC not in rig.client.topics()
+
+
+def log_of(rig: SecuredRig) -> str:
+    return rig.coordinator.process.log.read_text()
+
+
+def figure(rig: SecuredRig, name: str) -> float:
+    """Return a metric of the coordinator; 0 for one that it does not have yet."""
+    status, body = rig.coordinator.get("/metrics")
+    assert status == 200
+    lines = (line.rpartition(" ") for line in body.decode().splitlines())
+    return next((float(value) for found, _, value in lines if found == f"sharecoord_{name}"), 0.0)
+
+
+def read_as(rig: SecuredRig, security: ClientSecurity) -> ErrorCode:
+    """Read a state that does not exist; return the error that comes of it."""
+
+    async def read() -> ErrorCode:
+        address = ("localhost", rig.coordinator.port)
+        async with ShareCoordinatorClient(address, direct=True, security=security) as client:
+            with pytest.raises(ShareCoordinatorError) as raised:
+                await client.read(KEY, leader_epoch=0)
+            return raised.value.error_code
+
+    return asyncio.run(read())
+
+
+class Certificates:
+    """The files of a cluster whose brokers know each other, and our coordinator, by certificates."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder)
+        self.broker = self.authority.issue(
+            "broker",
+            subject=subject_of("broker-1", ORGANIZATION_NAME="Example", ORGANIZATIONAL_UNIT_NAME="Kafka"),
+        )
+        self.coordinator = self.authority.issue("coordinator")
+        self.tool = self.authority.issue("tool")
+        self.stranger = self.authority.issue("stranger")
+
+    @property
+    def between_brokers(self) -> BrokerSecurity:
+        return BrokerSecurity(
+            {
+                "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:SSL,CONTROLLER:PLAINTEXT",
+                **tls_between_brokers(
+                    str(self.broker.both), str(self.authority.certificate), client_auth="required"
+                ),
+            }
+        )
+
+    @property
+    def of_coordinator(self) -> dict[str, str]:
+        return {
+            "listen.security.protocol": "SSL",
+            "listen.ssl.certificate.location": str(self.coordinator.certificate),
+            "listen.ssl.key.location": str(self.coordinator.key),
+            "listen.ssl.ca.location": str(self.authority.certificate),
+            "listen.ssl.client.auth": "required",
+            "listen.allowed.principals": "User:CN=broker-1,OU=Kafka,O=Example;User:CN=tool",
+            "listen.reload.interval.ms": "200",
+        }
+
+    def client(self, certificate: Path) -> ClientSecurity:
+        return ClientSecurity(
+            "SSL", ca_file=str(self.authority.certificate), certificate_file=str(certificate)
+        )
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def mutual_tls(
+    newest_jars: KafkaJars, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecuredRig]:
+    """A broker that shows its certificate to our coordinator, and wants to see ours."""
+    folder = tmp_path_factory.mktemp("mutual-tls")
+    with secured_rig(newest_jars, folder, certificates.between_brokers, certificates.of_coordinator) as rig:
+        yield rig
+
+
+def test_a_share_group_over_mutual_tls(mutual_tls: SecuredRig) -> None:
+    share(mutual_tls, "mutual-tls")
+    assert "WARNING" not in log_of(mutual_tls)
+
+
+def test_only_certificates_on_the_list_are_let_in(mutual_tls: SecuredRig, certificates: Certificates) -> None:
+    uninitialised = ErrorCode.INVALID_REQUEST
+    assert read_as(mutual_tls, certificates.client(certificates.tool.both)) == uninitialised
+    refused = read_as(mutual_tls, certificates.client(certificates.stranger.both))
+    assert refused == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert log_of(mutual_tls).count("is not on the list listen.allowed.principals") == 1
+
+
+def test_new_certificates_are_taken_while_a_group_consumes(
+    mutual_tls: SecuredRig, certificates: Certificates
+) -> None:
+    topic, group, _ = new_topic(mutual_tls.client, "renewed")
+    ledger = Ledger()
+    consumer = mutual_tls.client.share_consumer(group, topic, FEW_AT_A_TIME)
+    with consuming(ledger, consumer, of_each_kind):
+        for renewal in range(3):
+            produce(mutual_tls.client, topic, 1, first=renewal * 40, count=40)
+            ledger.wait_settled(renewal * 40 + 20, seconds=60)
+            opened = figure(mutual_tls, "connections_opened_total")
+            loaded = log_of(mutual_tls).count("TLS files were read again")
+            if renewal < 2:
+                certificates.authority.issue("coordinator")
+            else:
+                # A bad one: what was good stays in use.
+                certificates.coordinator.certificate.write_text("no certificate")
+            told = "TLS files were read again" if renewal < 2 else "the old ones stay in use"
+            wait_until(
+                lambda told=told, loaded=loaded: (
+                    log_of(mutual_tls).count(told)  # type: ignore[misc]
+                    > (loaded if "again" in told else 0)
+                ),
+                seconds=30,
+                what="the files are looked at",
+            )
+            ledger.wait_settled((renewal + 1) * 40, seconds=60)
+            assert figure(mutual_tls, "connections_opened_total") == opened
+    consumer.close()
+    assert ledger.broken_promises == []
+    assert read_as(mutual_tls, certificates.client(certificates.tool.both)) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.fixture(scope="module")
+def scram(
+    newest_jars: KafkaJars, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecuredRig]:
+    """A broker that logs in by SCRAM over TLS, anew every few seconds."""
+    folder = tmp_path_factory.mktemp("scram")
+    (folder / "users.properties").write_text(f"{BROKERS.user}={BROKERS.password}\neve=hers\n")
+    tls = tls_between_brokers(str(certificates.broker.both), str(certificates.authority.certificate))
+    settings = {
+        "listen.security.protocol": "SASL_SSL",
+        "listen.ssl.certificate.location": str(certificates.tool.both),
+        "listen.sasl.enabled.mechanisms": SCRAM,
+        "listen.sasl.users.file": str(folder / "users.properties"),
+        "listen.allowed.principals": f"User:{BROKERS.user}",
+        "listen.connections.max.reauth.ms": "3000",
+        "listen.reload.interval.ms": "200",
+    }
+    security = sasl_between_brokers(SCRAM, BROKERS, tls=tls)
+    with secured_rig(newest_jars, folder, security, settings) as rig:
+        yield rig
+
+
+def test_a_share_group_behind_a_login_that_is_made_anew(scram: SecuredRig) -> None:
+    logins = 'rpc_requests_total{api="SaslAuthenticate",code="NONE"}'
+    topic, group, _ = new_topic(scram.client, "anew")
+    ledger = Ledger()
+    consumer = scram.client.share_consumer(group, topic, FEW_AT_A_TIME)
+    with consuming(ledger, consumer, of_each_kind):
+        produce(scram.client, topic, 1, first=0, count=20)
+        ledger.wait_settled(20, seconds=60)
+        opened, before = figure(scram, "connections_opened_total"), figure(scram, logins)
+        # SCRAM takes two tokens: at least three logins on connections that stay.
+        count = 20
+        while figure(scram, logins) < before + 6:
+            produce(scram.client, topic, 1, first=count, count=10)
+            count += 10
+            ledger.wait_settled(count, seconds=60)
+    consumer.close()
+    assert ledger.broken_promises == []
+    assert figure(scram, "connections_opened_total") == opened
+    assert figure(scram, 'connections_closed_total{reason="session_expired"}') == 0
+    assert BROKERS.password not in log_of(scram)
+
+
+def test_a_password_that_is_changed_holds_from_the_next_login_on(
+    scram: SecuredRig, certificates: Certificates, tmp_path: Path
+) -> None:
+    users = Path(scram.broker.directory / "users.properties")
+    security = ClientSecurity(
+        "SASL_SSL", SCRAM, "eve", "new-secret", ca_file=str(certificates.authority.certificate)
+    )
+    assert read_as(scram, security) == ErrorCode.SASL_AUTHENTICATION_FAILED
+    fresh = tmp_path / "fresh"
+    fresh.write_text(f"{BROKERS.user}={BROKERS.password}\neve=new-secret\n")
+    fresh.replace(users)
+    wait_until(lambda: "users were read again" in log_of(scram), seconds=30, what="the file is read")
+    # Logged in, and still not on the list.
+    assert read_as(scram, security) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_a_share_group_behind_a_login_in_clear(newest_jars: KafkaJars, tmp_path: Path) -> None:
+    (tmp_path / "users.properties").write_text(f"{BROKERS.user}={BROKERS.password}\n")
+    settings = {
+        "listen.security.protocol": "SASL_PLAINTEXT",
+        "listen.sasl.enabled.mechanisms": PLAIN,
+        "listen.sasl.users.file": str(tmp_path / "users.properties"),
+        "listen.allowed.principals": f"User:{BROKERS.user}",
+    }
+    security = sasl_between_brokers(PLAIN, BROKERS)
+    with secured_rig(newest_jars, tmp_path, security, settings) as rig:
+        share(rig, "plain")
+        assert BROKERS.password not in log_of(rig)

@@ -1,0 +1,36 @@
+import java.io.FileInputStream;
+import java.io.InputStream;
+import java.util.Properties;
+import java.util.concurrent.ExecutionException;
+import org.apache.kafka.clients.admin.Admin;
+
+/**
+ * Connects as each of some clients, whose settings are in files, and prints a line for each: the class of the
+ * exception that comes of it, and its text. A share coordinator that lets a client in does not know the request
+ * for metadata that comes next, so success is an UnsupportedVersionException.
+ */
+public final class Login {
+    private Login() {
+    }
+
+    public static void main(String[] files) throws Exception {
+        for (String file : files) {
+            Properties settings = new Properties();
+            try (InputStream stream = new FileInputStream(file)) {
+                settings.load(stream);
+            }
+            settings.putIfAbsent("default.api.timeout.ms", "40000");
+            settings.putIfAbsent("request.timeout.ms", "20000");
+            Throwable outcome = null;
+            try (Admin admin = Admin.create(settings)) {
+                admin.describeCluster().nodes().get();
+            } catch (ExecutionException failure) {
+                outcome = failure.getCause();
+            } catch (Exception failure) {
+                outcome = failure;
+            }
+            String text = outcome == null ? "null" : outcome.getClass().getSimpleName() + ": " + outcome.getMessage();
+            System.out.println(text.replace('\n', ' '));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+"""A broker whose inter-broker listener is secured, led straight to our own secured port.
+
+A broker that is alone says nothing on its inter-broker listener that matters but to the share coordinator, so
+that listener is advertised at the coordinator's port, with no splitter in the way: what connects there is
+Kafka's own client, with the broker's own certificate or login.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kafka.broker import Broker
+from tests.kafka.client import KafkaClient
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.jars import KafkaJars
+from tests.kafka.ports import free_ports
+from tests.kafka.secured import BrokerSecurity
+
+
+@dataclass(frozen=True)
+class SecuredRig:
+    """A running broker whose share-group state lives in our coordinator, which asks it who it is."""
+
+    broker: Broker
+    coordinator: CoordinatorProcess
+    client: KafkaClient
+
+
+@contextmanager
+def secured_rig(
+    jars: KafkaJars, directory: Path, security: BrokerSecurity, settings: Mapping[str, str]
+) -> Iterator[SecuredRig]:
+    """Start all of it, and kill it at the end. `settings` are those of the coordinator."""
+    with ExitStack() as stack:
+        port, http_port = free_ports(2)
+        coordinator = CoordinatorProcess(directory, port=port, http_port=http_port, settings=settings)
+        stack.callback(coordinator.kill)
+        coordinator.start()
+        broker = Broker(
+            jars,
+            directory,
+            interbroker_port=port,
+            overrides=security.overrides,
+            format_flags=security.format_flags,
+        )
+        stack.callback(broker.kill)
+        broker.start()
+        client = KafkaClient(jars, broker.bootstrap, directory)
+        stack.callback(client.close)
+        yield SecuredRig(broker, coordinator, client)
