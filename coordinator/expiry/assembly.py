@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from coordinator.clock import Clock
 from coordinator.config import Config
+from coordinator.expiry.apart import ClusterApart
 from coordinator.expiry.decide import Rules
 from coordinator.expiry.expiry import Expiry, ExpiryMetrics
 from coordinator.expiry.memory import MemoryFile
@@ -13,6 +14,7 @@ from coordinator.runtime import Runtime
 _logger = logging.getLogger(__name__)
 
 _FILE = "expiry.json"
+_CLIENT_ID = "share-coordinator-expiry"
 
 
 def make_expiry(
@@ -36,12 +38,17 @@ def make_expiry(
         if config.state_expires:
             _logger.warning("nothing expires without aiokafka: pip install share-coordinator[kafka]")
         return None
-    security = Security.of(config)
-    client_id = "share-coordinator-expiry"
+    servers, security = config.bootstrap_servers, Security.of(config)
+    cluster = ClusterApart(
+        lambda: (
+            ShareGroups(servers, security=security, client_id=_CLIENT_ID),
+            TopicPresence(servers, security=security, client_id=_CLIENT_ID),
+        )
+    )
     return Expiry(
         runtime,
-        ShareGroups(config.bootstrap_servers, security=security, client_id=client_id),
-        TopicPresence(config.bootstrap_servers, security=security, client_id=client_id),
+        cluster,
+        cluster,
         Rules(
             config.state_retention_minutes if config.state_expires else None,
             config.state_missing_grace_minutes,

@@ -43,6 +43,8 @@ class Rules(NamedTuple):
 
     retention_minutes: int | None
     grace_minutes: int
+    # The longest time between two looks that counts as watching all the time.
+    gap_ms: int = 0
     # What its first owner has not seen to by so long after its time, any owner of a part does.
     leftover_ms: int = 3_600_000
 
@@ -137,8 +139,11 @@ def _unwanted(part: Held, seen: Seen, rules: Rules, now_ms: int) -> Abandoned | 
     unwanted_ms = watch.unwanted_ms(topic)
     if unwanted_ms is None:
         return None
-    # Offsets that were set for a group that has yet to come are not older than that.
-    since_ms = max(unwanted_ms, part.initialized_ms)
+    since_ms = unwanted_ms
+    if part.initialized_ms >= unwanted_ms:
+        # And nothing was seen of it: somebody set the offsets of a group that has yet to come, or came and
+        # went between two looks, maybe to another group of that name with the same group epoch by chance.
+        since_ms = part.initialized_ms + rules.gap_ms
     expires_ms = None
     status = Status.LATER
     if rules.retention_minutes is not None:

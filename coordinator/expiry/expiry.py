@@ -14,7 +14,7 @@ from coordinator.clock import Clock
 from coordinator.errors import CoordinatorError
 from coordinator.expiry.decide import Abandoned, Rules, Status, abandoned
 from coordinator.expiry.memory import MemoryFile
-from coordinator.expiry.observer import Groups, Look, Observer, Topics
+from coordinator.expiry.observer import SLICE, Groups, Look, Observer, Topics
 from coordinator.expiry.remover import Removal, Remover, told
 from coordinator.runtime import Runtime
 
@@ -75,7 +75,8 @@ class Expiry:
     ) -> None:
         """`may_act` tells whether what this process takes for its own is (a lease)."""
         interval_ms = round(interval_s * 1000)
-        self.rules = rules._replace(leftover_ms=_LEFTOVER_INTERVALS * interval_ms)
+        gap_max_ms = _GAP_INTERVALS * interval_ms
+        self.rules = rules._replace(gap_ms=gap_max_ms, leftover_ms=_LEFTOVER_INTERVALS * interval_ms)
         self._groups = groups
         self._topics = topics
         self._interval_s = interval_s
@@ -87,7 +88,7 @@ class Expiry:
             groups,
             topics,
             clock=clock,
-            gap_max_ms=_GAP_INTERVALS * interval_ms,
+            gap_max_ms=gap_max_ms,
             file=file if self.enabled else None,
             watch_all=watch_all,
         )
@@ -131,15 +132,8 @@ class Expiry:
         rules = self.rules
         if retention_minutes is not None:
             rules = rules._replace(retention_minutes=retention_minutes)
-        items = sorted(
-            abandoned(look.held, look.seen, rules, look.now_ms),
-            key=lambda each: (
-                each.expires_ms or each.since_ms,
-                each.group_id,
-                each.topic or "",
-                each.topic_id,
-            ),
-        )
+        items = await _abandoned(look, rules)
+        items.sort(key=_place)
         unheard = {part.group_id for part in look.held} - set(look.seen.heard)
         return Forecast(
             self.enabled, rules, look.now_ms, self._last_round_ms, items, len(unheard), look.doubt
@@ -149,11 +143,7 @@ class Expiry:
         """Look, and remove what is due. Raises CoordinatorError if the cluster cannot be asked."""
         async with self._one_at_a_time:
             look = await self._take_look()
-            due = [
-                each
-                for each in abandoned(look.held, look.seen, self.rules, look.now_ms)
-                if each.status is Status.DUE
-            ]
+            due = [each for each in await _abandoned(look, self.rules) if each.status is Status.DUE]
             removals: list[Removal] = []
             if self.enabled and self._may_act():
                 removals = await self._remover.remove(due)
@@ -199,3 +189,17 @@ class Expiry:
         _logger.info(
             "%s expired (%s): %d share-partitions", told(each), each.reason, removal.share_partitions
         )
+
+
+async def _abandoned(look: Look, rules: Rules) -> list[Abandoned]:
+    """Decide in slices, letting other work on the loop run in between."""
+    found: list[Abandoned] = []
+    for at in range(0, len(look.held), SLICE):
+        found += abandoned(look.held[at : at + SLICE], look.seen, rules, look.now_ms)
+        await asyncio.sleep(0)
+    return found
+
+
+def _place(each: Abandoned) -> tuple[int, str, str, bytes]:
+    """What goes first first."""
+    return each.expires_ms or each.since_ms, each.group_id, each.topic or "", each.topic_id

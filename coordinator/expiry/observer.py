@@ -1,5 +1,6 @@
 """One look at the cluster after the other, and what they tell together of the state that is here."""
 
+import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -16,6 +17,9 @@ from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
 _logger = logging.getLogger(__name__)
+
+# Topics of groups, or groups, that are gone over before other work on the event loop gets its turn.
+SLICE = 500
 
 
 class Groups(Protocol):
@@ -89,14 +93,18 @@ class Observer:
         now_ms = self._clock.now_ms()
         self._follow_cluster(presence.cluster_id)
         doubt = self._note_topics(topic_ids, presence, now_ms)
-        heard = self._note_groups(described, now_ms, doubtful=doubt is not None)
+        initialized_ms: dict[str, int] = {}
+        for part in held:
+            known_ms = initialized_ms.get(part.group_id, 0)
+            initialized_ms[part.group_id] = max(known_ms, part.initialized_ms)
+        heard = await self._note_groups(described, initialized_ms, now_ms, doubtful=doubt is not None)
         if self._file is not None:
             await self._file.save(Memory(self._cluster_id, self._watches))
         unclear = topic_ids - presence.names.keys() - presence.missing
         seen = Seen(dict(self._watches), heard, dict(self._names), dict(self._missing), unclear)
         return Look(now_ms, held, seen, doubt)
 
-    def owns_first(self, group_id: str, topic_id: bytes) -> bool:
+    def _owns_first(self, group_id: str, topic_id: bytes) -> bool:
         """Tell whether the shard of a topic's partition 0 is ours: one coordinator sees to each topic."""
         first = SharePartitionKey(group_id, topic_id, 0)
         return self._runtime.owns(state_partition(first, self._runtime.state_partitions))
@@ -115,13 +123,14 @@ class Observer:
             partitions[topic].append(key.partition)
             # Of all that is written only this is Kafka's group coordinator, or a person, who cares.
             initialized_ms[topic] = max(initialized_ms[topic], state.create_timestamp)
-        return [
-            Held(
-                group_id, topic_id, tuple(sorted(found)), initialized_ms[group_id, topic_id],
-                self.owns_first(group_id, topic_id),
-            )
-            for (group_id, topic_id), found in partitions.items()
-        ]  # fmt: skip
+        held: list[Held] = []
+        for group_id, topic_id in partitions:
+            found = tuple(sorted(partitions[group_id, topic_id]))
+            leads = self._owns_first(group_id, topic_id)
+            held.append(Held(group_id, topic_id, found, initialized_ms[group_id, topic_id], leads))
+            if len(held) % SLICE == 0:
+                await asyncio.sleep(0)
+        return held
 
     def _follow_cluster(self, cluster_id: str) -> None:
         if self._cluster_id and cluster_id != self._cluster_id:
@@ -154,18 +163,31 @@ class Observer:
                 self._missing.setdefault(topic_id, since_ms)
         return None
 
-    def _note_groups(
-        self, described: Mapping[str, GroupDescription], now_ms: int, *, doubtful: bool
+    async def _note_groups(
+        self,
+        described: Mapping[str, GroupDescription],
+        initialized_ms: Mapping[str, int],
+        now_ms: int,
+        *,
+        doubtful: bool,
     ) -> frozenset[str]:
         """Note descriptions; return the groups that something was heard of."""
         heard = set()
         watches = {}
-        for group, seen in described.items():
+        for number, (group, seen) in enumerate(described.items(), 1):
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
             if seen.error_code == NONE or (seen.error_code == GROUP_ID_NOT_FOUND and not doubtful):
                 heard.add(group)
             elif seen.error_code == GROUP_ID_NOT_FOUND:
                 continue
-            watch = look(self._watches.get(group), seen, now_ms=now_ms, gap_max_ms=self._gap_max_ms)
+            watch = look(
+                self._watches.get(group),
+                seen,
+                now_ms=now_ms,
+                gap_max_ms=self._gap_max_ms,
+                initialized_ms=initialized_ms.get(group),
+            )
             if watch is not None:
                 watches[group] = watch
         self._watches = watches

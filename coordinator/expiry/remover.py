@@ -103,6 +103,7 @@ class Remover:
             elif outcome.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 # The group has nothing of that topic as far as Kafka knows: what is here was left behind.
                 removals.append(Removal(each, await self._delete(states[each])))
+                self._emptied.add(group)
             else:
                 failed = outcome.error_code not in (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND)
                 removals.append(

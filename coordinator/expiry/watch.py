@@ -2,7 +2,7 @@
 
 A group is looked at every few minutes.  What happens in between is told by its group epoch, which its
 coordinator keeps in Kafka and raises whenever a member comes, goes or changes its subscription: with the same
-epoch at two looks nothing happened, however long the time between them, our own restarts included.
+epoch at two looks nothing happened to it, however long the time between them, our own restarts included.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,9 @@ import msgspec
 
 from coordinator.kafka.cluster import NONE
 from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, GroupDescription
+
+# How far the clocks of two coordinators may be apart.
+_CLOCKS_APART_MS = 60_000
 
 # Topics of one group whose leaving is remembered one by one.
 _LEFT_MAX = 1_000
@@ -39,12 +42,20 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
         return self.left_ms.get(topic, self.since_ms)
 
 
-def look(before: Watch | None, seen: GroupDescription, *, now_ms: int, gap_max_ms: int) -> Watch | None:
+def look(
+    before: Watch | None,
+    seen: GroupDescription,
+    *,
+    now_ms: int,
+    gap_max_ms: int,
+    initialized_ms: int | None,
+) -> Watch | None:
     """Return the watch after a look; what was known before if the group could not be asked about.
 
     `gap_max_ms` is the longest time between two looks that counts as watching all the time: a topic of a
-    group whose members change is taken for unsubscribed in between only then.  Wherever it is not known what
-    happened, time begins anew.
+    group whose members change is taken for unsubscribed in between only then.  `initialized_ms` is when
+    Kafka last initialised any state of the group that is here, None without any.  Wherever it is not known
+    what happened, time begins anew.
     """
     if before is not None:
         # A clock that was turned back must not make anything look old when it is right again.
@@ -56,14 +67,25 @@ def look(before: Watch | None, seen: GroupDescription, *, now_ms: int, gap_max_m
         return before
     if before is None or before.missing_ms is not None:
         return _begun(seen, now_ms)
+    is_gap = now_ms - before.looked_ms > gap_max_ms
     if seen.group_epoch == before.group_epoch:
+        if is_gap and not _is_the_same(before, initialized_ms):
+            return _begun(seen, now_ms)
         return msgspec.structs.replace(before, looked_ms=now_ms)
     if before.is_empty and seen.is_empty:
         # Somebody came and went, and who knows what they subscribed to.
         return _begun(seen, now_ms)
-    if now_ms - before.looked_ms > gap_max_ms:
+    if is_gap:
         return _begun(seen, now_ms)
     return _gone_on(before, seen, now_ms)
+
+
+def _is_the_same(before: Watch, initialized_ms: int | None) -> bool:
+    """Tell whether a group is not another one with the same name, which may come to the same group epoch.
+
+    With a group Kafka deletes all its state: what is left was initialised after that.
+    """
+    return initialized_ms is not None and initialized_ms + _CLOCKS_APART_MS < before.looked_ms
 
 
 def _begun(seen: GroupDescription, now_ms: int) -> Watch:

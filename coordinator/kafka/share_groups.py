@@ -228,11 +228,17 @@ class ShareGroups:
                 await asyncio.sleep(pause_s)
                 pause_s *= 2
                 await self._connections.refresh()
+            silent: dict[int, Outcome] = {}
             for node, asked in await self._by_coordinator(waiting, answers):
+                if node in silent:
+                    # One that hangs costs the time of a request, not of as many as it has groups for.
+                    answers |= dict.fromkeys(asked, silent[node])
+                    continue
                 try:
                     response = await self._connections.ask(node, METADATA_LANE, request_for(asked))
                 except NoAnswer as error:
-                    answers |= dict.fromkeys(asked, Outcome(kafka.COORDINATOR_NOT_AVAILABLE, str(error)))
+                    silent[node] = Outcome(kafka.COORDINATOR_NOT_AVAILABLE, str(error))
+                    answers |= dict.fromkeys(asked, silent[node])
                     continue
                 answers |= {group: answer for group, answer in answers_in(response).items() if group in asked}
             waiting = [group for group in waiting if _has_moved(answers[group])]

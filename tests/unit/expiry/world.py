@@ -109,7 +109,13 @@ class World:
             if self.quiet_since is None:
                 self.quiet_since = self.minute
         now_ms = self.minute * MINUTE_MS
-        self.watch = look(self.watch, seen, now_ms=now_ms, gap_max_ms=GAP_MINUTES * MINUTE_MS)
+        self.watch = look(
+            self.watch,
+            seen,
+            now_ms=now_ms,
+            gap_max_ms=GAP_MINUTES * MINUTE_MS,
+            initialized_ms=max((minute * MINUTE_MS for minute in self.initialized.values()), default=None),
+        )
         held = [
             Held(GROUP, topic_id(topic), (0,), minute * MINUTE_MS, True)
             for topic, minute in self.initialized.items()
