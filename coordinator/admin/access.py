@@ -114,6 +114,8 @@ class Access:
 
     def writer(self, visitor: Visitor) -> None:
         """Let somebody pass who may change something. Raises Denied."""
+        if visitor.who != ANONYMOUS and not (self._writes and visitor.may_write):
+            self._note(visitor.address, "no right to write", visitor.who)
         if not self._writes:
             raise Denied(403, "this coordinator only shows: http.writes=true lets it take writes over HTTP")
         if not visitor.may_write:

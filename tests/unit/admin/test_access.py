@@ -17,6 +17,7 @@ from tests.unit.admin.serving import Admin, admin, looped
 from tests.unit.admin.test_tokens import READING, WRITING, file_of
 
 WRONG = "wrong-0123456789-0123456789"
+AUDIT = "coordinator.audit"
 SNAPSHOTS = "/api/v1/snapshots"
 
 
@@ -165,13 +166,21 @@ async def test_tokens_that_change_are_good_at_once(tokens: str) -> None:
 )
 @looped
 async def test_writes_take_the_right_to(
-    tokens: str, settings: dict[str, str], token: str, status: int, said: str
+    tokens: str,
+    settings: dict[str, str],
+    token: str,
+    status: int,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with admin(http_token_file=tokens, **settings) as coordinator:
         headers = bearer(token) if token else {}
         answer = await coordinator.post(SNAPSHOTS, {"group": "nobody"}, headers)
         assert answer.status_code == status
         assert answer.json()["message"].startswith(said)
+    noted = [(vars(record)["who"], vars(record)["why"]) for record in caplog.records if record.name == AUDIT]
+    name = {READING: "token prometheus", WRITING: "token alice"}.get(token)
+    assert noted == ([(name, "no right to write")] if status == 403 else [])
 
 
 @looped
