@@ -61,18 +61,26 @@ class Loader:
     def ask(self, runner: ShardRunner, release_wait_s: float = 0.0) -> None:
         """Load this shard in the next pass; wait so long at most for its owner until now to release it."""
         runner.begin_loading()
-        loop = asyncio.get_running_loop()
-        if self._burst_began_s is None:
-            self._burst_began_s = loop.time()
+        self._burst_goes_on()
         if self._shared is None:
             self._pass_on(runner)
             return
         # Each by itself: one whose partition has no leader must not keep the others from loading.
         partition = runner.state_partition
         self._claiming.add(partition)
-        owning = loop.create_task(self._own(self._shared, runner, release_wait_s))
+        owning = asyncio.get_running_loop().create_task(self._own(self._shared, runner, release_wait_s))
         self._owning[partition] = owning
         owning.add_done_callback(lambda _: self._owned(partition))
+
+    def _burst_goes_on(self) -> None:
+        if self._burst_began_s is None:
+            self._burst_began_s = asyncio.get_running_loop().time()
+
+    def _claims_again(self, runner: ShardRunner) -> None:
+        """Note that a shard which could not be claimed is about to be: the burst is not over."""
+        runner.begin_loading()
+        self._burst_goes_on()
+        self._claiming.add(runner.state_partition)
 
     def _owned(self, partition: int) -> None:
         self._owning.pop(partition, None)
@@ -105,7 +113,7 @@ class Loader:
                     await asyncio.sleep(self._limits.tick_s)
                 if not runner.elected:
                     return
-                runner.begin_loading()
+                self._claims_again(runner)
             try:
                 runner.owner_epoch = await log.own(partition, release_wait_s, self._may_claim)
             except LogFenced as error:
@@ -119,7 +127,7 @@ class Loader:
                 backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
                 if not runner.elected:
                     return
-                runner.begin_loading()
+                self._claims_again(runner)
             else:
                 if runner.elected:
                     self._pass_on(runner)
