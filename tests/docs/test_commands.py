@@ -18,6 +18,7 @@ ELSEWHERE = {
     r"make (run|test|demo|bench.*|lint|install)": ".ci/run",
     r"share-coordinator demo": "tests/unit/demo/test_demo.py",
     r"share-coordinator recovery .*--from .*": "tests/recovery/test_docs.py",
+    r"share-coordinator expiry( .*)?": "tests/e2e/test_expiry_process.py",
     r"share-coordinator migrate --from .*": "tests/e2e/test_migration.py",
     r"share-coordinator serve --log kafka .*": "tests/topic/test_group_membership.py",
     r"share-coordinator (snapshot|prune|hand-over) .*": "tests/topic/test_hand_over.py",
