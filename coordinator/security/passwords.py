@@ -5,13 +5,7 @@ import hmac
 
 from scramp import ScramException, ScramMechanism
 
-from coordinator.security.sasl import (
-    PLAIN,
-    AuthenticationFailed,
-    Identity,
-    Turn,
-    invalid_credentials,
-)
+from coordinator.security.sasl import AuthenticationFailed, Identity, Turn, invalid_credentials
 from coordinator.security.users import Users
 
 _PARTS = 3
@@ -83,10 +77,8 @@ class ScramExchange:
 
 
 def _plain_parts(token: bytes) -> tuple[str, str, str]:
-    try:
-        parts = token.decode().split("\0")
-    except UnicodeDecodeError:
-        raise invalid_credentials(PLAIN) from None
+    # Bytes that are no UTF-8 are replaced, as in Java, and are nobody's name or password then.
+    parts = token.decode("utf-8", "replace").split("\0")
     if len(parts) != _PARTS:
         raise AuthenticationFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
     authorization_id, name, password = parts

@@ -166,7 +166,7 @@ class Gate:
         if asked.api_key == sasl_authenticate.API_KEY:
             self._take_token(asked, asked.message.auth_bytes, origin, respond)
             return
-        message = "Another request than SaslAuthenticate during SASL authentication"
+        message = "Request is not valid given the current SASL state."
         response = refusal(asked, ErrorCode.ILLEGAL_SASL_STATE, message)
         self._count(asked.api_key, ErrorCode.ILLEGAL_SASL_STATE)
         self._fail(origin, respond, response, "another request than SaslAuthenticate", self._mechanism)

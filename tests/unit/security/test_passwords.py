@@ -131,7 +131,8 @@ PLAIN_TOKENS = [
     (b"\0alice\0", "Authentication failed: password not specified"),
     (b"alice\0alice-secret", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
     (b"\0a\0b\0c", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
-    (b"\xff\0\0", INVALID.replace("SCRAM-SHA-256", "PLAIN")),
+    (b"\xff\0\0", "Authentication failed: username not specified"),
+    (b"\0alice\0alice-secret\xff", "Authentication failed: Invalid username or password"),
 ]
 
 

@@ -1,0 +1,194 @@
+"""The same bytes to a real broker and to us: what is answered to logins, and to who may not ask.
+
+The broker has users, an authorizer, and its own share coordinator; we have the same users, and a list with
+the same one on it.
+"""
+
+import socket
+from collections.abc import Iterator, Sequence
+from struct import pack
+from typing import NamedTuple
+
+import pytest
+
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import find_coordinator as find_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import sasl_authenticate, sasl_handshake
+from protocol.messages import write_share_group_state as write_api
+from tests.builders import TOPIC_ID, initialize, read, write
+from tests.kafka import KafkaJars
+from tests.kafka.broker import Broker
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.ports import free_ports
+from tests.kafka.secured import PLAIN, Login, sasl_between_brokers
+from tests.unit.security.test_passwords import PLAIN_TOKENS
+from tests.unit.server.logins import authenticate_frame
+from tests.unit.server.wire import request_frame
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+
+BROKERS, EVE = Login("kafka", "between-brokers"), Login("alice", "alice-secret")
+KEY = "group:AAAAAAAAAAAAAAAAAAAAAQ:0"
+
+
+class Sides(NamedTuple):
+    """Where each listens."""
+
+    kafka: int
+    ours: int
+
+
+class Heard(NamedTuple):
+    """The answers, without their sizes, and whether the connection was closed then."""
+
+    answers: list[bytes]
+    closed: bool
+
+
+@pytest.fixture(scope="module")
+def sides(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+    """A broker with an authorizer, and a coordinator with a list."""
+    folder = tmp_path_factory.mktemp("answers")
+    security = sasl_between_brokers(PLAIN, BROKERS, EVE)
+    authorizer = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        # Its own controller knows it without a name.
+        "super.users": f"User:{BROKERS.user};User:ANONYMOUS",
+    }
+    broker = Broker(newest_jars, folder, overrides={**security.overrides, **authorizer})
+    (folder / "users.properties").write_text("".join(f"{user}={word}\n" for user, word in (BROKERS, EVE)))
+    port, http_port = free_ports(2)
+    coordinator = CoordinatorProcess(
+        folder,
+        port=port,
+        http_port=http_port,
+        log="memory",
+        settings={
+            "listen.security.protocol": "SASL_PLAINTEXT",
+            "listen.sasl.enabled.mechanisms": PLAIN,
+            "listen.sasl.users.file": str(folder / "users.properties"),
+            "listen.allowed.principals": f"User:{BROKERS.user}",
+        },
+    )
+    try:
+        broker.start()
+        coordinator.start()
+        yield Sides(broker.internal_port, coordinator.port)
+    finally:
+        coordinator.kill()
+        broker.kill()
+
+
+def hear(port: int, frames: Sequence[bytes]) -> Heard:
+    """Send frames one by one, each after the answer to the last; hear whether there is an end."""
+    answers: list[bytes] = []
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as peer, peer.makefile("rb") as stream:
+        try:
+            for frame in frames:
+                peer.sendall(frame)
+                size = stream.read(4)
+                if len(size) < 4:
+                    return Heard(answers, True)
+                answers.append(stream.read(int.from_bytes(size, "big")))
+            # Who closes does so within the delay against guessing.
+            peer.settimeout(3)
+            return Heard(answers, stream.read(1) == b"")
+        except TimeoutError:
+            return Heard(answers, False)
+        except ConnectionError:
+            return Heard(answers, True)
+
+
+def handshake(mechanism: str = PLAIN, version: int = 1) -> bytes:
+    body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest(mechanism), version)
+    return request_frame(17, version, 7, body, flexible=False)
+
+
+def find(version: int) -> bytes:
+    request = find_api.FindCoordinatorRequest(
+        key="" if version >= 4 else KEY,
+        key_type=2 if version else 0,
+        coordinator_keys=[KEY, KEY + "1"] if version >= 4 else [],
+    )
+    return request_frame(10, version, 9, find_api.encode_request(request, version), flexible=version >= 3)
+
+
+def bare(token: bytes) -> bytes:
+    return pack(">i", len(token)) + token
+
+
+GOOD = f"\0{EVE.user}\0{EVE.password}".encode()
+LOGGED_IN = [handshake(), authenticate_frame(GOOD)]
+
+LOGINS: dict[str, list[bytes]] = {
+    "a mechanism that is not enabled": [handshake("GSSAPI")],
+    "a mechanism that is not enabled, in the oldest version": [handshake("SCRAM-SHA-256", 0)],
+    "a good login": LOGGED_IN,
+    "a good login, v0": [handshake(), authenticate_frame(GOOD, 0)],
+    "a good login, v1": [handshake(), authenticate_frame(GOOD, 1)],
+    "a bare token": [handshake(version=0), bare(GOOD), find(6)],
+    "a bare token that is wrong": [handshake(version=0), bare(b"\0alice\0wrong")],
+    "a login after the login": [*LOGGED_IN, authenticate_frame(GOOD)],
+    "a handshake after the login": [*LOGGED_IN, handshake()],
+    "another request after the handshake": [handshake(), find(6)],
+    "another request after the handshake, not batched": [handshake(), find(3)],
+    "a handshake after the handshake": [handshake(), handshake()],
+    "another request first": [find(6)],
+    "a token first": [authenticate_frame(GOOD)],
+    "a version of SaslAuthenticate to come": [
+        handshake(),
+        request_frame(
+            36, 9, 2, sasl_authenticate.encode_request(sasl_authenticate.SaslAuthenticateRequest(GOOD), 2)
+        ),
+    ],
+    "half a header": [b"\0\0\0\2ab"],
+    "bytes that are no handshake": [b"\0\0\0\x0a\0\x11\0\x01\0\0\0\x01\xff\xff"],
+    **{f"a token like {token!r}": [handshake(), authenticate_frame(token)] for token, _ in PLAIN_TOKENS},
+}
+
+
+@pytest.mark.parametrize("name", LOGINS)
+def test_a_login_is_answered_as_kafka_answers_it(sides: Sides, name: str) -> None:
+    assert hear(sides.ours, LOGINS[name]) == hear(sides.kafka, LOGINS[name])
+
+
+def states() -> Iterator[tuple[str, bytes]]:
+    """A request of each API, and of each version that 4.4.0 has, about two partitions."""
+    parts = {
+        "Initialize": (
+            initialize_api,
+            initialize_api.InitializeStateData,
+            [initialize(), initialize(partition=1)],
+        ),
+        "Read": (read_api, read_api.ReadStateData, [read(), read(partition=1)]),
+        "Write": (write_api, write_api.WriteStateData, [write(), write(partition=1)]),
+        "Delete": (
+            delete_api,
+            delete_api.DeleteStateData,
+            [delete_api.PartitionData(0), delete_api.PartitionData(1)],
+        ),
+        "Summary": (
+            summary_api,
+            summary_api.ReadStateSummaryData,
+            [summary_api.PartitionData(0, 0), summary_api.PartitionData(1, 0)],
+        ),
+    }
+    for name, (api, topic, partitions) in parts.items():
+        request_class = getattr(api, next(each for each in api.__all__ if each.endswith("Request")))
+        for version in range(api.MIN_VERSION, api.MAX_VERSION + 1):
+            body = api.encode_request(request_class("group", [topic(TOPIC_ID, partitions)]), version)
+            yield f"{name} v{version}", request_frame(api.API_KEY, version, 8, body)
+
+
+REFUSED = {**dict(states()), **{f"FindCoordinator v{version}": find(version) for version in range(6, 7)}}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_who_may_not_ask_is_answered_as_kafka_answers(sides: Sides, name: str) -> None:
+    frames = [*LOGGED_IN, REFUSED[name]]
+    heard = hear(sides.ours, frames)
+    assert len(heard.answers) == 3
+    assert heard == hear(sides.kafka, frames)
