@@ -1,0 +1,96 @@
+"""What a real broker says of topics and groups to who may not see them: never that there are none."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND
+from coordinator.kafka.security import Security
+from coordinator.kafka.share_groups import ShareGroups
+from coordinator.kafka.topic_presence import TopicPresence
+from protocol.state_records import parse_topic_id
+from tests.builders import TOPIC_ID
+from tests.kafka import KafkaClient, wait_until
+from tests.kafka.broker import Broker
+from tests.kafka.jars import KafkaJars
+from tests.topic.test_group_security import allow, forbid
+from tests.topic.test_security import PASSWORD, USER, secure
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+GROUP_AUTHORIZATION_FAILED = 30
+
+Asked = TypeVar("Asked", ShareGroups, TopicPresence)
+Answer = TypeVar("Answer")
+
+
+def ask(made: Asked, question: Callable[[Asked], Awaitable[Answer]]) -> Answer:
+    async def main() -> Answer:
+        try:
+            return await question(made)
+        finally:
+            await made.close()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.timeout(300)
+def test_who_may_not_see_is_not_told_that_there_is_nothing(newest_jars: KafkaJars, tmp_path: Path) -> None:
+    broker = Broker(newest_jars, tmp_path)
+    signer = secure(broker, tmp_path)
+    forbid(broker)
+    security = Security("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
+
+    def groups() -> ShareGroups:
+        return ShareGroups(broker.bootstrap, security=security)
+
+    def topics() -> TopicPresence:
+        return TopicPresence(broker.bootstrap, security=security)
+
+    broker.start()
+    client = KafkaClient(newest_jars, f"127.0.0.1:{broker.internal_port}", tmp_path)
+    try:
+        topic_id = parse_topic_id(client.create_topic("hidden"))
+        client.set_group_config("hidden", {"share.auto.offset.reset": "earliest"})
+        client.produce("hidden", 1)
+        consumer = client.share_consumer("hidden", "hidden")
+        wait_until(lambda: consumer.poll(200), seconds=60, what="a record")
+        consumer.settle(["ACCEPT"])
+        consumer.close()
+
+        presence = ask(topics(), lambda each: each.look([topic_id, TOPIC_ID]))
+        assert presence.names == {}
+        assert presence.missing == {TOPIC_ID}
+        described = ask(groups(), lambda each: each.describe_groups(["hidden", "nobody"]))
+        assert {each.error_code for each in described.values()} == {GROUP_AUTHORIZATION_FAILED}
+        assert ask(groups(), lambda each: each.names()) == set()
+
+        allow(broker, "--operation", "DESCRIBE", "--operation", "DELETE", "--group", "*")
+        allow(broker, "--operation", "DESCRIBE", "--topic", "hidden")
+        wait_until(
+            lambda: ask(groups(), lambda each: each.describe_groups(["hidden"]))["hidden"].is_empty,
+            seconds=30,
+            what="the group may be seen",
+        )
+        described = ask(groups(), lambda each: each.describe_groups(["nobody"]))
+        assert described["nobody"].error_code == GROUP_ID_NOT_FOUND
+        assert ask(topics(), lambda each: each.look([topic_id])).names == {topic_id: "hidden"}
+        # What the page says is needed is needed, and enough.
+        refused = ask(groups(), lambda each: each.delete_offsets("hidden", ["hidden"]))
+        assert refused["hidden"].error_code == 29
+        allow(broker, "--operation", "READ", "--topic", "hidden")
+        wait_until(
+            lambda: (
+                ask(groups(), lambda each: each.delete_offsets("hidden", ["hidden"]))["hidden"].error_code
+                == 0
+            ),
+            seconds=30,
+            what="it may be deleted",
+        )
+        assert ask(groups(), lambda each: each.delete_groups(["hidden"]))["hidden"].error_code == 0
+    finally:
+        client.close()
+        broker.kill()
