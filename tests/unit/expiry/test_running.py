@@ -1,0 +1,134 @@
+"""Rounds that are made by themselves, and Kafka asked in a thread of its own."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coordinator.config import Config
+from coordinator.errors import ConfigError, LogUnavailable
+from coordinator.expiry import Expiry, make_expiry
+from coordinator.expiry.apart import ClusterApart
+from coordinator.metrics import Metrics
+from tests.unit.admin.serving import looped
+from tests.unit.expiry.clusters import RULES, FakeCluster, FakeGroup, StandingClock, replica, state
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+def a_cluster() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.topics, cluster.groups = {"t"}, {"g": FakeGroup("t")}
+    return cluster
+
+
+@looped
+async def test_rounds_go_on_after_one_that_failed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    cluster, clock, metrics = a_cluster(), StandingClock(), Metrics()
+    async with replica(cluster, clock, [state("g", "t")]) as one:
+        expiry = Expiry(one.runtime, cluster, cluster, RULES, interval_s=0.001, clock=clock, metrics=metrics)
+
+        def sample(name: str) -> float:
+            return metrics.registry.get_sample_value(f"sharecoord_{name}") or 0
+
+        cluster.is_down = True
+        expiry.start()
+        await until(lambda: sample("expiry_failures_total") >= 3)
+        assert sample("expiry_last_round_timestamp_seconds") == 0
+        cluster.is_down = False
+        await until(lambda: sample("expiry_last_round_timestamp_seconds"))
+        clock.move(RULES.retention_minutes or 0)
+        await until(lambda: cluster.deleted_groups == ["g"])
+        await expiry.stop()
+        assert await one.topics() == set()
+    told = [record.getMessage() for record in caplog.records if record.name == "coordinator.expiry.expiry"]
+    assert told == [
+        "nothing expires for now: No broker of kafka:9092 can be reached (refused).",
+        "expiry goes on",
+        "group g, topic t expired (group_empty): 3 share-partitions",
+    ]
+
+
+@looped
+async def test_kafka_is_asked_in_a_thread_of_its_own() -> None:
+    cluster = a_cluster()
+    threads = set()
+
+    async def note() -> None:
+        threads.add(threading.current_thread())
+
+    apart = ClusterApart(lambda: (cluster, cluster))
+    cluster.before["describe"] = note
+    assert (await apart.describe_groups(["g"]))["g"].is_empty
+    cluster.before["look"] = note
+    assert (await apart.look([])).cluster_id == "cluster"
+    assert await apart.names() == {"g"}
+    assert len(await apart.offsets(["g"])) == 3
+    assert (await apart.delete_offsets("g", ["t"]))["t"].error_code == 0
+    assert (await apart.delete_groups(["g"]))["g"].error_code == 0
+    (thread,) = threads
+    assert thread is not threading.current_thread()
+    cluster.is_down = True
+    with pytest.raises(LogUnavailable):
+        await apart.describe_groups(["g"])
+    await apart.close()
+    await apart.close()
+    assert not thread.is_alive()
+
+
+@looped
+async def test_a_round_that_is_cut_off_by_a_stop_ends_with_its_thread() -> None:
+    cluster, clock = a_cluster(), StandingClock()
+    begun = threading.Event()
+
+    async def hang() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with replica(cluster, clock, [state("g", "t")]) as one:
+        apart = ClusterApart(lambda: (cluster, cluster))
+        expiry = Expiry(one.runtime, apart, apart, RULES, interval_s=1, clock=clock, metrics=Metrics())
+        cluster.before["describe"] = hang
+        expiry.start()
+        await until(begun.is_set)
+        async with asyncio.timeout(20):
+            await expiry.stop()
+    assert "expiry" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_retention_time_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at once would be a mistake"):
+        Config(bootstrap_servers="kafka:9092", state_retention_minutes=0)
+
+
+@looped
+async def test_without_a_cluster_there_is_no_expiry_and_who_wanted_it_is_told(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    async with replica(a_cluster(), StandingClock(), []) as one:
+
+        def made(**settings: object) -> Expiry | None:
+            config = Config(data_dir=tmp_path, **settings)  # type: ignore[arg-type]
+            metrics, clock = Metrics(), StandingClock()
+            return make_expiry(config, one.runtime, metrics, clock=clock, may_act=lambda: True)
+
+        assert made() is None
+        assert caplog.messages == []
+        assert made(state_retention_minutes=10) is None
+        assert "without bootstrap.servers" in caplog.text
+        kept = made(bootstrap_servers="kafka:9092")
+        assert kept is not None
+        assert not kept.enabled
+        kept.start()
+        await kept.stop()
+        going = made(bootstrap_servers="kafka:9092", state_retention_minutes=10)
+        assert going is not None
+        assert (going.enabled, going.rules.retention_minutes, going.rules.grace_minutes) == (True, 10, 60)
