@@ -88,8 +88,8 @@ class TopicReader:
             await cluster.close()
 
     async def _extent(self, cluster: Cluster, partitions: int) -> _Extent:
-        ends = OffsetFinder(cluster, "ends", cluster.list_ends, timeout_s=self._timeout_s)
-        starts = OffsetFinder(cluster, "starts", cluster.list_starts, timeout_s=self._timeout_s)
+        ends = OffsetFinder(cluster, ("ends",), cluster.list_ends, timeout_s=self._timeout_s)
+        starts = OffsetFinder(cluster, ("starts",), cluster.list_starts, timeout_s=self._timeout_s)
         try:
             # Ends first: a start that moves afterwards only shortens what is read.
             found_ends = await asyncio.gather(*map(ends.find, range(partitions)))

@@ -36,6 +36,8 @@ _logger = logging.getLogger(__name__)
 # Batches that are looked through before other work on the event loop gets its turn.
 SLICE_BATCHES = 128
 CHUNK_BYTES = 1 << 20
+# Reads wait for these answers. With one lane each would wait for the one under way, and then for its own.
+END_LANES = ("ends 1", "ends 2", "ends 3")
 # How often the log is looked at for the release of its owner.
 RELEASE_POLL_S = 0.02
 # The brokers of a cluster that was not there yet come one by one; a topic that is made too early would have
@@ -108,8 +110,8 @@ class KafkaLog:
             await ensure_topic(cluster, self._wish, timeout_s=timeout_s, few_brokers_do=few_brokers_do)
         wait_s = limits.append_timeout_s
         self._replay = Replay(cluster, timeout_s=wait_s)
-        self._end_finder = OffsetFinder(cluster, "ends", cluster.list_ends, timeout_s=wait_s)
-        self._start_finder = OffsetFinder(cluster, "starts", cluster.list_starts, timeout_s=wait_s)
+        self._end_finder = OffsetFinder(cluster, END_LANES, cluster.list_ends, timeout_s=wait_s)
+        self._start_finder = OffsetFinder(cluster, ("starts",), cluster.list_starts, timeout_s=wait_s)
         self._producer_ids = ProducerIds(cluster, self._wish.name, timeout_s=wait_s)
         self._pruner = Pruner(cluster, self._prune_failed, self._may_prune)
         self._appender = Appender(

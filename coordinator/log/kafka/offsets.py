@@ -25,13 +25,13 @@ class _Question:
 class OffsetFinder:
     """Finds one kind of offset; which, is what `ask` asks a broker for."""
 
-    def __init__(self, cluster: Cluster, lane: str, ask: _Ask, *, timeout_s: float) -> None:
+    def __init__(self, cluster: Cluster, lanes: Sequence[str], ask: _Ask, *, timeout_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._ask = ask
         self._courier: Courier[_Question, Listed] = Courier(
             cluster,
-            lanes=(lane,),
+            lanes=lanes,
             request_bytes_max=1,
             send=self._send,
             settle=self._settle,
