@@ -19,11 +19,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test demo bench bench-quick bench-plots lint format clean
+.PHONY: help install run test demo bench bench-quick bench-kafka bench-restart bench-held bench-consumers bench-plots lint format clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
-	@echo "targets: install run test demo bench bench-quick bench-plots lint format clean"
+	@echo "targets: install run test demo bench bench-quick bench-kafka bench-restart bench-held bench-consumers bench-plots lint format clean"
 
 # The stamp is newer than pyproject.toml as long as the installed dependencies are those of pyproject.toml, and than the
 # sources of the compiled module as long as it was made from them.
@@ -60,6 +60,22 @@ bench: $(INSTALLED)
 # Two minutes: two short rounds, to see whether something has become slower.
 bench-quick: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks --rounds 2 --seconds 1.5 --warm-up 6 $(ARGS)
+
+# State in a topic of the cluster that Kafka's own coordinator keeps it in.
+bench-kafka: $(INSTALLED)
+	@$(BIN)/python -m tests.benchmarks --log kafka $(ARGS)
+
+# How fast state is loaded after a restart.
+bench-restart: $(INSTALLED)
+	@$(BIN)/python -m tests.benchmarks.restart $(ARGS)
+
+# Very many share-partitions: memory, and how long others wait while more are added.
+bench-held: $(INSTALLED)
+	@$(BIN)/python -m tests.benchmarks.held $(ARGS)
+
+# Share consumers of a real broker.
+bench-consumers: $(INSTALLED)
+	@$(BIN)/python -m tests.benchmarks.end_to_end $(ARGS)
 
 # How cost grows with connections, share-partitions, batches: tables, and plots in docs/benchmarks.
 bench-plots: $(INSTALLED)

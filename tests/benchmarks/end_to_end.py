@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.end_to_end`: consumers of a broker with its own coordinator, and with ours.
+"""`make bench-consumers`: consumers of a broker with its own coordinator, and with ours.
 
 The brokers are alike: one uses the coordinator that is built into it, the others are led to ours by HAProxy,
 with journal.sync=os and always.  The same consumers read the same records from all in turn: Kafka's own
@@ -133,7 +133,7 @@ def run(folder: Path, records: int, rounds: int) -> dict[str, dict[str, list[flo
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.end_to_end", description=__doc__)
+    parser = argparse.ArgumentParser(prog="make bench-consumers", description=__doc__)
     parser.add_argument("--records", type=int, default=400_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.held`: a coordinator that holds very many share-partitions.
+"""`make bench-held`: a coordinator that holds very many share-partitions.
 
 How much memory an idle process takes, how long it is until a compacted journal is served again, what a
 share-partition takes in memory, and how long other requests take while as many share-partitions again are
@@ -99,7 +99,7 @@ def run(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str,
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.held", description=__doc__)
+    parser = argparse.ArgumentParser(prog="make bench-held", description=__doc__)
     parser.add_argument("--share-partitions", type=int, default=1_000_000)
     parser.add_argument("--added", type=int, default=1_000_000)
     parser.add_argument("--sync", choices=("os", "always"), default="os")

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.restart`: how fast state is loaded by a process that was just started.
+"""`make bench-restart`: how fast state is loaded by a process that was just started.
 
 Both sides are told the same, by the same requests; then they are started again, in turn, several times: Kafka
 after a stop in good order, ours after a `kill -9` as soon as it was told, so that the whole log is still
@@ -92,7 +92,7 @@ def start_ours(process: CoordinatorProcess, empty_s: float) -> Loaded:
     process.start()
     took_s = time.monotonic() - began_s
     # It is ready a moment before it says what that took.
-    wait_until(lambda: process.process.logged("loaded shards"), seconds=10, what="it says so")
+    wait_until(lambda: process.process.logged("loaded shards"), seconds=60, what="it says so")
     lines = [json.loads(line) for line in process.process.log.read_text().splitlines()]
     said = [line for line in lines if line.get("event") == "loaded shards"][-1]
     process.kill()
@@ -134,7 +134,7 @@ def run(folder: Path, requests: int, rounds: int) -> dict[str, list[Loaded]]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.restart", description=__doc__)
+    parser = argparse.ArgumentParser(prog="make bench-restart", description=__doc__)
     parser.add_argument("--records", type=int, default=2_100_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
