@@ -42,6 +42,9 @@ cdef enum:
     SNAPSHOT = 0
     UPDATE = 1
 
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(PyObject *instance)
+
 cdef int64_t NUMBER_MAX = 1 << 61
 cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
 
@@ -103,7 +106,10 @@ cdef class Names:
                 return None
             self.groups[group] = group_id
         topic_id = self.topic_ids.setdefault(topic_id, topic_id)
-        return SharePartitionKey(group_id, topic_id, get32(at + size - 4))
+        key = SharePartitionKey(group_id, topic_id, get32(at + size - 4))
+        # Of text, bytes and a number no cycle is made; the garbage collector need not walk millions of them.
+        PyObject_GC_UnTrack(<PyObject *> key)
+        return key
 
 
 @cython.final
