@@ -1,5 +1,7 @@
 """`config show | check | reference`: the settings as they would be used, and all there are."""
 
+from typing import Annotated
+
 import typer
 
 from coordinator.cli import settings_flags as flags
@@ -53,13 +55,44 @@ def check(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Say whether serve would accept its settings; exit code 2 if not. Takes the flags of serve."""
+    from coordinator.clock import SystemClock
+    from coordinator.server import wire_security_of
+
     loaded = flags.load(ctx.args, config, settings)
+    # Files of certificates, users and keys are read as serve would read them.
+    wire_security_of(loaded.config, SystemClock())
     if output is Output.JSON:
         print_json({"good": True, "notes": list(loaded.notes)})
         return
     for note in loaded.notes:
         typer.echo(note)
     typer.echo("The settings are good.")
+
+
+@config_app.command("scram-keys")
+def scram_keys(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who logs in with the password.")],
+    iterations: Annotated[
+        int, typer.Option("--iterations", help="How long a guess takes.", min=4096, max=16384)
+    ] = 8192,
+) -> None:
+    """Read a password from standard input, and print the line for listen.sasl.users.file that checks it.
+
+    The password cannot be read from the line, only guessed. It is good for SCRAM-SHA-256, SCRAM-SHA-512 and
+    PLAIN.
+    """
+    import sys
+
+    from coordinator.errors import ConfigError
+    from coordinator.security.users import users_line
+
+    if sys.stdin.isatty():
+        password = typer.prompt("Password", hide_input=True, err=True)
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise ConfigError("password", "", "given on standard input")
+    typer.echo(users_line(name, password, iterations))
 
 
 @config_app.command()

@@ -136,6 +136,19 @@ def render_keys(mechanism: str, keys: ScramKeys) -> str:
     )
 
 
+def users_line(name: str, password: str, iterations: int) -> str:
+    """Return the line of a users' file by which a password can be checked, and not read."""
+    forms = ",".join(
+        render_keys(
+            mechanism,
+            ScramKeys.of(password, mechanism, secrets.token_bytes(_SALT_BYTES), iterations),
+        )
+        for mechanism in DIGESTS
+    )
+    escaped = "".join("\\" + char if char in " :=#!\\" else char for char in name)
+    return f"{escaped}={forms}"
+
+
 def _keys_of(text: str) -> dict[str, ScramKeys]:
     found: dict[str, ScramKeys] = {}
     at = 0

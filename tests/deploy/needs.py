@@ -16,10 +16,12 @@ from tests.kafka.toolchain import all_required, program_path
 
 # Debian's name of the package that brings each program.
 PACKAGES = {
+    "curl": "curl",
     "docker": "docker.io",
     "docker-compose": "docker-compose",
     "dockerd": "docker.io",
     "mmdebstrap": "mmdebstrap",
+    "openssl": "openssl",
     "prometheus": "prometheus",
     "promtool": "prometheus",
 }

@@ -10,7 +10,7 @@ from scramp import ScramClient
 from coordinator.errors import ConfigError
 from coordinator.security.passwords import PlainExchange, ScramExchange
 from coordinator.security.sasl import AuthenticationFailed, Exchange, Identity
-from coordinator.security.users import ScramKeys, Users, render_keys
+from coordinator.security.users import ScramKeys, Users, render_keys, users_line
 from tests.unit.client.looped import looped
 
 SETTING = "listen.sasl.users.file"
@@ -203,3 +203,13 @@ def test_nothing_of_a_user_is_shown(users_of: Callable[[str], Users]) -> None:
     assert user is not None
     assert repr(user) == "User()"
     assert repr(user.keys["SCRAM-SHA-256"]) == "ScramKeys(iterations=4096)"
+
+
+@pytest.mark.parametrize("name", ["alice", "O=org,CN=b 1", "#x", "a:b\\c"])
+def test_a_line_of_keys_is_one_that_a_file_takes(users_of: Callable[[str], Users], name: str) -> None:
+    users = users_of(users_line(name, "the word", 4096) + "\n")
+    user = users.find(name)
+    assert user is not None
+    assert user.password is None
+    assert set(user.keys) == set(BOTH)
+    assert all(keys.fits("the word", mechanism) for mechanism, keys in user.keys.items())

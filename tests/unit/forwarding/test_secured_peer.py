@@ -1,0 +1,75 @@
+"""A coordinator that connects to another one as that one listens: with its certificate, and a login."""
+
+from pathlib import Path
+
+from coordinator.client import ClientSecurity
+from coordinator.config import Config
+from coordinator.forwarding import ForwardingLimits
+from coordinator.forwarding.peer import Peer
+from coordinator.security.client_side import peer_security_of
+from coordinator.security.principals import AllowedPrincipals
+from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.server import WireSecurity
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.certificates import Authority
+from tests.unit.client.looped import looped
+from tests.unit.server.logins import password_security
+from tests.unit.server.wire import served
+
+KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
+
+
+async def find_error(security: WireSecurity, ours: ClientSecurity) -> int:
+    """Ask a secured coordinator as a peer does; return the error code of the answer."""
+    async with served(security=security) as one:
+        peer = Peer(f"localhost:{one.port}", "me", ForwardingLimits(), ours)
+        try:
+            async with peer.connection() as connection:
+                request = FindCoordinatorRequest(key_type=2, coordinator_keys=[KEY])
+                return int((await connection.request(request)).coordinators[0].error_code)
+        finally:
+            await peer.close()
+
+
+def test_coordinators_show_each_other_the_certificate_that_they_serve_with(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue("coordinator")
+    config = Config(
+        listen_security_protocol="SSL",
+        listen_ssl_certificate_location=str(own.certificate),
+        listen_ssl_key_location=str(own.key),
+        listen_ssl_ca_location=str(authority.certificate),
+        listen_ssl_client_auth="required",
+        listen_allowed_principals="User:CN=coordinator",
+    )
+    tls = ServerTls(
+        TlsFiles(str(own.certificate), str(own.key), "", str(authority.certificate), "required"), "listen"
+    )
+    security = WireSecurity(tls=tls, allowed=AllowedPrincipals.parse(config.listen_allowed_principals))
+
+    @looped
+    async def asked() -> None:
+        assert await find_error(security, peer_security_of(config)) == 0
+
+    asked()
+
+
+def test_coordinators_log_in_to_each_other(tmp_path: Path) -> None:
+    config = Config(
+        log="kafka",
+        bootstrap_servers="k:1",
+        ownership="group",
+        listen_security_protocol="SASL_PLAINTEXT",
+        listen_sasl_enabled_mechanisms="SCRAM-SHA-256",
+        listen_sasl_users_file="users",
+        listen_allowed_principals="User:alice",
+        forwarding_sasl_mechanism="SCRAM-SHA-256",
+        forwarding_sasl_username="alice",
+        forwarding_sasl_password="alice-secret",
+    )
+
+    @looped
+    async def asked() -> None:
+        assert await find_error(password_security(tmp_path), peer_security_of(config)) == 0
+
+    asked()
