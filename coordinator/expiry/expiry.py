@@ -124,11 +124,14 @@ class Expiry:
 
         Raises CoordinatorError if the cluster cannot be asked.
         """
-        async with self._one_at_a_time:
-            now_s = asyncio.get_running_loop().time()
-            look = self._look
-            if look is None or now_s - self._looked_s > _LOOK_AGE_MAX_S:
-                look = await self._take_look()
+        look = self._look
+        if look is None or not self._one_at_a_time.locked():
+            # While a round is under way nobody waits for it, who can be told what it began with.
+            async with self._one_at_a_time:
+                look = self._look
+                age_s = asyncio.get_running_loop().time() - self._looked_s
+                if look is None or age_s > _LOOK_AGE_MAX_S:
+                    look = await self._take_look()
         rules = self.rules
         if retention_minutes is not None:
             rules = rules._replace(retention_minutes=retention_minutes)
@@ -145,12 +148,12 @@ class Expiry:
             look = await self._take_look()
             due = [each for each in await _abandoned(look, self.rules) if each.status is Status.DUE]
             removals: list[Removal] = []
-            if self.enabled and self._may_act():
-                removals = await self._remover.remove(due)
-            for removal in removals:
-                self._note(removal)
             # What was removed is not shown again.
             self._looked_s = float("-inf")
+            if self.enabled and self._may_act():
+                async for removal in self._remover.remove(due):
+                    removals.append(removal)
+                    self._note(removal)
             self._last_round_ms = look.now_ms
             self._metrics.expiry_round_done(look.now_ms)
             return Round(removals, len(due) - len(removals))

@@ -3,12 +3,18 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coordinator.expiry.decide import Abandoned, Reason
 from coordinator.expiry.observer import Groups, Topics
-from coordinator.kafka.cluster import NONE, UNKNOWN_TOPIC_OR_PARTITION
+from coordinator.kafka.cluster import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    COORDINATOR_NOT_AVAILABLE,
+    NONE,
+    NOT_COORDINATOR,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP
 from coordinator.runtime import Operation, Runtime
 from coordinator.shard import Facts, Result, Shard, ShareState
@@ -23,14 +29,21 @@ _logger = logging.getLogger(__name__)
 GROUPS_MAX = 100
 SHARE_PARTITIONS_MAX = 1_000
 
+# A group's coordinator was looked for as long as that is of use.
+_NOT_FOUND_NOW = (COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR)
+
 
 class Removal(NamedTuple):
-    """What became of something that was due; an empty `refused` means that it went."""
+    """What became of something that was due; an empty `refused` means that it went.
+
+    `failed` is what should not happen, and `unanswered` that the group's coordinator could not be asked.
+    """
 
     abandoned: Abandoned
     share_partitions: int
     refused: str = ""
     failed: bool = False
+    unanswered: bool = False
 
 
 class _Deletion(Operation):
@@ -66,19 +79,31 @@ class Remover:
         self._may_act = may_act
         # Groups of which the last offsets were deleted.
         self._emptied: set[str] = set()
+        # Groups that Kafka did not delete from when it was asked last: others come before them.
+        self._put_off: set[str] = set()
 
-    async def remove(self, due: Sequence[Abandoned]) -> list[Removal]:
-        """Remove as much as a round may."""
+    async def remove(self, due: Sequence[Abandoned]) -> AsyncIterator[Removal]:
+        """Remove as much as a round may; yield what became of each as it goes."""
         gone = [each for each in due if each.reason in (Reason.TOPIC_DELETED, Reason.GROUP_DELETED)]
-        removals = await self._remove_gone(gone) if gone else []
+        if gone:
+            for removal in await self._remove_gone(gone):
+                yield removal
         by_group: defaultdict[str, list[Abandoned]] = defaultdict(list)
         for each in due:
             if each.reason in (Reason.GROUP_EMPTY, Reason.TOPIC_UNSUBSCRIBED):
                 by_group[each.group_id].append(each)
-        for group in list(by_group)[:GROUPS_MAX]:
-            removals += await self._remove_by_kafka(group, by_group[group])
+        groups = sorted(by_group, key=lambda group: group in self._put_off)[:GROUPS_MAX]
+        self._put_off &= by_group.keys()
+        for group in groups:
+            removals = await self._remove_by_kafka(group, by_group[group])
+            if any(removal.refused for removal in removals):
+                self._put_off.add(group)
+            for removal in removals:
+                yield removal
+            if any(removal.unanswered for removal in removals):
+                # It took its time to be found, and so would the next one.
+                break
         await self._delete_emptied()
-        return removals
 
     # By way of Kafka.
 
@@ -106,9 +131,8 @@ class Remover:
                 self._emptied.add(group)
             else:
                 failed = outcome.error_code not in (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND)
-                removals.append(
-                    Removal(each, 0, outcome.error_message or str(outcome.error_code), failed=failed)
-                )
+                why = outcome.error_message or f"Kafka's error {outcome.error_code}"
+                removals.append(Removal(each, 0, why, failed, outcome.error_code in _NOT_FOUND_NOW))
         return removals
 
     async def _delete_emptied(self) -> None:

@@ -82,6 +82,8 @@ class FakeCluster:
         self.topics: set[str] = set()
         self.hidden_topics: set[str] = set()
         self.deaf_groups: set[str] = set()
+        # What deletions from a group are answered with.
+        self.refusals: dict[str, Outcome] = {}
         self.is_down = False
         self.coordinators: list[Replica] = []
         self.deletes_state = True
@@ -130,6 +132,8 @@ class FakeCluster:
     async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, Outcome]:
         await self._begin("delete")
         self.deletions.append((group, tuple(topics)))
+        if group in self.refusals:
+            return dict.fromkeys(topics, self.refusals[group])
         if group not in self.groups:
             return dict.fromkeys(topics, Outcome(GROUP_ID_NOT_FOUND))
         if self.groups[group].members:

@@ -7,6 +7,8 @@ import pytest
 from coordinator.errors import LogUnavailable
 from coordinator.expiry import MemoryFile, Rules, Status
 from coordinator.expiry import remover as remover_module
+from coordinator.kafka.cluster import NOT_COORDINATOR
+from coordinator.kafka.group_facts import Outcome
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 from tests.unit.admin.serving import SHARDS, looped
@@ -24,6 +26,7 @@ from tests.unit.expiry.clusters import (
 
 RETENTION, GRACE = RULES.retention_minutes or 0, RULES.grace_minutes
 GAP = 3 * LOOK_MINUTES
+UNKNOWN_SERVER_ERROR = -1
 # Another topic that there is state of, so that the cluster is not doubted.
 KNOWN = state("other", "known")
 
@@ -292,6 +295,43 @@ async def test_a_round_does_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) ->
         assert (len(done.removals), done.left_over) == (4, 0)
         assert await one.topics() == {("other", "known")}
         assert sorted(cluster.deleted_groups) == names
+
+
+@looped
+async def test_a_group_that_cannot_be_deleted_from_does_not_keep_the_others() -> None:
+    names = ["a", "b", "c"]
+    cluster, clock = a_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
+    async with replica(cluster, clock, [KNOWN, *(state(name, "t") for name in names)]) as one:
+        await one.expiry.round()
+        clock.move(RETENTION)
+        first = (await one.expiry.forecast()).items[0].group_id
+        cluster.refusals[first] = Outcome(UNKNOWN_SERVER_ERROR, "no room")
+        done = await one.expiry.round()
+        assert {removal.refused for removal in done.removals} == {"", "no room"}
+        assert {group for group, _ in await one.topics()} == {"other", first}
+        assert one.counted("expiry_failures_total") == 1
+
+
+@looped
+async def test_a_coordinator_that_is_not_found_ends_the_round_and_comes_last_in_the_next() -> None:
+    names = ["a", "b", "c"]
+    cluster, clock = a_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
+    async with replica(cluster, clock, [KNOWN, *(state(name, "t") for name in names)]) as one:
+        await one.expiry.round()
+        clock.move(RETENTION)
+        cluster.refusals = dict.fromkeys(names, Outcome(NOT_COORDINATOR, "it moved"))
+        done = await one.expiry.round()
+        assert (len(done.removals), done.left_over) == (1, 2)
+        del cluster.refusals[cluster.deletions[0][0]]
+        cluster.deletions.clear()
+        await one.expiry.round()
+        await one.expiry.round()
+        await one.expiry.round()
+        asked = [group for group, _ in cluster.deletions]
+        assert set(asked) == set(names), "each has its turn"
+        cluster.refusals.clear()
+        await one.expiry.round()
+        assert await one.topics() == {("other", "known")}
 
 
 @looped
