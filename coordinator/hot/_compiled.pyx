@@ -561,12 +561,16 @@ cdef class PlainTurns:
         turn.accepts_writes = True
         turn.records = []
         turn.encoded = []
-        while True:
-            done += self.take_writes(turns, turn, operations, done)
-            if done == len(operations):
-                break
-            turns._carry_out(turn, operations[done])
-            done += 1
+        try:
+            while True:
+                self.take_writes(turns, turn, operations, &done)
+                if done == len(operations):
+                    break
+                turns._carry_out(turn, operations[done])
+                done += 1
+        except BaseException:
+            turns._undecided = operations[done:]
+            raise
         if not turn.records:
             if <list> _get(at, WAITING):
                 turns._append(turn.records, turn.encoded, turn.append_bytes, self.now_ms)
@@ -579,14 +583,14 @@ cdef class PlainTurns:
         self.append(_get(at, STATE_PARTITION), turn.encoded, self.now_ms, _get(at, DONE))
         return True
 
-    cdef Py_ssize_t take_writes(self, turns, _Turn turn, list operations, Py_ssize_t begin) except -1:
-        """Decide and apply the operations from a place on, as long as they are plain writes; return how many.
+    cdef int take_writes(self, turns, _Turn turn, list operations, Py_ssize_t *done) except -1:
+        """Decide and apply the operations from a place on, as long as they are plain writes, and move it on.
 
         For each there is one more of `records` (None: an update, which needs no settling by itself), of `encoded` and
         of those who wait.
         """
         cdef PyObject *at = <PyObject *> turns
-        cdef Py_ssize_t done = begin
+        cdef Py_ssize_t begin = done[0]
         cdef WritePart part
         cdef object origin
         cdef double received_s_min = self.now_s - self.request_age_max_s
@@ -600,10 +604,10 @@ cdef class PlainTurns:
         turn.update_bytes_min = policy.update_bytes_min
         turn.live_bytes = 0
         try:
-            while done < len(operations):
-                if type(operations[done]) is not WritePart:
+            while done[0] < len(operations):
+                if type(operations[done[0]]) is not WritePart:
                     break
-                part = <WritePart> operations[done]
+                part = <WritePart> operations[done[0]]
                 origin = part.request.origin
                 if part.request.received_s < received_s_min or (origin is not None and origin.gone):
                     break
@@ -611,12 +615,12 @@ cdef class PlainTurns:
                     break
                 changing.add(part.key)
                 waiting.append((part, STORED))
-                done += 1
+                done[0] += 1
         finally:
             if turn.live_bytes:
                 shard.live_bytes += turn.live_bytes
-            self.taken += done - begin
-        return done - begin
+            self.taken += done[0] - begin
+        return 0
 
 
 @cython.final

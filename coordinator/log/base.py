@@ -154,3 +154,19 @@ class SharedLog(StateLog, Protocol):
         One that is not ours is left as it is.  Raises LogError if that could not be said.
         """
         ...
+
+
+@runtime_checkable
+class GatheringLog(StateLog, Protocol):
+    """A log that writes what is appended at about the same time as one, and can be told when that is."""
+
+    def gather(self) -> None:
+        """Let appends wait until `flush`, which comes without any wait in between."""
+        ...
+
+    def flush(self) -> None:
+        """Begin to write what was gathered.
+
+        ``done`` of appends may be called from inside this call, where storage takes them at once.
+        """
+        ...

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from coordinator import hot
 from coordinator.clock import Clock
-from coordinator.log.base import StateLog
+from coordinator.log.base import GatheringLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.topics import EveryTopic, TopicDirectory
@@ -22,6 +22,10 @@ class Due(Protocol):
         """Take the turn; what goes wrong in it is an exception."""
         ...
 
+    def turn_failed(self, failure: Exception) -> None:
+        """Recover from a turn that raised this in the middle."""
+        ...
+
 
 class Rounds:
     """Plans turns and carries them out, in the order in which they were planned."""
@@ -31,6 +35,7 @@ class Rounds:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._log = log
+        self._gathering_log = log if isinstance(log, GatheringLog) else None
         self._clock = clock
         self._metrics = metrics
         self._due: list[Due] = []
@@ -45,11 +50,22 @@ class Rounds:
     def plan(self, due: Due) -> None:
         """Let this one take its turn on the next turn of the event loop."""
         if not self._due:
-            self._loop.call_soon(self._carry_out)
+            self._loop.call_soon(self._go)
         self._due.append(due)
 
-    def _carry_out(self) -> None:
+    def _go(self) -> None:
         all_due, self._due = self._due, []
+        log = self._gathering_log
+        if log is None:
+            self._carry_out(all_due)
+            return
+        log.gather()
+        try:
+            self._carry_out(all_due)
+        finally:
+            log.flush()
+
+    def _carry_out(self, all_due: list[Due]) -> None:
         plain = self._plain
         if plain is not None:
             plain.begin(self._clock.now_ms(), self._loop.time(), self._log.health() is None)
@@ -60,5 +76,6 @@ class Rounds:
             except Exception as failure:
                 # It is not the fault of the others.
                 self._loop.call_exception_handler({"message": "a turn failed", "exception": failure})
+                due.turn_failed(failure)
         if plain is not None:
             self._metrics.write_operations(plain.taken)

@@ -21,7 +21,7 @@ from enum import StrEnum
 
 from coordinator import hot
 from coordinator.clock import Clock
-from coordinator.errors import LogError
+from coordinator.errors import LogError, LogUnavailable
 from coordinator.log.base import AppendDone, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
@@ -88,6 +88,7 @@ class Turns:
         "_rounds",
         "_topics",
         "_turn_planned",
+        "_undecided",
         "_waiting",
         "shard",
         "state_partition",
@@ -128,6 +129,8 @@ class Turns:
         self._changing: set[SharePartitionKey] = set()
         # Share-partitions with an operation in the mailbox: a read of one has to queue behind it.
         self._queued: set[SharePartitionKey] = set()
+        # What a turn that failed had not come to, or failed at.
+        self._undecided: list[Operation] = []
         self._next_log_offset = 0
         # Is set when the append under way is over; only there when somebody waits for that.
         self._quiet: asyncio.Event | None = None
@@ -178,12 +181,33 @@ class Turns:
             return
         operations = self._take()
         turn = _Turn(self._clock.now_ms(), self._log.health() is None)
-        for operation in operations:
-            self._carry_out(turn, operation)
+        self._undecided = operations
+        for at, operation in enumerate(operations):
+            try:
+                self._carry_out(turn, operation)
+            except BaseException:
+                self._undecided = operations[at:]
+                raise
+        self._undecided = []
         if turn.records or self._waiting:
             self._append(turn.records, turn.encoded, turn.append_bytes, turn.now_ms)
         elif self._mailbox:
             self._plan_turn()
+
+    def turn_failed(self, failure: Exception) -> None:
+        """Recover from a turn that raised this in the middle: a defect of ours.
+
+        What it had applied is not on the log, so memory is thrown away; nobody was answered from it.
+        """
+        self._appending = None
+        self._changing.clear()
+        waiting, self._waiting = self._waiting, []
+        undecided, self._undecided = self._undecided, []
+        waiting += [(operation, Result((), None)) for operation in undecided]
+        if self.status is Status.ACTIVE:
+            self._recover(LogUnavailable(f"a turn failed: {failure!r}"), waiting)
+        else:
+            self._refuse_all(waiting, ErrorCode.NOT_COORDINATOR, "The shard was closed.")
 
     def _take(self) -> list[Operation]:
         operations = self._mailbox

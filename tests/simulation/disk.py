@@ -218,6 +218,10 @@ class SimDisk:
         if error is not None:
             raise error
 
+    def put(self, name: str, position: int, data: bytes) -> bool:
+        """Do nothing: here every write takes its time, and may break off."""
+        return False
+
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
         """Write, sync if asked, and tell: three instants, at each of which the process can die."""
         assert self._under_way is None, "one write at a time"

@@ -48,12 +48,12 @@ class ThreadCommitter:
         loop = asyncio.get_running_loop()
 
         def commit() -> None:
-            error = write_fully(descriptor, position, data)
-            if error is None:
-                try:
-                    os.fdatasync(descriptor)
-                except OSError as failure:
-                    error = failure
+            error = None
+            try:
+                write_fully(descriptor, position, data)
+                os.fdatasync(descriptor)
+            except OSError as failure:
+                error = failure
             # The loop may be closed by now: then nobody waits any more.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(done, error)
@@ -111,15 +111,11 @@ class CompiledCommitter:
         os.close(self._told_by_thread)
 
 
-def write_fully(descriptor: int, position: int, data: bytes) -> OSError | None:
-    """Overwrite part of an open file; return what went wrong."""
-    try:
-        written = os.pwrite(descriptor, data, position)
-        while written < len(data):
-            step = os.pwrite(descriptor, data[written:], position + written)
-            if step == 0:
-                return OSError(errno.EIO, "the disk took only part of a write")
-            written += step
-    except OSError as error:
-        return error
-    return None
+def write_fully(descriptor: int, position: int, data: bytes) -> None:
+    """Overwrite part of an open file. Raises OSError."""
+    written = os.pwrite(descriptor, data, position)
+    while written < len(data):
+        step = os.pwrite(descriptor, data[written:], position + written)
+        if step == 0:
+            raise OSError(errno.EIO, "the disk took only part of a write")
+        written += step

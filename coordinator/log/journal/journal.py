@@ -24,7 +24,7 @@ from typing import Literal
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.log.base import AppendDone, LoggedBatch
 from coordinator.log.journal import layout
-from coordinator.log.journal.disk import Disk, RealDisk, write_durably
+from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
 from coordinator.log.journal.pending import Append, next_entries, tell, way
 from coordinator.log.journal.reading import read_stretches
 from coordinator.log.journal.recovery import recover
@@ -79,6 +79,7 @@ class Journal:
         self._doubtful = 0
         self._failures = 0
         self._planned = False
+        self._gathering = False
         self._committing = False
         self._given_up = True
         self._rolling: asyncio.Task[None] | None = None
@@ -142,8 +143,7 @@ class Journal:
 
     async def _mark_end(self) -> None:
         """Write a frame without entries: it says that all before it was durable, and what may go."""
-        segment = self._segments.current
-        size_bytes = layout.frame_bytes(0)
+        segment, size_bytes = self._segments.current, layout.frame_bytes(0)
         if self._given_up or segment is None or segment.end + size_bytes > segment.size_bytes:
             return
         try:
@@ -177,8 +177,18 @@ class Journal:
             asyncio.get_running_loop().call_soon(done, base_offset, None)
             return
         self._pending.append(self._way.append(state_partition, base_offset, timestamp_ms, records, done))
-        if not self._planned and not self._committing:
+        if not self._planned and not self._committing and not self._gathering:
             self._plan()
+
+    def gather(self) -> None:
+        """Let appends wait until `flush`."""
+        self._gathering = True
+
+    def flush(self) -> None:
+        """Commit what was gathered, unless a commit is under way: it travels with the next one."""
+        self._gathering = False
+        if self._pending and not self._planned:
+            self._commit()
 
     def _plan(self) -> None:
         """Commit on the next turn of the loop: what is appended until then travels along."""
@@ -208,8 +218,7 @@ class Journal:
             else:
                 self._quiet.set()
             return
-        group = self._pending[:count]
-        del self._pending[:count]
+        group, self._pending = self._pending[:count], self._pending[count:]
         oldest = self._oldest if has_news else self._oldest_said
         sync = has_news or self._sync_mode == "always"
         frame = self._way.encode_frame(
@@ -224,7 +233,7 @@ class Journal:
             else:
                 self._failed(group, error)
 
-        self._disk.write(segment.name, segment.end, frame, sync, written)
+        write_promptly(self._disk, segment.name, segment.end, frame, sync, written)
 
     def _committed(
         self, segment: Segment, group: list[Append], size_bytes: int, oldest: int, sync: bool

@@ -63,6 +63,17 @@ def test_what_is_written_is_read(world: World, sync: bool) -> None:
     world.run(main())
 
 
+def test_what_is_put_is_read_at_once_or_not_at_all(world: World) -> None:
+    async def main() -> None:
+        disk = locked(world)
+        await disk.prepare("a", 4096)
+        expected = b"now" if disk.put("a", 1000, b"now") else bytes(3)
+        assert await disk.read("a", 1000, 3) == expected
+        disk.unlock()
+
+    world.run(main())
+
+
 def test_reads_end_with_the_file(world: World) -> None:
     async def main() -> None:
         disk = locked(world)

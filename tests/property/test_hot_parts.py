@@ -1,0 +1,96 @@
+"""The parts of the compiled way beside what they are twins of: batches, records, the journal, tallies."""
+
+import math
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.log.journal import layout
+from coordinator.log.journal.pending import Append, note_ends
+from coordinator.metrics.tally import SECONDS, Tally
+from coordinator.shard import combine
+from protocol import record_batch
+from protocol.state_batches import StateBatch, pack
+from tests.property.test_batches import ascending, batches, start_offsets
+
+compiled = pytest.importorskip("coordinator.hot._compiled", reason="it was not built: is there a C compiler?")
+
+any_batches = (ascending | batches).map(pack)
+
+
+@settings(max_examples=500)
+@given(ascending | batches, any_batches, start_offsets, start_offsets)
+def test_laying_batches_over_is_combining_them(
+    current: Any, written: bytes, start_offset: int, later: int
+) -> None:
+    run = combine(b"", pack(current), start_offset)
+    got = compiled.lay_over(run, written, max(start_offset, later))
+    if got is not None:
+        assert got == combine(run, written, max(start_offset, later))
+
+
+def test_every_kind_of_batch_is_ordered_alike() -> None:
+    """Counts and states at the ends of their ranges, overlapping."""
+    kinds = [(state, count) for state in (-128, -1, 0, 127) for count in (-(2**15), -1, 0, 1, 2**15 - 1)]
+    ends = [(-(2**63), -(2**63)), (-(2**63), 2**63 - 1), (0, 9), (2**63 - 1, 2**63 - 1)]
+    for first, last in ends:
+        for kind in kinds:
+            for other in kinds:
+                current = pack([StateBatch(first, last, *kind)])
+                written = pack([StateBatch(first, first, *other)])
+                assert compiled.lay_over(current, written, -1) == combine(current, written, -1)
+
+
+# Lengths where a varint takes one byte more.
+lengths = st.sampled_from([0, 1, 57, 58, 59, 60, 63, 64, 65, 8_185, 8_191, 8_192, 9_000])
+records = st.tuples(lengths.map(bytes), st.none() | lengths.map(lambda length: b"v" * length))
+
+
+@given(st.integers(0, 2**62), st.integers(0, 2**42), st.lists(records, min_size=1, max_size=70))
+def test_a_record_batch_is_the_same(base_offset: int, timestamp_ms: int, written: Any) -> None:
+    expected = record_batch.encode_batch(base_offset, timestamp_ms, written)
+    assert compiled.encode_batch(base_offset, timestamp_ms, written) == expected
+
+
+@given(st.integers(0, 2**16 - 1), st.integers(0, 2**62), st.lists(records, min_size=1, max_size=3))
+def test_an_append_to_the_journal_is_the_same(state_partition: int, base_offset: int, written: Any) -> None:
+    def done(base_offset: int, error: Any) -> None:
+        raise AssertionError("nobody has written it")
+
+    one, other = (kind(state_partition, base_offset, 7, written, done) for kind in (compiled.Append, Append))
+    for field in Append.__slots__:
+        assert getattr(one, field) == getattr(other, field)
+
+
+@given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 2**40), st.integers(0, 2**62))
+def test_a_frame_of_the_journal_is_the_same(entries: list[bytes], segment: int, position: int) -> None:
+    expected = layout.encode_frame(segment, position, 8, 7, 3, entries)
+    assert compiled.encode_frame(segment, position, 8, 7, 3, entries) == expected
+
+
+def test_ends_are_noted_alike() -> None:
+    group = [Append(place % 2, place, 7, [(b"k", b"v")] * 3, lambda *_: None) for place in range(5)]
+    compiled_group = [
+        compiled.Append(place % 2, place, 7, [(b"k", b"v")] * 3, lambda *_: None) for place in range(5)
+    ]
+    noted: list[tuple[list[int], dict[int, int]]] = [([0, 0], {}), ([0, 0], {})]
+    note_ends(group, *noted[0])
+    compiled.note_ends(compiled_group, *noted[1])
+    assert noted[0] == noted[1] == ([7, 6], {0: 6, 1: 5})
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 0.0001, 0.00011, 0.3, 9.9, 10.0, 10.1, math.inf])))
+def test_tallies_count_alike(values: list[float]) -> None:
+    one, other = compiled.Tally(SECONDS), Tally(SECONDS)
+    for value in values:
+        one.add(value)
+        other.add(value)
+    assert one.cumulative() == other.cumulative()
+
+
+@given(st.binary(max_size=100), st.integers(0, 2**32 - 1))
+def test_sums_are_the_same_on_every_processor(data: bytes, before: int) -> None:
+    assert compiled.sums(data, before) == (crc32c(data, before), crc32c(data, before))
