@@ -20,7 +20,7 @@ from tests.kafka.rig import BuiltInRig
 from tests.topic.logs import new_topic
 from tests.unit.admin.test_tokens import WRITING, file_of
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(240)]
 
 SHARDS = 4
 BOOKS = 12
