@@ -141,6 +141,7 @@ class Played:
         self._server: asyncio.Server | None = None
         self._port = 0
         self.accepted = 0
+        self.left = 0
 
     @property
     def address(self) -> HostPort:
@@ -175,6 +176,7 @@ class Played:
             if await self.welcome(speaker):
                 self._connections.put_nowait(speaker)
                 return
+        self.left += 1
         speaker.hang_up()
 
     async def welcome(self, speaker: Speaker) -> bool:

@@ -17,6 +17,7 @@ from tests.unit.relay.played import (
     framed,
     handshake,
     looped,
+    past,
     persister,
     request,
     until,
@@ -87,6 +88,7 @@ async def test_who_has_said_the_last_word_still_gets_the_answer() -> None:
         peer, broker = await fetcher(here)
         peer.say_no_more()
         assert await broker.is_closed()
+        await fetcher(here)
         broker.say(ANSWER)
         assert framed(await peer.frame()) == ANSWER
         broker.hang_up()
@@ -105,7 +107,7 @@ async def test_one_direction_does_not_go_on_for_ever_without_the_other() -> None
 
 @looped
 async def test_what_is_idle_is_closed() -> None:
-    async with world(limits=LIMITS._replace(idle_s=0.3)) as here:
+    async with world(limits=LIMITS._replace(idle_s=1.0)) as here:
         (idle, _), (held, _) = await fetcher(here), await persister(here)
         busy, broker = await fetcher(here)
 
@@ -242,6 +244,7 @@ async def test_a_stop_waits_for_the_coordinators_answers_and_for_nothing_else() 
         assert await other.is_closed()
         with pytest.raises(OSError, match=r"."):
             await here.peer()
+        await past(0.05)
         assert not stopping.done()
         coordinator.say(ANSWER)
         assert framed(await peer.frame()) == ANSWER

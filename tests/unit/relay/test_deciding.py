@@ -54,6 +54,7 @@ async def test_a_persister_is_led_to_the_coordinator_when_the_broker_knows_who_i
         peer.say(asked)
         await is_with_the_coordinator(here, peer, asked)
         assert here.broker.questions == 1
+        await until(lambda: here.broker.left == 1)
         write = request(WRITE, PERSISTER, b"more")
         peer.say(write)
         assert here.figures.open == {"broker": 0, "coordinator": 1}
