@@ -133,6 +133,9 @@ class Listener:
         """Return the connection of a client whose TLS handshake is over, None for one that is nobody."""
         if self._drained is not None:
             return None
+        if self._security.mechanisms:
+            # Known by its login, whatever it showed before.
+            return self._connection()
         try:
             handler = self._entrance.handler_of_certificate(
                 secured.get_extra_info("peercert"), peer_of(secured)

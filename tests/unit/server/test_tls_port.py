@@ -278,13 +278,14 @@ def test_large_requests_and_answers_in_order(world: World) -> None:
     world.run(scenario)
 
 
-def test_sasl_over_tls(world: World) -> None:
+def test_sasl_over_tls(world: World, caplog: pytest.LogCaptureFixture) -> None:
     base = password_security(world.folder)
 
     async def scenario(one: Served) -> None:
         client = await one.connect(world.client())
         assert (await log_in(client)).error_code == 0
         assert await find_error(client) == 0
+        assert warnings(caplog) == []
         stranger = await one.connect(world.client())
         stranger.send(request_frame(10, 6, 3, FIND_BODY))
         assert await stranger.closed()
