@@ -136,6 +136,8 @@ cdef class Replay:
     cdef Py_ssize_t given
     # What the general way has: (needed from, key), the greatest first.
     cdef list residents
+    # The time of the state that was made last: those that were written together have it in common.
+    cdef object time
 
     def __init__(self, shard, Names names, general):
         self.shard = shard
@@ -380,7 +382,10 @@ cdef class Replay:
         return count
 
     cdef int hand_over(self, _State *state) except -1:
-        self.shard.adopt(self.names.key(self.keys + state.key_at, state.key_bytes), _made(state), state.needed_from)
+        if self.time is None or self.time != state.write_ms:
+            self.time = state.write_ms
+        key = self.names.key(self.keys + state.key_at, state.key_bytes)
+        self.shard.adopt(key, _made(state, self.time), state.needed_from)
         Py_XDECREF(state.batches)
         state.batches = NULL
         return 0
@@ -451,9 +456,8 @@ cdef inline int _keep(_State *state, bytes batches) except -1:
     return 0
 
 
-cdef object _made(const _State *state):
-    """Make the state; equal times, which they mostly are, are one object."""
-    write_ms = state.write_ms
+cdef object _made(const _State *state, write_ms):
+    """Make the state; times that equal that of the last write, as they mostly do, are the same object."""
     return ShareState(
         snapshot_epoch=state.snapshot_epoch,
         state_epoch=state.state_epoch,

@@ -41,16 +41,19 @@ async def _write(folder: Path, share_partitions: int, topic_id: bytes, prefix: s
     await journal.open()
     waiting: defaultdict[int, list[tuple[bytes, bytes | None]]] = defaultdict(list)
     for number, key in enumerate(keys(share_partitions, topic_id, prefix), 1):
-        record = encode_record(StateRecord(key, _snapshot(number)))
+        written_ms = _BEGAN_MS + (number - 1) // _APPENDED_TOGETHER
+        record = encode_record(StateRecord(key, _snapshot(number, written_ms)))
         waiting[state_partition(key, STATE_PARTITIONS)].append(record)
         if number % _APPENDED_TOGETHER == 0:
-            await _append(journal, waiting)
+            await _append(journal, waiting, written_ms)
             waiting.clear()
-    await _append(journal, waiting)
+    await _append(journal, waiting, _BEGAN_MS + share_partitions // _APPENDED_TOGETHER)
     await journal.close()
 
 
-async def _append(journal: Journal, records: Mapping[int, list[tuple[bytes, bytes | None]]]) -> None:
+async def _append(
+    journal: Journal, records: Mapping[int, list[tuple[bytes, bytes | None]]], timestamp_ms: int
+) -> None:
     """Append some records of each state partition; one append of each is under way at a time."""
     loop = asyncio.get_running_loop()
     appended = []
@@ -63,17 +66,19 @@ async def _append(journal: Journal, records: Mapping[int, list[tuple[bytes, byte
             else:
                 told.set_exception(error)
 
-        journal.append(home, own, _BEGAN_MS, done)
+        journal.append(home, own, timestamp_ms, done)
         appended.append(told)
     await asyncio.gather(*appended)
 
 
-def _snapshot(number: int) -> ShareSnapshotValue:
-    """Make a state whose numbers are as large as those of a topic that has been in use for a while."""
+def _snapshot(number: int, written_ms: int) -> ShareSnapshotValue:
+    """Make a state of a topic that has been in use for a while, as the coordinator compacts it.
+
+    It was made at a time of its own; its snapshot, together with others.
+    """
     start = 10_000_000 + number
     batches = pack(
         StateBatch(start + 10 * place, start + 10 * place + 6, 2 if place % 2 else 0, 1)
         for place in range(BATCHES)
     )
-    written_ms = _BEGAN_MS + number
-    return ShareSnapshotValue(7, 1, 3, start, _BEGAN_MS, written_ms, batches, 7)
+    return ShareSnapshotValue(7, 1, 3, start, _BEGAN_MS - number, written_ms, batches, 7)
