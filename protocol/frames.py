@@ -31,6 +31,16 @@ class FrameReader:
         """How many bytes of an incomplete frame are held back."""
         return len(self._held)
 
+    def receive_frame(self, data: bytes) -> bytes | None:
+        """Take the next bytes of the stream if they are exactly one frame, as nearly always; return it.
+
+        None: they are not, and `receive_data` has to take them.
+        """
+        body_bytes = len(data) - _SIZE_BYTES
+        if not self._held and 0 <= body_bytes <= self.frame_bytes_max and _unpack_size(data)[0] == body_bytes:
+            return data[_SIZE_BYTES:]
+        return None
+
     def receive_data(self, data: bytes) -> list[bytes]:
         """Take the next bytes of the stream; return the frames that they complete, without their sizes.
 
@@ -38,12 +48,7 @@ class FrameReader:
         data are lost with the connection, as they would be had it broken a moment earlier. The error comes
         again with all further data.
         """
-        if not self._held:
-            # Nearly always exactly one frame.
-            body_bytes = len(data) - _SIZE_BYTES
-            if 0 <= body_bytes <= self.frame_bytes_max and _unpack_size(data)[0] == body_bytes:
-                return [data[_SIZE_BYTES:]]
-        else:
+        if self._held:
             self._held += data
             if len(self._held) < self._wanted_bytes:
                 return []

@@ -9,7 +9,7 @@ Every part has its definition elsewhere, in Python, and is held equal to it by t
     _submit            Turns.submit
     _normalise, _lay   batches.normalise, batches.combine
     encode_batch       record_batch.encode_batch
-    Append, encode_frame, note_ends    those of coordinator.log.journal
+    Append, encode_frame, note_ends, tell_all    those of coordinator.log.journal
     CommitThread       what ThreadCommitter does in coordinator.log.journal.committer
     Tally              metrics.Tally
 """
@@ -21,6 +21,8 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
+
+import asyncio
 
 from coordinator.shard import Result, Shard, ShareState
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
@@ -433,13 +435,13 @@ cdef Py_ssize_t UNREADABLE = _member(ShareState, "unreadable")
 
 # Those of `Turns`, which is above this module and says itself who it is.
 cdef Py_ssize_t STATUS, MAILBOX, QUEUED, TURN_PLANNED, APPENDING, APPEND_BEGAN_S, APPEND_BYTES, WAITING, CHANGING
-cdef Py_ssize_t NEXT_LOG_OFFSET, QUIET, RENEWAL_ASKED, SHARD, STATE_PARTITION, DONE
+cdef Py_ssize_t NEXT_LOG_OFFSET, QUIET, RENEWAL_ASKED, ROUNDS, SHARD, STATE_PARTITION, DONE
 cdef object ACTIVE = None
 
 
 cdef int _locate(kind, active) except -1:
     global STATUS, MAILBOX, QUEUED, TURN_PLANNED, APPENDING, APPEND_BEGAN_S, APPEND_BYTES, WAITING, CHANGING
-    global NEXT_LOG_OFFSET, QUIET, RENEWAL_ASKED, SHARD, STATE_PARTITION, DONE, ACTIVE
+    global NEXT_LOG_OFFSET, QUIET, RENEWAL_ASKED, ROUNDS, SHARD, STATE_PARTITION, DONE, ACTIVE
     STATUS = _member(kind, "status")
     MAILBOX = _member(kind, "_mailbox")
     QUEUED = _member(kind, "_queued")
@@ -452,6 +454,7 @@ cdef int _locate(kind, active) except -1:
     NEXT_LOG_OFFSET = _member(kind, "_next_log_offset")
     QUIET = _member(kind, "_quiet")
     RENEWAL_ASKED = _member(kind, "_renewal_asked")
+    ROUNDS = _member(kind, "_rounds")
     SHARD = _member(kind, "shard")
     STATE_PARTITION = _member(kind, "state_partition")
     DONE = _member(kind, "_done")
@@ -483,7 +486,8 @@ cdef int _submit(turns, WritePart part, Py_ssize_t mailbox_max) except -1:
     mailbox.append(part)
     (<set> _get(at, QUEUED)).add(part.key)
     if _get(at, APPENDING) is None and _get(at, TURN_PLANNED) is False:
-        turns._plan_turn()
+        _set(turns, TURN_PLANNED, True)
+        _get(at, ROUNDS).plan(turns)
     return 0
 
 
@@ -628,13 +632,22 @@ cdef class Appended:
     """What the log calls when an append of `turns` is over."""
 
     cdef object turns
+    cdef object time
+    cdef Tally records
+    cdef Tally seconds
+    cdef Tally bytes
 
-    def __init__(self, turns, active):
+    def __init__(self, turns, active, time, Tally records, Tally seconds, Tally bytes):
         _locate(type(turns), active)
         self.turns = turns
+        self.time = time
+        self.records, self.seconds, self.bytes = records, seconds, bytes
 
     def __call__(self, base_offset, error):
         """Do what `turns._appended` does."""
+        self.over(base_offset, error)
+
+    cdef int over(self, base_offset, error) except -1:
         turns = self.turns
         cdef PyObject *at = <PyObject *> turns
         if (
@@ -646,15 +659,15 @@ cdef class Appended:
             or base_offset != _get(at, NEXT_LOG_OFFSET)
         ):
             turns._appended(base_offset, error)
-            return
+            return 0
         records = <list> _get(at, APPENDING)
         waiting = <list> _get(at, WAITING)
         _set(turns, APPENDING, None)
         _set(turns, WAITING, [])
         (<set> _get(at, CHANGING)).clear()
-        turns._metrics.append_done(
-            len(records), _get(at, APPEND_BYTES), turns._loop.time() - _get(at, APPEND_BEGAN_S), False
-        )
+        self.seconds.count(self.time() - <double> _get(at, APPEND_BEGAN_S))
+        self.records.count(len(records))
+        self.bytes.count(_get(at, APPEND_BYTES))
         for record in records:
             if record is not None:
                 turns._settle(records, base_offset)
@@ -666,6 +679,7 @@ cdef class Appended:
         _answer_all(waiting)
         if <list> _get(at, MAILBOX):
             turns._plan_turn()
+        return 0
 
 
 cdef bint _write(_Turn turn, WritePart part) except -1:
@@ -1123,6 +1137,25 @@ cdef class CommitThread:
         commits_stop(&self.commits)
 
 
+def tell_all(list group):
+    """See `coordinator.log.journal.pending.tell_all`."""
+    cdef Append append
+    for append in group:
+        try:
+            if type(append.done) is Appended:
+                (<Appended> append.done).over(append.base_offset, None)
+            else:
+                append.done(append.base_offset, None)
+        except Exception as failure:
+            report_failure(failure)
+
+
+def report_failure(failure):
+    asyncio.get_running_loop().call_exception_handler(
+        {"message": "an append's done callback failed", "exception": failure}
+    )
+
+
 cdef Py_ssize_t _record_bytes(Py_ssize_t index, bytes key, bytes value):
     """Return what a record takes behind its length; attributes, timestamp delta and header count are a zero each."""
     cdef Py_ssize_t size = 3 + uvarint_bytes(_zigzag(index))
@@ -1164,11 +1197,15 @@ cdef class Tally:
 
     def add(self, double value):
         """Count one value; a bound belongs to the range below it, as Prometheus wants."""
+        self.count(value)
+
+    cdef int count(self, double value) except -1:
         cdef Py_ssize_t i = 0
         while i < self.size and self.limits[i] < value:
             i += 1
         self.counts[i] += 1
         self.sum += value
+        return 0
 
     def cumulative(self):
         """Return ([(upper bound, how many values up to it)], sum of all values), ready for a family."""

@@ -38,7 +38,7 @@ from coordinator.metrics.families import (
     membership_families,
     shard_families,
 )
-from coordinator.metrics.tally import RECORDS, SECONDS, new_tally
+from coordinator.metrics.tally import RECORDS, SECONDS, Tally, new_tally
 from protocol.errors import ErrorCode
 
 # By API key. 87 is called ReadShareGroupOffsetsState in early revisions of KIP-932.
@@ -68,7 +68,8 @@ class Metrics:
         self._write_operations = 0
         self._append_records = new_tally(RECORDS)
         self._append_seconds = new_tally(SECONDS)
-        self._append_bytes = 0
+        # Only its sum is of interest.
+        self._append_bytes = new_tally(())
         self._append_failures = 0
         self._fenced = 0
         self._membership: ObservedMembership | None = None
@@ -119,7 +120,11 @@ class Metrics:
             self._append_failures += 1
             return
         self._append_records.add(records)
-        self._append_bytes += log_bytes
+        self._append_bytes.add(log_bytes)
+
+    def append_tallies(self) -> tuple[Tally, Tally, Tally]:
+        """Return where appends that did not fail are counted: their records, seconds and bytes."""
+        return self._append_records, self._append_seconds, self._append_bytes
 
     def shard_loaded(self, state_partition: int, records: int, seconds: float) -> None:
         """Count a shard that was rebuilt from its log; the records are read off the runtime's shards."""
@@ -250,7 +255,7 @@ class Metrics:
     def _append_families(self) -> Iterator[Metric]:
         yield histogram("append_batch_records", "Records of one append to the log.", self._append_records)
         yield histogram("append_duration_seconds", "How long an append took.", self._append_seconds)
-        yield counter("append_bytes", "Bytes appended to the log.", self._append_bytes)
+        yield counter("append_bytes", "Bytes appended to the log.", self._append_bytes.cumulative()[1])
         yield counter("append_failures", "Appends that failed.", self._append_failures)
         yield counter("fenced", "Shards that somebody else took over in the log.", self._fenced)
         yield counters("snapshots", "Snapshots written, by cause.", "kind", self._snapshots)

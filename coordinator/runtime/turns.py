@@ -135,9 +135,11 @@ class Turns:
         # Is set when the append under way is over; only there when somebody waits for that.
         self._quiet: asyncio.Event | None = None
         self._renewal_asked = False
-        self._done: AppendDone = (
-            self._appended if hot.compiled is None else hot.compiled.Appended(self, Status.ACTIVE)
-        )
+        self._done: AppendDone = self._appended
+        if hot.compiled is not None:
+            self._done = hot.compiled.Appended(
+                self, Status.ACTIVE, self._loop.time, *metrics.append_tallies()
+            )
 
     # Operations come in.
 

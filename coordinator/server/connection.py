@@ -141,6 +141,15 @@ class Connection(asyncio.Protocol):
         if self.gone:
             return
         self.active_s = self._loop.time()
+        if (
+            not self._places
+            and not self._frames_waiting
+            and self._reading
+            and self._writable
+            and (frame := self._reader.receive_frame(data)) is not None
+        ):
+            self._handle_at_once(frame)
+            return
         try:
             frames = self._reader.receive_data(data)
         except FrameError as error:
@@ -151,9 +160,6 @@ class Connection(asyncio.Protocol):
             self._close("bad_frame", str(error))
             return
         partial_bytes = self._reader.buffered_bytes
-        if len(frames) == 1 and not (partial_bytes or self._partial_bytes) and self._is_idle():
-            self._handle_at_once(frames[0])
-            return
         arrived = sum(map(len, frames))
         self._connections.hold(arrived + partial_bytes - self._partial_bytes)
         if partial_bytes and (frames or not self._partial_bytes):
@@ -196,20 +202,11 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._pace()
 
-    def _is_idle(self) -> bool:
-        """Tell whether nothing is under way here and nothing holds the client back."""
-        return (
-            self._reading
-            and self._writable
-            and not (self._places or self._frames_waiting)
-            and self._limits.requests_in_flight_max > 1
-        )
-
     def _handle_at_once(self, frame: bytes) -> None:
-        """Do what `_handle_waiting` does with the one frame of an idle connection: the usual case."""
+        """Do what `_handle_waiting` does, with the one frame of an idle connection: the usual case."""
         self._connections.hold(len(frame))
         self._handle(frame)
-        if self._connections.full:
+        if self._connections.full or self._limits.requests_in_flight_max == 1:
             self._pace()
 
     def _has_room(self) -> bool:

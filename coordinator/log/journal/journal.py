@@ -251,8 +251,7 @@ class Journal:
             self._oldest_said = oldest
             self._segments.drop_below(oldest)
         self._commit()
-        for append in group:
-            tell(append, None)
+        self._way.tell_all(group)
         self._segments.prepare_spare()
 
     def _durable_commit(self) -> int:

@@ -45,6 +45,12 @@ def tell(append: Append, error: LogError | None) -> None:
         )
 
 
+def tell_all(group: Sequence[Append]) -> None:
+    """Tell those who appended that it is there."""
+    for append in group:
+        tell(append, None)
+
+
 def next_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:
     """Return the entries that go into the next frame, one for each of the first appends, and their bytes."""
     entries: list[bytes] = []
@@ -71,11 +77,12 @@ class Way(NamedTuple):
     append: Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], AppendDone], Append]
     encode_frame: Callable[[int, int, int, int, int, Sequence[bytes]], bytes]
     note_ends: Callable[[Sequence[Append], list[int], dict[int, int]], None]
+    tell_all: Callable[[Sequence[Append]], None]
 
 
 def way() -> Way:
     """Return the way that there is."""
     compiled = hot.compiled
     if compiled is None:
-        return Way(Append, layout.encode_frame, note_ends)
-    return Way(compiled.Append, compiled.encode_frame, compiled.note_ends)
+        return Way(Append, layout.encode_frame, note_ends, tell_all)
+    return Way(compiled.Append, compiled.encode_frame, compiled.note_ends, compiled.tell_all)
