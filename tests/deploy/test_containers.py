@@ -251,7 +251,7 @@ def stack(engine: Engine, serve_image: str, tmp_path_factory: pytest.TempPathFac
 def get(port: int, path: str) -> Any:
     """Return what somebody on this machine answers over HTTP, as JSON; None while nobody does."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return json.load(answer)
     except OSError:
         return None
@@ -262,9 +262,10 @@ def orders(stack: Stack) -> set[int]:
     return {int(number) for number in ORDER.findall(stack.run("logs", "--no-color", "consumer"))}
 
 
-def eventually(stack: Stack, condition: Callable[[], bool], what: str) -> None:
+def eventually(stack: Stack, condition: Callable[[], Any], what: str) -> Any:
+    """Return the first true value of `condition`; if there is none, say what the services said."""
     try:
-        wait_until(condition, seconds=180, what=what)
+        return wait_until(condition, seconds=180, what=what)
     except DidNotHappen as error:
         raise DidNotHappen(f"{error}\n{stack.said()}") from None
 
@@ -279,7 +280,7 @@ def test_all_of_it_runs_and_a_killed_coordinator_loses_no_order(stack: Stack) ->
     goal = max(before) + ENOUGH_ORDERS
     # None is missing up to there, whatever was under way at the kill.
     eventually(stack, lambda: {*range(1, goal)} <= orders(stack), "no order is missing")
-    group = get(stack.http_port, "/api/v1/groups/workers")
+    group = eventually(stack, lambda: get(stack.http_port, "/api/v1/groups/workers"), "its state is shown")
     assert [share["partition"] for share in group["partitions"]["items"]] == [0, 1, 2]
 
 
@@ -294,8 +295,8 @@ def test_prometheus_sees_the_coordinator_and_what_it_does(stack: Stack) -> None:
     eventually(stack, lambda: shows("sharecoord_ready == 1"), "Prometheus sees it ready")
     moves = 'sharecoord_rpc_requests_total{api="WriteShareGroupState",code="NONE"} > 0'
     eventually(stack, lambda: shows(moves), "Prometheus sees writes")
-    groups = get(stack.prometheus_port, "/api/v1/rules")["data"]["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
+    known = eventually(stack, lambda: get(stack.prometheus_port, "/api/v1/rules"), "it shows its rules")
+    rules = [rule for group in known["data"]["groups"] for rule in group["rules"]]
     assert {rule["name"] for rule in rules} == {
         *(rule["alert"] for rule in alert_rules()),
         *(rule["record"] for rule in recording_rules()),
