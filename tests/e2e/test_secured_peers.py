@@ -1,0 +1,177 @@
+"""Coordinators that forward to each other, and tools that ask one, where everybody has to say who it is."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from coordinator.client import ClientSecurity, RetryPolicy, ShareCoordinatorClient
+from coordinator.migration.run import migrate
+from protocol.state_records import SharePartitionKey
+from tests.certificates import Authority
+from tests.kafka import BuiltInRig
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.ports import free_ports
+from tests.topic.logs import new_topic
+from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.conftest import share_coordinator as share_coordinator
+from tests.unit.migration.places import EXECUTE, Places, journal_target, quietly, some_state
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+PARTITIONS = 8
+KEYS = [SharePartitionKey("group", bytes([number]) * 16, number) for number in range(40)]
+# Until both have joined, nobody owns anything.
+PATIENT = RetryPolicy(attempts_max=60, first_s=0.25, multiplier=1.0)
+
+
+class Side:
+    """The files of all: an authority, and users."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder / "tls")
+        self.users = folder / "users.properties"
+        self.users.write_text("coordinator=of-coordinators\ntool=of-tools\n")
+        self.password = folder / "password"
+        self.password.write_text("of-tools\n")
+
+    def settings(self, name: str) -> dict[str, str]:
+        own = self.authority.issue(name)
+        return {
+            "listen.security.protocol": "SASL_SSL",
+            "listen.ssl.certificate.location": str(own.certificate),
+            "listen.ssl.key.location": str(own.key),
+            "listen.ssl.ca.location": str(self.authority.certificate),
+            "listen.ssl.client.auth": "requested",
+            "listen.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listen.sasl.users.file": str(self.users),
+            "listen.allowed.principals": "User:coordinator;User:tool",
+            "listen.connections.max.reauth.ms": "4000",
+            "forwarding.sasl.username": "coordinator",
+            "forwarding.sasl.password": "of-coordinators",
+        }
+
+    @property
+    def tool(self) -> ClientSecurity:
+        return ClientSecurity(
+            "SASL_SSL", "SCRAM-SHA-512", "tool", "of-tools", ca_file=str(self.authority.certificate)
+        )
+
+    def tool_file(self) -> str:
+        file = self.users.with_name("tool.properties")
+        file.write_text(
+            "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\nsasl.username=tool\n"
+            f"sasl.password.file={self.password}\nssl.ca.location={self.authority.certificate}\n"
+        )
+        return str(file)
+
+
+@pytest.fixture
+def side(tmp_path: Path) -> Side:
+    return Side(tmp_path)
+
+
+@pytest.fixture
+def pair(built_in: BuiltInRig, side: Side, tmp_path: Path) -> Iterator[list[CoordinatorProcess]]:
+    """Two coordinators that share a topic, and forward what is the other's."""
+    topic = new_topic("peers")
+    with ExitStack() as stack:
+        coordinators = []
+        for name in ("one", "two"):
+            folder = tmp_path / name
+            folder.mkdir()
+            port, http_port = free_ports(2)
+            coordinator = CoordinatorProcess(
+                folder,
+                port=port,
+                http_port=http_port,
+                log="kafka",
+                settings={
+                    **side.settings(name),
+                    "bootstrap.servers": built_in.broker.bootstrap,
+                    "share.coordinator.state.topic.name": topic,
+                    "share.coordinator.state.topic.num.partitions": str(PARTITIONS),
+                    "share.coordinator.state.topic.replication.factor": "1",
+                    "share.coordinator.state.topic.min.isr": "1",
+                    "ownership": "group",
+                    "group.id": topic,
+                    "forwarding": "always",
+                },
+            )
+            stack.callback(coordinator.kill)
+            coordinators.append(coordinator)
+        for coordinator in coordinators:
+            coordinator.start()
+        yield coordinators
+
+
+def forwarded(coordinator: CoordinatorProcess) -> float:
+    """Return how many requests a coordinator carried to others, with success."""
+    _, body = coordinator.get("/metrics")
+    lines = body.decode().splitlines()
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith("sharecoord_forwarded_total{") and 'code="NONE"' in line
+    )
+
+
+@pytest.mark.broker
+def test_coordinators_forward_to_each_other(pair: list[CoordinatorProcess], side: Side) -> None:
+    async def ask(port: int, leader_epoch: int) -> list[int]:
+        # Whoever is asked directly has to carry half of it to the other.
+        async with ShareCoordinatorClient(
+            ("localhost", port), direct=True, retry=PATIENT, security=side.tool
+        ) as client:
+            if leader_epoch == 1:
+                for key in KEYS:
+                    await client.initialize(key, state_epoch=1, start_offset=key.partition)
+            states = [await client.read(key, leader_epoch) for key in KEYS]
+        return [state.start_offset for state in states]
+
+    for leader_epoch, coordinator in enumerate(pair, 1):
+        assert asyncio.run(ask(coordinator.port, leader_epoch)) == list(range(len(KEYS)))
+    assert all(forwarded(coordinator) > 0 for coordinator in pair)
+    for coordinator in pair:
+        log = coordinator.process.log.read_text()
+        assert "of-coordinators" not in log
+        assert "could not log in" not in log
+
+
+def test_tools_ask_a_coordinator_that_asks_them(
+    share_coordinator: CommandLine, side: Side, tmp_path: Path
+) -> None:
+    journal = tmp_path / "from"
+    asyncio.run(migrate(Places(some_state(6)).source(), journal_target(journal), EXECUTE, quietly))
+    port, http_port = free_ports(2)
+    coordinator = CoordinatorProcess(
+        tmp_path, port=port, http_port=http_port, log="memory", settings=side.settings("coordinator")
+    )
+    try:
+        coordinator.start()
+        to = ("migrate", "--from", f"journal:{journal}", "--to", f"rpc:localhost:{port}", "--execute")
+        refused = share_coordinator(*to)
+        assert refused.exit_code == 1
+        assert refused.err.startswith("share-coordinator: the target cannot be reached: ")
+        carried = share_coordinator(*to, "--coordinator-config", side.tool_file())
+        assert (carried.exit_code, carried.err) == (0, "")
+        assert carried.out.splitlines()[-1] == "Both sides hold the same state of 5 share-partitions."
+
+        live = ("--from", f"journal:{journal}", "--live", f"localhost:{port}")
+        compared = share_coordinator(
+            *("recovery", "diff", *live, "--coordinator-config", side.tool_file(), "-o", "json")
+        )
+        found = json.loads(compared.out)
+        # One was initialised anew in the journal, and its leader epoch cannot be carried by RPCs.
+        assert (found["asked"], found["equal"], found["unknown"]) == (5, 4, {})
+        played = share_coordinator(
+            *("demo", "-b", f"localhost:{port}", "--coordinator-config", side.tool_file())
+        )
+        assert played.exit_code == 0, played.err
+        stranger = share_coordinator("demo", "-b", f"localhost:{port}")
+        assert stranger.exit_code == 1
+    finally:
+        coordinator.kill()
