@@ -2,7 +2,7 @@
 
 Both keep state on the same cluster, with as many replicas as it has brokers. A broker coordinates what it
 leads; so `__share_group_state` is made beforehand with one broker as the leader of all its partitions, which
-is then asked. Ours is one coordinator; the leaders of its topic are wherever they are.
+is then asked. So is our topic, for the cluster to have the same work with both.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from coordinator.log.kafka.topic import TopicWish, wanted_configs
 from tests.benchmarks.side import Side
 from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.built_in import STATE_PARTITIONS, BuiltInCoordinator, ready_coordinator
@@ -75,7 +76,7 @@ def kafka_sides(folder: Path, brokers: int) -> Iterator[KafkaSides]:
     with ExitStack() as stack:
         folder.mkdir()
         rig = _start_cluster(stack, folder, brokers)
-        asyncio.run(_make_kafkas_topic(rig.broker.bootstrap, brokers))
+        asyncio.run(_make_topics(rig.broker.bootstrap, brokers))
         ready = ready_coordinator(rig, topic="bench", partitions=PARTITIONS)
         port, http_port = free_ports(2)
         ours = CoordinatorProcess(
@@ -113,23 +114,32 @@ def _start_cluster(stack: ExitStack, folder: Path, count: int) -> BuiltInRig:
     return BuiltInRig(brokers[0], client, ShareGroupTool(jars, cluster.bootstrap))
 
 
-async def _make_kafkas_topic(bootstrap: str, brokers: int) -> None:
-    """Make `__share_group_state` as brokers do, but for its leaders: broker 1 gets them all."""
+async def _make_topics(bootstrap: str, brokers: int) -> None:
+    """Make `__share_group_state` and our topic as each is made, but that broker 1 leads all partitions."""
+    min_isr = min(2, brokers)
+    configs = {
+        "__share_group_state": {
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "min.insync.replicas": str(min_isr),
+        },
+        TopicWish().name: wanted_configs(min_isr),
+    }
+    replicas = {partition: list(range(1, brokers + 1)) for partition in range(STATE_PARTITIONS)}
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
-        replicas = list(range(1, brokers + 1))
-        wanted = NewTopic(
-            "__share_group_state",
-            num_partitions=-1,
-            replication_factor=-1,
-            replica_assignments=dict.fromkeys(range(STATE_PARTITIONS), replicas),
-            topic_configs={
-                "cleanup.policy": "delete",
-                "retention.ms": "-1",
-                "min.insync.replicas": str((brokers + 1) // 2 if brokers < 3 else 2),
-            },
+        await admin.create_topics(
+            [
+                NewTopic(
+                    name,
+                    num_partitions=-1,
+                    replication_factor=-1,
+                    replica_assignments=replicas,
+                    topic_configs=own,
+                )
+                for name, own in configs.items()
+            ]
         )
-        await admin.create_topics([wanted])
     finally:
         await admin.close()
