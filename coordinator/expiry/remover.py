@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from coordinator.errors import LogError
 from coordinator.expiry.decide import Abandoned, Reason
 from coordinator.expiry.observer import Groups, Topics
 from coordinator.kafka.cluster import (
@@ -15,7 +16,7 @@ from coordinator.kafka.cluster import (
     NOT_COORDINATOR,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP
+from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, ShownOffset
 from coordinator.runtime import Operation, Runtime
 from coordinator.shard import Facts, Result, Shard, ShareState
 from protocol.errors import ErrorCode
@@ -112,7 +113,7 @@ class Remover:
         owned = [each for each in due if self._still_owned(each)]
         if not owned:
             return []
-        shown = await self._groups.offsets([group])
+        shown = await self._shown(group)
         states = {each: self._states(each) for each in owned}
         names = [each.topic for each in owned if each.topic is not None]
         outcomes = await self._groups.delete_offsets(group, names)
@@ -134,6 +135,13 @@ class Remover:
                 why = outcome.error_message or f"Kafka's error {outcome.error_code}"
                 removals.append(Removal(each, 0, why, failed, outcome.error_code in _NOT_FOUND_NOW))
         return removals
+
+    async def _shown(self, group: str) -> list[ShownOffset]:
+        """Return what Kafka knows of a group; nothing if it does not say: it is only counted."""
+        try:
+            return await self._groups.offsets([group])
+        except LogError:
+            return []
 
     async def _delete_emptied(self) -> None:
         """Delete groups that are empty and of which nothing is left, as Kafka does with consumer groups."""

@@ -50,6 +50,9 @@ _GROUPS_MAX = 200
 _ATTEMPTS_MAX = 6
 _FIRST_PAUSE_S = 0.1
 
+# Changes do not keep others from being looked at.
+_CHANGE_LANE = "changes"
+
 # Of what an answer does not mention.
 _UNANSWERED = Outcome(-1, "Kafka's coordinator did not say what became of it")
 
@@ -66,14 +69,20 @@ class ShareGroups:
         security: Security | None = None,
         client_id: str = "share-coordinator-view",
         request_timeout_s: float = 10.0,
+        change_timeout_s: float = 60.0,
     ) -> None:
-        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
+
+        A change is answered when the share coordinator has made it, which brokers try several times: it has a
+        time of its own, by default that of Kafka's admin client.
+        """
         self._connections = Connections(
             bootstrap_servers,
             None,
             security=security,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
+            patience_s={_CHANGE_LANE: change_timeout_s},
         )
         self._coordinators: dict[str, int] = {}
 
@@ -142,7 +151,7 @@ class ShareGroups:
             }
 
         answers = await self._ask_coordinators(
-            [group], lambda _: DeleteShareGroupOffsetsRequest(group, topics), outcomes
+            [group], lambda _: DeleteShareGroupOffsetsRequest(group, topics), outcomes, _CHANGE_LANE
         )
         answer: Outcome | dict[str, Outcome] = answers[group]
         if isinstance(answer, Outcome):
@@ -169,7 +178,7 @@ class ShareGroups:
             }
 
         answers = await self._ask_coordinators(
-            [group], lambda _: AlterShareGroupOffsetsRequest(group, offsets), outcomes
+            [group], lambda _: AlterShareGroupOffsetsRequest(group, offsets), outcomes, _CHANGE_LANE
         )
         answer: Outcome | dict[str, dict[int, Outcome]] = answers[group]
         if isinstance(answer, Outcome):
@@ -189,7 +198,7 @@ class ShareGroups:
         def outcomes(response: Any) -> dict[str, Outcome]:
             return {group: Outcome(code) for group, code, *_ in response.results}
 
-        return await self._ask_coordinators(groups, DeleteGroupsRequest, outcomes)
+        return await self._ask_coordinators(groups, DeleteGroupsRequest, outcomes, _CHANGE_LANE)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -213,10 +222,12 @@ class ShareGroups:
         groups: Iterable[str],
         request_for: Callable[[list[str]], Any],
         answers_in: Callable[[Any], dict[str, Any]],
+        lane: str = METADATA_LANE,
     ) -> dict[str, Any]:
         """Ask the coordinator of each group until it is found and answers, or attempts run out.
 
-        What has an error code for an answer comes as `Outcome` or as the type that has one.
+        What has an error code for an answer comes as `Outcome` or as the type that has one.  A change that
+        may be under way is not asked for again.
         """
         waiting = sorted(set(groups))
         answers: dict[str, Any] = dict.fromkeys(
@@ -229,19 +240,22 @@ class ShareGroups:
                 pause_s *= 2
                 await self._connections.refresh()
             silent: dict[int, Outcome] = {}
+            doubtful: set[str] = set()
             for node, asked in await self._by_coordinator(waiting, answers):
                 if node in silent:
                     # One that hangs costs the time of a request, not of as many as it has groups for.
                     answers |= dict.fromkeys(asked, silent[node])
                     continue
                 try:
-                    response = await self._connections.ask(node, METADATA_LANE, request_for(asked))
+                    response = await self._connections.ask(node, lane, request_for(asked))
                 except NoAnswer as error:
                     silent[node] = Outcome(kafka.COORDINATOR_NOT_AVAILABLE, str(error))
                     answers |= dict.fromkeys(asked, silent[node])
+                    if error.sent and lane == _CHANGE_LANE:
+                        doubtful.update(asked)
                     continue
                 answers |= {group: answer for group, answer in answers_in(response).items() if group in asked}
-            waiting = [group for group in waiting if _has_moved(answers[group])]
+            waiting = [group for group in waiting if _has_moved(answers[group]) and group not in doubtful]
             if not waiting:
                 break
             for group in waiting:

@@ -121,6 +121,15 @@ async def test_a_broker_that_hangs_costs_one_request_and_others_are_asked_all_th
 
 
 @looped
+async def test_a_change_that_may_be_under_way_is_not_asked_for_again() -> None:
+    brokers = Brokers(_1=silent)
+    outcome = (await asking(brokers).delete_offsets("g", ["t"]))["t"]
+    assert outcome.error_code == COORDINATOR_NOT_AVAILABLE
+    assert "did not answer" in outcome.error_message
+    assert brokers.asked == [1]
+
+
+@looped
 async def test_more_groups_than_fit_into_a_request_are_asked_about_in_several(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
