@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from coordinator.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc
-from protocol.errors import DecodeError, ErrorCode
+from protocol.errors import DecodeError, ErrorCode, UnsupportedVersionError
 from protocol.messages import (
     APIS,
     api_versions,
@@ -53,9 +53,12 @@ def decoded(frame: bytes) -> Asked:
     if len(frame) < _HEADER_BEGIN.size:
         raise DecodeError("a frame is shorter than a request header")
     api_key, version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
-    _, offset = request_header.decode(frame, 0, request_header_version(api_key, version))
-    module: Any = APIS[api_key].module
-    return Asked(api_key, version, correlation_id, module.decode_request(frame, offset, version))
+    try:
+        _, offset = request_header.decode(frame, 0, request_header_version(api_key, version))
+        module: Any = APIS[api_key].module
+        return Asked(api_key, version, correlation_id, module.decode_request(frame, offset, version))
+    except UnsupportedVersionError as error:
+        raise DecodeError(str(error)) from None
 
 
 def refusal(asked: Asked, error_code: ErrorCode, message: str) -> bytes:
