@@ -34,7 +34,14 @@ class GroupMembership:
     """The group; has the face of `SimMembership` for the world."""
 
     def __init__(
-        self, loop: SimLoop, rng: Random, faults: MembershipFaults, brokers: SimBrokers, shards: int
+        self,
+        loop: SimLoop,
+        rng: Random,
+        faults: MembershipFaults,
+        brokers: SimBrokers,
+        shards: int,
+        *,
+        named: bool,
     ) -> None:
         self.loop = loop
         self.rng = rng
@@ -44,6 +51,7 @@ class GroupMembership:
         self.group = FakeGroup(session_s=faults.session_s, rebalance_s=faults.session_s)
         self.group.nodes = set(brokers.nodes)
         self._shards = shards
+        self._named = named
         self._owner_map: OwnerMap | None = None
         self._read = b""
 
@@ -56,6 +64,8 @@ class GroupMembership:
             state_topic=TOPIC,
             state_partitions=self._shards,
             group_id="group",
+            # A place is where it listens.
+            group_instance_id=replica.wire if self._named else "",
             limits=GroupLimits(
                 session_timeout_s=faults.session_s,
                 heartbeat_interval_s=faults.heartbeat_s,

@@ -73,6 +73,8 @@ class KafkaPlan:
     situation: str = "any"
     # Who says who owns what: a membership of the simulator's, or the product's own in a Kafka group.
     ownership: Literal["simulated", "group"] = "simulated"
+    # Whether the members of that group have names for their places (group.instance.id).
+    named: bool = False
     coordinators: int = 2
     brokers: int = 3
     state_partitions: int = 3

@@ -26,6 +26,7 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     if rng.random() < 0.5:
         bend = rng.choice(SITUATIONS)
         plan = replace(bend(plan, rng), situation=bend.__name__.lstrip("_").replace("_", " "))
+    plan = replace(plan, named=rng.random() < 0.4)
     if minutes is not None:
         plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
     return plan

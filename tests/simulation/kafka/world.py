@@ -60,7 +60,9 @@ class KafkaWorld:
     def _make_membership(self, rng: Random) -> SimMembership | GroupMembership:
         plan = self.plan
         if plan.ownership == "group":
-            return GroupMembership(self.loop, rng, plan.membership, self.brokers, plan.state_partitions)
+            return GroupMembership(
+                self.loop, rng, plan.membership, self.brokers, plan.state_partitions, named=plan.named
+            )
         return SimMembership(self.loop, rng, plan.membership, plan.state_partitions)
 
     # Life and death.

@@ -27,6 +27,10 @@ class FakeMember:
         self.expires: asyncio.TimerHandle | None = None
         self.assignment = b""
 
+    @property
+    def joins(self) -> bool:
+        return self.joining is not None and not self.joining.done()
+
     def waits(self) -> bool:
         return any(future is not None and not future.done() for future in (self.joining, self.syncing))
 
@@ -110,6 +114,8 @@ class FakeGroup:
                 if self.state == STABLE:
                     # Without a rebalance; who replaced the leader is not told that it leads.
                     return Joined(kafka.NONE, self.generation, member_id, leader)
+                if self.state == COMPLETING:
+                    self._prepare()
         member = self.members.get(member_id)
         if member is None and member_id not in self._pending:
             return Joined(kafka.UNKNOWN_MEMBER_ID)
@@ -201,18 +207,21 @@ class FakeGroup:
         self._deadline = asyncio.get_running_loop().call_later(seconds, then)
 
     def _try_complete(self) -> None:
-        joined = all(m.joining is not None and not m.joining.done() for m in self.members.values())
+        joined = all(member.joins for member in self.members.values())
         if self.state == PREPARING and joined and not self._delayed:
             self._complete()
 
     def _leave_behind(self) -> None:
-        """Go on without those who did not join in time."""
+        """Go on without those who did not join in time; who has a name stays until its session is over."""
         self._delayed = False
         for member_id, member in list(self.members.items()):
-            if member.joining is None or member.joining.done():
+            if not member.joins and member_id not in self.static.values():
                 del self.members[member_id]
                 if member.expires is not None:
                     member.expires.cancel()
+        if self.members and not any(member.joins for member in self.members.values()):
+            self._wait(self.rebalance_s, self._leave_behind)
+            return
         self._complete()
 
     def _complete(self) -> None:
@@ -220,14 +229,14 @@ class FakeGroup:
         if not self.members:
             self._enter_empty()
             return
-        if self.leader not in self.members:
-            self.leader = next(iter(self.members))
+        if self.leader not in self.members or not self.members[self.leader].joins:
+            self.leader = next(name for name, member in self.members.items() if member.joins)
         self.state = COMPLETING
         for member in self.members.values():
             member.assignment, member.syncing = b"", None
-            assert member.joining is not None
-            member.joining.set_result(self._joined(member))
-            self._restart_session(member)
+            if member.joining is not None and not member.joining.done():
+                member.joining.set_result(self._joined(member))
+                self._restart_session(member)
         self._wait(self.rebalance_s, self._expel_unsynced)
 
     def _expel_unsynced(self) -> None:
