@@ -5,8 +5,10 @@ probes, which a kubelet asks, and the page as such, which is the same everywhere
 """
 
 import logging
+import re
 from collections.abc import Mapping
 from hashlib import sha256
+from ipaddress import ip_address
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ from coordinator.admin.attempts import Attempts
 from coordinator.admin.tokens import TokenFile
 from coordinator.clock import seconds_since_boot
 from coordinator.config import Config
+from coordinator.config.admin import is_loopback
 from coordinator.errors import ConfigError
 from coordinator.security.principals import (
     ANONYMOUS,
@@ -62,6 +65,7 @@ class Access:
     def __init__(self, config: Config) -> None:
         """Read what the settings name. Raises ConfigError if it is of no use."""
         self._guarded = config.http_is_guarded
+        self._only_here = not self._guarded and is_loopback(config.http.host)
         self._writes = config.http_may_write
         self._metrics_open = config.http_metrics_open == "true"
         self._by_certificate = config.http_ssl_client_auth != "none"
@@ -90,6 +94,19 @@ class Access:
             or path.startswith(_ASSETS)
             or (self._metrics_open and path == "/metrics")
         )
+
+    def check_name(self, host: str) -> None:
+        """Raise Denied for a request whose Host is a name that somebody else may have given this machine.
+
+        Where everybody on this machine may look, a web page that its reader opens must not: one that has its
+        own name lead here (DNS rebinding) would be let in by the browser as if we were its own server.
+        """
+        if self._only_here and not _is_own_name(host):
+            raise Denied(
+                403,
+                f"{in_one_line(host)} is not a name of this machine alone: ask for 127.0.0.1 or localhost, "
+                f"set http.token.file, or let everybody look with http.allowed.principals={ANONYMOUS}",
+            )
 
     def reader(self, address: str, authorization: str, certificate: Mapping[str, Any] | None) -> Visitor:
         """Return who asks, if they may look. Raises Denied."""
@@ -160,6 +177,16 @@ class Access:
     @staticmethod
     def _note(address: str, why: str, who: str = "-") -> None:
         audit.warning("refused", extra={"who": in_one_line(who), "address": address, "why": why})
+
+
+def _is_own_name(host: str) -> bool:
+    """Tell whether a Host header has an address, or a name that cannot lead elsewhere (RFC 6761)."""
+    name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
+    try:
+        ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return name == "" or name.lower() == "localhost" or name.lower().endswith(".localhost")
+    return True
 
 
 def in_one_line(name: str) -> str:

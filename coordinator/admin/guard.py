@@ -62,6 +62,7 @@ class Guard:
         if scope["method"] in _LOOKING and self._access.is_open(scope["path"]):
             return Visitor("-", address)
         headers = Headers(scope=scope)
+        self._access.check_name(headers.get("host", ""))
         certificate: Mapping[str, Any] | None = scope.get(CERTIFICATE)
         return self._access.reader(address, headers.get("authorization", ""), certificate)
 

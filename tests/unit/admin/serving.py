@@ -95,7 +95,7 @@ class Admin:
             expiry=expiry,
         )
         self._client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(self.app), base_url="http://coordinator"
+            transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1:9096"
         )
 
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> httpx.Response:

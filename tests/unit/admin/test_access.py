@@ -194,6 +194,30 @@ async def test_without_settings_everybody_looks_and_nobody_writes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9096", 200),
+        ("localhost:8080", 200),
+        ("coordinator.localhost", 200),
+        ("[::1]:9096", 200),
+        ("10.0.0.1", 200),
+        ("evil.example:9096", 403),
+        ("evil.example", 403),
+        ("localhost.evil.example:9096", 403),
+        ("127.0.0.1.evil.example", 403),
+    ],
+)
+@looped
+async def test_a_name_that_was_made_to_lead_here_is_not_ours(host: str, status: int) -> None:
+    async with admin() as coordinator:
+        assert (await coordinator.get("/api/v1/groups", {"Host": host})).status_code == status
+        assert (await coordinator.get("/readyz", {"Host": host})).status_code == 200
+    for settings in ({"http_allowed_principals": "User:ANONYMOUS"}, {"http": HostPort("0.0.0.0", 9096)}):
+        async with admin(**settings) as coordinator:  # type: ignore[arg-type]
+            assert (await coordinator.get("/api/v1/groups", {"Host": host})).status_code == 200
+
+
+@pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"http_writes": "true"}, "http.writes=true cannot be used"),

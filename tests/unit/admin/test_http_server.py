@@ -15,7 +15,7 @@ from tests.unit.admin.serving import admin, looped
 async def ask(port: int, path: str) -> bytes:
     """Return the whole answer to a GET, with a connection of its own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
     answer = await reader.read()
     writer.close()
     return answer
