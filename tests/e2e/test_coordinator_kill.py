@@ -34,6 +34,12 @@ CLIENTS = 6
 # A round ends when so many writes were acknowledged, and some milliseconds later.
 WRITES_MAX = 1_500
 LEADER_EPOCH = 3
+# A disk that others keep busy makes it slow; that is no answer here, and not what is tested.
+PATIENCE_S = 60
+PATIENT = {
+    "share.coordinator.write.timeout.ms": str(1000 * PATIENCE_S),
+    "request.max.age.ms": str(1000 * PATIENCE_S),
+}
 # So small that segments are begun all the time.
 SEGMENT_BYTES = 1 << 20
 
@@ -126,7 +132,7 @@ class Lane:
             directory,
             port=port,
             http_port=http_port,
-            settings={"journal.sync": sync, "journal.segment.bytes": str(SEGMENT_BYTES)},
+            settings={"journal.sync": sync, "journal.segment.bytes": str(SEGMENT_BYTES), **PATIENT},
         )
         self._enough = asyncio.Event()
         self._acknowledged_max = 0
@@ -154,7 +160,7 @@ class Lane:
         return [
             await stack.enter_async_context(
                 ShareCoordinatorClient(
-                    address, direct=True, retry=ONCE, limits=ConnectionLimits(request_s=20)
+                    address, direct=True, retry=ONCE, limits=ConnectionLimits(request_s=PATIENCE_S)
                 )
             )
             for _ in range(CLIENTS)
@@ -186,7 +192,9 @@ class Lane:
                 if self._acknowledged() >= self._acknowledged_max:
                     self._enough.set()
         except CoordinatorUnavailable:
-            assert self._enough.is_set(), "nobody killed the coordinator, but it hung up"
+            # Unless nobody has killed it.
+            if not self._enough.is_set():
+                raise
 
     def _acknowledged(self) -> int:
         return sum(book.acknowledged for book in self.books)

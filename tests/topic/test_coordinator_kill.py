@@ -29,6 +29,8 @@ ROUNDS = 6
 BOOKS = 20
 CLIENTS = 5
 WRITES = 600
+# A broker that others keep busy makes it slow; that is no answer here, and not what is tested.
+PATIENCE_S = 60
 
 
 class Book:
@@ -71,7 +73,12 @@ class Lives:
             port=port,
             http_port=http_port,
             log="kafka",
-            settings={"bootstrap.servers": bootstrap, "share.coordinator.state.topic.name": topic},
+            settings={
+                "bootstrap.servers": bootstrap,
+                "share.coordinator.state.topic.name": topic,
+                "share.coordinator.write.timeout.ms": str(1000 * PATIENCE_S),
+                "request.max.age.ms": str(1000 * PATIENCE_S),
+            },
         )
         self._killed = False
 
@@ -85,7 +92,7 @@ class Lives:
         await asyncio.to_thread(self.coordinator.stop)
 
     async def _clients(self, stack: AsyncExitStack) -> list[ShareCoordinatorClient]:
-        limits = ConnectionLimits(request_s=20)
+        limits = ConnectionLimits(request_s=PATIENCE_S)
         return [
             await stack.enter_async_context(
                 ShareCoordinatorClient(self.address, direct=True, retry=ONCE, limits=limits)
@@ -116,7 +123,9 @@ class Lives:
                     self._killed = True
                     self.coordinator.kill()
         except CoordinatorUnavailable:
-            assert self._killed, "nobody killed the coordinator, but it hung up"
+            # Unless nobody has killed it.
+            if not self._killed:
+                raise
 
     def written(self) -> int:
         return sum(book.acknowledged for book in self.books)
