@@ -11,8 +11,11 @@ from typing import Any, Protocol
 
 from coordinator.config import HostPort
 
-# What is read at a time, and waits to be sent. More would be a new mapping of memory for each read.
-CHUNK_BYTES = 64 << 10
+# What is read at a time. In clear more would be a new mapping of memory for each read.
+_CHUNK_BYTES = 64 << 10
+_TLS_CHUNK_BYTES = 256 << 10
+# What waits in each direction where there is TLS: so much that nobody stands still while somebody else works.
+_TLS_WAITING_BYTES = 1 << 20
 
 
 class End(Protocol):
@@ -41,7 +44,7 @@ class PlainEnd:
         settle(plain_socket)
 
     async def receive(self) -> bytes:
-        return await self._loop.sock_recv(self.socket, CHUNK_BYTES)
+        return await self._loop.sock_recv(self.socket, _CHUNK_BYTES)
 
     async def send(self, data: bytes | bytearray | memoryview) -> None:
         await self._loop.sock_sendall(self.socket, data)
@@ -64,7 +67,7 @@ class TlsEnd:
         return found
 
     async def receive(self) -> bytes:
-        return await self._reader.read(CHUNK_BYTES)
+        return await self._reader.read(_TLS_CHUNK_BYTES)
 
     async def send(self, data: bytes | bytearray | memoryview) -> None:
         self._writer.write(data)
@@ -134,7 +137,7 @@ async def _connected(address: HostPort) -> socket.socket:
 async def _secured(plain_socket: socket.socket, tls: ssl.SSLContext, server_name: str | None) -> TlsEnd:
     """Shake hands as a server, or as a client that wants a server of that name."""
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=CHUNK_BYTES)
+    reader = asyncio.StreamReader(limit=_TLS_WAITING_BYTES // 2)
     protocol = asyncio.StreamReaderProtocol(reader)
     if server_name is None:
         transport, _ = await loop.connect_accepted_socket(lambda: protocol, plain_socket, ssl=tls)
@@ -142,5 +145,5 @@ async def _secured(plain_socket: socket.socket, tls: ssl.SSLContext, server_name
         transport, _ = await loop.create_connection(
             lambda: protocol, sock=plain_socket, ssl=tls, server_hostname=server_name
         )
-    transport.set_write_buffer_limits(high=CHUNK_BYTES)
+    transport.set_write_buffer_limits(high=_TLS_WAITING_BYTES)
     return TlsEnd(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
