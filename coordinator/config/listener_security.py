@@ -14,6 +14,7 @@ from coordinator.errors import ConfigError
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _FILE = "a file"
+_ANYBODY = "User:ANONYMOUS"
 
 
 def _lower(value: object) -> object:
@@ -262,6 +263,13 @@ class ListenerSecuritySettings(BaseModel):
             )
         if protocol != "SSL":
             self._check_sasl(given, forwards=forwards)
+        elif self.listen_ssl_client_auth == "none" and _ANYBODY not in self.listen_allowed_principals:
+            raise ConfigError(
+                "listen.ssl.client.auth",
+                "none",
+                f"required or requested with listen.security.protocol=SSL: without a certificate everybody "
+                f"is {_ANYBODY}, who is not on the list",
+            )
 
     def _check_plaintext(self, listen: HostPort) -> None:
         if self.listen_plaintext_allowed == "false" and not is_loopback(listen.host):

@@ -10,6 +10,8 @@ from coordinator.errors import ConfigError
 SSL = {
     "listen.security.protocol": "ssl",
     "listen.ssl.certificate.location": "/tls/tls.pem",
+    "listen.ssl.ca.location": "/tls/ca.pem",
+    "listen.ssl.client.auth": "Required",
     "listen.allowed.principals": "User:CN=broker",
 }
 SASL = {
@@ -34,6 +36,8 @@ def test_what_is_secured_may_listen_anywhere() -> None:
     assert load_config(SASL).config.listen_mechanisms == ("PLAIN", "SCRAM-SHA-512")
     assert load_config(SSL).config.listen_mechanisms == ()
     assert load_config(SSL).config.listen_uses_tls
+    anybody = {"listen.ssl.client.auth": "none", "listen.allowed.principals": "User:ANONYMOUS"}
+    assert load_config({**SSL, **anybody}).config.listen_uses_tls
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "[::1]"])
@@ -53,7 +57,8 @@ def test_plaintext_listens_elsewhere_only_if_that_is_said_to_be_safe() -> None:
     [
         ({**SSL, "listen.ssl.certificate.location": ""}, "listen.ssl.certificate.location"),
         ({**SSL, "listen.allowed.principals": ""}, "listen.allowed.principals"),
-        ({**SSL, "listen.ssl.client.auth": "required"}, "listen.ssl.ca.location"),
+        ({**SSL, "listen.ssl.ca.location": ""}, "listen.ssl.ca.location"),
+        ({**SSL, "listen.ssl.client.auth": "none"}, "listen.ssl.client.auth"),
         ({**SASL, "listen.allowed.principals": ""}, "listen.allowed.principals"),
         ({**SASL, "listen.sasl.enabled.mechanisms": ""}, "listen.sasl.enabled.mechanisms"),
         ({**SASL, "listen.sasl.enabled.mechanisms": "GSSAPI"}, "listen.sasl.enabled.mechanisms"),
