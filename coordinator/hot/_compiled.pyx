@@ -434,17 +434,18 @@ cdef Py_ssize_t LAST_WRITE_MS = _member(ShareState, "last_write_ms")
 cdef Py_ssize_t UNREADABLE = _member(ShareState, "unreadable")
 
 # Those of `Turns`, which is above this module and says itself who it is.
-cdef Py_ssize_t STATUS, MAILBOX, QUEUED, TURN_PLANNED, APPENDING, APPEND_BEGAN_S, APPEND_BYTES, WAITING, CHANGING
+cdef Py_ssize_t STATUS, MAILBOX, QUEUED_SEEN, TURN_PLANNED, APPENDING, APPEND_BEGAN_S, APPEND_BYTES, WAITING, CHANGING
 cdef Py_ssize_t NEXT_LOG_OFFSET, QUIET, RENEWAL_ASKED, ROUNDS, SHARD, STATE_PARTITION, DONE
 cdef object ACTIVE = None
+cdef object ZERO = 0
 
 
 cdef int _locate(kind, active) except -1:
-    global STATUS, MAILBOX, QUEUED, TURN_PLANNED, APPENDING, APPEND_BEGAN_S, APPEND_BYTES, WAITING, CHANGING
+    global STATUS, MAILBOX, QUEUED_SEEN, TURN_PLANNED, APPENDING, APPEND_BEGAN_S, APPEND_BYTES, WAITING, CHANGING
     global NEXT_LOG_OFFSET, QUIET, RENEWAL_ASKED, ROUNDS, SHARD, STATE_PARTITION, DONE, ACTIVE
     STATUS = _member(kind, "status")
     MAILBOX = _member(kind, "_mailbox")
-    QUEUED = _member(kind, "_queued")
+    QUEUED_SEEN = _member(kind, "_queued_seen")
     TURN_PLANNED = _member(kind, "_turn_planned")
     APPENDING = _member(kind, "_appending")
     APPEND_BEGAN_S = _member(kind, "_append_began_s")
@@ -484,7 +485,6 @@ cdef int _submit(turns, WritePart part, Py_ssize_t mailbox_max) except -1:
         turns.submit(part)
         return 0
     mailbox.append(part)
-    (<set> _get(at, QUEUED)).add(part.key)
     if _get(at, APPENDING) is None and _get(at, TURN_PLANNED) is False:
         _set(turns, TURN_PLANNED, True)
         _get(at, ROUNDS).plan(turns)
@@ -559,7 +559,8 @@ cdef class PlainTurns:
             return False
         _set(turns, TURN_PLANNED, False)
         _set(turns, MAILBOX, [])
-        (<set> _get(at, QUEUED)).clear()
+        if _get(at, QUEUED_SEEN) is not ZERO:
+            turns._forget_queued()
         turn = _Turn.__new__(_Turn)
         turn.now_ms = self.now_ms
         turn.accepts_writes = True
@@ -599,7 +600,6 @@ cdef class PlainTurns:
         cdef object origin
         cdef double received_s_min = self.now_s - self.request_age_max_s
         waiting = <list> _get(at, WAITING)
-        changing = <set> _get(at, CHANGING)
         shard = _get(at, SHARD)
         policy = shard._policy
         turn.states = shard._states
@@ -617,7 +617,6 @@ cdef class PlainTurns:
                     break
                 if not _write(turn, part):
                     break
-                changing.add(part.key)
                 waiting.append((part, STORED))
                 done[0] += 1
         finally:
@@ -664,7 +663,8 @@ cdef class Appended:
         waiting = <list> _get(at, WAITING)
         _set(turns, APPENDING, None)
         _set(turns, WAITING, [])
-        (<set> _get(at, CHANGING)).clear()
+        if <set> _get(at, CHANGING):
+            turns._forget_changing()
         self.seconds.count(self.time() - <double> _get(at, APPEND_BEGAN_S))
         self.records.count(len(records))
         self.bytes.count(_get(at, APPEND_BYTES))

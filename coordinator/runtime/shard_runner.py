@@ -131,7 +131,7 @@ class ShardRunner(Turns):
         self.status = Status.CLOSED
         self.elected = False
         waiting, self._mailbox = self._mailbox, []
-        self._queued.clear()
+        self._forget_queued()
         for operation in waiting:
             operation.refuse(ErrorCode.NOT_COORDINATOR, reason)
 
@@ -158,6 +158,9 @@ class ShardRunner(Turns):
         """Refuse what has waited too long; called by the runtime's ticker."""
         now_s = self._loop.time()
         if self.append_is_overdue:
+            # What they change is changing all the same.
+            self._note_changing()
+            self._changing_seen = 0
             waiting, self._waiting = self._waiting, []
             self._refuse_all(
                 waiting,
@@ -175,6 +178,7 @@ class ShardRunner(Turns):
             self._mailbox = [
                 operation for operation in self._mailbox if now_s - operation.received_s <= longest_s
             ]
+            self._forget_queued()
             for operation in expired:
                 operation.refuse(code, message)
 

@@ -73,6 +73,7 @@ class Turns:
         "_append_bytes",
         "_appending",
         "_changing",
+        "_changing_seen",
         "_clock",
         "_done",
         "_limits",
@@ -83,6 +84,7 @@ class Turns:
         "_metrics",
         "_next_log_offset",
         "_queued",
+        "_queued_seen",
         "_quiet",
         "_renewal_asked",
         "_rounds",
@@ -129,6 +131,8 @@ class Turns:
         self._changing: set[SharePartitionKey] = set()
         # Share-partitions with an operation in the mailbox: a read of one has to queue behind it.
         self._queued: set[SharePartitionKey] = set()
+        # Only reads ask for these two: so many of who waits and of the mailbox have been looked at for them.
+        self._changing_seen = self._queued_seen = 0
         # What a turn that failed had not come to, or failed at.
         self._undecided: list[Operation] = []
         self._next_log_offset = 0
@@ -152,20 +156,40 @@ class Turns:
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too many operations wait for this shard; try again."
             )
         elif self.status is not Status.ACTIVE:
-            self._enqueue(operation)
+            self._mailbox.append(operation)
         elif self._appending is None:
-            self._enqueue(operation)
+            self._mailbox.append(operation)
             self._plan_turn()
         elif operation.writes or self._log.reads_need_proof or not self._answer_early(operation):
-            self._enqueue(operation)
+            self._mailbox.append(operation)
 
-    def _enqueue(self, operation: Operation) -> None:
-        self._mailbox.append(operation)
-        self._queued.add(operation.key)
+    def _is_queued(self, key: SharePartitionKey) -> bool:
+        self._queued.update(operation.key for operation in self._mailbox[self._queued_seen :])
+        self._queued_seen = len(self._mailbox)
+        return key in self._queued
+
+    def _is_changing(self, key: SharePartitionKey) -> bool:
+        self._note_changing()
+        return key in self._changing
+
+    def _note_changing(self) -> None:
+        """Note what those who wait change: whoever waits has records, or asked for what has."""
+        self._changing.update(operation.key for operation, _ in self._waiting[self._changing_seen :])
+        self._changing_seen = len(self._waiting)
+
+    def _forget_queued(self) -> None:
+        """Note that the mailbox is another one now."""
+        self._queued.clear()
+        self._queued_seen = 0
+
+    def _forget_changing(self) -> None:
+        """Note that no append is under way."""
+        self._changing.clear()
+        self._changing_seen = 0
 
     def _answer_early(self, operation: Operation) -> bool:
         """Answer a read of a share-partition that nothing under way or waiting changes; else False."""
-        if operation.key in self._changing or operation.key in self._queued:
+        if self._is_changing(operation.key) or self._is_queued(operation.key):
             return False
         result = self._decide(operation)
         if result is not None:
@@ -202,7 +226,7 @@ class Turns:
         What it had applied is not on the log, so memory is thrown away; nobody was answered from it.
         """
         self._appending = None
-        self._changing.clear()
+        self._forget_changing()
         waiting, self._waiting = self._waiting, []
         undecided, self._undecided = self._undecided, []
         waiting += [(operation, Result((), None)) for operation in undecided]
@@ -214,12 +238,11 @@ class Turns:
     def _take(self) -> list[Operation]:
         operations = self._mailbox
         most = self._limits.operations_per_append_max
+        self._forget_queued()
         if len(operations) <= most:
             self._mailbox = []
-            self._queued.clear()
             return operations
         self._mailbox = operations[most:]
-        self._queued = {operation.key for operation in self._mailbox}
         return operations[:most]
 
     def _plan_turn(self) -> None:
@@ -244,7 +267,7 @@ class Turns:
             self.shard.apply(record, turn.now_ms)
             turn.add(record)
             self._changing.add(record.key)
-        if result.records or self._log.reads_need_proof or operation.key in self._changing:
+        if result.records or self._log.reads_need_proof or self._is_changing(operation.key):
             self._waiting.append((operation, result))
         else:
             operation.answer(result.answer)
@@ -291,7 +314,7 @@ class Turns:
         records, waiting = self._appending, self._waiting
         assert records is not None, "the log answered an append that nobody made"
         self._appending, self._waiting = None, []
-        self._changing.clear()
+        self._forget_changing()
         if self._quiet is not None:
             self._quiet.set()
         self._metrics.append_done(
