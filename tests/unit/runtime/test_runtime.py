@@ -11,14 +11,13 @@ from coordinator.errors import LogDamaged, LogOutcomeUnknown, LogUnavailable
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
 from coordinator.service import DELETE, INITIALIZE, READ, WRITE, Rpc, Service
-from coordinator.shard import Shard, SnapshotPolicy
+from coordinator.shard import SnapshotPolicy
 from coordinator.topics import EveryTopic
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
-from protocol.state_records import StateRecord
 from tests.builders import ACKNOWLEDGED, KEY, OTHER_TOPIC_ID, TOPIC_ID, initialize, read, unpacked, write
 from tests.unit.runtime.held_log import HeldLog
 
@@ -347,49 +346,6 @@ def test_a_share_partition_named_twice_gets_one_result_and_success_only_if_all_o
             results = await one.ask(WRITE, write((5, 5, 0, 1), state_epoch=-1), write((6, 6, 0, 1)))
             assert [r.error_code for r in results] == [ErrorCode.INVALID_REQUEST]
             assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(0, 1, 0, 1)]
-
-    asyncio.run(scenario())
-
-
-def test_a_defect_in_deciding_harms_one_request_only() -> None:
-    async def scenario() -> None:
-        async with driven() as one:
-            one.log.holding = False
-            broken = write_api.PartitionData(0, 0, 0, 0, 0, "not bytes")  # type: ignore[arg-type]
-            assert await one.code(WRITE, broken) == ErrorCode.UNKNOWN_SERVER_ERROR
-            assert await one.code(WRITE, write((0, 0, 0, 1))) == ErrorCode.NONE
-
-    asyncio.run(scenario())
-
-
-def test_a_turn_that_fails_in_the_middle_is_refused_and_its_shard_loads_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def scenario() -> None:
-        async with driven() as one:
-            failures: list[Any] = []
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-            apply = Shard.apply
-
-            def broken(self: Shard, record: StateRecord, timestamp_ms: int) -> None:
-                if record.key.partition == 1:
-                    raise RuntimeError("a defect")
-                apply(self, record, timestamp_ms)
-
-            with monkeypatch.context() as patch:
-                patch.setattr(Shard, "apply", broken)
-                asked = [
-                    one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=partition))
-                    for partition in (0, 1, 0)
-                ]
-                codes = [(await answer)[0].error_code for answer in asked]
-            assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3
-            assert [str(failure["exception"]) for failure in failures] == ["a defect"]
-            assert not one.log.held
-            await one.until(lambda: one.runtime.health() == [])
-            assert (await one.ask(READ, read()))[0].state_batches == b""
-            one.log.holding = False
-            assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 
     asyncio.run(scenario())
 

@@ -1,0 +1,56 @@
+"""Defects of ours: what they may harm, and what never."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from coordinator.service import READ, WRITE
+from coordinator.shard import Shard
+from protocol.errors import ErrorCode
+from protocol.state_records import StateRecord
+from tests.builders import ACKNOWLEDGED, read, write
+from tests.unit.runtime.test_runtime import driven
+
+
+def test_a_defect_in_deciding_harms_one_request_only() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.log.holding = False
+            broken = write_api.PartitionData(0, 0, 0, 0, 0, "not bytes")  # type: ignore[arg-type]
+            assert await one.code(WRITE, broken) == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert await one.code(WRITE, write((0, 0, 0, 1))) == ErrorCode.NONE
+
+    asyncio.run(scenario())
+
+
+def test_a_turn_that_fails_in_the_middle_is_refused_and_its_shard_loads_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            failures: list[Any] = []
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+            apply = Shard.apply
+
+            def broken(self: Shard, record: StateRecord, timestamp_ms: int) -> None:
+                if record.key.partition == 1:
+                    raise RuntimeError("a defect")
+                apply(self, record, timestamp_ms)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Shard, "apply", broken)
+                asked = [
+                    one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=partition))
+                    for partition in (0, 1, 0)
+                ]
+                codes = [(await answer)[0].error_code for answer in asked]
+            assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3
+            assert [str(failure["exception"]) for failure in failures] == ["a defect"]
+            assert not one.log.held
+            await one.until(lambda: one.runtime.health() == [])
+            assert (await one.ask(READ, read()))[0].state_batches == b""
+            one.log.holding = False
+            assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+
+    asyncio.run(scenario())
