@@ -8,6 +8,7 @@ import pytest
 from coordinator.service import READ, WRITE
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
+from protocol.messages import write_share_group_state as write_api
 from protocol.state_records import StateRecord
 from tests.builders import ACKNOWLEDGED, read, write
 from tests.unit.runtime.test_runtime import driven
