@@ -1,0 +1,84 @@
+"""The whole way with everybody secured: a broker that logs in, the relay, and our port over mutual TLS."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import Authority
+from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, new_topic, of_each_kind, produce, what_is_left
+from tests.kafka import KafkaJars
+from tests.kafka.broker import Broker
+from tests.kafka.client import KafkaClient
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.ports import free_ports
+from tests.kafka.relay import RelayProcess
+from tests.kafka.secured import SCRAM, Login, sasl_between_brokers
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+
+BROKERS = Login("kafka", "between-brokers")
+
+
+def test_a_share_group_all_the_way(newest_jars: KafkaJars, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    ours, relays = authority.issue("coordinator"), authority.issue("relay")
+    port, http_port, relay_port, relay_http_port = free_ports(4)
+    with ExitStack() as stack:
+        coordinator = CoordinatorProcess(
+            tmp_path,
+            port=port,
+            http_port=http_port,
+            # Brokers come through the relay, whatever they want of us.
+            advertised_port=relay_port,
+            settings={
+                "listen.security.protocol": "SSL",
+                "listen.ssl.certificate.location": str(ours.certificate),
+                "listen.ssl.key.location": str(ours.key),
+                "listen.ssl.ca.location": str(authority.certificate),
+                "listen.ssl.client.auth": "required",
+                "listen.allowed.principals": "User:CN=relay",
+            },
+        )
+        stack.callback(coordinator.kill)
+        coordinator.start()
+        security = sasl_between_brokers(SCRAM, BROKERS)
+        broker = Broker(
+            newest_jars,
+            tmp_path,
+            interbroker_port=relay_port,
+            overrides=security.overrides,
+            format_flags=security.format_flags,
+        )
+        relay = RelayProcess(
+            tmp_path,
+            port=relay_port,
+            http_port=relay_http_port,
+            broker_port=broker.internal_port,
+            coordinator_port=port,
+            settings={
+                "relay.allowed.principals": f"User:{BROKERS.user}",
+                "relay.coordinator.security.protocol": "SSL",
+                "relay.coordinator.ssl.ca.location": str(authority.certificate),
+                "relay.coordinator.ssl.certificate.location": str(relays.certificate),
+                "relay.coordinator.ssl.key.location": str(relays.key),
+            },
+        )
+        stack.callback(relay.kill)
+        relay.start()
+        stack.callback(broker.kill)
+        broker.start()
+        client = KafkaClient(newest_jars, broker.bootstrap, tmp_path)
+        stack.callback(client.close)
+
+        topic, group, topic_id = new_topic(client, "all-the-way")
+        produce(client, topic, 1, first=0, count=50)
+        ledger = Ledger()
+        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
+        ledger.consume_until_settled(consumer, of_each_kind, 50, seconds=90)
+        consumer.close()
+        assert what_is_left(client, group, topic, 1, end=50) == []
+        assert ledger.broken_promises == []
+        assert coordinator.share_partition(group, topic_id, 0) is not None
+        assert "__share_group_state" not in client.topics()
+        assert BROKERS.password not in coordinator.process.log.read_text() + relay.process.log.read_text()
