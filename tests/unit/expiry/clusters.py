@@ -29,6 +29,7 @@ from tests.unit.admin.serving import NOW_MS, SHARDS, logged
 MINUTE_MS = 60_000
 RULES = Rules(retention_minutes=100, grace_minutes=60)
 LOOK_MINUTES = 10
+RETENTION, GRACE = RULES.retention_minutes or 0, RULES.grace_minutes
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
@@ -248,3 +249,16 @@ async def replica(
         cluster.coordinators.remove(one)
         await one.expiry.stop()
         await runtime.stop()
+
+
+# Another topic that there is state of, so that the cluster is not doubted.
+KNOWN = state("other", "known")
+
+
+def a_cluster(*topics: str, **groups: FakeGroup) -> FakeCluster:
+    """Return a cluster with these, and with a group that has members."""
+    cluster = FakeCluster()
+    cluster.topics = {"known", *topics}
+    cluster.groups = {"other": FakeGroup("known"), **groups}
+    cluster.groups["other"].join("known")
+    return cluster

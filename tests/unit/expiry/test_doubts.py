@@ -1,0 +1,164 @@
+"""What a round of expiry does not trust: clusters that do not answer, files, clocks, its own first look."""
+
+from pathlib import Path
+
+import pytest
+
+from coordinator.errors import LogUnavailable
+from coordinator.expiry import MemoryFile, Status
+from tests.unit.admin.serving import looped
+from tests.unit.expiry.clusters import (
+    GRACE,
+    KNOWN,
+    LOOK_MINUTES,
+    RETENTION,
+    FakeGroup,
+    StandingClock,
+    a_cluster,
+    replica,
+    state,
+)
+
+
+@looped
+async def test_a_group_whose_coordinator_does_not_answer_does_not_expire() -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        cluster.deaf_groups.add("g")
+        await one.rounds(3 * RETENTION)
+        assert (await one.statuses())["g", "t"] == ("group_empty", Status.NOT_KNOWN)
+        assert (await one.expiry.forecast()).unheard_groups == 1
+        assert ("g", "t") in await one.topics()
+        cluster.deaf_groups.clear()
+        await one.rounds(LOOK_MINUTES)
+        assert ("g", "t") not in await one.topics()
+
+
+@looped
+async def test_a_group_of_which_nothing_was_ever_heard_is_not_listed() -> None:
+    cluster, clock = a_cluster("t"), StandingClock()
+    cluster.deaf_groups.add("g")
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        await one.rounds(3 * RETENTION)
+        assert await one.statuses() == {}
+
+
+@looped
+async def test_a_topic_that_only_may_be_gone_stays() -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster.groups["g"].join("t")
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        cluster.topics.discard("t")
+        cluster.hidden_topics.add("t")
+        await one.rounds(3 * GRACE)
+        assert ("g", "t") in await one.topics()
+        # Missing, then unclear, then missing still: unclear is no sign that it is there.
+        cluster.hidden_topics.clear()
+        await one.rounds(LOOK_MINUTES)
+        cluster.hidden_topics.add("t")
+        await one.rounds(GRACE)
+        assert (await one.statuses())["g", "t"] == ("topic_deleted", Status.NOT_KNOWN)
+        assert ("g", "t") in await one.topics()
+        cluster.hidden_topics.clear()
+        await one.rounds(LOOK_MINUTES)
+        assert ("g", "t") not in await one.topics()
+        assert cluster.deletions == []
+        assert one.counted("expired_share_partitions_total", reason="topic_deleted") == 1
+
+
+@looped
+async def test_a_topic_that_comes_back_is_missing_from_anew() -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster.groups["g"].join("t")
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        cluster.topics.discard("t")
+        await one.expiry.round()
+        await one.rounds(GRACE - LOOK_MINUTES)
+        cluster.topics.add("t")
+        await one.rounds(LOOK_MINUTES)
+        cluster.topics.discard("t")
+        await one.rounds(GRACE)
+        assert ("g", "t") in await one.topics()
+
+
+@looped
+async def test_a_cluster_that_knows_none_of_the_topics_is_another_one() -> None:
+    cluster, clock = a_cluster(), StandingClock()
+    cluster.topics = {"unlike"}
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        await one.rounds(3 * RETENTION)
+        assert await one.topics() == {("other", "known"), ("g", "t")}
+        assert "knows none of the 2 topics" in str((await one.expiry.forecast()).doubt)
+
+
+@looped
+async def test_with_another_cluster_all_clocks_begin_anew(tmp_path: Path) -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    file = MemoryFile(tmp_path / "expiry.json")
+    async with replica(cluster, clock, [KNOWN, state("g", "t")], file=file) as one:
+        await one.expiry.round()
+    cluster.cluster_id = "another"
+    clock.move(RETENTION)
+    async with replica(cluster, clock, [KNOWN, state("g", "t")], file=file) as one:
+        await one.expiry.round()
+        assert ("g", "t") in await one.topics()
+        await one.rounds(RETENTION)
+        assert ("g", "t") not in await one.topics()
+
+
+@looped
+async def test_a_cluster_that_cannot_be_asked_expires_nothing_and_the_next_round_goes_on() -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        cluster.is_down = True
+        clock.move(RETENTION)
+        with pytest.raises(LogUnavailable):
+            await one.expiry.round()
+        with pytest.raises(LogUnavailable):
+            await one.expiry.forecast()
+        assert ("g", "t") in await one.topics()
+        cluster.is_down = False
+        await one.expiry.round()
+        assert ("g", "t") not in await one.topics()
+
+
+@looped
+async def test_a_file_that_is_no_use_is_as_good_as_none(tmp_path: Path) -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    path = tmp_path / "expiry.json"
+    path.write_text("{]")
+    async with replica(cluster, clock, [KNOWN, state("g", "t")], file=MemoryFile(path)) as one:
+        await one.expiry.round()
+        assert b"cluster" in path.read_bytes()
+    unwritable = tmp_path / "file" / "expiry.json"
+    (tmp_path / "file").write_text("not a folder")
+    async with replica(cluster, clock, [KNOWN, state("g", "t")], file=MemoryFile(unwritable)) as one:
+        await one.expiry.round()
+        await one.rounds(RETENTION)
+        assert ("g", "t") not in await one.topics()
+
+
+@looped
+async def test_a_clock_that_was_set_back_between_two_starts_makes_nothing_expire_early(
+    tmp_path: Path,
+) -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    file, records = MemoryFile(tmp_path / "expiry.json"), [KNOWN, state("g", "t")]
+    async with replica(cluster, clock, records, file=file) as one:
+        cluster.groups["g"].join("t")
+        await one.expiry.round()
+    clock.move(-RETENTION)
+    async with replica(cluster, clock, records, file=file) as one:
+        cluster.groups["g"].leave()
+        await one.expiry.round()
+    clock.move(RETENTION)
+    async with replica(cluster, clock, records, file=file) as one:
+        await one.expiry.round()
+        assert ("g", "t") in await one.topics()
+        await one.rounds(RETENTION)
+        assert ("g", "t") not in await one.topics()
