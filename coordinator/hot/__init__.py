@@ -1,14 +1,14 @@
 """The compiled way of plain writes, where it was built; without it everything goes the general way.
 
 A *plain* write is what nearly all requests are: a WriteShareGroupState without tagged fields and without a
-share-partition named twice, to share-partitions that have state, by their leader, with ascending batches.  For
-those the compiled module does what decoding, deciding, applying and encoding do, and what a turn of a shard does
-around that: same answers, same records, same states, to the byte.  It looks first, and whatever is not plain it
-leaves alone, share-partition by share-partition: the general path is the definition, complete without this
-package.
+share-partition named twice, to share-partitions that have state, by their leader, with ascending batches.
+For those the compiled module does what decoding, deciding, applying and encoding do, and what a turn of a
+shard does around that: same answers, same records, same states, to the byte.  It looks first, and whatever is
+not plain it leaves alone, share-partition by share-partition: the general path is the definition, complete
+without this package.
 
-It also has twins of what is done for each append whatever is in it: entries and frames of the journal, the thread
-that commits them, and the tallies of the metrics.
+It also has twins of what is done for each append whatever is in it: entries and frames of the journal, the
+thread that commits them, and the tallies of the metrics.
 
 Loading has a compiled way too (`loading`): it replays the records of a log into a shard.
 
