@@ -45,11 +45,15 @@ _TITLES = {
     "batches": "state batches of each of 10 share-partitions (8 connections)",
 }
 # What a request carries of the thing that is varied: counted a second, it shows the cost of one.
-_CARRIED = {"connections": 1, "partitions": "size", "batches": "size"}
+_CARRIED: dict[str, Callable[[float], float]] = {
+    "connections": lambda size: 1,
+    "partitions": lambda size: size,
+    "batches": lambda size: 10 * size,
+}
 _RATES = {
     "connections": "RPC/s",
     "partitions": "share-partition writes/s",
-    "batches": "state batches/s, each share-partition",
+    "batches": "state batches/s",
 }
 
 Series = Sequence[dict[str, float]]
@@ -78,7 +82,7 @@ def _sweep(panels: Sequence[Axes], name: str, sides: dict[str, Series]) -> None:
     for place, (side, rows) in enumerate(sides.items()):
         look = {"color": _COLORS[place], "marker": _MARKERS[place]}
         sizes = [row["size"] for row in rows]
-        carried = [row["size"] if _CARRIED[name] == "size" else 1 for row in rows]
+        carried = [_CARRIED[name](size) for size in sizes]
         rate.plot(
             sizes,
             [row["requests_per_second"] * count for row, count in zip(rows, carried, strict=True)],
@@ -108,6 +112,7 @@ def _held(panels: Sequence[Axes], rows: Series) -> None:
         _axes(axes, title, sizes)
         axes.set_yscale("linear")
         axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(FuncFormatter(_short))
         axes.set_xlabel("share-partitions held", fontsize=9)
 
 
