@@ -29,6 +29,8 @@ ELSEWHERE = {
     r"pip install share-coordinator.*": "tests/deploy/test_containers.py",
     r"kafka-storage\.sh random-uuid": "tests/kafka/broker.py",
 }
+# Pages that are one story, run from their first command to their last.
+STORIES = {"docs/security.md": "tests/e2e/test_security_page.py"}
 # What a mention leaves out, because the sentence around it says it.
 MENTIONS_OF_OTHERS = r"(kafka-[a-z-]+\.sh|docker|promtool|curl|make) .*"
 
@@ -36,7 +38,9 @@ ALL = list(dict.fromkeys(commands()))
 
 
 def runs_elsewhere(command: Command) -> bool:
-    return any(re.fullmatch(pattern, command.text) for pattern in ELSEWHERE)
+    return (command.page in STORIES and not command.is_mention) or any(
+        re.fullmatch(pattern, command.text) for pattern in ELSEWHERE
+    )
 
 
 TYPED = [command for command in ALL if not command.is_mention and not runs_elsewhere(command)]
@@ -98,6 +102,12 @@ def told_of(words: list[str]) -> str:
 def test_what_runs_elsewhere_is_in_a_page_and_where_it_is_said_to_be(pattern: str, where: str) -> None:
     assert any(re.fullmatch(pattern, command.text) for command in ALL), "no page has it any more"
     assert (ROOT / where).exists()
+
+
+@pytest.mark.parametrize(("page", "where"), STORIES.items())
+def test_a_story_is_run_where_it_is_said_to_be(page: str, where: str) -> None:
+    assert (ROOT / page).exists()
+    assert Path(page).name in (ROOT / where).read_text("utf-8")
 
 
 def test_every_command_is_run_or_a_mention() -> None:
