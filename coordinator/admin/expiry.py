@@ -198,6 +198,8 @@ def _would_do(found: Forecast) -> ExpiryRound:
 async def _round(expiry: Expiry) -> ExpiryRound:
     """Make a round. Raises HTTPException if the cluster cannot be asked, or takes long."""
     task = asyncio.ensure_future(expiry.round())
+    # Nobody may be left to hear why it failed.
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         done = await _asked(asyncio.wait_for(asyncio.shield(task), _WITHIN_S))
     except TimeoutError:

@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 SETTINGS = {
     "share.coordinator.group.state.retention.minutes": "10080",
     "share.coordinator.group.state.missing.grace.minutes": "0",
-    "share.coordinator.group.state.retention.check.interval.ms": "300",
+    # A start takes less than the three intervals after which it would count as not having looked.
+    "share.coordinator.group.state.retention.check.interval.ms": "10000",
 }
 PROGRAM = str(Path(sys.executable).with_name("share-coordinator"))
 
@@ -107,7 +108,7 @@ def test_what_goes_is_shown_before_and_counted_after(rig: Rig) -> None:
     name = "sharecoord_expired_share_partitions_total"
     wait_until(
         lambda: sample(rig.coordinator, name, reason="topic_deleted") == 3,
-        seconds=30,
+        seconds=90,
         what="the state of the topic goes",
     )
     assert sorted(rig.rows()[1:]) == sorted(row for row in rows if row[1] == "orders")

@@ -1,9 +1,11 @@
 """What is abandoned, over HTTP: when it goes, and that it goes only for who may say so."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from coordinator.admin import expiry as admin_expiry
 from coordinator.expiry import Expiry, Rules
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime
@@ -169,3 +171,31 @@ async def test_a_round_that_cannot_be_made_is_noted_too(
     ((level, *_, outcome),) = audited(caplog)
     assert level == "WARNING"
     assert "refused" in outcome
+
+
+@looped
+async def test_a_round_that_takes_long_goes_on_without_who_asked_for_it(
+    writing: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_expiry, "_WITHIN_S", 0.01)
+    world, kafka_answers = Abandoning(), asyncio.Event()
+
+    async def wait() -> None:
+        await kafka_answers.wait()
+
+    async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
+        await told_to_look(coordinator)
+        world.clock.ms += RETENTION_MS
+        world.cluster.before["look"] = wait
+        answer = await ordered(coordinator, "expiry", {"execute": True}, status=503)
+        assert "it goes on" in answer["message"]
+        # Who only looks is told what was known before.
+        assert (await ordered(coordinator, "expiry", {}))["executed"] is False
+        kafka_answers.set()
+        async with asyncio.timeout(20):
+            while {  # noqa: ASYNC110
+                key
+                for key in [each async for each, _ in coordinator.runtime.share_partitions()]
+                if key.group_id == "g"
+            }:
+                await asyncio.sleep(0)
