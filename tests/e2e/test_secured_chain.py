@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import Authority
+from tests.certificates import Authority, Issued
 from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, new_topic, of_each_kind, produce, what_is_left
 from tests.kafka import KafkaJars
 from tests.kafka.broker import Broker
@@ -20,6 +20,18 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 BROKERS = Login("kafka", "between-brokers")
 
 
+def port_for_the_relay(authority: Authority, ours: Issued) -> dict[str, str]:
+    """Return the settings of a port that the relay alone may connect to."""
+    return {
+        "listen.security.protocol": "SSL",
+        "listen.ssl.certificate.location": str(ours.certificate),
+        "listen.ssl.key.location": str(ours.key),
+        "listen.ssl.ca.location": str(authority.certificate),
+        "listen.ssl.client.auth": "required",
+        "listen.allowed.principals": "User:CN=relay",
+    }
+
+
 def test_a_share_group_all_the_way(newest_jars: KafkaJars, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "tls")
     ours, relays = authority.issue("coordinator"), authority.issue("relay")
@@ -31,14 +43,7 @@ def test_a_share_group_all_the_way(newest_jars: KafkaJars, tmp_path: Path) -> No
             http_port=http_port,
             # Brokers come through the relay, whatever they want of us.
             advertised_port=relay_port,
-            settings={
-                "listen.security.protocol": "SSL",
-                "listen.ssl.certificate.location": str(ours.certificate),
-                "listen.ssl.key.location": str(ours.key),
-                "listen.ssl.ca.location": str(authority.certificate),
-                "listen.ssl.client.auth": "required",
-                "listen.allowed.principals": "User:CN=relay",
-            },
+            settings=port_for_the_relay(authority, ours),
         )
         stack.callback(coordinator.kill)
         coordinator.start()
