@@ -190,5 +190,8 @@ class Observer:
             )
             if watch is not None:
                 watches[group] = watch
+        if not self._runtime.loaded_once:
+            # The groups of a shard that is still being loaded are not gone, they are not here yet.
+            watches = {**self._watches, **watches}
         self._watches = watches
         return frozenset(heard)

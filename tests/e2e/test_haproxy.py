@@ -199,7 +199,7 @@ def test_a_coordinator_does_not_mind_being_looked_at(split_with_another: Split, 
     try:
         wait_until(
             lambda: "any_coordinator/other-2 is UP" in split.haproxy.process.log_tail(),
-            seconds=10,
+            seconds=60,
             what="HAProxy sees that somebody is there",
         )
         with split.connect() as persister:

@@ -6,8 +6,9 @@ The same for a coordinator of ours is in test_jobs_on_ours.py.
 import asyncio
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pyarrow
 import pytest
 
 from coordinator.client import RetryPolicy, ShareCoordinatorClient
@@ -159,8 +160,9 @@ def test_the_brokers_disk_holds_the_same_and_a_loss_on_a_copy_is_named(
         ignored = shutil.ignore_patterns("*index")
         shutil.copytree(folder, copied / folder.name, ignore=ignored)
     source = SegmentSource(str(copied))
-    assert rebuild(ALONE, source).states.equals(states)
-    (state,) = (row for row in states.to_pylist() if row["group_id"] == GROUP)
+    # Kafka writes on about groups of other tests that use the same broker.
+    state = ours(states)
+    assert ours(rebuild(ALONE, source).states) == state
     whole = audit(ALONE, source, Options(to=tmp_path / "whole"))
     assert mine(whole) == []
     # The snapshot is cut away, as by pruning too far: updates are all that is left.
@@ -175,6 +177,12 @@ def test_the_brokers_disk_holds_the_same_and_a_loss_on_a_copy_is_named(
     shutil.rmtree(segment.parent)
     gone = audit(ALONE, source, Options(baseline=Baseline.read(tmp_path / "whole"), state_partitions=50))
     assert mine(gone) == ["X3"]
+
+
+def ours(states: pyarrow.Table) -> dict[str, Any]:
+    """Return the state of our share-partition."""
+    (state,) = (row for row in states.to_pylist() if row["group_id"] == GROUP)
+    return state
 
 
 def mine(found: object) -> list[str]:

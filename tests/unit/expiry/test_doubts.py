@@ -6,7 +6,11 @@ import pytest
 
 from coordinator.errors import LogUnavailable
 from coordinator.expiry import MemoryFile, Status
-from tests.unit.admin.serving import looped
+from coordinator.runtime.turns import Status as RunnerStatus
+from coordinator.shard import Shard, SnapshotPolicy
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+from tests.unit.admin.serving import SHARDS, looped
 from tests.unit.expiry.clusters import (
     GRACE,
     KNOWN,
@@ -17,6 +21,7 @@ from tests.unit.expiry.clusters import (
     a_cluster,
     replica,
     state,
+    topic_id,
 )
 
 
@@ -162,3 +167,25 @@ async def test_a_clock_that_was_set_back_between_two_starts_makes_nothing_expire
         assert ("g", "t") in await one.topics()
         await one.rounds(RETENTION)
         assert ("g", "t") not in await one.topics()
+
+
+@looped
+async def test_a_look_before_all_is_loaded_forgets_nobody(tmp_path: Path) -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    file, records = MemoryFile(tmp_path / "expiry.json"), [KNOWN, state("g", "t")]
+    async with replica(cluster, clock, records, file=file) as one:
+        await one.rounds(2 * LOOK_MINUTES)
+    before = await file.load()
+    assert before is not None
+    async with replica(cluster, clock, records, file=file) as one:
+        key = SharePartitionKey("g", topic_id("t"), 0)
+        runner = one.runtime._runners[state_partition(key, SHARDS)]
+        loaded, runner.shard = runner.shard, Shard(runner.state_partition, SnapshotPolicy())
+        runner.status = RunnerStatus.LOADING
+        await one.rounds(LOOK_MINUTES)
+        runner.shard, runner.status = loaded, RunnerStatus.ACTIVE
+        await one.rounds(LOOK_MINUTES)
+    after = await file.load()
+    assert after is not None
+    assert after.groups["g"].since_ms == before.groups["g"].since_ms
+    assert after.groups["g"].looked_ms == clock.ms
