@@ -254,8 +254,12 @@ class Runtime:
 
     @property
     def loaded_once(self) -> bool:
-        """True as soon as every shard is past its first load."""
-        return self._open and all(runner.status in (Status.ACTIVE, Status.CLOSED) for runner in self._runners)
+        """True as soon as every shard is past its first load; one that waits for its turn is not."""
+        return self._open and all(
+            runner.status is Status.ACTIVE
+            or (runner.status is Status.CLOSED and (not runner.elected or runner.failure is not None))
+            for runner in self._runners
+        )
 
     def ask_health_of(self, part: Callable[[], list[str]]) -> None:
         """Add to `health` what a part outside of the runtime says."""

@@ -169,8 +169,9 @@ async def test_a_clock_that_was_set_back_between_two_starts_makes_nothing_expire
         assert ("g", "t") not in await one.topics()
 
 
+@pytest.mark.parametrize("not_yet", [RunnerStatus.LOADING, RunnerStatus.CLOSED])
 @looped
-async def test_a_look_before_all_is_loaded_forgets_nobody(tmp_path: Path) -> None:
+async def test_a_look_before_all_is_loaded_forgets_nobody(tmp_path: Path, not_yet: RunnerStatus) -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     file, records = MemoryFile(tmp_path / "expiry.json"), [KNOWN, state("g", "t")]
     async with replica(cluster, clock, records, file=file) as one:
@@ -181,7 +182,7 @@ async def test_a_look_before_all_is_loaded_forgets_nobody(tmp_path: Path) -> Non
         key = SharePartitionKey("g", topic_id("t"), 0)
         runner = one.runtime._runners[state_partition(key, SHARDS)]
         loaded, runner.shard = runner.shard, Shard(runner.state_partition, SnapshotPolicy())
-        runner.status = RunnerStatus.LOADING
+        runner.status = not_yet
         await one.rounds(LOOK_MINUTES)
         runner.shard, runner.status = loaded, RunnerStatus.ACTIVE
         await one.rounds(LOOK_MINUTES)
