@@ -195,6 +195,12 @@ def test_a_coordinator_does_not_mind_being_looked_at(split_with_another: Split, 
     split = split_with_another
     (http_port,) = free_ports(1)
     other = CoordinatorProcess(tmp_path, port=split.other_port, http_port=http_port, log="memory")
+    # Who is there before the second look was never taken to be down, and does not come up.
+    wait_until(
+        lambda: "any_coordinator/other-2 is DOWN" in split.haproxy.process.log_tail(),
+        seconds=60,
+        what="HAProxy sees that nobody is there",
+    )
     other.start()
     try:
         wait_until(

@@ -191,12 +191,19 @@ def _common_name(files: Files, url: str) -> str:
 
 
 def test_a_body_that_is_too_large_is_refused(files: Files, requested: Served) -> None:
+    # What is refused is not read to its end: who sends on meanwhile may find the connection closed.
     for chunked in (False, True):
         connection = files.connection(requested.url)
-        headers = {"Authorization": f"Bearer {WRITING}", "Content-Type": "application/json"}
-        part = b"[" * BODY_BYTES_MAX
-        body: Any = iter([part, b"["]) if chunked else part + b"["
-        connection.request("POST", "/api/v1/prunes", body, headers, encode_chunked=chunked)
+        connection.putrequest("POST", "/api/v1/prunes")
+        connection.putheader("Authorization", f"Bearer {WRITING}")
+        connection.putheader("Content-Type", "application/json")
+        if chunked:
+            connection.putheader("Transfer-Encoding", "chunked")
+            connection.endheaders()
+            connection.send(b"%x\r\n%b\r\n1\r\n[\r\n" % (BODY_BYTES_MAX, b"[" * BODY_BYTES_MAX))
+        else:
+            connection.putheader("Content-Length", str(BODY_BYTES_MAX + 1))
+            connection.endheaders()
         response = connection.getresponse()
         assert response.status == 413
         assert (
