@@ -21,7 +21,6 @@ from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.expiry import Expiry, make_expiry
 from coordinator.forwarding import KAFKAS_TOPIC, Forwarder, ForwardingMode
 from coordinator.kafka.group import GroupLink
-from coordinator.kafka.security import Security
 from coordinator.log.base import StateLog
 from coordinator.log.journal import Journal
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
@@ -31,7 +30,7 @@ from coordinator.ownership import OwnerMap, Ownership, Replica, StaticOwnership
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
 from coordinator.runtime import Opening, Runtime, RuntimeLimits
-from coordinator.security.client_side import peer_security_of
+from coordinator.security.client_side import client_security_of, peer_security_of
 from coordinator.server import CoordinatorDirectory, Listener, make_listener
 from coordinator.service import Service
 from coordinator.shard import SnapshotPolicy
@@ -263,7 +262,7 @@ def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
         raise ConfigError(
             "log", "kafka", "memory or journal without aiokafka: pip install share-coordinator[kafka]"
         ) from None
-    security = Security.of(config)
+    security = client_security_of(config)
     request_timeout_s = config.request_timeout_ms / 1000
     brokers = Brokers(
         config.bootstrap_servers, config.state_topic, security=security, request_timeout_s=request_timeout_s
@@ -293,7 +292,7 @@ def make_forwarding(
         return None
     from coordinator.kafka.topic_look import TopicLook
 
-    look = TopicLook(config.bootstrap_servers, KAFKAS_TOPIC, security=Security.of(config))
+    look = TopicLook(config.bootstrap_servers, KAFKAS_TOPIC, security=client_security_of(config))
     return ForwardingMode(
         Forwarder(runtime, instance=instance, metrics=metrics, security=peer_security_of(config)),
         config.forwarding,
@@ -321,7 +320,7 @@ def make_ownership(config: Config, instance: str, advertised: HostPort, http: Ho
             config.bootstrap_servers,
             config.group_id,
             config.state_topic,
-            security=Security.of(config),
+            security=client_security_of(config),
             session_timeout_s=limits.session_timeout_s,
             rebalance_timeout_s=limits.rebalance_timeout_s,
         )

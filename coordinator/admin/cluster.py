@@ -89,12 +89,12 @@ def make_user_topics(config: Config) -> Topics | None:
     if not config.bootstrap_servers:
         return None
     try:
-        from coordinator.kafka.security import Security
         from coordinator.kafka.user_topics import UserTopics
+        from coordinator.security.client_side import client_security_of
     except ModuleNotFoundError:
         _logger.warning("no names of topics without aiokafka: pip install share-coordinator[kafka]")
         return None
-    return UserTopics(config.bootstrap_servers, security=Security.of(config))
+    return UserTopics(config.bootstrap_servers, security=client_security_of(config))
 
 
 class _Remembered(Generic[Key, Value]):

@@ -11,15 +11,12 @@ a dump of memory has no token in it.  A file that cannot be read, or that became
 """
 
 import hmac
-import logging
-import os
 import re
 from hashlib import sha256
 from typing import NamedTuple
 
 from coordinator.errors import ConfigError
-
-_logger = logging.getLogger(__name__)
+from coordinator.security.reloading import Reloading
 
 SETTING = "http.token.file"
 
@@ -41,15 +38,17 @@ class Token(NamedTuple):
     digest: bytes
 
 
-class TokenFile:
+class TokenFile(Reloading):
     """The tokens of a file, which may change. Used on one event loop."""
 
     def __init__(self, path: str) -> None:
         """Read the file. Raises ConfigError, naming file and line and no token, if it is of no use."""
+        super().__init__("tokens", (path,))
         self._path = path
-        self._seen = _look(path)
-        self._tokens = _read(path)
-        self._complaint = ""
+        self._load()
+
+    def _load(self) -> None:
+        self._tokens = _read(self._path)
 
     def find(self, given: str) -> Token | None:
         """Return the token that was given, or None. Takes the same time for all that are wrong."""
@@ -59,32 +58,6 @@ class TokenFile:
             if hmac.compare_digest(token.digest, digest):
                 found = token
         return found
-
-    def reload_if_changed(self) -> bool:
-        """Read the file again if it is another than before; return True if it was, and is good."""
-        seen = _look(self._path)
-        if seen == self._seen:
-            return False
-        self._seen = seen
-        try:
-            self._tokens = _read(self._path)
-        except ConfigError as error:
-            if str(error) != self._complaint:
-                _logger.error("the new tokens are of no use, the old ones stay good: %s", error)
-            self._complaint = str(error)
-            return False
-        self._complaint = ""
-        _logger.info("tokens were read again", extra={"file": self._path, "tokens": len(self._tokens)})
-        return True
-
-
-def _look(path: str) -> tuple[int, ...] | None:
-    """Return what changes with a file, also when a link on the way to it does; None: there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _read(path: str) -> tuple[Token, ...]:

@@ -184,13 +184,13 @@ def fill_in(items: list[Answer], config: "Config | None") -> None:
         return
     import asyncio
 
-    from coordinator.kafka.security import Security
     from coordinator.kafka.user_topics import UserTopics
+    from coordinator.security.client_side import client_security_of
     from coordinator.topics import lag_of
     from protocol.state_records import parse_topic_id
 
     async def ask() -> None:
-        topics = UserTopics(config.bootstrap_servers, security=Security.of(config))
+        topics = UserTopics(config.bootstrap_servers, security=client_security_of(config))
         try:
             keys = [(parse_topic_id(item["topic_id"]), item["partition"]) for item in wanting]
             names = await topics.names({topic_id for topic_id, _ in keys})

@@ -137,16 +137,16 @@ def _with_cluster(extra: list[str], work: "Callable[[ShareGroups, UserTopics], A
     """Do something with the cluster that the settings name. Raises ConfigError without one."""
     from coordinator.cli.admin_api import cluster_config
     from coordinator.errors import ConfigError
-    from coordinator.kafka.security import Security
     from coordinator.kafka.share_groups import ShareGroups
     from coordinator.kafka.user_topics import UserTopics
+    from coordinator.security.client_side import client_security_of
 
     config = cluster_config(extra)
     if config is None:
         raise ConfigError(
             "--bootstrap-servers", "", "HOST:PORT of a broker: offsets are the group coordinator's to change"
         )
-    servers, security = config.bootstrap_servers, Security.of(config)
+    servers, security = config.bootstrap_servers, client_security_of(config)
 
     async def run() -> Done:
         groups = ShareGroups(servers, security=security, client_id="share-coordinator-offsets")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from coordinator.client.tls import client_context
 from coordinator.errors import ConfigError
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -45,34 +46,23 @@ class ClientSecurity(NamedTuple):
         """True if the client logs in."""
         return self.protocol.startswith("SASL")
 
+    @property
+    def uses_tls(self) -> bool:
+        """True if connections are encrypted."""
+        return self.protocol in ("SSL", "SASL_SSL")
+
     def tls_context(self) -> ssl.SSLContext | None:
         """Return the context for a connection, None without TLS. Raises ConfigError for files of no use."""
-        if self.protocol not in ("SSL", "SASL_SSL"):
+        if not self.uses_tls:
             return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = self.check_hostname
-        try:
-            if self.ca_file:
-                context.load_verify_locations(self.ca_file)
-                # As in Java, any certificate of the file is an anchor, not only one that signed itself.
-                context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-            else:
-                context.load_default_certs()
-        except (OSError, ValueError) as error:
-            raise ConfigError("ssl.ca.location", self.ca_file, f"a PEM file ({error})") from None
-        if self.certificate_file:
-            try:
-                # Without a callback OpenSSL would ask at the terminal.
-                context.load_cert_chain(
-                    self.certificate_file, self.key_file or None, lambda: self.key_password
-                )
-            except (OSError, ValueError) as error:
-                raise ConfigError(
-                    "ssl.certificate.location",
-                    self.certificate_file,
-                    f"a PEM file of a certificate, its key there or in ssl.key.location ({error})",
-                ) from None
-        return context
+        return client_context(
+            ca=self.ca_file,
+            certificate=self.certificate_file,
+            key=self.key_file,
+            key_password=self.key_password,
+            check_hostname=self.check_hostname,
+            prefix="ssl.",
+        )
 
     async def log_in(self, send: SendToken) -> None:
         """Exchange the tokens of the mechanism. Raises ConfigError, ValueError if the server is nobody."""

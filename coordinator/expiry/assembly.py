@@ -31,14 +31,14 @@ def make_expiry(
             )
         return None
     try:
-        from coordinator.kafka.security import Security
         from coordinator.kafka.share_groups import ShareGroups
         from coordinator.kafka.topic_presence import TopicPresence
+        from coordinator.security.client_side import client_security_of
     except ModuleNotFoundError:
         if config.state_expires:
             _logger.warning("nothing expires without aiokafka: pip install share-coordinator[kafka]")
         return None
-    servers, security = config.bootstrap_servers, Security.of(config)
+    servers, security = config.bootstrap_servers, client_security_of(config)
     cluster = ClusterApart(
         lambda: (
             ShareGroups(servers, security=security, client_id=_CLIENT_ID),

@@ -119,10 +119,8 @@ class Remover:
         outcomes = await self._groups.delete_offsets(group, names)
         removals = []
         for each in owned:
-            outcome = outcomes.get(each.topic or "")
-            if outcome is None:
-                removals.append(Removal(each, 0, "Kafka did not answer for the topic", failed=True))
-            elif outcome.error_code == NONE:
+            outcome = outcomes[str(each.topic)]
+            if outcome.error_code == NONE:
                 count = sum(offset.topic_id == each.topic_id for offset in shown)
                 removals.append(Removal(each, count or len(each.partitions)))
                 self._emptied.add(group)

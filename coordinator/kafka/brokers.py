@@ -10,6 +10,7 @@ from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
+from coordinator.client import ClientSecurity
 from coordinator.errors import LogRefused, LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import (
@@ -23,7 +24,6 @@ from coordinator.kafka.cluster import (
     Unsupported,
 )
 from coordinator.kafka.connections import METADATA_LANE, Connections
-from coordinator.kafka.security import Security
 
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
@@ -50,7 +50,7 @@ class Brokers:
         bootstrap_servers: str,
         topic: str,
         *,
-        security: Security | None = None,
+        security: ClientSecurity | None = None,
         client_id: str = "share-coordinator",
         request_timeout_s: float = 10.0,
     ) -> None:

@@ -22,10 +22,10 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.metadata import MetadataRequest
 
+from coordinator.client import ClientSecurity
 from coordinator.errors import LogRefused, LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NO_NODE, NoAnswer, Unsupported
-from coordinator.kafka.security import Security
 from coordinator.kafka.tokens import TokenOfFile
 
 _logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Connections:
         bootstrap_servers: str,
         topic: str | None,
         *,
-        security: Security | None,
+        security: ClientSecurity | None,
         client_id: str,
         request_timeout_s: float,
         patience_s: Mapping[str, float] | None = None,
@@ -69,7 +69,7 @@ class Connections:
         Without a topic metadata is about the brokers alone. `patience_s` has the lanes on which a broker may
         take longer to answer than `request_timeout_s`.
         """
-        security = security or Security()
+        security = security or ClientSecurity()
         self._bootstrap = bootstrap_servers
         self._topic = topic
         self._request_timeout_s = request_timeout_s

@@ -11,10 +11,10 @@ from aiokafka.protocol.group import (
     SyncGroupRequest,
 )
 
+from coordinator.client import ClientSecurity
 from coordinator.errors import LogError
 from coordinator.kafka.connections import Connections
 from coordinator.kafka.group import NONE, PROTOCOL_NAME, PROTOCOL_TYPE, Found, Joined, Synced
-from coordinator.kafka.security import Security
 from coordinator.kafka.static_members import StaticHeartbeat
 
 _GROUP_KEY = 0
@@ -37,7 +37,7 @@ class KafkaGroupLink:
         group_id: str,
         topic: str,
         *,
-        security: Security | None = None,
+        security: ClientSecurity | None = None,
         client_id: str = "share-coordinator",
         session_timeout_s: float = 10.0,
         rebalance_timeout_s: float = 10.0,

@@ -11,6 +11,7 @@ from typing import Any
 
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
+from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NoAnswer
@@ -23,7 +24,6 @@ from coordinator.kafka.group_facts import (
     Outcome,
     ShownOffset,
 )
-from coordinator.kafka.security import Security
 from coordinator.kafka.share_group_requests import (
     AlterShareGroupOffsetsRequest,
     CoordinatorsRequest,
@@ -53,6 +53,7 @@ _FIRST_PAUSE_S = 0.1
 # Changes do not keep others from being looked at.
 _CHANGE_LANE = "changes"
 
+_DELETED_MEANWHILE = Outcome(GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
 # Of what an answer does not mention.
 _UNANSWERED = Outcome(-1, "Kafka's coordinator did not say what became of it")
 
@@ -66,7 +67,7 @@ class ShareGroups:
         self,
         bootstrap_servers: str,
         *,
-        security: Security | None = None,
+        security: ClientSecurity | None = None,
         client_id: str = "share-coordinator-view",
         request_timeout_s: float = 10.0,
         change_timeout_s: float = 60.0,
@@ -140,7 +141,9 @@ class ShareGroups:
         """Delete all that a group has of these topics, by name, in DeleteShareGroupOffsets.
 
         Kafka's coordinator has the state deleted first, by the share coordinator, and then its own metadata.
-        It refuses with NON_EMPTY_GROUP while the group has members.  Raises as `describe_groups`.
+        It refuses with NON_EMPTY_GROUP while the group has members.  If the group itself is deleted between
+        the two, the answer mentions no topic (Kafka's GroupMetadataManager): GROUP_ID_NOT_FOUND for each.
+        Raises as `describe_groups`.
         """
 
         def outcomes(response: Any) -> dict[str, Any]:
@@ -156,7 +159,7 @@ class ShareGroups:
         answer: Outcome | dict[str, Outcome] = answers[group]
         if isinstance(answer, Outcome):
             return dict.fromkeys(topics, answer)
-        return dict.fromkeys(topics, _UNANSWERED) | answer
+        return dict.fromkeys(topics, _DELETED_MEANWHILE) | answer
 
     async def alter_offsets(
         self, group: str, offsets: Mapping[str, Mapping[int, int]]

@@ -1,8 +1,8 @@
 """A look whether a topic exists, which never creates it."""
 
+from coordinator.client import ClientSecurity
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.connections import Connections
-from coordinator.kafka.security import Security
 
 
 class TopicLook:
@@ -16,7 +16,7 @@ class TopicLook:
         bootstrap_servers: str,
         topic: str,
         *,
-        security: Security | None = None,
+        security: ClientSecurity | None = None,
         client_id: str = "share-coordinator",
         request_timeout_s: float = 5.0,
     ) -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from coordinator.client import ClientSecurity
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NoAnswer
 from coordinator.kafka.connections import METADATA_LANE, Connections
 from coordinator.kafka.group_facts import UNKNOWN_TOPIC_ID, Presence
-from coordinator.kafka.security import Security
 from coordinator.kafka.topic_ids import TopicsRequest
 
 # In one request.
@@ -20,7 +20,7 @@ class TopicPresence:
         self,
         bootstrap_servers: str,
         *,
-        security: Security | None = None,
+        security: ClientSecurity | None = None,
         client_id: str = "share-coordinator-view",
         request_timeout_s: float = 10.0,
     ) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping
 
 from aiokafka.protocol.offset import OffsetRequest
 
+from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NO_NODE, NoAnswer
 from coordinator.kafka.connections import METADATA_LANE, Connections
-from coordinator.kafka.security import Security
 from coordinator.kafka.topic_ids import NO_TOPIC_ID, TopicsRequest
 
 _LATEST, _EARLIEST = -1, -2
@@ -33,7 +33,7 @@ class UserTopics:
         self,
         bootstrap_servers: str,
         *,
-        security: Security | None = None,
+        security: ClientSecurity | None = None,
         client_id: str = "share-coordinator-view",
         request_timeout_s: float = 5.0,
     ) -> None:

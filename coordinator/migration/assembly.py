@@ -9,7 +9,6 @@ from coordinator.clock import SystemClock
 from coordinator.config import Config
 from coordinator.errors import ConfigError
 from coordinator.kafka.cluster import Cluster
-from coordinator.kafka.security import Security
 from coordinator.log.base import StateLog
 from coordinator.log.journal import Journal, RealDisk
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
@@ -112,5 +111,5 @@ def _connecting(config: Config, bootstrap: str) -> Callable[[str], Cluster]:
         request_timeout_s = config.request_timeout_ms / 1000
         return Brokers(bootstrap, topic, security=security, request_timeout_s=request_timeout_s)
 
-    security = Security.of(config)
+    security = client_security_of(config)
     return connect

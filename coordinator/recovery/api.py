@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from coordinator.kafka.security import Security
+from coordinator.client import ClientSecurity
 from coordinator.recovery import rebuild as _rebuild
 from coordinator.recovery.engines import open_engine
 from coordinator.recovery.manifest import parse_time
@@ -69,7 +69,7 @@ def records(
     as_of_offsets: dict[int, int] | None = None,
     spark: "SparkSession | None" = None,
     bootstrap_servers: str = "",
-    security: Security | None = None,
+    security: ClientSecurity | None = None,
 ) -> "pa.Table | DataFrame":
     """Return the records of a log as they stand on it, rows of `RECORDS`: in Arrow, or in Spark if given."""
     if spark is not None:

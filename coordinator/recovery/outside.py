@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from coordinator.client import ClientSecurity
 from coordinator.errors import CoordinatorError, LogError
-from coordinator.kafka.security import Security
 from coordinator.recovery.audit import Inside, Outside
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.cluster import check_configs, check_data, check_groups
@@ -36,7 +36,7 @@ class ClusterCheck:
         self,
         bootstrap_servers: str,
         *,
-        security: Security,
+        security: ClientSecurity,
         topic: str | None,
         state_partitions: int | None,
         limits: Limits,
@@ -256,7 +256,7 @@ class Tolerant:
 
 
 def topic_id_of(
-    name: str, *, bootstrap_servers: str, security: Security, request_timeout_s: float
+    name: str, *, bootstrap_servers: str, security: ClientSecurity, request_timeout_s: float
 ) -> bytes | None:
     """Ask the cluster for the id of a topic; None if there is none, or we may not see it. Raises LogError."""
 

@@ -1,11 +1,11 @@
-"""How we show other servers who we are, from the settings: coordinators that tools ask, and our peers."""
+"""How we show other servers who we are, from the settings: brokers, coordinators, our peers among them."""
 
-from coordinator.client.security import ClientSecurity
+from coordinator.client import ClientSecurity
 from coordinator.config import Config
 
 
 def client_security_of(config: Config) -> ClientSecurity:
-    """Return what `security.protocol`, `sasl.*` and `ssl.*` say: for tools that ask a coordinator."""
+    """Return what `security.protocol`, `sasl.*` and `ssl.*` say: for brokers, and what tools ask."""
     return ClientSecurity(
         protocol=config.security_protocol,
         mechanism=config.sasl_mechanism,

@@ -9,7 +9,7 @@ from coordinator.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 
-# Files that change to and fro, and are never good, are complained of this often.
+# Files that are changed again and again, and are never good, are complained of this often.
 _COMPLAIN_EVERY_S = 60.0
 
 _Looks = tuple[tuple[int, ...] | None, ...]
@@ -23,6 +23,7 @@ class Reloading:
         self._paths = paths
         self._looks = self._look()
         self._complained_s = -_COMPLAIN_EVERY_S
+        self._complaint = ""
 
     def _load(self) -> None:
         """Read the files. Raises ConfigError, and has changed nothing then, if they are of no use."""
@@ -41,10 +42,10 @@ class Reloading:
         try:
             self._load()
         except ConfigError as error:
-            now_s = seconds_since_boot()
-            if now_s - self._complained_s >= _COMPLAIN_EVERY_S:
-                self._complained_s = now_s
-                _logger.error("the new %s are of no use, the old ones stay in use: %s", self._what, error)
+            now_s, complaint = seconds_since_boot(), str(error)
+            if complaint != self._complaint or now_s - self._complained_s >= _COMPLAIN_EVERY_S:
+                self._complained_s, self._complaint = now_s, complaint
+                _logger.error("the new %s are of no use, the old ones stay in use: %s", self._what, complaint)
             return False
         _logger.info("%s were read again", self._what, extra={"file": self._paths[0]})
         return True

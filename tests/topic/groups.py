@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 
+from coordinator.client import ClientSecurity
 from coordinator.kafka.cluster import NoAnswer
 from coordinator.kafka.group import Found, Joined, Synced
 from coordinator.kafka.group_link import KafkaGroupLink
-from coordinator.kafka.security import Security
 from coordinator.ownership.limits import GroupLimits
 from tests.unit.ownership.replicas import Fleet
 
@@ -65,7 +65,7 @@ async def fleet_of(
     topic: str = "no-such-topic",
     *,
     limits: GroupLimits = LIMITS,
-    security: Security | None = None,
+    security: ClientSecurity | None = None,
 ) -> AsyncIterator[Fleet]:
     """Give a fleet whose replicas run as in a coordinator, each on a thread of its own; stop them all."""
     group_id = f"coordinators-{next(_groups)}"

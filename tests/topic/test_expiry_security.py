@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import pytest
 
+from coordinator.client import ClientSecurity
 from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND
-from coordinator.kafka.security import Security
 from coordinator.kafka.share_groups import ShareGroups
 from coordinator.kafka.topic_presence import TopicPresence
 from protocol.state_records import parse_topic_id
@@ -42,7 +42,7 @@ def test_who_may_not_see_is_not_told_that_there_is_nothing(newest_jars: KafkaJar
     broker = Broker(newest_jars, tmp_path)
     signer = secure(broker, tmp_path)
     forbid(broker)
-    security = Security("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
+    security = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
 
     def groups() -> ShareGroups:
         return ShareGroups(broker.bootstrap, security=security)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.kafka.security import Security
+from coordinator.client import ClientSecurity
 from tests.kafka.broker import Broker
 from tests.kafka.jars import RELEASES, KafkaJars, fetch_jars
 from tests.topic.groups import fleet_of
@@ -43,7 +43,7 @@ def test_to_read_the_group_is_enough(newest_jars: KafkaJars, tmp_path: Path) -> 
     broker = Broker(newest_jars, tmp_path)
     signer = secure(broker, tmp_path)
     forbid(broker)
-    security = Security("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
+    security = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
 
     async def main() -> None:
         async with fleet_of(broker.bootstrap, security=security) as fleet:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.client import ClientSecurity
 from coordinator.clock import SystemClock
 from coordinator.errors import LogRefused
 from coordinator.kafka.brokers import Brokers
-from coordinator.kafka.security import Security
 from coordinator.log.kafka import KafkaLog, TopicWish
 from tests.kafka import wait_until
 from tests.kafka.broker import Broker
@@ -51,7 +51,7 @@ def secure(broker: Broker, directory: Path) -> Path:
     return signer
 
 
-def log_of(broker: Broker, security: Security) -> KafkaLog:
+def log_of(broker: Broker, security: ClientSecurity) -> KafkaLog:
     return KafkaLog(
         Brokers(broker.bootstrap, "secured", security=security, request_timeout_s=5),
         TopicWish("secured", 1, replication_factor=1, min_isr=1),
@@ -89,7 +89,7 @@ def a_wrong_password_ends_a_coordinator(broker: Broker, signer: Path, directory:
 def test_tls_and_a_password(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
     signer = secure(broker, tmp_path)
-    right = Security("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
+    right = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
 
     async def main() -> None:
         log = log_of(broker, right)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
 from coordinator.forwarding import KAFKAS_TOPIC
-from coordinator.kafka.security import Security
 from coordinator.kafka.topic_look import TopicLook
 from tests.kafka.broker import Broker
 from tests.kafka.jars import KafkaJars
@@ -44,7 +44,7 @@ def test_who_may_not_see_a_topic_is_not_told_that_it_does_not_exist(
     look = TopicLook(
         broker.bootstrap,
         KAFKAS_TOPIC,
-        security=Security("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer)),
+        security=ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer)),
     )
     try:
         broker.start()

@@ -1,7 +1,7 @@
 """Where records come from: `base` is the port; a prefix on the command line names its implementation."""
 
+from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError
-from coordinator.kafka.security import Security
 from coordinator.recovery.sources.base import Cut, LogRange, Plan, Source
 
 FORMS = "kafka:TOPIC, segments:DIR, journal:DIR or archive:DIR"
@@ -13,7 +13,7 @@ def open_source(
     text: str,
     *,
     bootstrap_servers: str = "",
-    security: Security | None = None,
+    security: ClientSecurity | None = None,
     request_timeout_s: float = 10.0,
 ) -> Source:
     """Return the source that a text names; nothing is opened yet.
@@ -28,7 +28,7 @@ def open_source(
 
                 if not bootstrap_servers:
                     raise ConfigError("--bootstrap-servers", "", f"HOST:PORT of a broker, to read {text}")
-                return TopicSource(where, bootstrap_servers, security or Security(), request_timeout_s)
+                return TopicSource(where, bootstrap_servers, security or ClientSecurity(), request_timeout_s)
             case "segments":
                 from coordinator.recovery.sources.segments import SegmentSource
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from coordinator.config import Config
-from coordinator.kafka.security import Security
+from coordinator.security.client_side import client_security_of
 
 
 def access_of(config: Config) -> dict[str, Any]:
@@ -11,5 +11,5 @@ def access_of(config: Config) -> dict[str, Any]:
     return {
         "bootstrap_servers": config.bootstrap_servers,
         "request_timeout_s": config.request_timeout_ms / 1000,
-        "security": Security.of(config),
+        "security": client_security_of(config),
     }

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from coordinator.kafka.security import Security
+from coordinator.client import ClientSecurity
 from coordinator.log.claims import OWNER_EPOCH_HEADER
 from coordinator.recovery.engines.spark_session import SparkMissing
 from coordinator.recovery.schema import NONE, RECORDS
@@ -65,7 +65,7 @@ class StateLogReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         as_of = options.get("as_of_offset")
-        security = Security(**json.loads(options.get("security", "{}")))
+        security = ClientSecurity(**json.loads(options.get("security", "{}")))
         self._source: Source = open_source(
             options.get("from", ""),
             bootstrap_servers=options.get("bootstrap_servers", ""),
@@ -93,7 +93,7 @@ def records_frame(
     *,
     as_of_offsets: Mapping[int, int] | None = None,
     bootstrap_servers: str = "",
-    security: Security | None = None,
+    security: ClientSecurity | None = None,
     range_records: int = _RANGE_RECORDS,
 ) -> "DataFrame":
     """Return the records of a source as a DataFrame."""
@@ -150,7 +150,7 @@ def from_connector(frame: "DataFrame") -> "DataFrame":
     return frame.selectExpr(*_CONNECTOR_COLUMNS)
 
 
-def _connector_security(security: Security) -> dict[str, str]:
+def _connector_security(security: ClientSecurity) -> dict[str, str]:
     """Return the options of Java's Kafka client for the way to the brokers."""
     options = {"kafka.security.protocol": security.protocol}
     if security.username:

@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError, LogDamaged, LogError, LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import Listed, NoAnswer
-from coordinator.kafka.security import Security
 from coordinator.recovery.parse import parse
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan, Pruned, run_apart
@@ -32,7 +32,7 @@ _ANSWERS_MAX = 2
 _END_OF_ANSWERS = None
 _ADVICE = "look at the broker's disks; the segments of another replica may be whole"
 
-_PLAIN = Security()
+_PLAIN = ClientSecurity()
 
 _Ask = Callable[[int, list[int]], Awaitable[Mapping[int, Listed]]]
 
@@ -43,7 +43,7 @@ class TopicSource:
 
     topic: str
     bootstrap_servers: str
-    security: Security = _PLAIN
+    security: ClientSecurity = _PLAIN
     request_timeout_s: float = 10.0
     timeout_s: float = 30.0
 

@@ -84,7 +84,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.Log
     assert tokens.find(WRITING) is not None
     complaints = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len(complaints) == 2
-    assert all("the old ones stay good" in complaint for complaint in complaints)
+    assert all("the old ones stay in use" in complaint for complaint in complaints)
 
 
 def test_a_file_is_followed_over_links_as_kubernetes_makes_them(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.kafka import share_groups
 from coordinator.kafka.cluster import COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, NoAnswer
-from coordinator.kafka.group_facts import NON_EMPTY_GROUP, UNKNOWN_TOPIC_ID, Outcome
+from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, UNKNOWN_TOPIC_ID, Outcome
 from coordinator.kafka.share_groups import ShareGroups
 from coordinator.kafka.topic_presence import TopicPresence
 from tests.unit.admin.serving import looped
@@ -140,6 +140,16 @@ async def test_more_groups_than_fit_into_a_request_are_asked_about_in_several(
     assert described.keys() == names
     assert all(each.is_empty for each in described.values())
     assert len(brokers.asked) == 4
+
+
+@looped
+async def test_a_group_that_goes_while_its_offsets_do_is_not_found() -> None:
+    answer = SimpleNamespace(error_code=0, error_message=None, responses=[])
+    outcomes = await asking(Brokers(_1=lambda _: answer)).delete_offsets("g", ["t", "u"])
+    assert {topic: outcome.error_code for topic, outcome in outcomes.items()} == {
+        "t": GROUP_ID_NOT_FOUND,
+        "u": GROUP_ID_NOT_FOUND,
+    }
 
 
 @looped
