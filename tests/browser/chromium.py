@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.kafka import wait_until
+from tests.kafka import DidNotHappen, wait_until
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 PACKAGE = "chromium"
@@ -155,8 +155,17 @@ class Page:
 
     def go(self, url: str) -> None:
         """Open an address, and wait until it is there."""
+        self.evaluate("window.isLeft = true")
         self.command("Page.navigate", url=url)
-        self.wait(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
+        self.wait(
+            f"!window.isLeft && location.href === {json.dumps(url)} && document.readyState === 'complete'"
+        )
+
+    def reload(self) -> None:
+        """Load the page anew, and wait until it is there: what is asked for then is not of the old one."""
+        self.evaluate("window.isLeft = true")
+        self.command("Page.reload")
+        self.wait("!window.isLeft && document.readyState === 'complete'")
 
     def evaluate(self, script: str) -> Any:
         """Return the value of an expression, awaited if it is a promise. Raises PageError if it throws."""
@@ -168,8 +177,24 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, script: str) -> Any:
-        """Return the value of an expression as soon as it is true."""
-        return wait_until(lambda: self.evaluate(script), seconds=_WAIT_S, what=script)
+        """Return the value of an expression as soon as it is true.
+
+        It may throw meanwhile: a page that is being loaded has not yet what the expression asks for.
+        """
+        thrown = "nothing"
+
+        def value() -> Any:
+            nonlocal thrown
+            try:
+                return self.evaluate(script)
+            except PageError as error:
+                thrown = str(error)
+                return None
+
+        try:
+            return wait_until(value, seconds=_WAIT_S, what=script)
+        except DidNotHappen as late:
+            raise DidNotHappen(f"{late}; the last that it threw: {thrown}") from None
 
     def wait_for(self, text: str) -> None:
         """Wait until the page shows a text."""
