@@ -198,14 +198,14 @@ def test_a_coordinator_does_not_mind_being_looked_at(split_with_another: Split, 
     # Who is there before the second look was never taken to be down, and does not come up.
     wait_until(
         lambda: "any_coordinator/other-2 is DOWN" in split.haproxy.process.log_tail(),
-        seconds=60,
+        seconds=10,
         what="HAProxy sees that nobody is there",
     )
     other.start()
     try:
         wait_until(
             lambda: "any_coordinator/other-2 is UP" in split.haproxy.process.log_tail(),
-            seconds=60,
+            seconds=10,
             what="HAProxy sees that somebody is there",
         )
         with split.connect() as persister:

@@ -1,0 +1,49 @@
+"""A process of ours that serves people over HTTP, started as a user starts it."""
+
+import http.client
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tests.kafka.processes import ChildProcess
+
+_READY_S = 30
+_STOP_S = 30
+
+
+class ServedProcess:
+    """A long-running command of `share-coordinator`. It keeps its ports over kills and starts."""
+
+    def __init__(
+        self, name: str, arguments: Iterable[str], settings: Mapping[str, str], log: Path, http_port: int
+    ) -> None:
+        """Prepare to serve people at `http_port`; nothing is started."""
+        self.http_port = http_port
+        program = Path(sys.executable).with_name("share-coordinator")
+        given = (f"--set={setting}={value}" for setting, value in settings.items())
+        self.process = ChildProcess(name, [str(program), *arguments, *given], log)
+
+    def start(self) -> None:
+        """Start and wait until it says that it is ready."""
+        self.process.start()
+        self.process.wait_ready(lambda: self.get("/readyz")[0] == 200, seconds=_READY_S)
+
+    def kill(self) -> None:
+        """End it as a power cut would (kill -9)."""
+        self.process.kill()
+
+    def stop(self) -> None:
+        """End it in good order (SIGTERM), which must take less than 30 s."""
+        self.process.stop(seconds=_STOP_S)
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """Return status and body of its answer over HTTP; (0, b"") while nobody listens."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=5)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException):
+            return 0, b""
+        finally:
+            connection.close()
