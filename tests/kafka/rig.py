@@ -94,10 +94,16 @@ def end_of_logs(rig: BuiltInRig | ThreeBrokerRig | ReplicatedRig) -> str:
 
 
 @contextmanager
-def built_in_rig(jars: KafkaJars, directory: Path, *, jvm: Jvm = QUICK_BROKER_JVM) -> Iterator[BuiltInRig]:
-    """Start a broker with its own share coordinator; kill it at the end."""
+def built_in_rig(
+    jars: KafkaJars,
+    directory: Path,
+    *,
+    jvm: Jvm = QUICK_BROKER_JVM,
+    overrides: Mapping[str, str] | None = None,
+) -> Iterator[BuiltInRig]:
+    """Start a broker with its own share coordinator; kill it at the end. `overrides` are broker settings."""
     with ExitStack() as stack:
-        broker = Broker(jars, directory, jvm=jvm)
+        broker = Broker(jars, directory, jvm=jvm, overrides=overrides)
         stack.callback(broker.kill)
         broker.start()
         client = _client(stack, broker, directory)
