@@ -15,7 +15,7 @@ from coordinator.client import ClientSecurity
 from coordinator.errors import LogError
 from coordinator.kafka.connections import Connections
 from coordinator.kafka.group import NONE, PROTOCOL_NAME, PROTOCOL_TYPE, Found, Joined, Synced
-from coordinator.kafka.static_members import StaticHeartbeat
+from coordinator.kafka.static_members import static_heartbeat
 
 _GROUP_KEY = 0
 # Where the leaders are is a preference; planning does not wait long for it.
@@ -110,7 +110,7 @@ class KafkaGroupLink:
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str = "") -> int:
         """Say that the member lives."""
         request = (
-            StaticHeartbeat(self._group_id, generation, member_id, instance_id)
+            static_heartbeat(self._group_id, generation, member_id, instance_id)
             if instance_id
             else HeartbeatRequest(self._group_id, generation, member_id)
         )

@@ -14,6 +14,7 @@ from aiokafka.protocol.admin import DeleteGroupsRequest
 from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
 from coordinator.kafka import cluster as kafka
+from coordinator.kafka import share_group_requests as requests
 from coordinator.kafka.cluster import NoAnswer
 from coordinator.kafka.connections import METADATA_LANE, Connections
 from coordinator.kafka.group_facts import (
@@ -23,14 +24,6 @@ from coordinator.kafka.group_facts import (
     GroupDescription,
     Outcome,
     ShownOffset,
-)
-from coordinator.kafka.share_group_requests import (
-    AlterShareGroupOffsetsRequest,
-    CoordinatorsRequest,
-    DeleteShareGroupOffsetsRequest,
-    ShareGroupDescribeRequest,
-    ShareGroupOffsetsRequest,
-    ShareGroupsRequest,
 )
 
 __all__ = [
@@ -92,7 +85,7 @@ class ShareGroups:
     async def names(self) -> set[str]:
         """Return all share groups. Raises LogUnavailable if a broker does not answer, and Unsupported."""
         found: set[str] = set()
-        for response in await self._ask_all(ShareGroupsRequest()):
+        for response in await self._ask_all(requests.list_share_groups()):
             if response.error_code != kafka.NONE:
                 raise LogUnavailable(f"groups cannot be listed: Kafka's error {response.error_code}")
             found |= {group for group, *_ in response.groups}
@@ -106,7 +99,7 @@ class ShareGroups:
         found: list[ShownOffset] = []
         names = sorted(groups)
         for at in range(0, len(names), _GROUPS_MAX):
-            for response in await self._ask_all(ShareGroupOffsetsRequest(names[at : at + _GROUPS_MAX])):
+            for response in await self._ask_all(requests.describe_offsets(names[at : at + _GROUPS_MAX])):
                 for group, topics, code, *_ in response.groups:
                     if code != kafka.NONE:
                         continue
@@ -129,7 +122,7 @@ class ShareGroups:
         def described(response: Any) -> dict[str, GroupDescription]:
             return {group[2]: _description(group) for group in response.groups}
 
-        answers = await self._ask_coordinators(groups, ShareGroupDescribeRequest, described)
+        answers = await self._ask_coordinators(groups, requests.describe, described)
         return {
             group: answer if isinstance(answer, GroupDescription) else GroupDescription(*answer)
             for group, answer in answers.items()
@@ -154,7 +147,7 @@ class ShareGroups:
             }
 
         answers = await self._ask_coordinators(
-            [group], lambda _: DeleteShareGroupOffsetsRequest(group, topics), outcomes, _CHANGE_LANE
+            [group], lambda _: requests.delete_offsets(group, topics), outcomes, _CHANGE_LANE
         )
         answer: Outcome | dict[str, Outcome] = answers[group]
         if isinstance(answer, Outcome):
@@ -181,7 +174,7 @@ class ShareGroups:
             }
 
         answers = await self._ask_coordinators(
-            [group], lambda _: AlterShareGroupOffsetsRequest(group, offsets), outcomes, _CHANGE_LANE
+            [group], lambda _: requests.alter_offsets(group, offsets), outcomes, _CHANGE_LANE
         )
         answer: Outcome | dict[str, dict[int, Outcome]] = answers[group]
         if isinstance(answer, Outcome):
@@ -273,7 +266,9 @@ class ShareGroups:
         if unknown and not self._connections.nodes():
             await self._connections.refresh()
         for at in range(0, len(unknown), _GROUPS_MAX):
-            found = await self._connections.ask_any(CoordinatorsRequest(unknown[at : at + _GROUPS_MAX]))
+            found = await self._connections.ask_any(
+                requests.find_coordinators(unknown[at : at + _GROUPS_MAX])
+            )
             for group, node, host, port, code, text, *_ in found.coordinators:
                 if code == kafka.NONE:
                     self._coordinators[group] = node

@@ -7,7 +7,7 @@ from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NoAnswer
 from coordinator.kafka.connections import METADATA_LANE, Connections
 from coordinator.kafka.group_facts import UNKNOWN_TOPIC_ID, Presence
-from coordinator.kafka.topic_ids import TopicsRequest
+from coordinator.kafka.topic_ids import topics_request
 
 # In one request.
 _TOPICS_MAX = 1_000
@@ -42,7 +42,7 @@ class TopicPresence:
         for node in self._connections.nodes():
             # Without ids there is still the id of the cluster to be had.
             for at in range(0, max(len(topic_ids), 1), _TOPICS_MAX):
-                request = TopicsRequest([(topic_id, None) for topic_id in topic_ids[at : at + _TOPICS_MAX]])
+                request = topics_request([(topic_id, None) for topic_id in topic_ids[at : at + _TOPICS_MAX]])
                 try:
                     metadata = await self._connections.ask(node, METADATA_LANE, request)
                 except NoAnswer:

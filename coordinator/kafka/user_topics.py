@@ -15,7 +15,7 @@ from coordinator.errors import LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NO_NODE, NoAnswer
 from coordinator.kafka.connections import METADATA_LANE, Connections
-from coordinator.kafka.topic_ids import NO_TOPIC_ID, TopicsRequest
+from coordinator.kafka.topic_ids import NO_TOPIC_ID, topics_request
 
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
@@ -101,7 +101,7 @@ class UserTopics:
         await self._connections.close()
 
     async def _describe(self, topics: list[tuple[bytes, str | None]]) -> dict[bytes, str]:
-        request = TopicsRequest(topics)
+        request = topics_request(topics)
         if not self._connections.nodes():
             await self._connections.refresh()
         try:

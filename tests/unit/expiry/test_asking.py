@@ -41,7 +41,7 @@ class Brokers:
 
     async def ask_any(self, request: Any) -> Any:
         self.lookups += 1
-        found = [(group, self.where, "host", 9092, 0, None, {}) for group in request._groups]
+        found = [(group, self.where, "host", 9092, 0, None, {}) for group in request.values[1]]
         return SimpleNamespace(coordinators=found)
 
     async def close(self) -> None:
@@ -56,7 +56,7 @@ def asking(brokers: Brokers) -> ShareGroups:
 
 def describing(code: int = 0) -> Callable[[Any], Any]:
     def answer(request: Any) -> Any:
-        groups = [(code, None, group, "Empty", 4, 4, "", [], 0, {}) for group in request._groups]
+        groups = [(code, None, group, "Empty", 4, 4, "", [], 0, {}) for group in request.values[0]]
         return SimpleNamespace(groups=groups)
 
     return answer
