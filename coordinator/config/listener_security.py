@@ -132,6 +132,15 @@ class ListenerSecuritySettings(BaseModel):
             "https://..., http://... or a file",
         ),
     ] = ""
+    listen_jwks_ca_location: Annotated[
+        str,
+        Named(
+            "listen.sasl.oauthbearer.jwks.endpoint.ca.location",
+            "Who signs the certificate of an https URL of keys: a PEM file. Empty: those whom the system "
+            "trusts.",
+            _FILE,
+        ),
+    ] = ""
     listen_jwks_refresh_ms: Annotated[
         Milliseconds,
         Named(

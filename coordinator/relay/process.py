@@ -14,6 +14,7 @@ from typing import TypeVar
 import uvloop
 
 from coordinator.config import Config
+from coordinator.config.admin import is_loopback
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.relay.connection import Route
 from coordinator.relay.figures import Figures
@@ -83,6 +84,12 @@ def make_route(config: Config) -> Route:
                 config.relay_coordinator_ssl_key_password,
             ),
             "relay.coordinator.ssl.",
+        )
+    elif not is_loopback(config.relay_coordinator.host):
+        _logger.warning(
+            "the coordinator at %s is spoken to in PLAINTEXT: nobody but relays may be able to reach it, or "
+            "relay.coordinator.security.protocol must be SSL",
+            config.relay_coordinator,
         )
     return Route(
         broker=Target(config.relay_broker, broker_tls, config.relay_broker_server_name),

@@ -9,12 +9,15 @@ import json
 import logging
 import ssl
 import urllib.request
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import jwt
 
+from coordinator.client.tls import client_context
 from coordinator.clock import seconds_since_boot
 from coordinator.errors import ConfigError
 from coordinator.security.reloading import Reloading
@@ -93,8 +96,9 @@ class KeysOfFile(Reloading):
 class KeysOfUrl:
     """The keys that a URL gives; none until it has answered for the first time."""
 
-    def __init__(self, url: str, refresh_s: float) -> None:
+    def __init__(self, url: str, refresh_s: float, tls: Callable[[], ssl.SSLContext]) -> None:
         self._url = url
+        self._tls = tls
         self._refresh_s = refresh_s
         self._set = KeySet([])
         self._asked_s = -ASK_AGAIN_S
@@ -131,25 +135,38 @@ class KeysOfUrl:
     async def _fetch(self) -> None:
         self._asked_s = seconds_since_boot()
         try:
-            self._set = KeySet.parse(await asyncio.to_thread(_get, self._url))
-        except (OSError, ValueError) as error:
+            self._set = KeySet.parse(await asyncio.to_thread(_get, self._url, self._tls()))
+        except (OSError, ValueError, ConfigError) as error:
             _logger.error(
                 "the keys for tokens cannot be had, the last ones stay in use",
                 extra={"url": self._url, "reason": str(error)},
             )
 
 
-def keys_of(location: str, setting: str, refresh_s: float) -> Keys:
-    """Return the keys of a location: http(s)://..., file://..., or a file. Raises ConfigError."""
+def keys_of(location: str, setting: str, refresh_s: float, *, ca_file: str = "") -> Keys:
+    """Return the keys of a location: http(s)://..., file://..., or a file. Raises ConfigError.
+
+    `ca_file` has who may sign the certificate of an https location, if that is not who the system trusts; it
+    is read whenever the location is asked.
+    """
     parts = urlsplit(location)
     if parts.scheme in ("http", "https"):
-        return KeysOfUrl(location, refresh_s)
+        tls = partial(
+            client_context,
+            ca=ca_file,
+            certificate="",
+            key="",
+            key_password="",
+            check_hostname=True,
+            prefix=setting.removesuffix("url"),
+        )
+        tls()
+        return KeysOfUrl(location, refresh_s, tls)
     return KeysOfFile(url2pathname(parts.path) if parts.scheme == "file" else location, setting)
 
 
-def _get(url: str) -> bytes:
+def _get(url: str, context: ssl.SSLContext) -> bytes:
     request = urllib.request.Request(url, headers={"Accept": "application/json"})
-    context = ssl.create_default_context()
     with urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_S, context=context) as response:
         body: bytes = response.read(SET_BYTES_MAX)
     return body

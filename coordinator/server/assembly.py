@@ -88,6 +88,7 @@ def _mechanisms(config: Config, clock: Clock, watched: list[Watched]) -> dict[st
             config.listen_jwks_url,
             _PREFIX + "sasl.oauthbearer.jwks.endpoint.url",
             config.listen_jwks_refresh_ms / 1000,
+            ca_file=config.listen_jwks_ca_location,
         )
         watched.append(keys)
         audiences = tuple(filter(None, (name.strip() for name in config.listen_token_audience.split(","))))

@@ -24,6 +24,7 @@ def test_config_check_reads_the_files(share_coordinator: CommandLine, tmp_path: 
         *("--listen-allowed-principals", "User:alice"),
         *("--listen-sasl-enabled-mechanisms", "SCRAM-SHA-512,OAUTHBEARER"),
         *("--listen-sasl-oauthbearer-jwks-endpoint-url", "https://127.0.0.1:1/keys"),
+        *("--listen-sasl-oauthbearer-jwks-endpoint-ca-location", str(authority.certificate)),
     ]
     assert share_coordinator("config", "check", *good).exit_code == 0
 
@@ -38,6 +39,11 @@ def test_config_check_reads_the_files(share_coordinator: CommandLine, tmp_path: 
     for flag, text, said in (
         ("--listen-ssl-certificate-location", "/nowhere", "listen.ssl.certificate.location=/nowhere cannot"),
         ("--listen-sasl-users-file", "/nowhere", "listen.sasl.users.file=/nowhere cannot"),
+        (
+            "--listen-sasl-oauthbearer-jwks-endpoint-ca-location",
+            "/nowhere",
+            "listen.sasl.oauthbearer.jwks.endpoint.ca.location=/nowhere cannot",
+        ),
         ("--listen-allowed-principals", "alice", "listen.allowed.principals=alice cannot"),
         (
             "--listen-sasl-oauthbearer-jwks-endpoint-url",

@@ -161,3 +161,16 @@ def test_the_command_says_what_it_needs() -> None:
     assert refused.returncode == 2
     assert refused.stderr.startswith("share-coordinator: relay.allowed.principals= cannot be used")
     assert refused.stderr.count("\n") == 1
+
+
+def test_a_coordinator_elsewhere_that_is_spoken_to_in_plaintext_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def warned(coordinator: str) -> bool:
+        caplog.clear()
+        given = {"relay.allowed.principals": "User:kafka", "relay.coordinator": coordinator}
+        make_route(load_config(given).config)
+        return f"the coordinator at {coordinator} is spoken to in PLAINTEXT" in caplog.text
+
+    assert warned("coordinator.internal:9095")
+    assert not warned("127.0.0.1:9095")

@@ -1,6 +1,7 @@
 """Tokens: which are taken, what a client hears of one that is not, and where the keys come from."""
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from coordinator.security import jwks
 from coordinator.security.jwks import KeysOfUrl, keys_of
 from coordinator.security.sasl import AuthenticationFailed, Identity
 from coordinator.security.tokens import TokenExchange, TokenRefused, TokenRules, Tokens
+from tests.certificates import Authority
 from tests.unit.client.looped import looped
 from tests.unit.security.signing import NOW_S, Issuer, StandingClock
 
@@ -192,13 +194,18 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def key_server() -> Iterator[tuple[KeyServer, str]]:
-    """Run a server of keys; gives it and its URL."""
+def key_server(certificate: Path | None = None) -> Iterator[tuple[KeyServer, str]]:
+    """Run a server of keys, over TLS if it has a certificate; gives it and its URL."""
     with KeyServer(("127.0.0.1", 0), _Answer) as server:
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield server, f"http://127.0.0.1:{server.server_address[1]}/keys"
+            scheme = "http" if certificate is None else "https"
+            yield server, f"{scheme}://127.0.0.1:{server.server_address[1]}/keys"
         finally:
             server.shutdown()
             thread.join()
@@ -236,3 +243,32 @@ def test_a_url_is_asked_for_keys_that_are_not_known_but_not_all_the_time(
             assert server.asked == 4
 
     asked()
+
+
+def test_keys_come_over_tls_from_whom_the_given_authority_signed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority, other = Authority(tmp_path / "ours"), Authority(tmp_path / "other")
+
+    @looped
+    async def asked() -> None:
+        with key_server(authority.issue("keys").both) as (server, url):
+            server.keys = ISSUER.keys
+            trusting = keys_of(url, SETTING, 3600, ca_file=str(authority.certificate))
+            assert len(await trusting.named("key-1")) == 1
+            for ca_file in ("", str(other.certificate)):
+                assert await keys_of(url, SETTING, 3600, ca_file=ca_file).named("key-1") == []
+            assert server.asked == 1
+
+    asked()
+    refusals = [record for record in caplog.records if "the last ones stay in use" in record.message]
+    assert len(refusals) == 2
+    assert all("CERTIFICATE_VERIFY_FAILED" in record.reason for record in refusals)  # type: ignore[attr-defined]
+
+
+def test_an_authority_of_keys_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(ConfigError) as raised:
+        keys_of("https://keys.example/", SETTING, 3600, ca_file="/nowhere")
+    assert str(raised.value).startswith(
+        "listen.sasl.oauthbearer.jwks.endpoint.ca.location=/nowhere cannot be used: it must be a PEM file"
+    )
