@@ -1,6 +1,7 @@
 """Segment files and journals as sources: what is read, what is left, what is refused."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,42 @@ def test_a_torn_tail_is_left_and_said_so(tmp_path: Path) -> None:
     assert run.ranges.column("unread_bytes").to_pylist()[-1] == len(torn)
     path.write_bytes(b"".join(batches) + bytes(4_096))
     assert rows(rebuilt(SegmentSource(str(tmp_path)))) == expected({0: batches})
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "why"),
+    [
+        # The length of a batch: what follows would be taken for its records, to the end of the file.
+        (lambda data, at: data[: at + 8] + b"\x00\x01\x00\x00" + data[at + 12 :], "is cut off"),
+        (lambda data, at: data[: at + 8] + b"\x40\x00\x00\x00" + data[at + 12 :], "is cut off"),
+        (lambda data, at: data[: at + 8] + b"\xf0\x00\x00\x00" + data[at + 12 :], "there is no batch"),
+        # A block of the file.
+        (lambda data, at: data[:at] + bytes(512) + data[at + 512 :], "there is no batch"),
+        # All that is behind, by bytes that are of no batch.
+        (lambda data, at: data[:at] + bytes(range(1, 200)) * 100, "is cut off"),
+        (lambda data, at: data[:at] + b"\xff" * 9_000, "there is no batch"),
+    ],
+    ids=["length", "gigabyte", "negative", "zeros", "others", "ones"],
+)
+def test_damage_in_the_last_segment_is_no_torn_tail(
+    tmp_path: Path, spoilt: Callable[[bytes, int], bytes], why: str
+) -> None:
+    batches = batches_of(some_records(200))
+    (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
+    position = sum(map(len, batches[:3]))
+    path.write_bytes(spoilt(path.read_bytes(), position))
+    with pytest.raises(LogDamaged, match=f"at byte {position}: .*{why}"):
+        rebuilt(SegmentSource(str(tmp_path)), range_records=10_000)
+
+
+@pytest.mark.parametrize("kept", [1, 11, 12, 16, 17, 40])
+def test_a_torn_tail_may_be_any_part_of_a_batch(tmp_path: Path, kept: int) -> None:
+    batches = batches_of(some_records(100))
+    (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
+    path.write_bytes(path.read_bytes() + encode_batch(100, 5, [(b"key", b"value")])[:kept])
+    run = rebuilt(SegmentSource(str(tmp_path)))
+    assert rows(run) == expected({0: batches})
+    assert run.ranges.column("unread_bytes").to_pylist()[-1] == kept
 
 
 def test_damage_before_the_end_is_refused_and_the_place_is_told(tmp_path: Path) -> None:

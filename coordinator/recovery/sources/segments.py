@@ -8,6 +8,7 @@ The last segment may end in a batch that was not written whole; anywhere else th
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,13 +20,16 @@ from coordinator.recovery.parse import parse
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, ends_after
 from protocol.errors import DecodeError
-from protocol.record_batch import batch_size_at
+from protocol.record_batch import MAGIC, batch_size_at
 
 _FOLDER = re.compile(r"(.+)-(\d+)")
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _INDEX_ENTRY = Struct(">ii")
 _CHECKPOINT = "log-start-offset-checkpoint"
 _READ_BYTES = 8 << 20
+# What a broker takes at once (socket.request.max.bytes): a longer batch is none.
+_BATCH_BYTES_MAX = 100 << 20
+_MAGIC_AT = 16
 # To guess the number of records by: what a usual one takes, its part of the batch header included.
 _RECORD_BYTES = 100
 _STATE_TOPICS = ("__share_group_state", "_share-coordinator-state")
@@ -86,11 +90,14 @@ class SegmentSource:
                 more = file.read(max(wanted, 0))
                 data = data + more if data else more
                 found = _parsed(log_range.state_partition, data, name, position)
-                at_end = not more
                 position += found.used_bytes
                 data = data[found.used_bytes :]
-                stuck = found.found is not None or (at_end and bool(data))
-                if stuck and (not may_be_torn or _goes_on(log_range.state_partition, data, file)):
+                # As its head tells: no gigabyte is read for a length that is none, or for what is not there.
+                size_bytes = _bytes_of_batch(data)
+                cut_off = size_bytes is not None and not 0 < size_bytes <= end - position
+                at_end = not more
+                stuck = found.found is not None or (bool(data) and (at_end or cut_off))
+                if stuck and not (may_be_torn and _broke_off(log_range.state_partition, data, file)):
                     why = found.found or "its last batch is cut off"
                     raise LogDamaged(name, position, why, _ADVICE)
                 unread_bytes = end - position if stuck else 0
@@ -134,16 +141,41 @@ def _parsed(state_partition: int, data: bytes, name: str, position: int) -> Any:
         raise LogDamaged(name, position, str(error), _ADVICE) from None
 
 
-def _goes_on(state_partition: int, data: bytes, file: BinaryIO) -> bool:
-    """Say whether there is a good batch behind one that is not: nobody broke off writing there."""
+def _bytes_of_batch(data: bytes, at: int = 0) -> int | None:
+    """Return the bytes that a batch takes, as its head says: None if that is cut off, 0 if it is no head."""
     try:
-        size_bytes = batch_size_at(data, 0)
-        if size_bytes is None or size_bytes > len(data):
-            return False
-        behind = data[size_bytes:] + file.read(_READ_BYTES)
-        return parse(state_partition, behind).used_bytes > 0
+        size_bytes = batch_size_at(data, at)
     except DecodeError:
+        return 0
+    return size_bytes if size_bytes is None or size_bytes <= _BATCH_BYTES_MAX else 0
+
+
+def _broke_off(state_partition: int, data: bytes, file: BinaryIO) -> bool:
+    """Say whether what does not parse may be a write that broke off: the head of a batch, or room for one.
+
+    Anything else is damage; so is a batch that others follow, as nobody broke off writing there.
+    """
+    data += file.read(max(_READ_BYTES - len(data), 0))
+    if not data.strip(b"\0"):
+        return True
+    if _bytes_of_batch(data) == 0 or (len(data) > _MAGIC_AT and data[_MAGIC_AT] != MAGIC):
         return False
+    return not _has_batch(state_partition, data)
+
+
+def _has_batch(state_partition: int, data: bytes) -> bool:
+    """Say whether there is a good batch anywhere in data, wherever it begins."""
+    at = data.find(MAGIC, _MAGIC_AT)
+    while at >= 0:
+        begin = at - _MAGIC_AT
+        size_bytes = _bytes_of_batch(data, begin) or 0
+        if 0 < size_bytes <= len(data) - begin:
+            batch = memoryview(data)[begin : begin + size_bytes]
+            with suppress(DecodeError):
+                if parse(state_partition, batch).used_bytes:
+                    return True
+        at = data.find(MAGIC, at + 1)
+    return False
 
 
 def _is_past(records: Records, end: int) -> bool:
