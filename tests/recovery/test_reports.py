@@ -12,6 +12,7 @@ from coordinator.recovery.audit import Audited, Options
 from coordinator.recovery.checks.catalogue import CATALOGUE
 from coordinator.recovery.report import as_json, as_markdown, as_text, content_of, write_report
 from coordinator.recovery.report.content import EXAMPLES_MAX
+from coordinator.recovery.report.html import as_html
 from tests.recovery.faults import CLEAN_LIMITS
 from tests.recovery.history_faults import FAULTS
 from tests.recovery.share_groups import Groups, audited, write_log
@@ -38,7 +39,9 @@ def test_text_begins_with_the_verdict_and_ends_with_what_was_not_checked(run: Au
     content = content_of(run)
     lines = as_text(content).splitlines()
     assert lines[0] == f"Recovery audit of {run.manifest['source']}: {run.verdict.upper()}"
-    assert re.search(r"^recovery   every share-partition .*: NO, 1 have not$", "\n".join(lines), re.M)
+    assert "behind it: NO, 1 have not; records are missing in 1 state partition" in " ".join(
+        " ".join(lines).split()
+    )
     severities = [line.split()[0] for line in lines if re.match(r"(CRITICAL|WARNING|INFO) ", line)]
     assert severities == sorted(severities, key=("CRITICAL", "WARNING", "INFO").index)
     assert all(len(line) <= 100 or " " not in line.strip() for line in lines[:-1])
@@ -46,6 +49,26 @@ def test_text_begins_with_the_verdict_and_ends_with_what_was_not_checked(run: Au
         f"{check}:" for check in run.not_checked
     }
     assert lines[-1].startswith("next       share-coordinator recovery explain ")
+
+
+@pytest.mark.parametrize(
+    ("fault", "answer"),
+    [
+        ("P4", "NO, 1 state partition could not be read to the end"),
+        ("P2", "NO, records are missing in 1 state partition"),
+        ("P4:leader", "yes"),
+        ("K9", "yes"),
+    ],
+)
+def test_the_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, tmp_path: Path) -> None:
+    log = Groups(3).work(600).log
+    limits = FAULTS[fault](log) or CLEAN_LIMITS
+    content = content_of(audited(write_log(tmp_path, log), Options(limits=limits)))
+    assert content.answer.partition("behind it: ")[2] == answer
+    passed = next(line for line in as_text(content).splitlines() if line.startswith("passed"))
+    assert ("in what could be read:" in passed) == (fault == "P4")
+    for page in (as_markdown(content), as_html(content)):
+        assert ("Passed: in what could be read:" in page) == (fault == "P4")
 
 
 def test_examples_are_capped_and_all_are_counted(run: Audited) -> None:

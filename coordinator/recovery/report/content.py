@@ -2,12 +2,14 @@
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from coordinator.recovery.audit import Audited
 from coordinator.recovery.checks.catalogue import CATALOGUE, Check, Severity
+from coordinator.recovery.schema import NONE
+from coordinator.recovery.sources.base import ALL
 
 # Share-partitions that are named for one check; all are counted, and all are in the JSON.
 EXAMPLES_MAX = 20
@@ -47,6 +49,14 @@ class Content:
     passed: Sequence[str]
     following: Sequence[str]
 
+    @property
+    def passed_text(self) -> str:
+        """The checks that found nothing, and in how much of the log if that was not all of it."""
+        if not self.passed:
+            return "nothing"
+        in_part = any(is_unread(row) for section in self.sections for row in section.rows)
+        return ("in what could be read: " if in_part else "") + ", ".join(self.passed)
+
 
 def content_of(run: Audited) -> Content:
     """Return what there is to say about an audit."""
@@ -73,15 +83,39 @@ def content_of(run: Audited) -> Content:
 
 def _answer(run: Audited, found: Sequence[Mapping[str, Any]]) -> str:
     """Answer what a reader wants to know first."""
-    broken = {
-        (row["group_id"], row["topic_id"], row["partition"])
-        for row in found
-        if row["check"] in _ANSWERED_BY and row["severity"] == Severity.CRITICAL.value
-    }
     if not len(run.states) and "P2" in run.not_checked:
         return "the log could not be read"
-    said = "every share-partition has its snapshot and all updates behind it"
-    return f"{said}: {f'NO, {len(broken)} have not' if broken else 'yes'}"
+    critical = [row for row in found if row["severity"] == Severity.CRITICAL.value]
+    broken = {
+        (row["group_id"], row["topic_id"], row["partition"])
+        for row in critical
+        if row["check"] in _ANSWERED_BY
+    }
+    with_holes = {row["state_partition"] for row in critical if row["check"] == "P2"}
+    unread = {row["state_partition"] for row in found if is_unread(row)}
+    why_not = []
+    if broken:
+        why_not.append(f"{len(broken)} have not")
+    if unread:
+        why_not.append(f"{_state_partitions(unread)} could not be read to the end")
+    if with_holes:
+        why_not.append(f"records are missing in {_state_partitions(with_holes)}")
+    answer = f"NO, {'; '.join(why_not)}" if why_not else "yes"
+    return f"every share-partition has its snapshot and all updates behind it: {answer}"
+
+
+def _state_partitions(numbers: Collection[int]) -> str:
+    """Name them; the source as a whole is number ALL."""
+    if ALL in numbers:
+        return "the log"
+    return f"{len(numbers)} state partition{'' if len(numbers) == 1 else 's'}"
+
+
+def is_unread(row: Mapping[str, Any]) -> bool:
+    """Say whether a finding is that the log could not be read from there on: it is of no log offset."""
+    return bool(
+        row["check"] == "P4" and row["severity"] == Severity.CRITICAL.value and row["log_offset"] == NONE
+    )
 
 
 def _facts(run: Audited) -> list[tuple[str, str]]:

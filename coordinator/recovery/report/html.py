@@ -84,7 +84,7 @@ def _page(content: Content) -> Iterator[str]:
     yield "</div>"
     yield from _partitions(content)
     yield "<h2>Checks</h2>"
-    yield f"<p>Passed: {escape(', '.join(content.passed) or 'none')}.</p>"
+    yield f"<p>Passed: {escape(content.passed_text)}.</p>"
     yield '<div class="wide"><table>'
     for check, why in content.run.not_checked.items():
         yield f"<tr><th>{escape(check)}</th><td>not run: {escape(why)}</td></tr>"

@@ -29,7 +29,7 @@ def _lines(content: Content) -> Iterator[str]:
         yield _indented(f"means: {section.check.meaning}")
         yield _indented(f"to do: {section.check.advice}")
     yield ""
-    yield _labelled("passed", ", ".join(content.passed) or "nothing")
+    yield _labelled("passed", content.passed_text)
     for check, why in content.run.not_checked.items():
         yield _labelled("not run", f"{check}: {why}")
     for command in content.following:
@@ -92,7 +92,7 @@ def _markdown(content: Content) -> Iterator[str]:
     yield ""
     yield "## Checks"
     yield ""
-    yield f"Passed: {', '.join(content.passed) or 'none'}."
+    yield f"Passed: {content.passed_text}."
     yield ""
     for check, why in content.run.not_checked.items():
         yield f"- {check} was not run: {_escaped(why)}"
