@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -201,6 +203,28 @@ def test_what_changes_is_shown_without_asking(page: Page, tmp_path: Path) -> Non
     page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
 
 
+def test_a_coordinator_that_hangs_is_said_to_give_no_answer(page: Page, tmp_path: Path) -> None:
+    port, http_port = free_ports(2)
+    process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory")
+    process.start()
+    try:
+        page.go(f"http://127.0.0.1:{http_port}/?view=shards")
+        page.wait("document.querySelector('#ready').innerText.includes('ready')")
+        page.wait_for("50 active")
+        os.kill(process.process.pid, signal.SIGSTOP)
+        page.wait("document.querySelector('#ready').innerText === 'no connection'")
+        page.click("#to-groups")
+        page.wait_for("There is no answer")
+        os.kill(process.process.pid, signal.SIGCONT)
+        page.wait("document.querySelector('#ready').innerText.includes('ready')")
+        page.wait_for("State on the log")
+        assert "There is no answer" not in page.evaluate("document.body.innerText")
+    finally:
+        os.kill(process.process.pid, signal.SIGCONT)
+        process.stop()
+    page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
+
+
 @pytest.mark.parametrize("group", NASTY)
 def test_no_group_id_is_more_than_text(page: Page, coordinator: Served, group: str) -> None:
     page.go(address(coordinator, find=group))
@@ -235,6 +259,10 @@ def test_ten_thousand_share_partitions_come_in_pages(page: Page, coordinator: Se
     page.wait("location.search === '?group=large&sort=in-flight&desc=1'")
     page.wait("document.querySelector('th[aria-sort=descending]')?.textContent.startsWith('In flight')")
     page.evaluate("history.back()")
+    page.wait_for(f"9,901{DASH}10,000 of 10,000")
+    # A link to what was there once.
+    go(page, address(coordinator, group="large", offset=30_000), "none of 10,000")
+    page.click('a[data-key="‹ previous"]')
     page.wait_for(f"9,901{DASH}10,000 of 10,000")
 
 

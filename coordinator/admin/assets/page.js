@@ -96,12 +96,11 @@ async function ask(how = {}) {
     const answers = {};
     let said = "";
     for (const [name, path] of Object.entries(asked)) {
-      const response = await api.ask(path, { signal: mine.signal });
-      const text = await response.text();
+      const { ok, status, text } = await api.ask(path, { signal: mine.signal });
       answers[name] = JSON.parse(text);
       if (mine.signal.aborted) return;
-      if (response.status === 401) return want(answers[name]);
-      if (!response.ok) return refuse(answers[name]);
+      if (status === 401) return want(answers[name]);
+      if (!ok) return refuse(answers[name]);
       said += text;
     }
     tookMs = performance.now() - askedAt;
@@ -196,8 +195,11 @@ function given(token) {
   status();
 }
 
+// What was seen stays, and it is said that it may be old.
 function lost() {
   pill("bad", "no connection");
+  const waiting = shown.node.querySelector(".waiting");
+  if (waiting) waiting.textContent = "There is no answer. It is asked for again every few seconds.";
 }
 
 // What is new.
@@ -206,7 +208,10 @@ function watch() {
   if (events || paused || wanting || document.hidden) return;
   events = api.watch({
     opened: status,
-    lost: status,
+    lost: (gone) => {
+      status();
+      if (gone) lost();
+    },
     event: (name, data) => ({ overview, shards: shardsChanged })[name]?.(data),
     refused: async (response) => {
       events = null;
@@ -221,7 +226,7 @@ function watch() {
 
 async function askAbout() {
   try {
-    const [health, page] = await Promise.all(["/healthz", "/api/v1/shards?limit=10000"].map(async (path) => (await api.ask(path)).json()));
+    const [health, page] = await Promise.all(["/healthz", "/api/v1/shards?limit=10000"].map(async (path) => JSON.parse((await api.ask(path)).text)));
     if (!page.items) return;
     overview(health);
     shardsChanged(page.items);

@@ -36,13 +36,15 @@ function sortLink(column, view) {
 function pager(page, view) {
   if (page.total <= page.limit && page.offset === 0) return null;
   const last = Math.floor(Math.max(0, page.total - 1) / page.limit) * page.limit;
+  // A link may lead behind the end, of a list that was longer once.
+  const part = page.items.length ? `${count(page.offset + 1)}–${count(page.offset + page.items.length)}` : "none";
   const item = (label, offset, there) => there
     ? link({ ...view, offset: offset || "" }, { class: "button", "data-key": label }, label)
     : el("span", { class: "button off" }, label);
   return el("nav", { class: "pager", "aria-label": "Pages" },
     item("« first", 0, page.offset > 0),
-    item("‹ previous", Math.max(0, page.offset - page.limit), page.offset > 0),
-    el("span", {}, `${count(Math.min(page.total, page.offset + 1))}–${count(page.offset + page.items.length)} of ${count(page.total)}`),
+    item("‹ previous", Math.min(last, Math.max(0, page.offset - page.limit)), page.offset > 0),
+    el("span", {}, `${part} of ${count(page.total)}`),
     item("next ›", page.offset + page.limit, page.offset + page.limit < page.total),
     item("last »", last, page.offset < last));
 }
