@@ -51,7 +51,9 @@ class ConfigError(CoordinatorError):
     """
 
     def __init__(self, setting: str, value: object, allowed: str) -> None:
-        super().__init__(f"{setting}={value} cannot be used: it must be {allowed}")
+        text = f"{setting}={value} cannot be used: it must be {allowed}"
+        # A value may hold line ends, and whatever else does something to a terminal.
+        super().__init__("".join(char if char.isprintable() else ascii(char)[1:-1] for char in text))
         self.setting = setting
         self.value = value
         self.allowed = allowed

@@ -27,6 +27,8 @@ class HostPort(NamedTuple):
             raise ValueError(text)
         if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
             raise ValueError(text)
+        if not host.isprintable() or " " in host:
+            raise ValueError(text)
         return cls(host, int(port))
 
     def __str__(self) -> str:

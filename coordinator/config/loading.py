@@ -90,6 +90,10 @@ def load_config(
         **_from_flags(flags or {}),
     }
     values = _with_secrets_of_files(values)
+    for name, value in values.items():
+        # No file, address or name of the system's holds one, and it would say so in a traceback.
+        if "\0" in value.text:
+            raise ConfigError(name, value.text, f"a text without NUL ({value.origin})")
     notes = tuple(_checked_foreign(name, value) for name, value in values.items() if name in WITHOUT_EFFECT)
     ours = {name: value for name, value in values.items() if name in _BY_NAME}
     origins = {name: ours[name].origin if name in ours else "default" for name in _BY_NAME}

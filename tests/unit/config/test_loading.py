@@ -84,6 +84,9 @@ def test_the_environment_can_name_the_file(tmp_path: Path) -> None:
         ("share.coordinator.state.topic.num.partitions", "0", "a whole number from 1 to 2147483647"),
         ("max.connections", "many", "a whole number from 1"),
         ("listen", "localhost", "HOST:PORT"),
+        ("advertise", "kafka 1:9095", "HOST:PORT"),
+        ("advertise", "kafka\u200b:9095", "HOST:PORT"),
+        ("data.dir", "/data\0", "a text without NUL"),
         ("log", "disk", "memory, journal or kafka"),
         ("logging.level", "loud", "DEBUG, INFO, WARNING or ERROR"),
         ("data.dir", "", "a folder"),
@@ -166,6 +169,13 @@ def test_a_bad_line_of_the_file_is_named(tmp_path: Path) -> None:
     assert f"({file}:2)" in str(refusal(file=file))
     file.write_text("node.ids=4\nnode.ids=5\n")
     assert "line 2: node.ids was already given on line 1" in str(refusal(file=file))
+
+
+def test_a_complaint_is_one_line_whatever_was_given() -> None:
+    assert str(refusal(flags={"log": "disk\nor\x1b[2Jmemory\u2028ä"})).startswith(
+        "log=disk\\nor\\x1b[2Jmemory\\u2028ä cannot be used: it must be memory, journal or kafka"
+    )
+    assert "\n" not in str(refusal(flags={"a\nb": "1"}))
 
 
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
