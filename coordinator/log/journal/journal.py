@@ -61,6 +61,7 @@ class Journal:
         sync: Literal["always", "os"],
         disk: Disk | None = None,
     ) -> None:
+        self._folder = folder
         self._disk = disk if disk is not None else RealDisk(folder)
         self._state_partitions = state_partitions
         self._segment_bytes = segment_bytes
@@ -95,7 +96,8 @@ class Journal:
         try:
             self._disk.lock()
         except OSError as error:
-            raise LogUnavailable(f"the journal's folder cannot be used: {error}") from error
+            reason = error.strerror or error
+            raise LogUnavailable(f"data.dir={self._folder} must be a folder to write in: {reason}") from error
         try:
             await self._recover()
         except OSError as error:

@@ -247,7 +247,9 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     world = RealWorld(tmp_path / "file")
 
     async def main() -> None:
-        with pytest.raises(LogUnavailable, match="folder cannot be used"):
+        with pytest.raises(
+            LogUnavailable, match=r"^data\.dir=unused must be a folder to write in: File exists$"
+        ):
             await world.journal().open()
 
     world.run(main())
