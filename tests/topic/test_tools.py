@@ -214,8 +214,14 @@ def test_a_topic_that_somebody_else_made_is_used_and_what_is_wrong_with_it_is_sa
     built_in.client.create_topic(name, partitions=1)
 
     async def main() -> None:
+        # The second is more than the broker takes as one batch.
+        records: list[tuple[bytes, bytes | None]] = [(b"k", bytes(1_000)) for _ in range(3_000)]
         async with topic_log(built_in.broker.bootstrap, name) as log:
-            await append_durably(log, 0, [(b"k", b"v")])
+            at = await append_durably(log, 0, [(b"k", b"v")])
+            assert await append_durably(log, 0, records) == at + 1
+        async with topic_log(built_in.broker.bootstrap, name, own=False, read_only=True) as log:
+            found = (await read_all(log, range(1)))[0]
+            assert [offset - at for offset, _, _ in found] == list(range(3_001))
 
     asyncio.run(main())
     warnings = [record.getMessage() for record in caplog.records if name in record.getMessage()]

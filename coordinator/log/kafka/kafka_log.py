@@ -22,14 +22,15 @@ from coordinator.kafka.cluster import Cluster
 from coordinator.log.base import AppendDone, LoggedBatch
 from coordinator.log.claims import Validity, encode_claim, encode_release
 from coordinator.log.kafka.appends import Appender, deposed
+from coordinator.log.kafka.batches import BatchedAppend, encode_owned
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.ownership import LastWord, Ownership, ProducerIds, last_word
 from coordinator.log.kafka.pruning import Pruner
 from coordinator.log.kafka.replay import Replay, counting_batches
 from coordinator.log.kafka.sizes import PartitionSize
-from coordinator.log.kafka.topic import TopicWish, ensure_topic, find_topic
+from coordinator.log.kafka.topic import BATCH_BYTES_MAX, TopicWish, ensure_topic, find_topic
 from protocol.errors import DecodeError
-from protocol.record_batch import encode_batch, next_offset_at
+from protocol.record_batch import next_offset_at
 
 _logger = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class KafkaLog:
         self._read_only = read_only
         self._open = False
         self._few_brokers_do_s = float("-inf")
+        self._batch_bytes_max = BATCH_BYTES_MAX
         self._owned: dict[int, Ownership] = {}
         self._owner_epochs = [0] * wish.partitions
         self._starts = [0] * wish.partitions
@@ -106,8 +108,9 @@ class KafkaLog:
             await find_topic(cluster, self._wish)
         else:
             few_brokers_do = now_s() >= self._few_brokers_do_s
-            timeout_s = limits.start_timeout_s
-            await ensure_topic(cluster, self._wish, timeout_s=timeout_s, few_brokers_do=few_brokers_do)
+            self._batch_bytes_max = await ensure_topic(
+                cluster, self._wish, timeout_s=limits.start_timeout_s, few_brokers_do=few_brokers_do
+            )
         wait_s = limits.append_timeout_s
         self._replay = Replay(cluster, timeout_s=wait_s)
         self._end_finder = OffsetFinder(cluster, END_LANES, cluster.list_ends, timeout_s=wait_s)
@@ -201,7 +204,7 @@ class KafkaLog:
                 self._sizes[ownership.state_partition].add(base_offset, len(batch))
                 appended.set_result(base_offset)
 
-        batch = self._encode(ownership, [record], self._clock.now_ms())
+        batch = encode_owned(ownership, [record], self._clock.now_ms())
         self._under_way += 1
         self._appender.append(ownership, batch, 1, done, anywhere=anywhere)
         # The append goes on if the caller is cancelled, and somebody has to hear of it.
@@ -304,17 +307,18 @@ class KafkaLog:
             return
         assert ownership is not None
         self._under_way += 1
+
+        def told(base_offset: int, error: LogError | None) -> None:
+            self._leave()
+            done(base_offset, error)
+
         if not records:
-            self._appender.prove(ownership, lambda base_offset, error: self._told(done, base_offset, error))
+            self._appender.prove(ownership, told)
             return
-        batch = self._encode(ownership, records, timestamp_ms)
-
-        def landed(base_offset: int, error: LogError | None) -> None:
-            if error is None:
-                self._sizes[state_partition].add(base_offset, len(batch))
-            self._told(done, base_offset, error)
-
-        self._appender.append(ownership, batch, len(records), landed)
+        landed = self._sizes[state_partition].add
+        send = self._appender.append
+        appending = BatchedAppend(ownership, timestamp_ms, send=send, landed=landed, done=told)
+        appending.begin(records, self._batch_bytes_max)
 
     def _refusal(self, state_partition: int, ownership: Ownership | None) -> LogError | None:
         if not self._open:
@@ -325,28 +329,10 @@ class KafkaLog:
             return LogOutcomeUnknown(f"state partition {state_partition} was not read since it was claimed")
         return ownership.lost
 
-    def _told(self, done: AppendDone, base_offset: int, error: LogError | None) -> None:
-        self._leave()
-        done(base_offset, error)
-
     def _leave(self) -> None:
         self._under_way -= 1
         if not self._under_way:
             self._quiet.set()
-
-    @staticmethod
-    def _encode(
-        ownership: Ownership, records: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int
-    ) -> bytes:
-        return encode_batch(
-            0,
-            timestamp_ms,
-            records,
-            ownership.headers,
-            producer_id=ownership.producer_id,
-            producer_epoch=ownership.producer_epoch,
-            base_sequence=ownership.sequence,
-        )
 
     def prune(self, state_partition: int, before_offset: int) -> None:
         """Have the records below deleted, as far as a record of ours stays behind to tell the owner epoch."""

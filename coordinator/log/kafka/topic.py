@@ -22,8 +22,10 @@ REPLICATION_SETTING = "share.coordinator.state.topic.replication.factor"
 # Brokers let only their own coordinators write to these.
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
 
-# A batch holds what one turn of a shard wrote, which may be more than a broker's default of 1 MiB.
+# A batch holds what one turn of a shard wrote, which may be more than a broker's default.  What is more than
+# the topic takes goes in several batches, but a record in one: the snapshot of a large state may need room.
 BATCH_BYTES_MAX = 16 << 20
+BROKERS_BATCH_BYTES_MAX = 1_048_588
 
 _PAUSE_S = 0.2
 
@@ -60,12 +62,13 @@ _WHY = {
 
 async def ensure_topic(
     cluster: Cluster, wish: TopicWish, *, timeout_s: float, few_brokers_do: bool = True
-) -> None:
+) -> int:
     """Create the topic or check it, and wait until all its partitions have leaders.
 
-    Raises ConfigError if it cannot be used as it is, LogUnavailable if it cannot be made or does not get
-    ready in time; in time, other starting coordinators included, one creates it and all find it.  Unless
-    `few_brokers_do`, it is not created while there are fewer brokers than it should have replicas.
+    Returns how many bytes a batch may have.  Raises ConfigError if the topic cannot be used as it is,
+    LogUnavailable if it cannot be made or does not get ready in time; in time, other starting coordinators
+    included, one creates it and all find it.  Unless `few_brokers_do`, it is not created while there are
+    fewer brokers than it should have replicas.
     """
     check_name(wish.name)
     deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -82,13 +85,16 @@ async def ensure_topic(
             raise LogUnavailable(f"topic {wish.name} was created and does not show up")
         await asyncio.sleep(_PAUSE_S)
         shape = await cluster.describe_topic()
-    if found:
-        check_shape(wish, shape)
-        for finding in findings(wish, shape, await cluster.topic_configs()):
-            _logger.warning("topic %s: %s", wish.name, finding)
-    else:
-        # Another coordinator may have been faster, with another number.
-        check_shape(wish, shape)
+    # If it is new, another coordinator may have been faster, with another number.
+    check_shape(wish, shape)
+    if not found:
+        return BATCH_BYTES_MAX
+    configs = await cluster.topic_configs()
+    for finding in findings(wish, shape, configs):
+        _logger.warning("topic %s: %s", wish.name, finding)
+    if configs is None:
+        return BROKERS_BATCH_BYTES_MAX
+    return min(_batch_bytes_max(configs), BATCH_BYTES_MAX)
 
 
 async def find_topic(cluster: Cluster, wish: TopicWish) -> None:
@@ -139,10 +145,10 @@ def findings(wish: TopicWish, shape: TopicShape, configs: Mapping[str, str] | No
     for name, why in _WHY.items():
         if configs.get(name, wanted[name]) != wanted[name]:
             found.append(f"{name}={configs[name]}, not {wanted[name]}: {why}")
-    bytes_max = int(configs.get("max.message.bytes", BATCH_BYTES_MAX))
+    bytes_max = _batch_bytes_max(configs)
     if bytes_max < BATCH_BYTES_MAX:
         found.append(
-            f"max.message.bytes={bytes_max}, not {BATCH_BYTES_MAX}: what a busy shard writes may not fit"
+            f"max.message.bytes={bytes_max}, not {BATCH_BYTES_MAX}: the snapshot of a large state may not fit"
         )
     min_isr = int(configs.get("min.insync.replicas", wish.min_isr))
     if min_isr < min(wish.min_isr, shape.replicas):
@@ -152,6 +158,10 @@ def findings(wish: TopicWish, shape: TopicShape, configs: Mapping[str, str] | No
     elif min_isr > shape.replicas:
         found.append(f"min.insync.replicas={min_isr} with {shape.replicas} replicas: nothing can be written")
     return found
+
+
+def _batch_bytes_max(configs: Mapping[str, str]) -> int:
+    return int(configs.get("max.message.bytes", BATCH_BYTES_MAX))
 
 
 async def _create(cluster: Cluster, wish: TopicWish, *, few_brokers_do: bool) -> None:

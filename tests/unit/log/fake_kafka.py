@@ -157,6 +157,8 @@ class FakeCluster:
         for partition, batch in batches:
             if self.fake.produce_errors:
                 answers[partition] = Produced(self.fake.produce_errors.pop(0), -1)
+            elif len(batch) > int(self.fake.configs[self.topic].get("max.message.bytes", 1_048_588)):
+                answers[partition] = Produced(kafka.MESSAGE_TOO_LARGE, -1)
             elif self._leads(node, partition):
                 answers[partition] = self._partitions[partition].append(batch)
             else:

@@ -1,0 +1,105 @@
+"""The records of an append, as the batches that a topic takes.
+
+Nearly always that is one.  A broker refuses a batch above `max.message.bytes` of the topic as a whole, and
+would do so each time: many snapshots at once, or the writes of a shard that had to wait, can come to that.
+So they go as several, each sent when the one before it has landed.  Whoever asked is told at the end, or of
+the first that fails: then what came before it is in the log, and has to be read before anything else follows.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
+from coordinator.log.base import AppendDone
+from coordinator.log.kafka.ownership import Ownership
+from protocol.record_batch import encode_batch
+
+Record = tuple[bytes, bytes | None]
+
+# At most what a batch and each record take beside keys and values: lengths, differences, our header.
+_BATCH_OVERHEAD_BYTES = 61
+_RECORD_OVERHEAD_BYTES = 64
+
+
+def encode_owned(ownership: Ownership, records: Sequence[Record], timestamp_ms: int) -> bytes:
+    """Return the batch in which an owner appends records next."""
+    return encode_batch(
+        0,
+        timestamp_ms,
+        records,
+        ownership.headers,
+        producer_id=ownership.producer_id,
+        producer_epoch=ownership.producer_epoch,
+        base_sequence=ownership.sequence,
+    )
+
+
+def portions(records: Sequence[Record], bytes_max: int) -> Iterator[list[Record]]:
+    """Divide records into runs whose batch takes at most `bytes_max`; one that is larger goes alone."""
+    portion: list[Record] = []
+    size_bytes = _BATCH_OVERHEAD_BYTES
+    for key, value in records:
+        record_bytes = _RECORD_OVERHEAD_BYTES + len(key) + len(value or b"")
+        if portion and size_bytes + record_bytes > bytes_max:
+            yield portion
+            portion, size_bytes = [], _BATCH_OVERHEAD_BYTES
+        portion.append((key, value))
+        size_bytes += record_bytes
+    yield portion
+
+
+class BatchedAppend:
+    """One append, in as many batches as it takes; `done` is called once, as by an `Appender`.
+
+    `send` is that of an `Appender`; `landed` is told the place and the bytes of each batch in the log.
+    """
+
+    def __init__(
+        self,
+        ownership: Ownership,
+        timestamp_ms: int,
+        *,
+        send: Callable[[Ownership, bytes, int, AppendDone], None],
+        landed: Callable[[int, int], None],
+        done: AppendDone,
+    ) -> None:
+        self._ownership = ownership
+        self._timestamp_ms = timestamp_ms
+        self._send = send
+        self._landed = landed
+        self._done = done
+        self._base_offset = ownership.next_offset
+        self._batch_bytes = 0
+        self._begun = False
+        self._waiting: Iterator[list[Record]] = iter(())
+
+    def begin(self, records: Sequence[Record], bytes_max: int) -> None:
+        """Send the first batch."""
+        batch = encode_owned(self._ownership, records, self._timestamp_ms)
+        if len(batch) <= bytes_max:
+            self._dispatch(batch, len(records))
+            return
+        self._waiting = portions(records, bytes_max)
+        self._next()
+
+    def _next(self) -> bool:
+        """Send the next batch; False if there is none."""
+        records = next(self._waiting, None)
+        if records is not None:
+            self._dispatch(encode_owned(self._ownership, records, self._timestamp_ms), len(records))
+        return records is not None
+
+    def _dispatch(self, batch: bytes, count: int) -> None:
+        self._batch_bytes = len(batch)
+        self._send(self._ownership, batch, count, self._settle)
+
+    def _settle(self, base_offset: int, error: LogError | None) -> None:
+        if error is None:
+            self._landed(base_offset, self._batch_bytes)
+            self._begun = True
+            if not self._next():
+                self._done(self._base_offset, None)
+            return
+        if self._begun and isinstance(error, LogUnavailable):
+            # That nothing was appended is true of this batch only.
+            error = self._ownership.lost = LogOutcomeUnknown(f"a part of the append is in the log: {error}")
+        self._done(self._base_offset, error)

@@ -1,0 +1,111 @@
+"""Appends larger than a batch of the topic may be; on a Kafka in memory that refuses those as brokers do."""
+
+import asyncio
+
+from coordinator.errors import LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.kafka import cluster as kafka
+from coordinator.log.kafka.batches import portions
+from coordinator.log.kafka.topic import BROKERS_BATCH_BYTES_MAX, TopicWish, ensure_topic, wanted_configs
+from tests.unit.log.coordinators import ONE, TOPIC, Coordinators, run, values
+from tests.unit.log.fake_kafka import FakeCluster, FakeKafka, FakePartition
+from tests.unit.log.worlds import STATE_PARTITIONS, append, append_durably
+
+BATCH_BYTES_MAX = 2_000
+# One batch takes three of them.
+MANY = [(b"k%02d" % number, bytes([number]) * 500) for number in range(20)]
+BATCHES = 7
+
+
+def narrow() -> Coordinators:
+    """Make coordinators with a topic that somebody else made, for small batches."""
+    all_of_them = Coordinators()
+    all_of_them.kafka.topics[TOPIC] = [FakePartition() for _ in range(STATE_PARTITIONS)]
+    configs = {**wanted_configs(2), "max.message.bytes": str(BATCH_BYTES_MAX)}
+    all_of_them.kafka.configs[TOPIC] = configs
+    return all_of_them
+
+
+def test_what_does_not_fit_into_a_batch_goes_in_several() -> None:
+    async def main() -> None:
+        all_of_them = narrow()
+        log = await all_of_them.owner(0)
+        at = await append_durably(log, 0, ONE)
+        size_bytes = log.size_bytes()
+        assert await append_durably(log, 0, MANY) == at + 1
+        written = all_of_them.partition(0).batches[-BATCHES:]
+        assert [len(batch) <= BATCH_BYTES_MAX for batch in written] == [True] * BATCHES
+        assert log.size_bytes() - size_bytes == sum(map(len, written))
+        assert await append_durably(log, 0, ONE) == at + 1 + len(MANY)
+        assert await values(log) == [b"value", *(value for _, value in MANY), b"value"]
+
+    run(main())
+
+
+def test_what_fails_on_the_way_is_not_success_and_what_came_before_it_is_read_again() -> None:
+    async def main() -> None:
+        all_of_them = narrow()
+        log = await all_of_them.owner(0)
+        appending = asyncio.ensure_future(append(log, 0, MANY))
+        while len(all_of_them.partition(0).batches) < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        all_of_them.kafka.produce_errors = [kafka.TOPIC_AUTHORIZATION_FAILED]
+        _, error = await appending
+        assert isinstance(error, LogOutcomeUnknown)
+        _, error = await append(log, 0, ONE)
+        assert isinstance(error, LogOutcomeUnknown), "nothing may follow what was not read"
+        await log.own(0)
+        found = await values(log)
+        assert found == [value for _, value in MANY][: len(found)]
+        assert 0 < len(found) < len(MANY)
+        await append_durably(log, 0, ONE)
+
+    run(main())
+
+
+def test_who_is_deposed_between_two_batches_is_fenced() -> None:
+    async def main() -> None:
+        all_of_them = narrow()
+        log = await all_of_them.owner(0)
+        appending = asyncio.ensure_future(append(log, 0, MANY))
+        while len(all_of_them.partition(0).batches) < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await all_of_them.owner(0)
+        _, error = await appending
+        assert isinstance(error, LogFenced)
+
+    run(main())
+
+
+def test_a_record_that_is_larger_than_a_batch_was_not_written() -> None:
+    async def main() -> None:
+        log = await narrow().owner(0)
+        _, error = await append(log, 0, [(b"k", bytes(BATCH_BYTES_MAX))])
+        assert isinstance(error, LogUnavailable)
+        await append_durably(log, 0, ONE)
+
+    run(main())
+
+
+def test_portions_are_as_large_as_they_may_be_and_lose_nothing() -> None:
+    for bytes_max in (1, 700, BATCH_BYTES_MAX, 1 << 20):
+        parts = list(portions(MANY, bytes_max))
+        assert [record for part in parts for record in part] == MANY
+        assert all(parts)
+    assert [len(part) for part in portions(MANY, BATCH_BYTES_MAX)] == [3] * 6 + [2]
+    assert [len(part) for part in portions([(b"k", None), *ONE], 1 << 20)] == [2]
+
+
+def test_a_topic_says_how_large_a_batch_may_be() -> None:
+    fake = FakeKafka()
+    wish = TopicWish(TOPIC, 1)
+    assert asyncio.run(ensure_topic(fake.cluster(TOPIC), wish, timeout_s=1)) == 16 << 20
+    fake.configs[TOPIC]["max.message.bytes"] = "5000"
+    assert asyncio.run(ensure_topic(fake.cluster(TOPIC), wish, timeout_s=1)) == 5000
+    assert asyncio.run(ensure_topic(Hidden(fake, TOPIC), wish, timeout_s=1)) == BROKERS_BATCH_BYTES_MAX
+
+
+class Hidden(FakeCluster):
+    """A cluster that does not let us see configs."""
+
+    async def topic_configs(self) -> None:
+        return None
