@@ -138,6 +138,10 @@ class Metrics:
         """Set the log offset below which the records of a shard were given up."""
         self._pruned[state_partition] = log_offset
 
+    def shard_closed(self, state_partition: int) -> None:
+        """Forget what a shard was like here: it is none of ours any more, and goes on elsewhere."""
+        self._pruned.pop(state_partition, None)
+
     def shard_fenced(self) -> None:
         """Count a shard that the log gave to somebody else."""
         self._fenced += 1

@@ -130,6 +130,7 @@ class ShardRunner(Turns):
         """Answer what waits with NOT_COORDINATOR; what an append under way carries, as the log tells."""
         self.status = Status.CLOSED
         self.elected = False
+        self._metrics.shard_closed(self.state_partition)
         waiting, self._mailbox = self._mailbox, []
         self._forget_queued()
         for operation in waiting:

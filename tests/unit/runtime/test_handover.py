@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.clock import SystemClock
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.metrics import exposition
 from coordinator.runtime import RuntimeLimits
 from coordinator.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
@@ -116,6 +117,21 @@ def test_a_shard_is_handed_over_with_what_was_under_way() -> None:
             assert first.runtime.health() == []
             # Handed over in order, nobody was fenced.
             assert lease.taken == []
+
+    run(scenario)
+
+
+def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
+    async def scenario() -> None:
+        async with replica(FakeKafka()) as one:
+            await elected(one)
+            for state_epoch in (1, 2, 3):
+                assert await one.code(INITIALIZE, initialize(state_epoch=state_epoch)) == ErrorCode.NONE
+            await one.runtime.jobs.prune()
+            series = b'sharecoord_prune_offset{shard="0"} '
+            assert series in await exposition(one.metrics)
+            one.runtime.resign(0)
+            assert series not in await exposition(one.metrics)
 
     run(scenario)
 

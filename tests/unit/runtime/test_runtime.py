@@ -47,11 +47,12 @@ class Driven:
     def __init__(self, log: HeldLog, limits: RuntimeLimits, **ownership: Callable[..., Any]) -> None:
         self.log = log
         self.clock = StandingClock()
+        self.metrics = Metrics()
         self.runtime = Runtime(
             log=log,
             clock=self.clock,
             topics=EveryTopic(),
-            metrics=Metrics(),
+            metrics=self.metrics,
             policy=SnapshotPolicy(),
             limits=limits,
             state_partitions=STATE_PARTITIONS,
