@@ -1,10 +1,12 @@
 """Defects that Kafka's coordinator had or has; ours must not have them.
 
 Names carry Kafka's ticket number where there is one; the hazards are defects without a ticket.
-Those that concern the runtime, the journal or the client are tested there.
+Those that concern the runtime, the log or the client are tested there: `ELSEWHERE` says by what.
 """
 
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +35,74 @@ from tests.builders import (
     unpacked,
     write,
 )
+
+
+# What went wrong in Kafka, and the test that shows ours right.
+ELSEWHERE = {
+    "KAFKA-17463: clients did not try NOT_COORDINATOR again": (
+        "client/test_retries.py",
+        "test_a_code_that_may_pass_is_tried_again_after_asking_anew",
+    ),
+    "KAFKA-18745: clients did not try again after a disconnection": (
+        "client/test_retries.py",
+        "test_a_broken_connection_is_left_and_the_request_sent_again",
+    ),
+    "KAFKA-18809, #20013: the topic lacked min.insync.replicas and retention.ms": (
+        "log/test_topic.py",
+        "test_a_topic_is_made_with_as_many_replicas_as_there_are_brokers",
+    ),
+    "KAFKA-19281, KAFKA-20710: jobs went on for what was not to be served any more": (
+        "runtime/test_orders.py",
+        "test_a_shard_that_is_not_there_is_not_pruned",
+    ),
+    "KAFKA-19455: clients gave up at a topic that was not known yet": (
+        "client/test_retries.py",
+        "test_a_code_that_may_pass_is_tried_again_after_asking_anew",
+    ),
+    "KAFKA-19716: loading held the whole log in memory": (
+        "log/test_contract.py",
+        "test_a_large_log_comes_in_chunks_and_in_order",
+    ),
+    "KAFKA-19760: a batch became larger than the topic takes": (
+        "log/test_kafka_batches.py",
+        "test_what_does_not_fit_into_a_batch_goes_in_several",
+    ),
+    "KAFKA-19927: clients did not try again after a time-out": (
+        "client/test_connection.py",
+        "test_a_time_out_is_tried_again",
+    ),
+    "KAFKA-20347: the series of a shard stayed with its last owner": (
+        "runtime/test_handover.py",
+        "test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind",
+    ),
+    "KAFKA-20634: a write was acknowledged after its shard had gone": (
+        "runtime/test_runtime.py",
+        "test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_success",
+    ),
+    "KAFKA-20845: an append of nothing rolled the state back": (
+        "log/test_contract.py",
+        "test_an_append_without_records_writes_nothing",
+    ),
+    "hazard a: topics that are deleted while a shard loads": (
+        "runtime/test_runtime.py",
+        "test_hazard_a_topic_deletion_reaches_a_shard_that_is_still_loading",
+    ),
+    "hazard f: results come in any order": (
+        "client/test_contract.py",
+        "test_a_request_for_many_has_one_result_for_each_in_request_order",
+    ),
+    "hazard i: reads wait for the writes of others": (
+        "runtime/test_runtime.py",
+        "test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions",
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", ELSEWHERE)
+def test_defects_that_do_not_concern_a_shard_have_a_test_where_they_do(defect: str) -> None:
+    file, test = ELSEWHERE[defect]
+    text = (Path(__file__).parents[1] / file).read_text()
+    assert re.search(rf"^(async )?def {test}\(", text, re.MULTILINE)
 
 
 @pytest.fixture
