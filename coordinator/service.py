@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from coordinator.forwarding import Forwardable, Forwarder
 from coordinator.runtime import Origin, Runtime
-from coordinator.runtime.mailbox import CountRequest, Decide, TakePlainWrite
+from coordinator.runtime.mailbox import Decide, PlainWrites
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
@@ -157,9 +157,14 @@ class Service:
         """Tell whether requests that belong to other coordinators are carried to them."""
         return self._forwarder is not None and self._forwarder.active
 
-    def plain_writes(self, count: CountRequest) -> TakePlainWrite | None:
+    @property
+    def may_forward(self) -> bool:
+        """Tell whether that is so now, or may be at some time."""
+        return self._forwarder is not None
+
+    def plain_writes(self) -> PlainWrites | None:
         """Return what carries plain writes out (`coordinator.hot`), or None; it forwards nothing."""
-        return self._runtime.plain_writes(count)
+        return self._runtime.plain_writes()
 
     def handle(
         self, rpc: Rpc, request: Any, origin: Origin | None, done: Done, *, forwarded: bool = False

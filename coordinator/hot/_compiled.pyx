@@ -4,6 +4,7 @@
 Every part has its definition elsewhere, in Python, and is held equal to it by tests/property/test_hot.py:
 
     PlainWrites.take   write_share_group_state.decode_request, encode_response; Service; routing
+    Lane               server.Connection, while it has nothing under way but one plain write
     PlainTurns         Turns.turn; decisions.decide_write, state.advance, state_records.encode_record
     Appended           Turns._appended
     _submit            Turns.submit
@@ -72,6 +73,7 @@ cdef enum:
     FRAME_ALIGN_BYTES = 64
     # A state partition and the size of a batch, before each batch in the journal.
     ENTRY_HEAD_BYTES = 6
+    SIZE_BYTES = 4
     NO_START_OFFSET = -1
     NO_COMPLETE_COUNT = -1
 
@@ -79,6 +81,7 @@ cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
 cdef object WRITE_STATE = Shard.write_state
 cdef bytes ENTRY_HEAD = bytes(ENTRY_HEAD_BYTES)
 cdef object STORED = Result((), None)
+cdef tuple STORED_KEY = (write_api.API_KEY, 0)
 
 
 # Requests.
@@ -133,6 +136,7 @@ cdef class _Request:
 
     cdef PlainWrites owner
     cdef object origin
+    # A Place, or what is called with the answer.
     cdef object respond
     cdef double received_s
     cdef Py_ssize_t missing
@@ -154,9 +158,11 @@ cdef class _Request:
         answer = self.answer
         if self.refused is not None:
             answer, error_code = _with_refusals(answer, self.version, self.refused)
-        self.respond(answer)
-        self.owner.count(write_api.API_KEY, error_code, self.owner.time() - self.received_s)
-        return 0
+        if type(self.respond) is Place:
+            (<Place> self.respond).answer(answer)
+        else:
+            self.respond(answer)
+        return self.owner.count(error_code, self.owner.time() - self.received_s)
 
 
 def _with_refusals(answer, version, refused):
@@ -234,24 +240,26 @@ cdef class WritePart:
 cdef class PlainWrites:
     """Takes the plain ones among the requests to write.
 
-    `runners` are the shards in order; `time` is the loop's; `count` counts an answered request by API key, first
-    error code and seconds; in a mailbox with `mailbox_max` operations there is no room.
+    `runners` are the shards in order; `time` is the loop's; `requests` counts those that were answered by API key and
+    first error code, `seconds` how long that took; in a mailbox with `mailbox_max` operations there is no room.
     """
 
     cdef list runners
     cdef object time
-    cdef object count
+    cdef object requests_done
+    cdef Tally seconds
     cdef Py_ssize_t mailbox_max
     # Group as on the wire -> topic id -> _Topic.
     cdef dict groups
     cdef Py_ssize_t keys_remembered
     cdef uint64_t requests
 
-    def __init__(self, list runners, time, count, Py_ssize_t mailbox_max):
+    def __init__(self, list runners, time, requests, Tally seconds, Py_ssize_t mailbox_max):
         self.runners = runners
         self.mailbox_max = mailbox_max
         self.time = time
-        self.count = count
+        self.requests_done = requests
+        self.seconds = seconds
         self.groups = {}
 
     def take(self, bytes frame, origin, respond):
@@ -259,26 +267,39 @@ cdef class PlainWrites:
 
         `frame` begins with the request header; `respond` is called once with the answer and its size.
         """
+        return self.carry_out(frame, 0, origin, respond, self.time())
+
+    cdef bint carry_out(self, bytes data, Py_ssize_t skipped, origin, respond, double received_s) except -1:
+        """Do what `take` does, with a frame that begins behind so many bytes."""
         cdef _Request request = _Request.__new__(_Request)
         cdef list parts = []
         cdef list runners = []
         cdef Py_ssize_t place
-        request.answer = self.split(frame, request, parts, runners)
+        request.answer = self.split(data, skipped, request, parts, runners)
         if request.answer is None:
             return False
         request.owner = self
         request.origin = origin
         request.respond = respond
-        request.received_s = self.time()
+        request.received_s = received_s
         request.missing = len(parts)
+        if type(respond) is Place:
+            (<Place> respond).enter()
         for place in range(len(parts)):
             _submit(runners[place], <WritePart> parts[place], self.mailbox_max)
         return True
 
-    cdef bytes split(self, bytes frame, _Request request, list parts, list runners):
+    cdef int count(self, int error_code, double seconds) except -1:
+        """Do what `metrics.request_done` does."""
+        key = STORED_KEY if not error_code else (write_api.API_KEY, error_code)
+        cdef PyObject *before = PyDict_GetItemWithError(self.requests_done, key)
+        self.requests_done[key] = 1 if before is NULL else <object> before + 1
+        return self.seconds.count(seconds)
+
+    cdef bytes split(self, bytes frame, Py_ssize_t skipped, _Request request, list parts, list runners):
         """Make the parts of a plain request, and return the answer for when all is stored; None: it is not plain."""
-        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame)
-        cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame)
+        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame) + skipped
+        cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame) - skipped
         cdef const uint8_t *at = begin
         cdef const uint8_t *group_at
         cdef uint8_t *out
@@ -365,7 +386,7 @@ cdef class PlainWrites:
                 at += used
                 if not used or not batches or end - at <= <Py_ssize_t> (batches - 1) * BATCH_BYTES:
                     return None
-                part.batches_at = at - begin
+                part.batches_at = skipped + (at - begin)
                 part.batch_count = batches - 1
                 # No tagged fields in a batch, and none behind them.
                 for batch in range(part.batch_count):
@@ -407,6 +428,148 @@ cdef class PlainWrites:
             self.groups[group] = topics
             self.keys_remembered += 1
         return topic
+
+
+# Connections.
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(256)
+cdef class Place:
+    """The place of a plain write in the order of a connection's answers; see `connection._Place`."""
+
+    cdef Lane lane
+    cdef readonly Py_ssize_t frame_bytes
+    cdef readonly bytes response
+
+    cdef int enter(self) except -1:
+        """Take the place."""
+        self.lane.places.append(self)
+        self.lane.hold(self.frame_bytes)
+        return 0
+
+    cdef int answer(self, bytes response) except -1:
+        """Do what `_Place.respond` does: write the answer, if there is nothing else to see to."""
+        cdef Lane lane = self.lane
+        cdef PyObject *at = <PyObject *> lane.connection
+        assert self.response is None, "a request is answered once"
+        self.response = response
+        if (
+            _get(at, GONE) is not False
+            or _get(at, HANDLING) is not False
+            or _get(at, READING) is not True
+            or len(lane.places) != 1
+            or len(lane.frames_waiting)
+            or len(<set> _get(<PyObject *> lane.room, WAITING_FOR_ROOM))
+            or _get(<PyObject *> lane.room, DRAINING) is not False
+        ):
+            lane.connection.answered(self)
+            return 0
+        lane.places.popleft()
+        lane.hold(-self.frame_bytes)
+        if not lane.is_closing():
+            lane.write(response)
+        return 0
+
+
+@cython.final
+cdef class Lane:
+    """Stands in front of a connection, as the protocol of its transport.
+
+    A plain write that comes as one piece to a connection with nothing under way is carried out here; everything else
+    is for the connection. `handler` is what carries requests out, once the connection has it; `writes` its plain ones.
+    """
+
+    cdef object connection
+    cdef PlainWrites writes
+    cdef object handler
+    cdef object room
+    cdef object places
+    cdef object frames_waiting
+    cdef object write
+    cdef object is_closing
+    cdef Py_ssize_t frame_bytes_max
+    cdef bint one_at_a_time
+
+    def __init__(self, connection, handler, PlainWrites writes, Py_ssize_t frame_bytes_max, bint one_at_a_time):
+        if not GONE:
+            _locate_connection(type(connection), type(connection._room))
+        self.connection = connection
+        self.handler = handler
+        self.writes = writes
+        self.frame_bytes_max = frame_bytes_max
+        self.one_at_a_time = one_at_a_time
+        self.room = connection._room
+        self.places = connection._places
+        self.frames_waiting = connection._frames_waiting
+
+    def connection_made(self, transport):
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.connection.connection_made(transport)
+
+    def connection_lost(self, exc):
+        self.write = self.is_closing = None
+        self.connection.connection_lost(exc)
+
+    def eof_received(self):
+        return self.connection.eof_received()
+
+    def pause_writing(self):
+        self.connection.pause_writing()
+
+    def resume_writing(self):
+        self.connection.resume_writing()
+
+    def data_received(self, data):
+        """Do what `Connection.data_received` does."""
+        try:
+            if self.is_idle() and self.take(data):
+                return
+        except Exception as failure:
+            self.connection.handling_failed(failure)
+            return
+        self.connection.data_received(data)
+
+    cdef bint is_idle(self) except -1:
+        """Tell whether a request would be the only one, and could be handled at once."""
+        cdef PyObject *at = <PyObject *> self.connection
+        return (
+            _get(at, GONE) is False
+            and _get(at, HANDLER) is self.handler
+            and _get(at, READING) is True
+            and _get(at, WRITABLE) is True
+            and _get(at, PARTIAL_BYTES) is ZERO
+            and not len(self.places)
+            and not len(self.frames_waiting)
+        )
+
+    cdef bint take(self, bytes data) except -1:
+        """Carry data out that is one frame with a plain write; False: it is not, and nothing has happened."""
+        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
+        cdef Py_ssize_t frame_bytes = PyBytes_GET_SIZE(data) - SIZE_BYTES
+        cdef Place place
+        if frame_bytes < 2 or frame_bytes > self.frame_bytes_max or get32(begin) != frame_bytes:
+            return False
+        if get16(begin + SIZE_BYTES) != 85:
+            return False
+        place = Place.__new__(Place)
+        place.lane = self
+        place.frame_bytes = frame_bytes
+        now_s = self.writes.time()
+        if not self.writes.carry_out(data, SIZE_BYTES, self.connection, place, now_s):
+            return False
+        _set(self.connection, ACTIVE_S, now_s)
+        if self.one_at_a_time or _get(<PyObject *> self.room, HELD_BYTES) >= _get(<PyObject *> self.room, BYTES_MAX):
+            self.connection._pace()
+        return True
+
+    cdef int hold(self, Py_ssize_t frame_bytes) except -1:
+        """Count bytes in, or out while nobody waits for room."""
+        cdef Py_ssize_t held_bytes = _get(<PyObject *> self.room, HELD_BYTES)
+        _set(self.room, HELD_BYTES, held_bytes + frame_bytes)
+        return 0
 
 
 # Where fields lie.
@@ -460,6 +623,28 @@ cdef int _locate(kind, active) except -1:
     STATE_PARTITION = _member(kind, "state_partition")
     DONE = _member(kind, "_done")
     ACTIVE = active
+    return 0
+
+
+# Those of a connection and of the room that all have together, likewise.
+cdef Py_ssize_t GONE = 0, HANDLER, HANDLING, READING, WRITABLE, PARTIAL_BYTES, ACTIVE_S
+cdef Py_ssize_t HELD_BYTES, BYTES_MAX, WAITING_FOR_ROOM, DRAINING
+
+
+cdef int _locate_connection(kind, room) except -1:
+    global GONE, HANDLER, HANDLING, READING, WRITABLE, PARTIAL_BYTES, ACTIVE_S
+    global HELD_BYTES, BYTES_MAX, WAITING_FOR_ROOM, DRAINING
+    HANDLER = _member(kind, "_handler")
+    HANDLING = _member(kind, "_handling")
+    READING = _member(kind, "_reading")
+    WRITABLE = _member(kind, "_writable")
+    PARTIAL_BYTES = _member(kind, "_partial_bytes")
+    ACTIVE_S = _member(kind, "active_s")
+    HELD_BYTES = _member(room, "held_bytes")
+    BYTES_MAX = _member(room, "bytes_max")
+    WAITING_FOR_ROOM = _member(room, "waiting")
+    DRAINING = _member(room, "draining")
+    GONE = _member(kind, "gone")
     return 0
 
 

@@ -104,6 +104,10 @@ class Metrics:
         self._requests[api_key, error_code] += 1
         self._request_seconds.get(api_key, self._other_seconds).add(seconds)
 
+    def request_tallies(self, api_key: int) -> tuple[dict[tuple[int, int], int], Tally]:
+        """Return where `request_done` counts requests of an API: by it and error code, and their seconds."""
+        return self._requests, self._request_seconds[api_key]
+
     def forward_done(self, api_key: int, error_code: int, seconds: float) -> None:
         """Count a request that was forwarded; `error_code` as in `request_done`, or why no answer came."""
         self._forwards[api_key, error_code] += 1

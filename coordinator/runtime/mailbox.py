@@ -14,19 +14,23 @@ from protocol.state_records import SharePartitionKey
 Decide = Callable[[Shard, SharePartitionKey, Sequence[Any], Facts], Result]
 
 
-# An API key, the first error code of an answer, and how many seconds it took.
-CountRequest = Callable[[int, int, float], None]
-# Carries out a request that is a plain write and returns True; does nothing and returns False if it is not.
-# Takes a frame with its request header, who asked, and what is to be given the answer with its size.
-TakePlainWrite = Callable[[bytes, "Origin", Callable[[bytes], None]], bool]
-
-
 class Origin(Protocol):
     """Who asked. Work of somebody who has gone is dropped before it begins."""
 
     @property
     def gone(self) -> bool:
         """Tell whether nobody waits for the answer any more."""
+        ...
+
+
+class PlainWrites(Protocol):
+    """Carries plain writes out, and counts those that it answered."""
+
+    def take(self, frame: bytes, origin: Origin, respond: Callable[[bytes], None]) -> bool:
+        """Carry out a plain write and return True; do nothing with other requests and return False.
+
+        `frame` begins with the request header; `respond` is given the answer with its size, once.
+        """
         ...
 
 

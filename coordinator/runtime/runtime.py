@@ -17,12 +17,13 @@ from coordinator.metrics import Metrics
 from coordinator.runtime.jobs import Jobs
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.loader import Loader
-from coordinator.runtime.mailbox import CountRequest, Operation, TakePlainWrite
+from coordinator.runtime.mailbox import Operation, PlainWrites
 from coordinator.runtime.rounds import Rounds
 from coordinator.runtime.shard_runner import ShardRunner
 from coordinator.runtime.turns import Status
 from coordinator.shard import ShareState, SnapshotPolicy
 from coordinator.topics import TopicDirectory
+from protocol.messages import write_share_group_state
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
@@ -216,14 +217,17 @@ class Runtime:
         """Hand an operation to the shard of its share-partition."""
         self._runners[state_partition(operation.key, self.state_partitions)].submit(operation)
 
-    def plain_writes(self, count: CountRequest) -> TakePlainWrite | None:
-        """Return what carries plain writes out, where there is such a thing; it counts those it answered."""
+    def plain_writes(self) -> PlainWrites | None:
+        """Return what carries plain writes out, where there is such a thing."""
         if hot.compiled is None:
             return None
-        take: TakePlainWrite = hot.compiled.PlainWrites(
-            self._runners, asyncio.get_running_loop().time, count, self.limits.mailbox_operations_max
-        ).take
-        return take
+        writes: PlainWrites = hot.compiled.PlainWrites(
+            self._runners,
+            asyncio.get_running_loop().time,
+            *self._metrics.request_tallies(write_share_group_state.API_KEY),
+            self.limits.mailbox_operations_max,
+        )
+        return writes
 
     async def forget_topics(self, topic_ids: Collection[bytes]) -> None:
         """Delete all state of topics that the cluster has deleted."""

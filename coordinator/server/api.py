@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from coordinator.forwarding import FORWARDED_CLIENT_ID
 from coordinator.metrics import Metrics
 from coordinator.runtime import Origin
+from coordinator.runtime.mailbox import PlainWrites
 from coordinator.server.find_coordinator import CoordinatorDirectory
 from coordinator.server.refusals import decoded, refusal
 from coordinator.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, Service
@@ -92,7 +93,7 @@ class Api:
         self._directory = directory
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._take_plain_write = service.plain_writes(metrics.request_done)
+        self._plain_writes = service.plain_writes()
         self._versions = [
             versions_api.ApiVersion(api.API_KEY, api.MIN_VERSION, api.MAX_VERSION)
             for api in (*_SERVED_APIS, *(_SASL_APIS if sasl else ()))
@@ -124,8 +125,13 @@ class Api:
             raise CloseConnection("unknown_api", f"API key {api_key} is not served here")
 
     def _took_plain_write(self, frame: bytes, origin: Origin, respond: Respond) -> bool:
-        take = self._take_plain_write
-        return take is not None and not self._service.forwards and take(frame, origin, respond)
+        writes = self._plain_writes
+        return writes is not None and not self._service.forwards and writes.take(frame, origin, respond)
+
+    @property
+    def plain_writes(self) -> PlainWrites | None:
+        """What takes plain writes at all times, if there is such a thing."""
+        return None if self._service.may_forward else self._plain_writes
 
     def _handle_rpc(
         self,

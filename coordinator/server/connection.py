@@ -20,6 +20,7 @@ from coordinator.server.doorway import peer_of
 from coordinator.server.entrance import Handler
 from coordinator.server.gate import Gate
 from coordinator.server.limits import ServerLimits
+from coordinator.server.room import Room
 from protocol.errors import FrameError
 from protocol.frames import FrameReader
 
@@ -32,6 +33,11 @@ _TLS_HANDSHAKE = b"\x16\x03"
 class Connections(Protocol):
     """What a connection needs from its listener: the bounds that all connections share."""
 
+    @property
+    def room(self) -> Room:
+        """What clients may hold together."""
+        ...
+
     def opened(self, connection: "Connection") -> bool:
         """Count a connection in; False if there are too many."""
         ...
@@ -42,19 +48,6 @@ class Connections(Protocol):
 
     def quiet(self) -> None:
         """Note that a connection has no request under way any more."""
-        ...
-
-    def hold(self, frame_bytes: int) -> None:
-        """Count bytes that a client holds (negative: releases)."""
-        ...
-
-    @property
-    def full(self) -> bool:
-        """True when clients hold as much as they may together."""
-        ...
-
-    def wait_for_room(self, connection: "Connection") -> None:
-        """Call the connection's `room_again` when clients hold less."""
         ...
 
     def complain(self, sentence: str, peer: str) -> None:
@@ -81,8 +74,36 @@ class _Place:
 class Connection(asyncio.Protocol):
     """The state of one connection; the event loop's transport calls it.
 
-    Frames go to a handler: the API, or a gate as long as the client has not logged in.
+    Frames go to a handler: the API, or a gate as long as the client has not logged in.  Where there is a
+    compiled module (`coordinator.hot`), it stands in front and carries plain writes to an idle connection in
+    and out, in the same way; everything else comes here.
     """
+
+    # The compiled module finds the fields by where they lie.
+    __slots__ = (
+        "_closing_reason",
+        "_closing_since_s",
+        "_connections",
+        "_draining",
+        "_frames_waiting",
+        "_handler",
+        "_handling",
+        "_limits",
+        "_loop",
+        "_metrics",
+        "_partial_bytes",
+        "_partial_since_s",
+        "_places",
+        "_reader",
+        "_reading",
+        "_room",
+        "_transport",
+        "_unwritable_since_s",
+        "_writable",
+        "active_s",
+        "gate",
+        "gone",
+    )
 
     def __init__(
         self, handler: Handler, connections: Connections, metrics: Metrics, limits: ServerLimits
@@ -90,6 +111,7 @@ class Connection(asyncio.Protocol):
         self._handler = handler
         self.gate = handler if isinstance(handler, Gate) else None
         self._connections = connections
+        self._room = connections.room
         self._metrics = metrics
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -132,7 +154,7 @@ class Connection(asyncio.Protocol):
         self._places.clear()
         self._frames_waiting.clear()
         self._partial_bytes = 0
-        self._connections.hold(-held)
+        self._room.hold(-held)
         self._connections.closed(self)
         self._metrics.connection_closed(self._closing_reason or "client")
 
@@ -161,14 +183,14 @@ class Connection(asyncio.Protocol):
             return
         partial_bytes = self._reader.buffered_bytes
         arrived = sum(map(len, frames))
-        self._connections.hold(arrived + partial_bytes - self._partial_bytes)
+        self._room.hold(arrived + partial_bytes - self._partial_bytes)
         if partial_bytes and (frames or not self._partial_bytes):
             self._partial_since_s = self.active_s
         self._partial_bytes = partial_bytes
         if frames:
             self._frames_waiting.extend(frames)
             self._handle_waiting()
-        elif self._connections.full:
+        elif self._room.full:
             self._pace()
 
     def eof_received(self) -> bool:
@@ -204,9 +226,9 @@ class Connection(asyncio.Protocol):
 
     def _handle_at_once(self, frame: bytes) -> None:
         """Do what `_handle_waiting` does, with the one frame of an idle connection: the usual case."""
-        self._connections.hold(len(frame))
+        self._room.hold(len(frame))
         self._handle(frame)
-        if self._connections.full or self._limits.requests_in_flight_max == 1:
+        if self._room.full or self._limits.requests_in_flight_max == 1:
             self._pace()
 
     def _has_room(self) -> bool:
@@ -220,10 +242,13 @@ class Connection(asyncio.Protocol):
         except CloseConnection as error:
             self._metrics.frame_refused(error.reason)
             self._close(error.reason, str(error))
-        except Exception:
-            # A defect of ours: no frame can be trusted to be right any more.
-            _logger.exception("handling a frame failed")
-            self._close("internal_error", "handling a frame failed")
+        except Exception as failure:
+            self.handling_failed(failure)
+
+    def handling_failed(self, failure: Exception) -> None:
+        """Close for a defect of ours: no frame can be trusted to be right any more."""
+        _logger.error("handling a frame failed", exc_info=failure)
+        self._close("internal_error", "handling a frame failed")
 
     def answered(self, place: _Place) -> None:
         """Send what is ready, in order; called by a place when its response is there."""
@@ -248,7 +273,7 @@ class Connection(asyncio.Protocol):
                 released += places.popleft().frame_bytes
                 ready.append(response)
             answers = b"".join(ready)
-        self._connections.hold(-released)
+        self._room.hold(-released)
         if not self._transport.is_closing():
             self._transport.write(answers)
         if not places:
@@ -270,10 +295,10 @@ class Connection(asyncio.Protocol):
     def _pace(self) -> None:
         """Read on, or stop reading, as the bounds have it."""
         assert self._transport is not None
-        full = self._connections.full
+        full = self._room.full
         read_on = self._has_room() and not self._frames_waiting and not full and not self._draining
         if full:
-            self._connections.wait_for_room(self)
+            self._room.waiting.add(self)
         if read_on == self._reading or self.gone or self._transport.is_closing():
             return
         self._reading = read_on
@@ -321,7 +346,7 @@ class Connection(asyncio.Protocol):
     def stop_reading(self) -> None:
         """Take no further requests, and answer those that are here."""
         self._draining = True
-        self._connections.hold(-sum(map(len, self._frames_waiting)))
+        self._room.hold(-sum(map(len, self._frames_waiting)))
         self._frames_waiting.clear()
         self._pace()
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
+from coordinator import hot
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.metrics import Metrics
@@ -14,12 +15,11 @@ from coordinator.server.doorway import Doorway, PlainDoorway, TlsDoorway, peer_o
 from coordinator.server.entrance import Entrance, Handler, WireSecurity
 from coordinator.server.gate import Gate
 from coordinator.server.limits import ServerLimits
+from coordinator.server.room import Room
 
 _logger = logging.getLogger(__name__)
 
 _BACKLOG = 1_024
-# Reading goes on when clients hold this part of what they may; below 1, so that it does not flutter.
-_ROOM_AGAIN = 0.75
 
 
 class Listener:
@@ -40,8 +40,7 @@ class Listener:
         self._doorway = self._make_doorway()
         self._sweeper: asyncio.Task[None] | None = None
         self._connections: set[Connection] = set()
-        self._waiting_for_room: set[Connection] = set()
-        self._held_bytes = 0
+        self.room = Room(limits.queued_bytes_max)
         self._drained: asyncio.Event | None = None
 
     async def start(self, address: HostPort) -> None:
@@ -59,6 +58,7 @@ class Listener:
     async def drain(self, timeout_s: float) -> None:
         """Accept nothing more, and wait until what was accepted has been answered."""
         self._doorway.close()
+        self.room.draining = True
         for connection in self._connections:
             connection.stop_reading()
         self._drained = asyncio.Event()
@@ -95,7 +95,7 @@ class Listener:
     @property
     def held_bytes(self) -> int:
         """Bytes of requests, whole or in part, that clients hold of this process."""
-        return self._held_bytes
+        return self.room.held_bytes
 
     async def _sweep(self) -> None:
         """Close connections that are idle, or whose frame does not end; break off those that do not close."""
@@ -123,13 +123,22 @@ class Listener:
             self._turn_away,
         )
 
-    def _connection(self, handler: Handler | None = None) -> Connection:
+    def _connection(self, handler: Handler | None = None) -> asyncio.Protocol:
         """Make a connection for a client; without a handler, of one that has shown nothing yet."""
+        api, limits = self._entrance.api, self._limits
         if self._security.mechanisms:
             handler = Gate(self._entrance)
-        return Connection(handler or self._entrance.api, self, self._metrics, self._limits)
+        connection = Connection(handler or api, self, self._metrics, limits)
+        writes = api.plain_writes
+        if hot.compiled is None or writes is None:
+            return connection
+        one_at_a_time = limits.requests_in_flight_max == 1
+        in_front: asyncio.Protocol = hot.compiled.Lane(
+            connection, api, writes, limits.frame_bytes_max, one_at_a_time
+        )
+        return in_front
 
-    def _come_in(self, secured: asyncio.Transport) -> Connection | None:
+    def _come_in(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
         """Return the connection of a client whose TLS handshake is over, None for one that is nobody."""
         if self._drained is not None:
             return None
@@ -173,28 +182,10 @@ class Listener:
     def closed(self, connection: Connection) -> None:
         """Count a connection out."""
         self._connections.discard(connection)
-        self._waiting_for_room.discard(connection)
+        self.room.waiting.discard(connection)
         self.quiet()
 
     def quiet(self) -> None:
         """Note that a connection has no request under way any more."""
         if self._drained is not None and not any(connection.busy for connection in self._connections):
             self._drained.set()
-
-    def hold(self, frame_bytes: int) -> None:
-        """Count bytes in (or out, when negative); wake who waits for room."""
-        self._held_bytes += frame_bytes
-        if self._waiting_for_room and self._held_bytes < _ROOM_AGAIN * self._limits.queued_bytes_max:
-            waiting, self._waiting_for_room = self._waiting_for_room, set()
-            loop = asyncio.get_running_loop()
-            for connection in waiting:
-                loop.call_soon(connection.room_again)
-
-    @property
-    def full(self) -> bool:
-        """True when clients hold as much as they may together."""
-        return self._held_bytes >= self._limits.queued_bytes_max
-
-    def wait_for_room(self, connection: Connection) -> None:
-        """Call the connection's `room_again` when clients hold less."""
-        self._waiting_for_room.add(connection)

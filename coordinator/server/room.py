@@ -1,0 +1,43 @@
+"""What the clients of a listener have together: room for bytes of requests that were not answered yet."""
+
+import asyncio
+from typing import Protocol
+
+# Reading goes on when clients hold this part of what they may; below 1, so that it does not flutter.
+_ROOM_AGAIN = 0.75
+
+
+class Waiter(Protocol):
+    """Who waits for room."""
+
+    def room_again(self) -> None:
+        """Go on: clients hold less than they may."""
+        ...
+
+
+class Room:
+    """Counts what clients hold, whole requests or parts. When it is `full` nothing more should be read."""
+
+    # The compiled module finds the fields by where they lie.
+    __slots__ = ("bytes_max", "draining", "held_bytes", "waiting")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.held_bytes = 0
+        self.waiting: set[Waiter] = set()
+        # Somebody waits until all that was accepted is answered.
+        self.draining = False
+
+    def hold(self, frame_bytes: int) -> None:
+        """Count bytes in (or out, when negative); wake who waits."""
+        self.held_bytes += frame_bytes
+        if self.waiting and self.held_bytes < _ROOM_AGAIN * self.bytes_max:
+            waiting, self.waiting = self.waiting, set()
+            loop = asyncio.get_running_loop()
+            for waiter in waiting:
+                loop.call_soon(waiter.room_again)
+
+    @property
+    def full(self) -> bool:
+        """True when clients hold as much as they may together."""
+        return self.held_bytes >= self.bytes_max
