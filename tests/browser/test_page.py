@@ -262,7 +262,7 @@ def test_ten_thousand_share_partitions_come_in_pages(page: Page, coordinator: Se
     page.wait_for(f"9,901{DASH}10,000 of 10,000")
     # A link to what was there once.
     go(page, address(coordinator, group="large", offset=30_000), "none of 10,000")
-    page.click('a[data-key$=previous]')
+    page.click("a[data-key$=previous]")
     page.wait_for(f"9,901{DASH}10,000 of 10,000")
 
 

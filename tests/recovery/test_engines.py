@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.errors import ConfigError, LogDamaged, LogUnavailable
 from coordinator.recovery import api
-from coordinator.recovery.engines import LocalEngine, open_engine
+from coordinator.recovery.engines import LocalEngine, open_engine, spark_session
 from coordinator.recovery.engines.base import ALONE_MAX, Gathered
 from coordinator.recovery.engines.spark_session import SparkMissing, session
 from coordinator.recovery.manifest import MANIFEST, iso_time, parse_time, read_manifest, read_results
@@ -203,6 +203,42 @@ def test_an_engine_that_does_not_exist_is_refused() -> None:
         open_engine("local", master="local[2]")
 
 
+@pytest.mark.parametrize(
+    "master", ["bogus", "spark", "local[", "localhost", "http://spark:7077", "yarn-client"]
+)
+def test_a_master_that_is_none_is_refused_before_java_starts(master: str) -> None:
+    with pytest.raises(ConfigError, match=r"--master=.* cannot be used: it must be local\[N\], spark://"):
+        spark_session.check_master(master)
+
+
+@pytest.mark.parametrize(
+    "master", ["", "local", "local[*]", "local[2,1]", "local-cluster[2,1,1024]", "spark://a:1,b:2", "yarn"]
+)
+def test_a_master_of_spark_is_not(master: str) -> None:
+    spark_session.check_master(master)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("An error occurred while calling None.x.\n: java.lang.E: no disk\n\tat y", "java.lang.E: no disk"),
+        (
+            "An error occurred while calling None.x.\n: java.lang.E: Cannot call methods on a stopped "
+            "SparkContext.\nThis",
+            "no master answers there, or it does not take the application",
+        ),
+        (
+            "[JAVA_GATEWAY_EXITED] Java gateway process exited.",
+            "Java ended, what it said is above; Spark takes Java 17 or later "
+            "([JAVA_GATEWAY_EXITED] Java gateway process exited.)",
+        ),
+        ("", "ValueError"),
+    ],
+)
+def test_why_spark_does_not_start_is_one_line(said: str, told: str) -> None:
+    assert spark_session.why(ValueError(said)) == told
+
+
 def test_without_pyspark_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkMissing, match=r"pip install share-coordinator\[spark\]"):
@@ -217,8 +253,6 @@ def test_pandas_3_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_without_java_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from coordinator.recovery.engines import spark_session
-
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SparkMissing, match="apt-get install openjdk-17"):

@@ -4,12 +4,13 @@ A session that is active (a notebook's, one of spark-submit) is used as it is.
 """
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coordinator.errors import LogError
+from coordinator.errors import ConfigError, LogError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,18 +27,23 @@ _OPTIONS = {
 }
 
 
+# As Spark's own launcher tells them apart.
+_MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|spark://.+|k8s://.+|yarn")
+
+
 class SparkMissing(LogError):
     """Spark cannot be used here; the text is one line that says what to do about it."""
 
 
 def session(master: str = "", options: dict[str, str] | None = None) -> "SparkSession":
-    """Return the active session, or start one. Raises SparkMissing."""
+    """Return the active session, or start one. Raises SparkMissing; ConfigError for a master that is none."""
     _check_python_side()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    check_master(master)
     # Workers would be the first python3 of the path, which has none of our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _check_java()
@@ -51,7 +57,13 @@ def session(master: str = "", options: dict[str, str] | None = None) -> "SparkSe
     try:
         return builder.getOrCreate()
     except Exception as error:
-        raise SparkMissing(f"Spark does not start: {_first_line(error)}") from None
+        raise SparkMissing(f"Spark does not start{f' on {master}' if master else ''}: {why(error)}") from None
+
+
+def check_master(master: str) -> None:
+    """Refuse what Spark would refuse with a page of Java. Raises ConfigError."""
+    if master and not _MASTER.fullmatch(master):
+        raise ConfigError("--master", master, "local[N], spark://HOST:PORT, k8s://URL or yarn")
 
 
 def _check_python_side() -> None:
@@ -83,8 +95,19 @@ def _check_java() -> None:
         )
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+def why(error: Exception) -> str:
+    """Say in a line what an error of Spark's start says in pages, and what it only hints at."""
+    lines = [line.removeprefix(": ") for line in str(error).strip().splitlines()]
+    if lines and lines[0].startswith("An error occurred while calling"):
+        # What Python tried comes first, and what Java has to say about it then.
+        lines.pop(0)
+    if not lines:
+        return type(error).__name__
+    if "stopped SparkContext" in lines[0]:
+        return "no master answers there, or it does not take the application"
+    if "JAVA_GATEWAY_EXITED" in lines[0]:
+        return f"Java ended, what it said is above; Spark takes Java 17 or later ({lines[0]})"
+    return lines[0]
 
 
 def has_active() -> bool:
