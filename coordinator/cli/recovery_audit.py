@@ -58,7 +58,10 @@ PruneBacklog = Annotated[
     int, typer.Option("--prune-backlog", help="Records that may wait to be pruned (P1).", min=0)
 ]
 ReplaySeconds = Annotated[
-    float, typer.Option("--replay-seconds", help="How long a state partition may take to load (P7).")
+    float,
+    typer.Option(
+        "--replay-seconds", metavar="N", help="How long a state partition may take to load (P7).", min=0
+    ),
 ]
 Every = Annotated[str, typer.Option("--every", metavar="TIME", help="Audit again and again: 30s, 5m, 1h.")]
 MetricsListen = Annotated[
@@ -182,9 +185,7 @@ class _Job:
     def _live(self, live: str, live_config: Path | None) -> "LiveCoordinator | None":
         if not live:
             return None
-        from coordinator.recovery.live import Live as LiveCoordinator
-
-        return LiveCoordinator(live, flags.client_security(live_config, self._loaded))
+        return recovery.live_coordinator(live, flags.client_security(live_config, self._loaded))
 
     def run(self, baseline: "Baseline | None") -> "Audited":
         """Audit once, and write what is to be written."""
@@ -242,7 +243,7 @@ def _outside(
         )
         found.append(Tolerant(cluster, ("P5", "X2", "X5") if kind == "kafka" else ("X2", "X5")))
     if live is not None:
-        found.append(Tolerant(LiveCheck(source, live), ("X1",)))
+        found.append(Tolerant(LiveCheck(source, live), ("X1",), asked_for=True))
     if sample:
         found.append(SampleCheck(source, sample, options.cut))
     return found

@@ -10,6 +10,7 @@ from coordinator.cli.output import Output, OutputOption, print_json, print_table
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines import Engine
+    from coordinator.recovery.live import Live
     from coordinator.recovery.sources import Cut, Source
 
 recovery_app = typer.Typer(
@@ -171,6 +172,7 @@ def print_totals(manifest: dict[str, Any]) -> None:
     for name, what in (
         ("unreadable_states", "share-partitions have records that cannot be understood"),
         ("undecodable_records", "records belong to no share-partition that can be told"),
+        ("unread_bytes", "bytes behind the last good batch were left: a write that broke off"),
     ):
         if count := manifest.get(name, totals.get(name)):
             typer.echo(f"share-coordinator: {count} {what}", err=True)
@@ -194,6 +196,19 @@ def opened_engine(name: str, master: str, processes: int | None, connector: bool
     from coordinator.recovery.engines import open_engine
 
     return open_engine(name, master=master, processes=processes, connector=connector)
+
+
+def live_coordinator(text: str, security: Any) -> "Live":
+    """Return the coordinator of --live, or the broker that leads to it. Raises ConfigError."""
+    from coordinator.client.addresses import parse_addresses
+    from coordinator.errors import ConfigError
+    from coordinator.recovery.live import Live
+
+    try:
+        parse_addresses(text)
+    except ValueError:
+        raise ConfigError("--live", text, "HOST:PORT, an IPv6 address in brackets") from None
+    return Live(text, security)
 
 
 def cut_of(as_of_offset: str | None, as_of_time: str | None) -> "Cut":

@@ -46,15 +46,14 @@ def diff(
     live = live or loaded.bootstrap_servers
     if not live:
         raise ConfigError("--live", "", "HOST:PORT of a coordinator, or of a broker that leads to it")
-    security = flags.client_security(live_config, loaded)
+    asked = recovery.live_coordinator(live, flags.client_security(live_config, loaded))
     from coordinator.recovery.diff import diff as compare
-    from coordinator.recovery.live import Live
     from coordinator.recovery.progress import shown
 
     worker = recovery.opened_engine(engine, master, processes)
     try:
         with shown() as phases:
-            found = compare(worker, opened, Live(live, security), phases=phases, groups=group or ())
+            found = compare(worker, opened, asked, phases=phases, groups=group or ())
     finally:
         worker.close()
     if output is Output.JSON:

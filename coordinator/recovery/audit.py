@@ -47,11 +47,15 @@ EXIT_CLEAN, EXIT_WARNINGS, EXIT_CRITICAL, EXIT_FAILED = 0, 1, 2, 3
 
 
 class Outside(NamedTuple):
-    """What was found outside of the log; `checked` are checks that were made, others in vain, and why."""
+    """What was found outside of the log; `checked` are checks that were made, others in vain, and why.
+
+    `missed` are those of the latter that somebody asked for by name, so that all is not well without them.
+    """
 
     findings: Sequence[Finding] = ()
     checked: Collection[str] = ()
     not_checked: Mapping[str, str] = {}
+    missed: Collection[str] = ()
 
 
 class Inside(NamedTuple):
@@ -114,6 +118,7 @@ class Audited:
     partitions: Sequence[PartitionFacts]
     manifest: dict[str, Any]
     not_checked: Mapping[str, str]
+    missed: Collection[str] = ()
 
     @property
     def counts(self) -> dict[Severity, int]:
@@ -124,12 +129,13 @@ class Audited:
     @property
     def exit_code(self) -> int:
         """What a program ends with that has done this audit."""
-        return exit_code_of(self.counts)
+        return max(exit_code_of(self.counts), EXIT_WARNINGS if self.missed else EXIT_CLEAN)
 
     @property
     def verdict(self) -> str:
         """The verdict in a few words."""
-        return verdict_of(self.counts)
+        missed = f"; not checked: {', '.join(self.missed)}" if self.missed else ""
+        return verdict_of(self.counts) + missed
 
 
 def exit_code_of(counts: Mapping[Severity, int]) -> int:
@@ -210,8 +216,9 @@ def _audited(
     facts = partition_facts(states, log.ranges, log.plan.starts, log.plan.ends)
     found += [*check_facts(facts, options.limits), *check_complete_counts(states)]
     ranges = pa.Table.from_pylist(log.ranges, RANGES)
+    missed: list[str] = []
     if not unread:
-        found += _from_outside(options, log, states, ranges, not_checked, phases)
+        found += _from_outside(options, log, states, ranges, not_checked, missed, phases)
     table = findings_table(found)
     counts = Counter(table.column("severity").to_pylist())
     manifest = manifest_of(
@@ -228,7 +235,7 @@ def _audited(
     if options.to is not None:
         tables = {"states": states, "findings": table, "ranges": ranges}
         write_results(options.to, tables, manifest)
-    return Audited(table, states, ranges, facts, manifest, not_checked)
+    return Audited(table, states, ranges, facts, manifest, not_checked, missed)
 
 
 def _from_outside(
@@ -237,9 +244,10 @@ def _from_outside(
     states: pa.Table,
     ranges: pa.Table,
     not_checked: dict[str, str],
+    missed: list[str],
     phases: Phases,
 ) -> Iterable[Finding]:
-    """Give what others say; `not_checked` is brought up to date."""
+    """Give what others say; `not_checked` and `missed` are brought up to date."""
     if options.baseline is None and not options.outside:
         return
     join = partial(join_deleted, owner_epochs(log.ranges))
@@ -252,6 +260,7 @@ def _from_outside(
         outside = check.check(inside, phases)
         yield from outside.findings
         not_checked |= outside.not_checked
+        missed += outside.missed
         for name in outside.checked:
             not_checked.pop(name, None)
 

@@ -37,7 +37,7 @@ def manifest_of(
         for partition, start in sorted(plan.starts.items())
     }
     totals = dict.fromkeys(
-        ("records", "batches", "bytes", "claims", "unknown_records", "undecodable_records"), 0
+        ("records", "batches", "bytes", "claims", "unknown_records", "undecodable_records", "unread_bytes"), 0
     )
     for row in log.ranges:
         of = partitions.setdefault(

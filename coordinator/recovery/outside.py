@@ -154,7 +154,7 @@ class LiveCheck:
         if compare.unknown:
             key, why = next(iter(compare.unknown.items()))
             told = f"{len(compare.unknown)} of {compare.asked} could not be asked, {key}: {why}"
-            return Outside(found, (), {"X1": told})
+            return Outside(found, (), {"X1": told}, ("X1",))
         return Outside(found, ("X1",))
 
 
@@ -230,11 +230,15 @@ def unlike(row: Mapping[str, Any], state: ShareState | None) -> str:
 
 
 class Tolerant:
-    """A check that may fail without the audit failing: then it is not checked, and says why."""
+    """A check that may fail without the audit failing: then it is not checked, and says why.
 
-    def __init__(self, inner: Any, checks: Collection[str]) -> None:
+    If it was `asked_for` by name, an audit without it is not clean.
+    """
+
+    def __init__(self, inner: Any, checks: Collection[str], *, asked_for: bool = False) -> None:
         self._inner = inner
         self._checks = checks
+        self._missed = checks if asked_for else ()
         self._why = ""
 
     def begin(self) -> None:
@@ -252,7 +256,7 @@ class Tolerant:
                 return outside
             except (LogError, CoordinatorError, OSError) as error:
                 self._why = str(error)
-        return Outside((), (), dict.fromkeys(self._checks, self._why))
+        return Outside((), (), dict.fromkeys(self._checks, self._why), self._missed)
 
 
 def topic_id_of(

@@ -305,3 +305,9 @@ def test_a_check_that_cannot_be_made_is_told_and_does_not_end_the_audit(
     found = audited(tmp_path / "before", options)
     assert found.verdict == "clean"
     assert (found.not_checked["X2"], found.not_checked["X5"]) == ("nobody answers", "nobody answers")
+    assert found.exit_code == 0
+    # What was asked for by name is missed.
+    asked = [Tolerant(Unreachable(), ("X1",), asked_for=True)]
+    found = audited(tmp_path / "before", Options(limits=CLEAN_LIMITS, outside=asked))
+    assert (found.verdict, found.exit_code) == ("clean; not checked: X1", 1)
+    assert found.not_checked["X1"] == "nobody answers"

@@ -7,7 +7,9 @@ import pytest
 
 from coordinator.recovery import engines
 from coordinator.recovery.manifest import read_manifest
+from tests.kafka.ports import free_ports
 from tests.recovery.logs_on_disk import TOPIC, batches_of, some_records, write_segments
+from tests.recovery.share_groups import Groups, write_log
 from tests.unit.cli.calling import CommandLine
 
 
@@ -79,6 +81,7 @@ def test_an_archive_is_made_and_read(share_coordinator: CommandLine, disk: str, 
         (["--from", "segments:/", "--as-of-time", "soon"], "a time as 2026-11-20T09:41:00Z"),
         (["--from", "segments:/", "--as-of-time", "2026-01-01", "--as-of-offset", "0:1"], "without"),
         (["--from", "segments:/", "--bootstap-servers", "b:1"], "bootstrap-servers"),
+        (["--from", "segments:/", "--as-of-offset", "0:1,0:2"], "one offset of state partition 0"),
     ],
 )
 def test_mistakes_are_told_in_one_line(
@@ -88,3 +91,39 @@ def test_mistakes_are_told_in_one_line(
     assert exit_code == 2
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("live", ["nowhere", "host:", "host:0", "host:99999", "a:1,b"])
+@pytest.mark.parametrize(("job", "exit_code"), [("audit", 3), ("diff", 2)])
+def test_an_address_that_is_none_is_told_before_anything_is_read(
+    share_coordinator: CommandLine, disk: str, job: str, exit_code: int, live: str
+) -> None:
+    said = share_coordinator("recovery", job, "--from", disk, "--live", live)
+    assert (said.exit_code, said.out) == (exit_code, "")
+    assert said.err.startswith(f"share-coordinator: --live={live} cannot be used: it must be HOST:PORT")
+    assert said.err.count("\n") == 1
+
+
+def test_an_audit_that_could_not_ask_whom_it_should_is_not_clean(
+    share_coordinator: CommandLine, tmp_path: Path
+) -> None:
+    write_log(tmp_path / "log", Groups(3).work(200).log)
+    log = f"segments:{tmp_path / 'log'}"
+    assert share_coordinator("recovery", "audit", "--from", log).exit_code == 0
+    (port,) = free_ports(1)
+    said = share_coordinator("recovery", "audit", "--from", log, "--live", f"127.0.0.1:{port}")
+    assert (said.exit_code, said.out.splitlines()[0]) == (
+        1,
+        f"Recovery audit of {log}: clean; not checked: X1",
+    )
+    assert "not run    X1: the coordinator cannot be reached" in said.out
+
+
+def test_a_rebuild_says_what_it_left(share_coordinator: CommandLine, tmp_path: Path) -> None:
+    (path,) = write_segments(tmp_path / "disk" / f"{TOPIC}-0", batches_of(some_records(60)))
+    path.write_bytes(path.read_bytes() + bytes(7))
+    said = share_coordinator("recovery", "rebuild", "--from", f"segments:{tmp_path / 'disk'}")
+    assert said.exit_code == 0
+    assert said.err == (
+        "share-coordinator: 7 bytes behind the last good batch were left: a write that broke off\n"
+    )

@@ -12,7 +12,7 @@ from coordinator.recovery.job import read_log
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.rebuild import Rebuilt, rebuild
 from coordinator.recovery.sources import Cut, open_source
-from coordinator.recovery.sources.base import Pruned, Source, parse_offsets
+from coordinator.recovery.sources.base import END, Pruned, Source, parse_offsets
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.record_batch import encode_batch
@@ -60,6 +60,9 @@ def test_a_folder_of_one_partition_and_one_topic_of_several_can_be_named(tmp_pat
         SegmentSource(str(tmp_path)).plan(Cut())
     with pytest.raises(ConfigError, match="it has none"):
         SegmentSource(str(tmp_path / "nothing")).plan(Cut())
+    (tmp_path / "other-1").rename(tmp_path / "other-99999999999")
+    with pytest.raises(ConfigError, match="it has none"):
+        SegmentSource(str(tmp_path / "other")).plan(Cut())
     with pytest.raises(ConfigError, match="a folder that exists"):
         SegmentSource(str(tmp_path / "no" / "thing")).plan(Cut())
 
@@ -234,7 +237,8 @@ def test_what_names_no_source_is_refused(text: str) -> None:
 
 def test_offsets_are_read() -> None:
     assert parse_offsets("0:12, 3:4") == {0: 12, 3: 4}
-    for text in ("", "1", "1:", "a:1", "1:-2", "1:2,"):
+    assert parse_offsets("0:99999999999999999999") == {0: END}
+    for text in ("", "1", "1:", "a:1", "1:-2", "1:2,", "0:1,0:2", "\u00b2:1"):
         with pytest.raises(ConfigError):
             parse_offsets(text)
 

@@ -179,6 +179,7 @@ def as_json(content: Content) -> str:
         "verdict": content.verdict,
         "exit_code": run.exit_code,
         "answer": content.answer,
+        "missed": list(run.missed),
         "counts": {severity.value: count for severity, count in run.counts.items()},
         "findings": [
             {

@@ -60,8 +60,8 @@ def as_html(content: Content) -> str:
 
 def _page(content: Content) -> Iterator[str]:
     gravest = content.sections[0].severity.value if content.sections else "clean"
-    if gravest == "info":
-        gravest = "clean"
+    if gravest in ("info", "clean"):
+        gravest = "warning" if content.run.missed else "clean"
     yield "<!doctype html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'

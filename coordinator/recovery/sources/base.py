@@ -143,7 +143,9 @@ def parse_offsets(text: str) -> dict[int, int]:
     found = {}
     for piece in text.split(","):
         partition, colon, offset = piece.strip().partition(":")
-        if not (colon and partition.isdigit() and offset.isdigit()):
+        if not (colon and piece.isascii() and partition.isdigit() and offset.isdigit()):
             raise ConfigError("--as-of-offset", text, "PARTITION:OFFSET,PARTITION:OFFSET")
-        found[int(partition)] = int(offset)
+        if int(partition) in found:
+            raise ConfigError("--as-of-offset", text, f"one offset of state partition {int(partition)}")
+        found[int(partition)] = min(int(offset), END)
     return found

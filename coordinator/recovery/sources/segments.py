@@ -22,7 +22,8 @@ from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange,
 from protocol.errors import DecodeError
 from protocol.record_batch import MAGIC, batch_size_at
 
-_FOLDER = re.compile(r"(.+)-(\d+)")
+# A partition is a number of 32 bits.
+_FOLDER = re.compile(r"(.+)-(\d{1,9})")
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _INDEX_ENTRY = Struct(">ii")
 _CHECKPOINT = "log-start-offset-checkpoint"
