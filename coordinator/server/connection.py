@@ -286,6 +286,11 @@ class Connection(asyncio.Protocol):
             self._reader.frame_bytes_max = self._limits.frame_bytes_max
 
     @property
+    def partial_bytes(self) -> int:
+        """How many bytes of a frame that has not ended it holds."""
+        return self._partial_bytes
+
+    @property
     def peer(self) -> str:
         """The client's address, for people."""
         return peer_of(self._transport)

@@ -20,6 +20,8 @@ from coordinator.server.room import Room
 _logger = logging.getLogger(__name__)
 
 _BACKLOG = 1_024
+# So much of what clients may hold together parts of frames may take when it is full.
+_PARTS_OF_FRAMES = 0.5
 
 
 class Listener:
@@ -108,6 +110,23 @@ class Listener:
                 if reason is not None:
                     connection.close(reason)
                 connection.break_off_if_stuck(now_s)
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Close those with the largest parts of frames where these fill what all clients may hold together.
+
+        Nobody is read on then, so no frame would end, and everybody would wait until they are overdue.  What
+        whole requests take is let go of by itself.
+        """
+        if not self.room.full:
+            return
+        parts = sum(connection.partial_bytes for connection in self._connections)
+        largest_first = sorted(self._connections, key=lambda one: one.partial_bytes, reverse=True)
+        for connection in largest_first:
+            if parts <= _PARTS_OF_FRAMES * self._limits.queued_bytes_max:
+                break
+            parts -= connection.partial_bytes
+            connection.close("no_room")
 
     # Who comes in.
 

@@ -270,6 +270,25 @@ def test_what_all_clients_hold_together_is_bounded_and_let_go_of() -> None:
     run(scenario, ServerLimits(queued_bytes_max=100_000, frame_s=0.2, sweep_s=0.02))
 
 
+def test_frames_that_do_not_end_keep_nobody_else_waiting() -> None:
+    async def scenario(one: Served) -> None:
+        client = await initialised(one)
+        small = await one.connect()
+        small.send(request_frame(84, 0, 5, read_body())[:-1])
+        hogs = [await one.connect() for _ in range(4)]
+        for hog in hogs:
+            hog.send(pack(">i", 60_000) + b"x" * 50_000)
+        await one.until(lambda: one.listener.held_bytes >= 100_000)
+        for n in range(3):
+            client.send(request_frame(84, 0, n, read_body()))
+            assert (await client.frame())[0] == n
+        # Who holds little is not closed for it.
+        small.send(request_frame(84, 0, 5, read_body())[-1:])
+        assert (await small.frame())[0] == 5
+
+    run(scenario, ServerLimits(queued_bytes_max=100_000, frame_s=60.0, sweep_s=0.02))
+
+
 def test_a_frame_that_does_not_end_closes_its_connection() -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
