@@ -36,7 +36,6 @@ from tests.builders import (
     write,
 )
 
-
 # What went wrong in Kafka, and the test that shows ours right.
 ELSEWHERE = {
     "KAFKA-17463: clients did not try NOT_COORDINATOR again": (
