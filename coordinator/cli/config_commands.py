@@ -73,7 +73,7 @@ def check(
 def scram_keys(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Who logs in with the password.")],
     iterations: Annotated[
-        int, typer.Option("--iterations", help="How long a guess takes.", min=4096, max=16384)
+        int, typer.Option("--iterations", metavar="N", help="How long a guess takes.", min=4096, max=16384)
     ] = 8192,
 ) -> None:
     """Read a password from standard input, and print the line for listen.sasl.users.file that checks it.

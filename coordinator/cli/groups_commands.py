@@ -49,7 +49,7 @@ def list_groups(
 @asks
 def describe(
     ctx: typer.Context,
-    group: Annotated[str, typer.Argument(help="The group id.", show_default=False)],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group id.", show_default=False)],
     verbose: Annotated[bool, typer.Option("--verbose", help="More columns.")] = False,
     output: FormOption = Form.TABLE,
     *,

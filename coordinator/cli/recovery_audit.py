@@ -51,11 +51,14 @@ Sample = Annotated[
 StatePartitions = Annotated[
     int | None,
     typer.Option(
-        "--state-partitions", help="How many there must be; by default as many as the log has.", min=1
+        "--state-partitions",
+        metavar="N",
+        help="How many there must be; by default as many as the log has.",
+        min=1,
     ),
 ]
 PruneBacklog = Annotated[
-    int, typer.Option("--prune-backlog", help="Records that may wait to be pruned (P1).", min=0)
+    int, typer.Option("--prune-backlog", metavar="N", help="Records that may wait to be pruned (P1).", min=0)
 ]
 ReplaySeconds = Annotated[
     float,

@@ -45,7 +45,8 @@ EngineName = Annotated[
 ]
 Master = Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master; local[*] by default.")]
 Processes = Annotated[
-    int | None, typer.Option("--processes", help="Of the local engine; as many as cores by default.", min=1)
+    int | None,
+    typer.Option("--processes", metavar="N", help="Of the local engine; as many as cores by default.", min=1),
 ]
 
 Connector = Annotated[

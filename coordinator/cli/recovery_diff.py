@@ -118,7 +118,7 @@ def explain(
     as_of_time: recovery.AsOfTime = None,
     state_partitions: Annotated[
         int | None,
-        typer.Option("--state-partitions", help="By default as many as the log has.", min=1),
+        typer.Option("--state-partitions", metavar="N", help="By default as many as the log has.", min=1),
     ] = None,
     config: flags.ConfigFile = None,
     settings: flags.Set = None,

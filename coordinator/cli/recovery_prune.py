@@ -15,7 +15,8 @@ def plan_prune(
     ctx: typer.Context,
     source: recovery.From,
     top: Annotated[
-        int, typer.Option("--top", help="Share-partitions named for each state partition.", min=1)
+        int,
+        typer.Option("--top", metavar="N", help="Share-partitions named for each state partition.", min=1),
     ] = 1,
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
@@ -72,7 +73,10 @@ def replay_cost(
     records_per_second: Annotated[
         float | None,
         typer.Option(
-            "--records-per-second", help="How fast a coordinator loads; by default measured here.", min=1.0
+            "--records-per-second",
+            metavar="N",
+            help="How fast a coordinator loads; by default measured here.",
+            min=1.0,
         ),
     ] = None,
     engine: recovery.EngineName = "auto",

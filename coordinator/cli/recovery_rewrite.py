@@ -20,7 +20,9 @@ Target = Annotated[
 ]
 StatePartitions = Annotated[
     int | None,
-    typer.Option("--state-partitions", help="Of the target; by default those of the source.", min=1),
+    typer.Option(
+        "--state-partitions", metavar="N", help="Of the target; by default those of the source.", min=1
+    ),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; otherwise nothing is written.")]
 Replace = Annotated[

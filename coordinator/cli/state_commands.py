@@ -34,9 +34,13 @@ def _several() -> None:
 @asks
 def show(
     ctx: typer.Context,
-    group: Annotated[str, typer.Argument(help="The group id.", show_default=False)],
-    topic: Annotated[str, typer.Argument(help="The topic: its name or its id.", show_default=False)],
-    partition: Annotated[int, typer.Argument(help="The partition.", min=0, show_default=False)],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group id.", show_default=False)],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic: its name or its id.", show_default=False)
+    ],
+    partition: Annotated[
+        int, typer.Argument(metavar="PARTITION", help="The partition.", min=0, show_default=False)
+    ],
     output: FormOption = Form.TABLE,
     *,
     api: "AdminApi",

@@ -36,7 +36,9 @@ def top(
     interval: Annotated[float, typer.Option(metavar="SECONDS", help="How often to look.", min=0.1)] = 2.0,
     looks: Annotated[
         int | None,
-        typer.Option("-n", "--looks", help="How often in all; once, if the output is no terminal.", min=1),
+        typer.Option(
+            "-n", "--looks", metavar="N", help="How often in all; once, if the output is no terminal.", min=1
+        ),
     ] = None,
     *,
     api: "AdminApi",

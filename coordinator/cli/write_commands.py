@@ -21,7 +21,9 @@ def snapshot(
     group: Annotated[str | None, typer.Argument(metavar="GROUP", help="The group id.")] = None,
     topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="Its name or its id.")] = None,
     partition: Annotated[int | None, typer.Argument(metavar="PARTITION", min=0, help="Its number.")] = None,
-    shard: Annotated[int | None, typer.Option(min=0, help="All of this shard, in place of a group.")] = None,
+    shard: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="All of this shard, in place of a group.")
+    ] = None,
     execute: ExecuteOption = False,
     output: FormOption = Form.TABLE,
     *,

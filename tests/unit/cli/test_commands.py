@@ -1,14 +1,18 @@
 """The command line: exit codes, one clear line for what is wrong, and no time lost on imports."""
 
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from coordinator.cli.program import app
 from coordinator.config import SETTINGS, Config, HostPort, render_reference
 from coordinator.errors import LogLocked
 from tests.unit.cli.calling import CommandLine
@@ -16,9 +20,9 @@ from tests.unit.cli.calling import CommandLine
 
 def put_in_place_of_the_application(monkeypatch: pytest.MonkeyPatch, serve: Callable[[Config], int]) -> None:
     """Let `serve` of the command line call something that does not listen on ports."""
-    app = ModuleType("coordinator.app")
-    app.serve = serve  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "coordinator.app", app)
+    stand_in = ModuleType("coordinator.app")
+    stand_in.serve = serve  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "coordinator.app", stand_in)
 
 
 def test_help_is_given_without_asking(share_coordinator: CommandLine) -> None:
@@ -27,23 +31,24 @@ def test_help_is_given_without_asking(share_coordinator: CommandLine) -> None:
     assert "serve" in outcome.out + outcome.err
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "serve",
-        "config show",
-        "config check",
-        "config reference",
-        "journal verify",
-        "journal dump",
-        "demo",
-        "version",
-    ],
-)
+def every_command(command: Any = None, name: str = "") -> Iterator[str]:
+    """Give the names of all commands there are."""
+    command = command or get_command(app)
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from every_command(inner, f"{name} {word}".strip())
+    if name and not hasattr(command, "commands"):
+        yield name
+
+
+@pytest.mark.parametrize("command", list(every_command()))
 def test_every_command_has_help(share_coordinator: CommandLine, command: str) -> None:
     outcome = share_coordinator(*command.split(), "--help")
     assert (outcome.exit_code, outcome.err) == (0, "")
     assert f"Usage: share-coordinator {command}" in outcome.out
+    # What an option takes has a word or its choices, not the name of a type.
+    types = re.findall(r"^ +(?:-\w, )?--[a-z-]+ <(?:int|float|str|path)\b.*", outcome.out, re.MULTILINE)
+    assert types == []
+    assert not re.search(r"\{[a-z]+\}", outcome.out.splitlines()[0]), "an argument without a word"
 
 
 @pytest.mark.parametrize(
