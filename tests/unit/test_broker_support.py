@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka import DidNotHappen, wait_until
+from tests.kafka import ports as port_support
 from tests.kafka.jars import REPOSITORY
 from tests.kafka.ports import free_ports
 from tests.kafka.toolchain import REQUIRE_ALL, how_to_get, missing_programs, program_path
@@ -72,7 +73,7 @@ def test_no_child_outlives_a_test_run_that_is_killed(tmp_path: Path) -> None:
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     child = int(parent.stdout)
-    wait_until(lambda: not is_running(child), seconds=10, what="the child is killed")
+    wait_until(lambda: not is_running(child), seconds=120, what="the child is killed")
 
 
 def is_running(pid: int) -> bool:
@@ -91,3 +92,19 @@ def test_waiting_ends_with_what_did_not_happen() -> None:
 def test_no_port_is_handed_out_twice() -> None:
     ports = free_ports(50) + free_ports(50)
     assert len(set(ports)) == 100
+
+
+def test_no_port_is_handed_out_to_two_processes() -> None:
+    """Nobody listens at it, and yet it is not free: whoever has it may be about to start, or to come back."""
+    script = (
+        "from tests.kafka import ports; print(*(p for p in range(15_000, 15_200) if ports._is_claimed(p)))"
+    )
+
+    def claimed() -> list[int]:
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        )
+        return [int(port) for port in done.stdout.split()]
+
+    mine = next(port for port in claimed() if port_support._is_claimed(port))
+    assert mine not in claimed()

@@ -25,6 +25,7 @@ from coordinator.security.principals import AllowedPrincipals, MappingRules
 from coordinator.security.tls import ServerTls
 from protocol.errors import ErrorCode
 from protocol.messages import request_header, sasl_authenticate, sasl_handshake
+from tests.kafka.ports import free_ports
 
 HERE = "127.0.0.1"
 USERS = {"kafka": "secret", "eve": "hers"}
@@ -32,7 +33,7 @@ PERSISTER, FETCHER = "Persister-client-1", "broker-1-fetcher-0"
 METADATA, API_VERSIONS, WRITE, FETCH, DESCRIBE_CLUSTER = 3, 18, 85, 1, 60
 MECHANISMS = ("PLAIN", "SCRAM-SHA-512")
 # Nobody waits long for what is not to come.
-LIMITS = RelayLimits(connect_s=5, retry_s=0.05, broker_attempts=3, coordinator_wait_s=5, sweep_s=0.05)
+LIMITS = RelayLimits(connect_s=30, retry_s=0.05, broker_attempts=3, coordinator_wait_s=30, sweep_s=0.05)
 
 Given = ParamSpec("Given")
 
@@ -103,7 +104,7 @@ class Speaker:
 
     async def exactly(self, count: int) -> bytes:
         data, self._put_back = self._put_back[:count], self._put_back[count:]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return data + await self._reader.readexactly(count - len(data))
 
     async def frame(self) -> bytes:
@@ -113,7 +114,7 @@ class Speaker:
 
     async def is_closed(self) -> bool:
         """Wait until the other side has closed without another byte."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             try:
                 return await self._reader.read(1) == b""
             except ConnectionError:
@@ -139,7 +140,8 @@ class Played:
         self._connections: asyncio.Queue[Speaker] = asyncio.Queue()
         self._serving: dict[asyncio.Task[Any], Speaker] = {}
         self._server: asyncio.Server | None = None
-        self._port = 0
+        # Not one of the system's choice, which may have become somebody else's when this one is back.
+        (self._port,) = free_ports(1)
         self.accepted = 0
         self.left = 0
 
@@ -148,9 +150,8 @@ class Played:
         return HostPort(HERE, self._port)
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
-        """Listen, at the same port as before if there was one."""
+        """Listen, again at the same port if it did before."""
         self._server = await asyncio.start_server(self._accepted, HERE, self._port, ssl=tls)
-        self._port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Be gone, with all connections."""
@@ -164,7 +165,7 @@ class Played:
 
     async def connection(self) -> Speaker:
         """Wait for the next connection that got as far as the test wants it."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self._connections.get()
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -356,7 +357,7 @@ async def fetcher(here: World) -> tuple[Speaker, Speaker]:
 
 async def until(condition: Callable[[], object]) -> None:
     """Let the loop turn until `condition` holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - a number that nobody announces
             await asyncio.sleep(0.005)
 
