@@ -12,7 +12,7 @@ from tests.kafka.jars import KafkaJars
 from tests.kafka.processes import ChildProcess
 
 # Longer than any time that Kafka's clients wait by themselves (default.api.timeout.ms is 60 s).
-_ANSWER_TIMEOUT_S = 90
+_ANSWER_TIMEOUT_S = 180
 
 
 class KafkaClientError(Exception):
@@ -136,5 +136,8 @@ class ShareConsumer:
         }
 
     def close(self) -> None:
-        """Leave the group. The broker forgets what it holds in memory for a group that is empty."""
+        """Leave the group, and wait until Kafka knows it, which consumers by themselves do not.
+
+        The broker forgets what it holds in memory for a group that is empty.
+        """
         self._client.call("close", consumer=self._name)

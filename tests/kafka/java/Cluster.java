@@ -4,25 +4,32 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AdminClientConfig;
 import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.CreateTopicsResult;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.ShareGroupDescription;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.GroupIdNotFoundException;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 
-/** Topics, group settings and produced records of one cluster. Used by one thread. */
+/** Topics, groups and produced records of one cluster. Used by one thread, but for what says otherwise. */
 final class Cluster {
+    /** Longer than the session of a member whose last word got lost. */
+    private static final long LEAVE_WITHIN_NS = 90_000_000_000L;
+
     private final Admin admin;
     private final KafkaProducer<String, String> producer;
 
@@ -37,6 +44,34 @@ final class Cluster {
             new StringSerializer(),
             new StringSerializer()
         );
+    }
+
+    /**
+     * Wait until a client is no member of a share group any more. Used by any thread.
+     *
+     * <p>A consumer that closes only says that it leaves, and does not wait until the group has heard of it.
+     */
+    void awaitLeft(String group, String client) throws Exception {
+        long deadline = System.nanoTime() + LEAVE_WITHIN_NS;
+        while (isMember(group, client)) {
+            if (System.nanoTime() > deadline) {
+                throw new IllegalStateException(client + " is still a member of " + group);
+            }
+            Thread.sleep(20);
+        }
+    }
+
+    private boolean isMember(String group, String client) throws Exception {
+        try {
+            ShareGroupDescription described =
+                admin.describeShareGroups(List.of(group)).describedGroups().get(group).get();
+            return described.members().stream().anyMatch(member -> member.clientId().equals(client));
+        } catch (ExecutionException failure) {
+            if (failure.getCause() instanceof GroupIdNotFoundException) {
+                return false;
+            }
+            throw failure;
+        }
     }
 
     /** Create a topic with as many replicas as the brokers are set to; answers its id as Kafka writes it. */
@@ -59,7 +94,19 @@ final class Cluster {
             new ConfigEntry(setting.getKey(), setting.getValue().asText()), AlterConfigOp.OpType.SET)));
         ConfigResource resource = new ConfigResource(ConfigResource.Type.GROUP, group);
         admin.incrementalAlterConfigs(Map.of(resource, changes)).all().get();
+        // Brokers hear of it later than their controller.
+        while (!isSet(resource, changes)) {
+            Thread.sleep(20);
+        }
         return Driver.object();
+    }
+
+    private boolean isSet(ConfigResource resource, List<AlterConfigOp> changes) throws Exception {
+        Config known = admin.describeConfigs(List.of(resource)).all().get().get(resource);
+        return changes.stream().map(AlterConfigOp::configEntry).allMatch(wanted -> {
+            ConfigEntry found = known.get(wanted.name());
+            return found != null && wanted.value().equals(found.value());
+        });
     }
 
     /** Produce records with the values first, first + 1, ... and wait for all; answers the offset of each. */

@@ -21,11 +21,17 @@ final class Consumer {
     private final KafkaShareConsumer<String, String> consumer;
     /** What the last poll returned and nobody has acknowledged yet. */
     private List<ConsumerRecord<String, String>> polled = List.of();
+    final String group;
+    /** Its client id, by which the group tells who is a member. */
+    final String name;
 
     Consumer(String bootstrap, JsonNode command) {
         Map<String, Object> settings = new HashMap<>();
         settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap);
-        settings.put(ConsumerConfig.GROUP_ID_CONFIG, command.get("group").asText());
+        group = command.get("group").asText();
+        name = command.get("consumer").asText();
+        settings.put(ConsumerConfig.GROUP_ID_CONFIG, group);
+        settings.put(ConsumerConfig.CLIENT_ID_CONFIG, name);
         settings.put(ConsumerConfig.SHARE_ACKNOWLEDGEMENT_MODE_CONFIG, "explicit");
         command.get("settings").fields().forEachRemaining(
             setting -> settings.put(setting.getKey(), setting.getValue().asText()));
@@ -71,8 +77,7 @@ final class Consumer {
         return rows;
     }
 
-    JsonNode close() {
+    void close() {
         consumer.close();
-        return Driver.object();
     }
 }

@@ -100,14 +100,16 @@ public final class Driver {
         }
     }
 
-    private JsonNode runOn(Consumer consumer, String operation, JsonNode command) {
+    private JsonNode runOn(Consumer consumer, String operation, JsonNode command) throws Exception {
         switch (operation) {
             case "poll":
                 return consumer.poll(command.get("timeout_ms").asLong());
             case "settle":
                 return consumer.settle(command.get("types"));
             case "close":
-                return consumer.close();
+                consumer.close();
+                cluster.awaitLeft(consumer.group, consumer.name);
+                return object();
             default:
                 throw new IllegalArgumentException("no such operation: " + operation);
         }
