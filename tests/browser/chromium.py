@@ -21,8 +21,8 @@ from tests.kafka import DidNotHappen, wait_until
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 PACKAGE = "chromium"
 
-_ANSWER_WITHIN_S = 60
-_WAIT_S = 30
+_ANSWER_WITHIN_S = 180
+_WAIT_S = 120
 _READ_BYTES = 1 << 16
 _FLAGS = (
     "--headless=new",
@@ -213,7 +213,14 @@ class Page:
         return [[" ".join(text.split()) for text in row] for row in self.evaluate(script)]
 
     def click(self, selector: str) -> None:
-        """Click on the middle of an element, as a mouse would."""
+        """Click on the middle of an element, as a mouse would.
+
+        What is there may be drawn anew between a look and a click: a click that misses does nothing, and is
+        made again.
+        """
+        wait_until(lambda: self._hits(selector), seconds=_WAIT_S, what=f"a click on {selector}")
+
+    def _hits(self, selector: str) -> bool:
         box = self.wait(
             f"""(() => {{
                 const node = document.querySelector({json.dumps(selector)});
@@ -223,8 +230,23 @@ class Page:
                 return width && {{ x: x + width / 2, y: y + height / 2 }};
             }})()"""
         )
+        self.evaluate(
+            f"""(() => {{
+                window.clickHit = false;
+                window.stopWatchingClicks?.abort();
+                window.stopWatchingClicks = new AbortController();
+                document.addEventListener("click", (event) => {{
+                    const node = document.querySelector({json.dumps(selector)});
+                    if (node?.contains(event.target)) window.clickHit = true;
+                    else {{ event.preventDefault(); event.stopImmediatePropagation(); }}
+                }}, {{ capture: true, signal: window.stopWatchingClicks.signal }});
+            }})()"""
+        )
         for kind in ("mousePressed", "mouseReleased"):
             self.command("Input.dispatchMouseEvent", type=kind, **box, button="left", clickCount=1)
+        # A page that was left because of the click knows nothing of it any more.
+        hit = self.wait("window.stopWatchingClicks?.abort(), String(window.clickHit)")
+        return bool(hit != "false")
 
     def press(self, key: str) -> None:
         """Press a key where the focus is."""
@@ -286,7 +308,7 @@ def chromium(directory: Path) -> Iterator[Chromium]:
         os.close(to_browser)
         os.close(from_browser)
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -183,7 +183,7 @@ def test_what_changes_is_shown_without_asking(page: Page, tmp_path: Path) -> Non
         page.wait_for("acknowledged 2")
         wait_until(
             lambda: page.texts(".cell[aria-selected=true]") == ["✓"],
-            seconds=30,
+            seconds=120,
             what="the cell",
         )
         # The page was asked for once, what is in it again.
@@ -199,7 +199,7 @@ def test_what_changes_is_shown_without_asking(page: Page, tmp_path: Path) -> Non
     # What was seen stays, and it is said that it may be old.
     page.wait_for("no connection")
     legend = ["✓acknowledged 2", "✕archived 5"]
-    wait_until(lambda: page.texts(".legend li") == legend, seconds=30, what="what was seen")
+    wait_until(lambda: page.texts(".legend li") == legend, seconds=120, what="what was seen")
     page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
 
 

@@ -18,6 +18,7 @@ let paused = false;
 let events = null;         // what tells us of changes while we watch
 let wanting = false;       // a token, before anything can be asked
 let asking = null;         // the AbortController of the question under way
+let missed = false;        // there was news meanwhile
 let askedAt = 0;
 let tookMs = 0;
 let timer = 0;
@@ -89,6 +90,7 @@ async function ask(how = {}) {
   clearTimeout(timer);
   asking?.abort();
   const mine = (asking = new AbortController());
+  missed = false;
   const asked = shown.kind.ask(context.view);
   questions = JSON.stringify(asked);
   askedAt = performance.now();
@@ -109,16 +111,16 @@ async function ask(how = {}) {
   } catch (error) {
     if (error.name !== "AbortError") lost();
   } finally {
-    if (asking === mine) { asking = null; later(ASK_EVERY_MS); }
+    if (asking === mine) { asking = null; later(missed ? 0 : ASK_EVERY_MS); }
   }
 }
 
-// Ask again soon, but not too often.
+// Ask again soon, but not too often; a question that takes long is not given up for the next one.
 function later(ms) {
   if (paused || wanting || document.hidden) return;
   clearTimeout(timer);
   const rest = Math.max(ASK_AT_LEAST_MS, tookMs * ASK_SHARE) - (performance.now() - askedAt);
-  timer = setTimeout(() => ask(), Math.max(ms, rest, 0));
+  timer = setTimeout(() => { if (asking) missed = true; else ask(); }, Math.max(ms, rest, 0));
 }
 
 // Show the answers; `moved` says that the reader went somewhere, `focus` that the chosen offset gets the focus.
