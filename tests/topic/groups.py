@@ -12,8 +12,10 @@ from coordinator.kafka.group_link import KafkaGroupLink
 from coordinator.ownership.limits import GroupLimits
 from tests.unit.ownership.replicas import Fleet
 
-# The shortest session that brokers allow by default.
-LIMITS = GroupLimits(session_timeout_s=6.0, heartbeat_interval_s=0.5)
+# A session so long that what takes less did not wait for its end, even on a machine that has more to do.
+LIMITS = GroupLimits(session_timeout_s=12.0, heartbeat_interval_s=0.5)
+# How long anything may take that is waited for.
+PATIENCE_S = 120.0
 
 _groups = itertools.count()
 
@@ -79,11 +81,13 @@ async def fleet_of(
                 security=security,
                 session_timeout_s=limits.session_timeout_s,
                 rebalance_timeout_s=limits.rebalance_timeout_s,
-                request_timeout_s=2.0,
+                request_timeout_s=4.0,
             )
         )
 
-    fleet = Fleet(link, group_id=group_id, limits=limits, monotonic=monotonic, own_thread=True)
+    fleet = Fleet(
+        link, group_id=group_id, limits=limits, monotonic=monotonic, own_thread=True, patience_s=PATIENCE_S
+    )
     try:
         yield fleet
     finally:

@@ -9,7 +9,7 @@ import pytest
 from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.jars import KafkaJars
 from tests.kafka.rig import BuiltInRig
-from tests.topic.groups import LIMITS, fleet_of
+from tests.topic.groups import LIMITS, PATIENCE_S, fleet_of
 from tests.unit.ownership.replicas import Fleet
 from tests.unit.ownership.scenarios import (
     SCENARIOS,
@@ -22,9 +22,10 @@ from tests.unit.ownership.scenarios import (
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 BOUNDS_S = {
-    the_others_take_over_from_one_that_is_killed: LIMITS.session_timeout_s + 3.0,
-    one_that_drains_hands_over: 3.0,
-    one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back: 3.0,
+    the_others_take_over_from_one_that_is_killed: 2 * LIMITS.session_timeout_s,
+    # Nobody waits for the end of a session.
+    one_that_drains_hands_over: LIMITS.session_timeout_s,
+    one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back: LIMITS.session_timeout_s,
 }
 
 
@@ -34,7 +35,7 @@ def test_scenario(built_in: BuiltInRig, scenario: Scenario) -> None:
         async with fleet_of(built_in.broker.bootstrap) as fleet:
             took_s = await scenario(fleet)
             print(f"{scenario.__name__}: {took_s:.2f} s")
-            assert took_s < BOUNDS_S.get(scenario, 30.0)
+            assert took_s < BOUNDS_S.get(scenario, PATIENCE_S)
 
     asyncio.run(main())
 
@@ -56,12 +57,12 @@ async def none_resigns_until(fleet: Fleet, condition: "asyncio.Task[None]") -> N
     """Wait for something while nobody loses a shard."""
     resigned = [list(one.heard.resignations) for one in fleet.ones]
     await condition
-    await fleet.until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in fleet.ones), 60.0)
-    await fleet.until(lambda: fleet.shared_by(*fleet.ones), 60.0)
+    await fleet.until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in fleet.ones))
+    await fleet.until(lambda: fleet.shared_by(*fleet.ones))
     assert [one.heard.resignations for one in fleet.ones] == resigned
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_brokers_of_three_restart_one_by_one_and_nobody_loses_a_shard(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
@@ -80,7 +81,7 @@ def test_brokers_of_three_restart_one_by_one_and_nobody_loses_a_shard(
         async with fleet_of(brokers[0].bootstrap) as fleet:
             for _ in range(3):
                 await fleet.add()
-            await fleet.until(lambda: fleet.shared_by(*fleet.ones), 60.0)
+            await fleet.until(lambda: fleet.shared_by(*fleet.ones))
             # One of them coordinates the group, whichever that is by then.
             for broker, killed in zip([*brokers, *brokers], [False] * 3 + [True] * 3, strict=True):
                 restarting = asyncio.create_task(restart(broker, killed=killed))
@@ -98,7 +99,7 @@ def test_brokers_of_three_restart_one_by_one_and_nobody_loses_a_shard(
             broker.kill()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_kafka_comes_late_goes_and_comes_back(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
 
@@ -107,17 +108,17 @@ def test_kafka_comes_late_goes_and_comes_back(newest_jars: KafkaJars, tmp_path: 
             one = await fleet.add()
             await fleet.until(lambda: "cannot be reached" in str(one.ownership.health()))
             await asyncio.to_thread(broker.start)
-            await fleet.until(lambda: fleet.shared_by(one), 60.0)
+            await fleet.until(lambda: fleet.shared_by(one))
             await asyncio.to_thread(broker.kill)
-            await fleet.until(lambda: one.heard.owner_map is None, 30.0)
+            await fleet.until(lambda: one.heard.owner_map is None)
             assert "cannot be reached" in str(one.ownership.health())
             assert not one.ownership.lease_is_fresh()
             began = fleet.now()
             await one.ownership.drain(2.0)
-            assert fleet.now() - began < 5.0
+            assert fleet.now() - began < 10.0
             other = await fleet.add()
             await asyncio.to_thread(broker.start)
-            await fleet.until(lambda: fleet.shared_by(other), 60.0)
+            await fleet.until(lambda: fleet.shared_by(other))
 
     try:
         asyncio.run(main())

@@ -29,7 +29,7 @@ class Running:
 
     async def until_held(self) -> None:
         """Wait until an append is held."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self.log.held:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
@@ -49,7 +49,7 @@ async def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncItera
     monkeypatch.setattr(app, "make_log", lambda *_: log)
     said: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     ended = asyncio.create_task(app._Coordinator(config).run(said.set_result))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         port = int((await said).split()[3].rstrip(",").rsplit(":", 1)[1])
     client = Client(*await asyncio.open_connection("127.0.0.1", port))
     client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
@@ -78,7 +78,7 @@ def test_a_signal_lets_what_was_accepted_be_finished(monkeypatch: pytest.MonkeyP
             correlation_id, rest = await one.client.frame()
             response = write_api.decode_response(rest, 1, 1)
             assert (correlation_id, response.results[0].partitions[0].error_code) == (2, 0)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert await one.ended == 0
 
     asyncio.run(scenario())
@@ -92,7 +92,7 @@ def test_a_second_signal_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch, t
             await one.until_held()
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGTERM)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert await one.ended == 0
 
     asyncio.run(scenario())

@@ -47,7 +47,7 @@ class Files:
     def connection(self, url: str, certificate: Path | None = None) -> http.client.HTTPSConnection:
         context = client_context(str(self.authority.certificate), str(certificate or ""))
         host, port = url.removeprefix("https://").split(":")
-        return http.client.HTTPSConnection(host, int(port), context=context, timeout=20)
+        return http.client.HTTPSConnection(host, int(port), context=context, timeout=60)
 
     def ask(
         self,
@@ -145,14 +145,14 @@ def test_a_server_that_is_not_trusted_is_left(files: Files, requested: Served, t
     other = Authority(tmp_path, "somebody-else")
     host, port = requested.url.removeprefix("https://").split(":")
     context = client_context(str(other.certificate))
-    connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=20)
+    connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=60)
     with pytest.raises(ssl.SSLCertVerificationError):
         connection.request("GET", "/readyz")
 
 
 def test_plaintext_to_the_tls_port_is_hung_up_on(files: Files, requested: Served) -> None:
     host, port = requested.url.removeprefix("https://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
         received = b""
         try:

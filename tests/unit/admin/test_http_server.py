@@ -60,14 +60,14 @@ async def test_an_idle_client_does_not_keep_it_from_stopping() -> None:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await server.stop()
         writer.close()
 
 
 @looped
 async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.admin.http_protocol._HEAD_WITHIN_S", 0.2)
+    monkeypatch.setattr("coordinator.admin.http_protocol._HEAD_WITHIN_S", 1.0)
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
@@ -75,7 +75,7 @@ async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.Monke
         for begun in (b"", b"GET /livez HTTP/1.1\r\nHo", whole + b"GET /livez HTTP/1.1\r\nHo"):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(begun)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 answers = await reader.read()
             assert answers.count(b"HTTP/1.1 200 OK") == begun.count(whole)
             writer.close()

@@ -116,7 +116,7 @@ async def test_a_viewer_is_told_all_shards_at_first_and_then_those_that_changed(
     async with admin([snapshot()]) as coordinator:
         server = await start(coordinator)
         address = f"http://127.0.0.1:{server.port}/api/v1/live"
-        async with httpx.AsyncClient() as client, client.stream("GET", address) as response:
+        async with httpx.AsyncClient(timeout=60) as client, client.stream("GET", address) as response:
             assert response.headers["content-type"].startswith("text/event-stream")
             viewer = Viewer(response)
             name, overview = await viewer.event()
@@ -144,7 +144,7 @@ async def test_nobody_looks_while_nobody_watches() -> None:
         server = await start(coordinator)
         live = coordinator.app.state.live
         address = f"http://127.0.0.1:{server.port}/api/v1/live"
-        async with httpx.AsyncClient() as client, client.stream("GET", address) as response:
+        async with httpx.AsyncClient(timeout=60) as client, client.stream("GET", address) as response:
             await Viewer(response).event()
             assert live._looking is not None
         while live._looking is not None:  # noqa: ASYNC110 (until the server has noticed)

@@ -15,9 +15,10 @@ READING, WRITING = "reading-0123456789", "writing-0123456789"
 
 
 def file_of(folder: Path, text: str) -> Path:
-    path = folder / "tokens"
-    path.write_text(text)
-    return path
+    """Write a file of tokens, or another one in its place, as whoever renews one should."""
+    path, fresh = folder / "tokens", folder / "tokens.new"
+    fresh.write_text(text)
+    return fresh.replace(path)
 
 
 def test_a_token_has_a_name_and_a_scope(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.Log
     path = file_of(tmp_path, f"a read {READING}")
     tokens = TokenFile(str(path))
     assert not tokens.reload_if_changed()
-    path.write_text(f"a read {WRITING}")
+    file_of(tmp_path, f"a read {WRITING}")
     assert tokens.reload_if_changed()
     assert tokens.find(READING) is None
     assert tokens.find(WRITING) is not None

@@ -37,7 +37,7 @@ from tests.unit.client.fake import (
 )
 from tests.unit.client.looped import Waits, looped
 
-SHORT = ConnectionLimits(connect_s=5.0, request_s=0.3)
+SHORT = ConnectionLimits(connect_s=5.0, request_s=1.5)
 
 
 def client_of(fake: FakeCoordinator, *, limits: ConnectionLimits | None = None) -> ShareCoordinatorClient:
@@ -205,7 +205,7 @@ async def test_each_who_is_told_has_an_exception_of_its_own() -> None:
 async def test_an_answer_that_does_not_come_ends_the_connection() -> None:
     async with FakeCoordinator() as fake, client_of(fake, limits=SHORT) as client:
         fake.plan(READ, silence)
-        with pytest.raises(TimedOut, match=r"within 0\.3 s"):
+        with pytest.raises(TimedOut, match=r"within 1\.5 s"):
             await client.read(KEY, 0)
         assert (await client.summary(KEY)).start_offset == -1
         assert fake.connections == 2
@@ -298,7 +298,7 @@ async def test_close_does_not_wait_for_a_peer_who_does_not_read() -> None:
         client = client_of(fake)
         writing = asyncio.ensure_future(client.send(request))
         await fake.stalled.wait()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await client.close()
         with pytest.raises(ClientClosed):
             await writing

@@ -94,7 +94,7 @@ async def test_a_time_out_is_a_code_too() -> None:
     async with (
         FakeCoordinator() as fake,
         ShareCoordinatorClient(
-            fake.address, retry=RetryPolicy(attempts_max=1), limits=ConnectionLimits(request_s=0.3)
+            fake.address, retry=RetryPolicy(attempts_max=1), limits=ConnectionLimits(request_s=1.5)
         ) as client,
     ):
         fake.plan(DELETE, silence)

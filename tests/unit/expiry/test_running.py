@@ -18,7 +18,7 @@ from tests.unit.expiry.clusters import RULES, FakeCluster, FakeGroup, StandingCl
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
@@ -99,7 +99,7 @@ async def test_a_round_that_is_cut_off_by_a_stop_ends_with_its_thread() -> None:
         cluster.before["describe"] = hang
         expiry.start()
         await until(begun.is_set)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await expiry.stop()
     assert "expiry" not in {thread.name for thread in threading.enumerate()}
 

@@ -61,7 +61,7 @@ def fill_to_the_last_byte(file: Path) -> None:
 
 
 async def healthy(log: Journal) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while log.health() is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -91,6 +91,7 @@ class Fleet:
         limits: GroupLimits | None = None,
         monotonic: Callable[[], float] | None = None,
         own_thread: bool = False,
+        patience_s: float = 30.0,
     ) -> None:
         self.state_partitions = state_partitions
         self.topic = topic
@@ -100,6 +101,7 @@ class Fleet:
         self._group_id = group_id
         self._monotonic = monotonic or asyncio.get_running_loop().time
         self._own_thread = own_thread
+        self._patience_s = patience_s
 
     async def add(
         self,
@@ -159,11 +161,11 @@ class Fleet:
             )
         )
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 30.0) -> float:
+    async def until(self, condition: Callable[[], bool], seconds: float | None = None) -> float:
         """Wait until something is true; return how long that took. Raises TimeoutError."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(self._patience_s if seconds is None else seconds):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         return loop.time() - began

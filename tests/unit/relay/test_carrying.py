@@ -107,7 +107,7 @@ async def test_one_direction_does_not_go_on_for_ever_without_the_other() -> None
 
 @looped
 async def test_what_is_idle_is_closed() -> None:
-    async with world(limits=LIMITS._replace(idle_s=1.0)) as here:
+    async with world(limits=LIMITS._replace(idle_s=3.0)) as here:
         (idle, _), (held, _) = await fetcher(here), await persister(here)
         busy, broker = await fetcher(here)
 

@@ -40,7 +40,7 @@ async def replica(
         TopicWish(TOPIC, STATE_PARTITIONS),
         owner="test",
         clock=SystemClock(),
-        limits=KafkaLogLimits(append_timeout_s=0.5),
+        limits=KafkaLogLimits(append_timeout_s=3.0),
     )
     one = Driven(log, limits, may_read=lambda: lease.fresh, taken=lease.taken.append)  # type: ignore[arg-type]
     await one.runtime.start(elect_all=False)

@@ -25,7 +25,7 @@ async def coordinator(fake: FakeKafka) -> AsyncIterator[Driven]:
         TopicWish(TOPIC, STATE_PARTITIONS),
         owner="test",
         clock=SystemClock(),
-        limits=KafkaLogLimits(append_timeout_s=0.2),
+        limits=KafkaLogLimits(append_timeout_s=1.5),
     )
     one = Driven(log, LIMITS)  # type: ignore[arg-type]
     await one.runtime.start()

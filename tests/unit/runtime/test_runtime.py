@@ -88,7 +88,7 @@ class Driven:
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Let the loop run until a condition holds."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
@@ -223,7 +223,7 @@ def test_what_waits_while_one_append_is_under_way_goes_out_in_the_next_one() -> 
 
 def test_a_write_that_the_log_does_not_confirm_in_time_is_not_available() -> None:
     async def scenario() -> None:
-        async with driven(RuntimeLimits(write_timeout_s=0.02, tick_s=0.005)) as one:
+        async with driven(RuntimeLimits(write_timeout_s=0.3, tick_s=0.005)) as one:
             assert (
                 await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
             )
@@ -246,7 +246,9 @@ def test_requests_park_while_loading_and_are_told_so_when_it_takes_too_long() ->
             assert await one.code(READ, read()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             assert "restore it" in " ".join(one.runtime.health())
             log.read_error = None
-            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            # The next attempt may be further away than anybody is kept waiting.
+            while (code := await one.code(INITIALIZE, initialize())) != ErrorCode.NONE:
+                assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         finally:
             await one.runtime.stop()
 

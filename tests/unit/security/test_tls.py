@@ -206,7 +206,7 @@ async def test_watching_notices_a_change(ours: Authority) -> None:
     after = ours.issue("after")
     replace_by(issued.key, after.key)
     replace_by(issued.certificate, after.certificate)
-    assert await asyncio.to_thread(tls.reloaded.wait, 10)
+    assert await asyncio.to_thread(tls.reloaded.wait, 60)
     assert served_name(tls, ours) == "after"
     watching.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -273,7 +273,7 @@ def test_a_login_may_not_take_for_ever(run: Run) -> None:
         assert one.metrics._connections_closed["authentication_timeout"] == 2
         assert await find_error(known) == 0
 
-    run(scenario, ServerLimits(sweep_s=0.02), handshake_s=0.3)
+    run(scenario, ServerLimits(sweep_s=0.02), handshake_s=1.5)
 
 
 def test_a_stranger_may_not_send_much(run: Run) -> None:

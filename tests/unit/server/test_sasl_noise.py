@@ -61,7 +61,7 @@ async def talk(client: Client, dice: random.Random, *, known: bool) -> None:
     for _ in range(dice.randint(1, 4)):
         client.send(spoilt(dice, dice.choice(FRAMES)))
     client.writer.write_eof()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await client.reader.read()
 
 

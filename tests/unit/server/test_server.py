@@ -267,7 +267,7 @@ def test_what_all_clients_hold_together_is_bounded_and_let_go_of() -> None:
         # Frames that nobody is read on for do not end, and are let go of for that.
         await one.until(lambda: one.listener.held_bytes == 0)
 
-    run(scenario, ServerLimits(queued_bytes_max=100_000, frame_s=0.2, sweep_s=0.02))
+    run(scenario, ServerLimits(queued_bytes_max=100_000, frame_s=2.0, sweep_s=0.02))
 
 
 def test_frames_that_do_not_end_keep_nobody_else_waiting() -> None:
@@ -309,7 +309,7 @@ def test_an_idle_connection_is_closed_but_not_one_that_waits_for_its_answer() ->
         one.log.let_through()
         assert (await busy.frame())[0] == 4
 
-    run(scenario, ServerLimits(connection_idle_s=0.05, sweep_s=0.005))
+    run(scenario, ServerLimits(connection_idle_s=1.0, sweep_s=0.02))
 
 
 def test_a_connection_too_many_is_closed_at_once() -> None:
@@ -353,7 +353,7 @@ def test_draining_gives_up_in_time() -> None:
         one.log.holding = True
         client.send(request_frame(85, 1, 7, write_body()))
         await one.until(lambda: one.log.held)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await one.listener.drain(0.02)
 
     run(scenario)

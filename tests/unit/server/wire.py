@@ -44,14 +44,14 @@ class Client:
 
     async def frame(self) -> tuple[int, bytes]:
         """Read a response frame: its correlation id, and what follows."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             (size,) = _SIZE.unpack(await self.reader.readexactly(_SIZE.size))
             frame = await self.reader.readexactly(size)
         return _CORRELATION_ID.unpack_from(frame)[0], frame[_CORRELATION_ID.size :]
 
     async def closed(self) -> bool:
         """Wait until the server has closed the connection without another byte."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             try:
                 return await self.reader.read(1) == b""
             except ConnectionError:
@@ -98,7 +98,7 @@ class Served:
 
     async def until(self, condition: Any) -> None:
         """Let the loop run until a condition holds."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
