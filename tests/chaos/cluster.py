@@ -39,7 +39,7 @@ SETTINGS = {
 }
 STUBBORN_EACH = 4
 # Nothing may take longer than this, however slow the machine is.
-BOUND_S = 60.0
+BOUND_S = 120.0
 
 
 class Row(NamedTuple):

@@ -90,8 +90,9 @@ async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> Non
         await cluster.happens(
             lambda: b"has the same address" in one.get("/readyz")[1], "the older one says so"
         )
-        assert not cluster.active_shards(one)
+        await cluster.happens(lambda: not cluster.active_shards(one), "the older one has no shards")
         await cluster.happens(lambda: cluster.active_shards(twin), "the newer one has shards")
+        assert not cluster.active_shards(one)
         await cluster.is_written_at(twin)
         for task in stubborn:
             task.cancel()

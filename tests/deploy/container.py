@@ -40,7 +40,7 @@ class CoordinatorContainer(CoordinatorProcess):
         """Start a new container and wait until it says that it is ready."""
         self._engine.docker(*self._command)
         self.process.start()
-        self.process.wait_ready(lambda: self.get("/readyz")[0] == 200, seconds=60)
+        self.process.wait_ready(lambda: self.get("/readyz")[0] == 200, seconds=120)
 
     def kill(self) -> None:
         """End it as a power cut would (`docker kill`), and remove what is left of it but its volume."""

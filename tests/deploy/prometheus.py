@@ -53,7 +53,7 @@ class PrometheusServer:
     def start(self) -> None:
         """Start and wait until it answers."""
         self.process.start()
-        self.process.wait_ready(lambda: self.process.logged("Server is ready"), seconds=60)
+        self.process.wait_ready(lambda: self.process.logged("Server is ready"), seconds=120)
 
     def kill(self) -> None:
         self.process.kill()
@@ -68,7 +68,7 @@ class PrometheusServer:
     def ask(self, what: str, **parameters: str) -> Any:
         """Return the data of an answer of its API. Raises HTTPError where it finds a mistake."""
         url = f"http://127.0.0.1:{self._port}/api/v1/{what}?{urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=120) as answer:
             return json.load(answer)["data"]
 
 

@@ -37,7 +37,7 @@ def run_up_to_the_broker(
         text=True,
         cwd=directory,
         env={**os.environ, **environment},
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -21,7 +21,7 @@ Rule = dict[str, Any]
 def promtool(*arguments: str) -> str:
     program = program_path("promtool")
     assert program is not None
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done.stdout
 

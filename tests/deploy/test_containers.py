@@ -142,7 +142,7 @@ def wait_until_healthy(engine: Engine, container: str) -> None:
         return json.loads(engine.docker("inspect", "--format", "{{json .State.Health}}", container))
 
     try:
-        wait_until(lambda: health()["Status"] == "healthy", seconds=60, what="it is healthy")
+        wait_until(lambda: health()["Status"] == "healthy", seconds=120, what="it is healthy")
     except DidNotHappen as error:
         logs = engine.docker("logs", "--tail", "20", container)
         raise DidNotHappen(f"{error}\n{health()}\n{logs}") from None
@@ -173,7 +173,7 @@ def test_kills_of_the_container_undo_no_commit_of_a_share_consumer(
         goal = len(ledger.settled) + A_ROUND // 2
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
         with consuming(ledger, consumer, of_each_kind):
-            ledger.wait_settled(goal, seconds=60)
+            ledger.wait_settled(goal, seconds=120)
             container.kill()
             container.start()
         # The group is empty for a moment, so the broker asks for its state again.
@@ -204,7 +204,7 @@ def test_the_recovery_image_reads_what_the_coordinator_wrote(
     produce(rig.client, topic, 1, first=0, count=20)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_settled(consumer, of_each_kind, 20, seconds=60)
+    ledger.consume_until_settled(consumer, of_each_kind, 20, seconds=120)
     consumer.close()
     image = build_ours(engine, "recovery")
 
@@ -251,7 +251,7 @@ def stack(engine: Engine, serve_image: str, tmp_path_factory: pytest.TempPathFac
 def get(port: int, path: str) -> Any:
     """Return what somebody on this machine answers over HTTP, as JSON; None while nobody does."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=120) as answer:
             return json.load(answer)
     except OSError:
         return None

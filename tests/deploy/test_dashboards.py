@@ -130,7 +130,7 @@ def prometheus(
     try:
         server.start()
         wait_until(
-            lambda: len(server.query("sharecoord_ready == 1")) == 2, seconds=60, what="two are scraped"
+            lambda: len(server.query("sharecoord_ready == 1")) == 2, seconds=120, what="two are scraped"
         )
         yield server
     finally:
@@ -152,7 +152,7 @@ def keep_busy(coordinator: CoordinatorProcess, turn: int) -> None:
                 await client.write(key, state_epoch=turn - 1, leader_epoch=0, start_offset=0, batches=[])
 
     asyncio.run(write())
-    with socket.create_connection(("127.0.0.1", coordinator.port), timeout=10) as noise:
+    with socket.create_connection(("127.0.0.1", coordinator.port), timeout=120) as noise:
         noise.sendall(b"\xff" * 8)
         while noise.recv(1):
             pass
@@ -202,7 +202,7 @@ def test_every_query_of_the_dashboard_shows_something(
         return silent_at_first
 
     try:
-        wait_until(lambda: not silent(), seconds=30, what="every query shows something")
+        wait_until(lambda: not silent(), seconds=120, what="every query shows something")
     except DidNotHappen:
         assert silent_at_first == set()
 
@@ -214,7 +214,17 @@ def test_coordinators_that_are_well_raise_no_alert(prometheus: PrometheusServer)
         rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
         return rules if all(rule["health"] == "ok" for rule in rules) else []
 
-    rules = wait_until(evaluated, seconds=30, what="every rule was evaluated")
+    rules = wait_until(evaluated, seconds=120, what="every rule was evaluated")
     assert len(rules) == len(alert_rules()) + len(recording_rules())
-    raised = {rule["name"] for rule in rules if rule["type"] == "alerting" and rule["alerts"]}
-    assert raised == set()
+
+    def states() -> list[tuple[str, str]]:
+        rules = wait_until(evaluated, seconds=120, what="every rule was evaluated")
+        return [(rule["name"], alert["state"]) for rule in rules for alert in rule.get("alerts", [])]
+
+    def none_is_raised() -> bool:
+        """Tell whether no alert would fire if all stayed as it is. A scrape that comes late is over soon."""
+        raised = states()
+        assert [name for name, state in raised if state == "firing"] == []
+        return not raised
+
+    wait_until(none_is_raised, seconds=120, what="no alert is raised")

@@ -18,7 +18,7 @@ _KAFKA_TOOLS = {
     "kafka-groups.sh": "org.apache.kafka.tools.GroupsCommand",
     "kafka-share-groups.sh": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
 }
-_SECONDS_MAX = 60
+_SECONDS_MAX = 180
 
 
 class Reader:

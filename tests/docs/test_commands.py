@@ -58,7 +58,7 @@ def reader(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> 
         rig.client.set_group_config("workers", {"share.auto.offset.reset": "earliest"})
         rig.client.produce("orders", 10)
         consumer = rig.client.share_consumer("workers", "orders")
-        records = wait_until(consumer.poll, seconds=60, what="records are delivered")
+        records = wait_until(consumer.poll, seconds=120, what="records are delivered")
         consumer.settle(["ACCEPT" if record.offset % 2 else "RELEASE" for record in records])
         consumer.close()
         yield Reader(rig, newest_jars, folder)

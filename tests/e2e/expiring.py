@@ -165,7 +165,7 @@ class ExpiringRig:
         self.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
         self.client.produce(topic, 1)
         consumer = self.client.share_consumer(group, topic)
-        records = wait_until(lambda: consumer.poll(200), seconds=60, what=f"{group} gets records of {topic}")
+        records = wait_until(lambda: consumer.poll(200), seconds=120, what=f"{group} gets records of {topic}")
         consumer.settle(["ACCEPT"] * len(records))
         return consumer
 
@@ -181,7 +181,7 @@ def delete_topic(broker: Broker, client: KafkaClient, topic: str) -> None:
         *("--bootstrap-server", broker.bootstrap, "--delete", "--topic", topic),
     )
     assert done.returncode == 0, done.stderr
-    wait_until(lambda: topic not in client.topics(), seconds=30, what="the topic is gone")
+    wait_until(lambda: topic not in client.topics(), seconds=120, what="the topic is gone")
 
 
 @contextmanager

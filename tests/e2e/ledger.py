@@ -8,7 +8,7 @@ higher delivery count. What was not reported as done is in doubt: it may have ha
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -16,6 +16,10 @@ from tests.kafka import Delivery, DidNotHappen, KafkaClient, ShareConsumer, wait
 
 # Settings of a consumer with many small commits: a kill meets one under way.
 FEW_AT_A_TIME = {"max.poll.records": "10"}
+
+# Settings of a group whose records come once, unless they are released: no commit takes so long, however busy
+# the machine is, that what it is about has been given to somebody else.
+FOR_LONG = {"share.record.lock.duration.ms": "60000"}
 
 # (partition, offset)
 Record = tuple[int, int]
@@ -122,11 +126,16 @@ def consuming(ledger: Ledger, consumer: ShareConsumer, rule: Rule) -> Iterator[N
         done.result()
 
 
-def new_topic(client: KafkaClient, name: str, *, partitions: int = 1) -> tuple[str, str, str]:
-    """Create a topic, and return it, a group that reads it from its start, and the topic's id."""
+def new_topic(
+    client: KafkaClient, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None
+) -> tuple[str, str, str]:
+    """Create a topic, and return it, a group that reads it from its start, and the topic's id.
+
+    `settings` are further ones of the group.
+    """
     topic_id = client.create_topic(name, partitions=partitions)
     group = f"{name}-readers"
-    client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
+    client.set_group_config(group, {"share.auto.offset.reset": "earliest", **(settings or {})})
     return name, group, topic_id
 
 
@@ -149,7 +158,7 @@ def what_is_left(client: KafkaClient, group: str, topic: str, partitions: int, *
     consumer = client.share_consumer(group, topic)
     wait_until(
         lambda: ledger.consume(consumer, accept_all) and lasts <= ledger.delivery_counts.keys(),
-        seconds=60,
+        seconds=120,
         what=f"{group} gets the last record of each partition",
     )
     consumer.close()

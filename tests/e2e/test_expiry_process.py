@@ -38,7 +38,7 @@ class Rig:
         self.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
         self.client.produce(topic, 1)
         consumer = self.client.share_consumer(group, topic)
-        records = wait_until(lambda: consumer.poll(200), seconds=60, what="a record")
+        records = wait_until(lambda: consumer.poll(200), seconds=120, what="a record")
         consumer.settle(["ACCEPT"] * len(records))
         consumer.close()
 
@@ -46,7 +46,7 @@ class Rig:
         """Run the command."""
         url = f"http://127.0.0.1:{self.coordinator.http_port}"
         command = [PROGRAM, "expiry", *options, "--url", url]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     def rows(self, *options: str) -> list[list[str]]:
         done = self.expiry(*options)
@@ -90,7 +90,7 @@ def test_what_goes_is_shown_before_and_counted_after(rig: Rig) -> None:
         rows = rig.rows()
         return rows if len(rows) == 4 else None
 
-    head, *rows = wait_until(shown, seconds=30, what="both groups are seen empty")
+    head, *rows = wait_until(shown, seconds=120, what="both groups are seen empty")
     assert head == ["GROUP", "TOPIC", "PARTITIONS", "REASON", "EMPTY-SINCE", "EXPIRES-AT", "STATUS"]
     assert sorted(row[:4] for row in rows) == [
         ["mailers", "orders", "0-2", "group_empty"],
@@ -102,13 +102,13 @@ def test_what_goes_is_shown_before_and_counted_after(rig: Rig) -> None:
     # A kill -9 between two looks: they have been empty since then all the same.
     rig.coordinator.kill()
     rig.coordinator.start()
-    assert sorted(wait_until(shown, seconds=30, what="they are seen again")[1:]) == sorted(rows)
+    assert sorted(wait_until(shown, seconds=120, what="they are seen again")[1:]) == sorted(rows)
 
     delete_topic(rig.broker, rig.client, "payments")
     name = "sharecoord_expired_share_partitions_total"
     wait_until(
         lambda: sample(rig.coordinator, name, reason="topic_deleted") == 3,
-        seconds=90,
+        seconds=120,
         what="the state of the topic goes",
     )
     assert sorted(rig.rows()[1:]) == sorted(row for row in rows if row[1] == "orders")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.ledger import Ledger, accept_all, consuming, new_topic, produce, what_is_left
+from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, consuming, new_topic, produce, what_is_left
 from tests.kafka import (
     RELEASES,
     BuiltInRig,
@@ -129,7 +129,7 @@ def mixed(delivery: Delivery) -> str:
 def consume_some(rig: MovingRig, ledger: Ledger, group: str, topic: str, settled: int) -> None:
     """Consume until so many records are settled, and leave: the group is idle afterwards."""
     consumer = rig.rig.client.share_consumer(group, topic, {"max.poll.records": "5"})
-    ledger.consume_until_settled(consumer, mixed, settled, seconds=60)
+    ledger.consume_until_settled(consumer, mixed, settled, seconds=120)
     consumer.close()
 
 
@@ -141,7 +141,7 @@ def test_a_share_group_goes_on_after_its_state_moved_and_moved_back(
     with moving_rig(release, place, tmp_path) as moving:
         ours = f"journal:{moving.coordinator.data}" if place == "journal" else place
         client = moving.rig.client
-        topic, group, topic_id = new_topic(client, "moved", partitions=2)
+        topic, group, topic_id = new_topic(client, "moved", partitions=2, settings=FOR_LONG)
         produce(client, topic, 2, first=0, count=RECORDS // 2)
         ledger = Ledger()
         consume_some(moving, ledger, group, topic, RECORDS // 3)
@@ -183,7 +183,7 @@ def test_a_share_group_that_is_active_is_noticed(tmp_path: Path) -> None:
             nonlocal produced
             produce(client, topic, 1, first=produced, count=2_000)
             produced += 2_000
-            ledger.wait_settled(produced - 1_990, seconds=60)
+            ledger.wait_settled(produced - 1_990, seconds=120)
             done = moving.migrate(KAFKAS_OWN, f"journal:{tmp_path / 'ours'}", "--execute", "--replace")
             return done.stderr if done.returncode else None
 

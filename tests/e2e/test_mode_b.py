@@ -18,7 +18,7 @@ import pytest
 
 from protocol.messages import find_coordinator
 from protocol.state_records import SharePartitionKey, parse_topic_id
-from tests.e2e.ledger import Ledger, consuming, new_topic, produce, what_is_left
+from tests.e2e.ledger import FOR_LONG, Ledger, consuming, new_topic, produce, what_is_left
 from tests.e2e.test_migration import KAFKAS_OWN, OURS, mixed
 from tests.kafka import (
     RELEASES,
@@ -68,10 +68,10 @@ def start_all(rig: ReplicatedRig) -> None:
     for coordinator in rig.coordinators:
         coordinator.process.start()
     for coordinator in rig.coordinators:
-        coordinator.process.wait_ready(lambda one=coordinator: one.get("/readyz")[0] == 200, seconds=60)
+        coordinator.process.wait_ready(lambda one=coordinator: one.get("/readyz")[0] == 200, seconds=120)
     wait_until(
         lambda: set(in_all(rig, "sharecoord_shards", state="active")) <= {16.0, 17.0},
-        seconds=60,
+        seconds=120,
         what="all coordinators have a part of the shards",
     )
 
@@ -164,16 +164,16 @@ def delete_kafkas_topic(rig: ReplicatedRig) -> None:
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     with moving_rig(newest_jars, tmp_path) as rig:
         client, ledger = rig.client, Ledger()
-        topic, group, _ = new_topic(client, "moved", partitions=PARTITIONS)
+        topic, group, _ = new_topic(client, "moved", partitions=PARTITIONS, settings=FOR_LONG)
         produce(client, topic, PARTITIONS, first=0, count=RECORDS)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS // 3, seconds=60)
+        ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS // 3, seconds=120)
         consumer.close()
         assert "__share_group_state" in client.topics()
 
@@ -181,7 +181,7 @@ def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
         lead_to_ours(rig)
         start_all(rig)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS * 2 // 3, seconds=90)
+        ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS * 2 // 3, seconds=120)
         assert in_all(rig, "sharecoord_forwarding") == [1.0] * 3
         forwarded = in_all(rig, "sharecoord_forwarded_total", api="WriteShareGroupState", code="NONE")
         assert sum(forwarded) > 0
@@ -195,7 +195,7 @@ def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
         with consuming(ledger, consumer, mixed):
             replaced.stop()
             replaced.start()
-            ledger.wait_settled(PARTITIONS * RECORDS, seconds=90)
+            ledger.wait_settled(PARTITIONS * RECORDS, seconds=120)
         consumer.close()
 
         # Without the topic brokers ask from now on, and what they know is still so.
@@ -207,7 +207,7 @@ def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
         assert all(counts == sorted(set(counts)) for counts in ledger.delivery_counts.values())
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_where_brokers_ask_they_are_told_the_same_everywhere_and_nothing_is_forwarded(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
@@ -217,7 +217,7 @@ def test_where_brokers_ask_they_are_told_the_same_everywhere_and_nothing_is_forw
         topic, group, topic_id = new_topic(client, "asked-for", partitions=PARTITIONS)
         produce(client, topic, PARTITIONS, first=0, count=RECORDS)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS, seconds=60)
+        ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS, seconds=120)
         consumer.close()
 
         assert ledger.broken_promises == []

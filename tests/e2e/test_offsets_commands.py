@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coordinator.kafka.share_groups import ShareGroups
-from tests.e2e.ledger import Ledger, accept_all, new_topic, of_each_kind, produce
+from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, new_topic, of_each_kind, produce
 from tests.kafka import BuiltInRig, StandaloneRig, wait_until
 from tests.kafka.fixtures import BUILT_IN, STANDALONE
 from tests.kafka.ports import free_ports
@@ -38,7 +38,7 @@ def offsets(rig: BuiltInRig, *arguments: str) -> "subprocess.CompletedProcess[st
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
@@ -61,13 +61,13 @@ def figures(rig: BuiltInRig, *known: int | None) -> dict[str, Any]:
 
 def consumed(rig: BuiltInRig, name: str) -> tuple[str, str, str]:
     """Let a group be done with all records, and leave; return the topic, the group and the topic's id."""
-    topic, group, topic_id = new_topic(rig.client, name)
+    topic, group, topic_id = new_topic(rig.client, name, settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=RECORDS)
     consumer = rig.client.share_consumer(group, topic)
     # Some are rejected, and some come twice.
-    Ledger().consume_until_settled(consumer, of_each_kind, RECORDS, seconds=60)
+    Ledger().consume_until_settled(consumer, of_each_kind, RECORDS, seconds=120)
     consumer.close()
-    wait_until(lambda: is_empty(rig, group), seconds=90, what="an empty group")
+    wait_until(lambda: is_empty(rig, group), seconds=120, what="an empty group")
     return topic, group, topic_id
 
 
@@ -112,7 +112,7 @@ def test_offsets_are_reset_and_kafka_agrees(rig: BuiltInRig) -> None:
 
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_settled(consumer, accept_all, RECORDS - 7, seconds=60)
+    ledger.consume_until_settled(consumer, accept_all, RECORDS - 7, seconds=120)
     consumer.close()
     assert ledger.delivery_counts == {(0, offset): [1] for offset in range(7, RECORDS)}
 
@@ -151,7 +151,7 @@ def test_a_group_with_members_is_left_alone(rig: BuiltInRig) -> None:
     produce(rig.client, topic, 1, first=0, count=RECORDS)
     consumer = rig.client.share_consumer(group, topic)
     ledger = Ledger()
-    ledger.consume_until_settled(consumer, accept_all, RECORDS, seconds=60)
+    ledger.consume_until_settled(consumer, accept_all, RECORDS, seconds=120)
     for command in (("reset", "--to-earliest"), ("delete",)):
         done = offsets(rig, *command, "--group", group, "--topic", topic, "--execute")
         assert (done.returncode, done.stdout) == (1, "")

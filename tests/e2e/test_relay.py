@@ -10,7 +10,16 @@ import pytest
 
 from protocol.errors import ErrorCode
 from tests.certificates import Authority
-from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, consuming, new_topic, of_each_kind, produce, what_is_left
+from tests.e2e.ledger import (
+    FEW_AT_A_TIME,
+    FOR_LONG,
+    Ledger,
+    consuming,
+    new_topic,
+    of_each_kind,
+    produce,
+    what_is_left,
+)
 from tests.kafka import RELEASES, KafkaJars, fetch_jars, wait_until
 from tests.kafka.relayed import RelayedRig, relayed_rig
 from tests.kafka.secured import (
@@ -23,7 +32,7 @@ from tests.kafka.secured import (
 )
 from tests.unit.relay.played import FETCHER, METADATA, PERSISTER, handshake, request, token
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 BROKERS, EVE = Login("kafka", "between-brokers"), Login("eve", "hers")
 ALLOWED = {"relay.allowed.principals": f"User:{BROKERS.user}"}
@@ -47,7 +56,7 @@ def share(rig: RelayedRig, name: str, *, partitions: int = 1) -> None:
     produce(rig.client, topic, partitions, first=0, count=50)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_settled(consumer, of_each_kind, partitions * 50, seconds=90)
+    ledger.consume_until_settled(consumer, of_each_kind, partitions * 50, seconds=120)
     consumer.close()
     assert what_is_left(rig.client, group, topic, partitions, end=50) == []
     assert ledger.broken_promises == []
@@ -61,7 +70,7 @@ class Stranger:
     """Somebody at the relay's port."""
 
     def __init__(self, rig: RelayedRig) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", rig.relay.port), timeout=20)
+        self._socket = socket.create_connection(("127.0.0.1", rig.relay.port), timeout=120)
         self._stream = self._socket.makefile("rb")
 
     def close(self) -> None:
@@ -122,10 +131,10 @@ def test_no_acknowledged_record_is_lost_by_kills_of_the_relay(plain: RelayedRig)
     with consuming(ledger, consumer, of_each_kind):
         for kill in range(kills):
             produce(plain.client, topic, partitions, first=kill * per_round, count=per_round)
-            ledger.wait_settled(kill * partitions * per_round + partitions * 10, seconds=90)
+            ledger.wait_settled(kill * partitions * per_round + partitions * 10, seconds=120)
             plain.relay.kill()
             plain.relay.start()
-            ledger.wait_settled((kill + 1) * partitions * per_round, seconds=90)
+            ledger.wait_settled((kill + 1) * partitions * per_round, seconds=120)
     consumer.close()
     assert what_is_left(plain.client, group, topic, partitions, end=kills * per_round) == []
     assert ledger.broken_promises == []
@@ -137,15 +146,15 @@ def test_a_coordinator_that_is_killed_is_waited_for(plain: RelayedRig) -> None:
     consumer = plain.client.share_consumer(group, topic, FEW_AT_A_TIME)
     with consuming(ledger, consumer, of_each_kind):
         produce(plain.client, topic, 1, first=0, count=100)
-        ledger.wait_settled(20, seconds=60)
+        ledger.wait_settled(20, seconds=120)
         plain.coordinator.kill()
         wait_until(
             lambda: plain.relay.figure("connections_waiting_for_coordinator") > 0,
-            seconds=30,
+            seconds=120,
             what="a persister is held",
         )
         plain.coordinator.start()
-        ledger.wait_settled(100, seconds=60)
+        ledger.wait_settled(100, seconds=120)
     consumer.close()
     assert ledger.broken_promises == []
 
@@ -165,18 +174,19 @@ def test_scram_and_half_of_it(newest_jars: KafkaJars, tmp_path: Path) -> None:
 
 
 def test_sessions_that_end_are_begun_again(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    security = sasl_between_brokers(PLAIN, BROKERS, session_ms=2_000)
+    # Kafka's clients begin anew in the last 15 % of a session, which must not be over then on a slow machine.
+    security = sasl_between_brokers(PLAIN, BROKERS, session_ms=10_000)
     with relayed_rig(newest_jars, tmp_path, security, ALLOWED) as rig:
-        topic, group, _ = new_topic(rig.client, "sessions")
+        topic, group, _ = new_topic(rig.client, "sessions", settings=FOR_LONG)
         ledger = Ledger()
         consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
         with consuming(ledger, consumer, of_each_kind):
             round_number = 0
             while rig.relay.figure("reauthentications_total") < 4:
-                assert round_number < 200
+                assert round_number < 2_000
                 produce(rig.client, topic, 1, first=round_number * 10, count=10)
                 round_number += 1
-                ledger.wait_settled(round_number * 10, seconds=30)
+                ledger.wait_settled(round_number * 10, seconds=120)
         consumer.close()
         assert ledger.failed_commits == 0
         assert ledger.broken_promises == []
@@ -236,7 +246,7 @@ def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tm
         rig.brokers[1].kill()
         ledger = Ledger()
         consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, of_each_kind, 180, seconds=90)
+        ledger.consume_until_settled(consumer, of_each_kind, 180, seconds=120)
         consumer.close()
         assert ledger.broken_promises == []
 

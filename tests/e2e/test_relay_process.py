@@ -13,7 +13,7 @@ import pytest
 from tests.kafka import ChildProcess, free_ports
 from tests.unit.relay.played import FETCH, FETCHER, PERSISTER, WRITE, request
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 HERE = "127.0.0.1"
 
@@ -35,7 +35,7 @@ while True:
 
 def listening(port: int) -> socket.socket:
     listener = socket.create_server((HERE, port))
-    listener.settimeout(20)
+    listener.settimeout(60)
     return listener
 
 
@@ -67,7 +67,7 @@ class HeldRelay:
         self.wait_logged("relay on", 1)
 
     def wait_logged(self, text: str, times: int) -> None:
-        self.process.wait_ready(lambda: self.process.logged(text) >= times, seconds=30)
+        self.process.wait_ready(lambda: self.process.logged(text) >= times, seconds=120)
 
     def end(self, how: signal.Signals) -> None:
         """End the relay that runs now; another one is started at once."""
@@ -75,7 +75,7 @@ class HeldRelay:
         os.kill(int(log.rpartition("started ")[2].split()[0]), how)
 
     def connect(self) -> socket.socket:
-        return socket.create_connection((HERE, self.port), timeout=30)
+        return socket.create_connection((HERE, self.port), timeout=120)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def relay(tmp_path: Path) -> Iterator[HeldRelay]:
 def arrives(said: bytes, at: socket.socket) -> bool:
     connection, _ = at.accept()
     with closing(connection), connection.makefile("rb") as stream:
-        connection.settimeout(20)
+        connection.settimeout(60)
         return stream.read(len(said)) == said
 
 

@@ -65,7 +65,7 @@ class Secured:
             [PROGRAM, *arguments, *options, "--token-file", str(self.folder / token)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
@@ -78,7 +78,7 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
     running = Secured(tmp_path)
     running.process.start()
     try:
-        running.process.wait_ready(running.answers, seconds=60)
+        running.process.wait_ready(running.answers, seconds=120)
         yield running
     finally:
         running.process.kill()
@@ -92,22 +92,24 @@ def test_commands_get_in_and_files_may_be_replaced_meanwhile(secured: Secured) -
 
     # Another certificate, one that is over, and a good one again.
     secured.issue("ended", ended=True)
-    wait_until(lambda: not secured.answers(), seconds=30, what="the certificate that is over is shown")
-    said = secured.run("shards").stderr
-    assert "certificate has expired" in said
+    wait_until(
+        lambda: "certificate has expired" in secured.run("shards").stderr,
+        seconds=120,
+        what="the certificate that is over is shown",
+    )
     secured.issue("renewed")
-    wait_until(secured.answers, seconds=30, what="the renewed certificate is shown")
+    wait_until(secured.answers, seconds=120, what="the renewed certificate is shown")
 
     # A file of tokens that became useless changes nothing; another one does.
     file_of(secured.folder, "nonsense\n")
     log = secured.process.log
-    wait_until(lambda: "the old ones stay good" in log.read_text(), seconds=30, what="a complaint")
+    wait_until(lambda: "the old ones stay good" in log.read_text(), seconds=120, what="a complaint")
     assert secured.answers()
     file_of(secured.folder, f"reader read {WRITING}\n")
-    wait_until(lambda: not secured.answers(), seconds=30, what="the old token is not good any more")
+    wait_until(lambda: not secured.answers(), seconds=120, what="the old token is not good any more")
     assert secured.run("shards", token="writing").returncode == 0
 
-    secured.process.stop(seconds=30)
+    secured.process.stop(seconds=120)
     text = log.read_text()
     assert "Traceback" not in text
     for secret in (READING, WRITING, KEY_PASSWORD):
@@ -159,7 +161,7 @@ def test_a_file_of_no_use_is_one_line_at_the_start(
         [PROGRAM, "serve", "--log", "memory", *(f"--set={name}={value}" for name, value in settings.items())],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert started.returncode == 2

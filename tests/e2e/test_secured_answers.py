@@ -28,7 +28,7 @@ from tests.unit.security.test_passwords import PLAIN_TOKENS
 from tests.unit.server.logins import authenticate_frame
 from tests.unit.server.wire import request_frame
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 BROKERS, EVE = Login("kafka", "between-brokers"), Login("alice", "alice-secret")
 KEY = "group:AAAAAAAAAAAAAAAAAAAAAQ:0"
@@ -82,10 +82,23 @@ def sides(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> I
         broker.kill()
 
 
-def hear(port: int, frames: Sequence[bytes]) -> Heard:
+# Who closes does so within the delay against guessing, unless the machine is busy.
+CLOSES_WITHIN_S, CLOSES_AT_LAST_WITHIN_S = 2.0, 60.0
+
+
+def hear_both(sides: Sides, frames: Sequence[bytes]) -> tuple[Heard, Heard]:
+    """Return what we say and what Kafka says. Where only one of them closes, the other is given time."""
+    heard = hear(sides.ours, frames), hear(sides.kafka, frames)
+    if heard[0].closed != heard[1].closed:
+        patience_s = CLOSES_AT_LAST_WITHIN_S
+        return hear(sides.ours, frames, patience_s), hear(sides.kafka, frames, patience_s)
+    return heard
+
+
+def hear(port: int, frames: Sequence[bytes], patience_s: float = CLOSES_WITHIN_S) -> Heard:
     """Send frames one by one, each after the answer to the last; hear whether there is an end."""
     answers: list[bytes] = []
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as peer, peer.makefile("rb") as stream:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as peer, peer.makefile("rb") as stream:
         try:
             for frame in frames:
                 peer.sendall(frame)
@@ -93,8 +106,7 @@ def hear(port: int, frames: Sequence[bytes]) -> Heard:
                 if len(size) < 4:
                     return Heard(answers, True)
                 answers.append(stream.read(int.from_bytes(size, "big")))
-            # Who closes does so within the delay against guessing.
-            peer.settimeout(3)
+            peer.settimeout(patience_s)
             return Heard(answers, stream.read(1) == b"")
         except TimeoutError:
             return Heard(answers, False)
@@ -152,7 +164,8 @@ LOGINS: dict[str, list[bytes]] = {
 
 @pytest.mark.parametrize("name", LOGINS)
 def test_a_login_is_answered_as_kafka_answers_it(sides: Sides, name: str) -> None:
-    assert hear(sides.ours, LOGINS[name]) == hear(sides.kafka, LOGINS[name])
+    ours, kafkas = hear_both(sides, LOGINS[name])
+    assert ours == kafkas
 
 
 def states() -> Iterator[tuple[str, bytes]]:
@@ -189,6 +202,6 @@ REFUSED = {**dict(states()), **{f"FindCoordinator v{version}": find(version) for
 @pytest.mark.parametrize("name", REFUSED)
 def test_who_may_not_ask_is_answered_as_kafka_answers(sides: Sides, name: str) -> None:
     frames = [*LOGGED_IN, REFUSED[name]]
-    heard = hear(sides.ours, frames)
-    assert len(heard.answers) == 3
-    assert heard == hear(sides.kafka, frames)
+    ours, kafkas = hear_both(sides, frames)
+    assert len(ours.answers) == 3
+    assert ours == kafkas

@@ -22,7 +22,7 @@ from tests.kafka.secured import (
 )
 from tests.kafka.secured_rig import SecuredRig, secured_rig
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 BROKERS = Login("kafka", "between-brokers")
 STATE_TOPIC = "__share_group_state"
@@ -34,7 +34,7 @@ def share(rig: SecuredRig, name: str) -> None:
     produce(rig.client, topic, 2, first=0, count=50)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_settled(consumer, of_each_kind, 100, seconds=90)
+    ledger.consume_until_settled(consumer, of_each_kind, 100, seconds=120)
     consumer.close()
     assert what_is_left(rig.client, group, topic, 2, end=50) == []
     assert ledger.broken_promises == []
@@ -148,7 +148,7 @@ def test_new_certificates_are_taken_while_a_group_consumes(
     with consuming(ledger, consumer, of_each_kind):
         for renewal in range(3):
             produce(mutual_tls.client, topic, 1, first=renewal * 40, count=40)
-            ledger.wait_settled(renewal * 40 + 20, seconds=60)
+            ledger.wait_settled(renewal * 40 + 20, seconds=120)
             opened = figure(mutual_tls, "connections_opened_total")
             loaded = log_of(mutual_tls).count("TLS files were read again")
             if renewal < 2:
@@ -162,10 +162,10 @@ def test_new_certificates_are_taken_while_a_group_consumes(
                     log_of(mutual_tls).count(told)  # type: ignore[misc]
                     > (loaded if "again" in told else 0)
                 ),
-                seconds=30,
+                seconds=120,
                 what="the files are looked at",
             )
-            ledger.wait_settled((renewal + 1) * 40, seconds=60)
+            ledger.wait_settled((renewal + 1) * 40, seconds=120)
             assert figure(mutual_tls, "connections_opened_total") == opened
     consumer.close()
     assert ledger.broken_promises == []
@@ -186,7 +186,8 @@ def scram(
         "listen.sasl.enabled.mechanisms": SCRAM,
         "listen.sasl.users.file": str(folder / "users.properties"),
         "listen.allowed.principals": f"User:{BROKERS.user}",
-        "listen.connections.max.reauth.ms": "3000",
+        # Kafka's clients begin anew in the last 15 % of it, which must not be over then on a slow machine.
+        "listen.connections.max.reauth.ms": "10000",
         "listen.reload.interval.ms": "200",
     }
     security = sasl_between_brokers(SCRAM, BROKERS, tls=tls)
@@ -201,14 +202,14 @@ def test_a_share_group_behind_a_login_that_is_made_anew(scram: SecuredRig) -> No
     consumer = scram.client.share_consumer(group, topic, FEW_AT_A_TIME)
     with consuming(ledger, consumer, of_each_kind):
         produce(scram.client, topic, 1, first=0, count=20)
-        ledger.wait_settled(20, seconds=60)
+        ledger.wait_settled(20, seconds=120)
         opened, before = figure(scram, "connections_opened_total"), figure(scram, logins)
         # SCRAM takes two tokens: at least three logins on connections that stay.
         count = 20
         while figure(scram, logins) < before + 6:
             produce(scram.client, topic, 1, first=count, count=10)
             count += 10
-            ledger.wait_settled(count, seconds=60)
+            ledger.wait_settled(count, seconds=120)
     consumer.close()
     assert ledger.broken_promises == []
     assert figure(scram, "connections_opened_total") == opened
@@ -227,7 +228,7 @@ def test_a_password_that_is_changed_holds_from_the_next_login_on(
     fresh = tmp_path / "fresh"
     fresh.write_text(f"{BROKERS.user}={BROKERS.password}\neve=new-secret\n")
     fresh.replace(users)
-    wait_until(lambda: "users were read again" in log_of(scram), seconds=30, what="the file is read")
+    wait_until(lambda: "users were read again" in log_of(scram), seconds=120, what="the file is read")
     # Logged in, and still not on the list.
     assert read_as(scram, security) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

@@ -15,7 +15,7 @@ from tests.kafka.ports import free_ports
 from tests.kafka.relay import RelayProcess
 from tests.kafka.secured import SCRAM, Login, sasl_between_brokers
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 BROKERS = Login("kafka", "between-brokers")
 
@@ -80,7 +80,7 @@ def test_a_share_group_all_the_way(newest_jars: KafkaJars, tmp_path: Path) -> No
         produce(client, topic, 1, first=0, count=50)
         ledger = Ledger()
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, of_each_kind, 50, seconds=90)
+        ledger.consume_until_settled(consumer, of_each_kind, 50, seconds=120)
         consumer.close()
         assert what_is_left(client, group, topic, 1, end=50) == []
         assert ledger.broken_promises == []

@@ -15,7 +15,7 @@ from tests.kafka.jars import QUICK_JVM
 from tests.kafka.ports import free_ports
 from tests.unit.security.signing import Issuer
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 LET_IN = "UnsupportedVersionException: "
 REFUSED = "SaslAuthenticationException: "

@@ -20,7 +20,7 @@ from tests.unit.cli.calling import CommandLine
 from tests.unit.cli.conftest import share_coordinator as share_coordinator
 from tests.unit.migration.places import EXECUTE, Places, journal_target, quietly, some_state
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 PARTITIONS = 8
 KEYS = [SharePartitionKey("group", bytes([number]) * 16, number) for number in range(40)]

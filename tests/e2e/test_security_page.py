@@ -10,7 +10,7 @@ import pytest
 
 from tests.kafka.ports import free_ports
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.ledger import (
     FEW_AT_A_TIME,
+    FOR_LONG,
     Ledger,
     Record,
     at_first_second_or_third_delivery,
@@ -30,11 +31,11 @@ FINAL_STATES = ("ACKNOWLEDGED", "ARCHIVED")
 
 
 def test_released_records_come_again_and_the_others_do_not(rig: BuiltInRig) -> None:
-    topic, group, _ = new_topic(rig.client, "kinds")
+    topic, group, _ = new_topic(rig.client, "kinds", settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=100)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_settled(consumer, of_each_kind, 100, seconds=60)
+    ledger.consume_until_settled(consumer, of_each_kind, 100, seconds=120)
     consumer.close()
 
     assert what_is_left(rig.client, group, topic, 1, end=100) == []
@@ -48,11 +49,11 @@ def test_released_records_come_again_and_the_others_do_not(rig: BuiltInRig) -> N
 
 @only_ours
 def test_our_coordinator_shows_what_kafka_hides(standalone: StandaloneRig) -> None:
-    topic, group, topic_id = new_topic(standalone.client, "shown")
+    topic, group, topic_id = new_topic(standalone.client, "shown", settings=FOR_LONG)
     produce(standalone.client, topic, 1, first=0, count=10)
     consumer = standalone.client.share_consumer(group, topic)
     # All but the released one, which is due to come again.
-    Ledger().consume_until_settled(consumer, of_each_kind, 9, seconds=60)
+    Ledger().consume_until_settled(consumer, of_each_kind, 9, seconds=120)
     state = standalone.coordinator.share_partition(group, topic_id, 0)
     consumer.close()
 
@@ -85,7 +86,7 @@ def test_no_commit_is_undone_by_kills_of_the_coordinator(standalone: StandaloneR
         goal = len(ledger.settled) + chance.randrange(partitions * per_round // 2)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
         with consuming(ledger, consumer, of_each_kind):
-            ledger.wait_settled(goal + 1, seconds=60)
+            ledger.wait_settled(goal + 1, seconds=120)
             standalone.coordinator.kill()
             standalone.coordinator.start()
         # The group is empty for a moment, so the broker asks for its state again.
@@ -97,7 +98,7 @@ def test_no_commit_is_undone_by_kills_of_the_coordinator(standalone: StandaloneR
         known = len(ledger.settled) + len(ledger.in_doubt) == partitions * kills * per_round
         return known and all(is_done(standalone, group, topic_id, record) for record in ledger.in_doubt)
 
-    wait_until(nothing_is_open, seconds=60, what="every record is settled, or stored as done")
+    wait_until(nothing_is_open, seconds=120, what="every record is settled, or stored as done")
     consumer.close()
 
     assert what_is_left(client, group, topic, partitions, end=kills * per_round) == []
@@ -109,15 +110,15 @@ def live_through(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> No
 
     They are released one commit before it, so their next delivery counts on from what was stored.
     """
-    topic, group, _ = new_topic(rig.client, name)
+    topic, group, _ = new_topic(rig.client, name, settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=30)
     consumer = rig.client.share_consumer(group, topic)
     ledger = Ledger()
-    ledger.consume_until_settled(consumer, at_first_second_or_third_delivery, 10, seconds=60)
+    ledger.consume_until_settled(consumer, at_first_second_or_third_delivery, 10, seconds=120)
     disaster()
-    ledger.consume_until_settled(consumer, at_first_second_or_third_delivery, 20, seconds=60)
+    ledger.consume_until_settled(consumer, at_first_second_or_third_delivery, 20, seconds=120)
     disaster()
-    ledger.consume_until_settled(consumer, at_first_second_or_third_delivery, 30, seconds=60)
+    ledger.consume_until_settled(consumer, at_first_second_or_third_delivery, 30, seconds=120)
     consumer.close()
 
     assert what_is_left(rig.client, group, topic, 1, end=30) == []

@@ -6,7 +6,7 @@ for summaries and tells it to set and to delete state.
 
 import pytest
 
-from tests.e2e.ledger import Ledger, accept_all, new_topic, produce
+from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, new_topic, produce
 from tests.kafka import BuiltInRig, StandaloneRig
 from tests.kafka.share_group_tool import DescribedOffset
 
@@ -20,7 +20,7 @@ def read_all(rig: BuiltInRig, group: str, topic: str, count: int) -> Ledger:
     """Let a new consumer of `group` accept `count` records, and leave."""
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_settled(consumer, accept_all, count, seconds=60)
+    ledger.consume_until_settled(consumer, accept_all, count, seconds=120)
     consumer.close()
     return ledger
 
@@ -35,7 +35,7 @@ def described(rig: BuiltInRig, group: str, topic: str, start_offset: int, lag: i
 
 
 def test_the_start_offset_and_the_lag_are_described(rig: BuiltInRig) -> None:
-    topic, group, topic_id = new_topic(rig.client, "described")
+    topic, group, topic_id = new_topic(rig.client, "described", settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
     # A start offset that moved is stored with the write that comes next.
@@ -56,7 +56,7 @@ def test_offsets_are_reset_to_the_earliest(rig: BuiltInRig) -> None:
             "--reset-offsets", "--to-earliest", "--execute", "--group", "none", "--topic", "none"
         )
         return
-    topic, group, _ = new_topic(rig.client, "reset")
+    topic, group, _ = new_topic(rig.client, "reset", settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
 
@@ -66,7 +66,7 @@ def test_offsets_are_reset_to_the_earliest(rig: BuiltInRig) -> None:
 
 
 def test_offsets_of_a_topic_are_deleted(rig: BuiltInRig) -> None:
-    topic, group, topic_id = new_topic(rig.client, "offsets-deleted")
+    topic, group, topic_id = new_topic(rig.client, "offsets-deleted", settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
 
@@ -78,7 +78,7 @@ def test_offsets_of_a_topic_are_deleted(rig: BuiltInRig) -> None:
 
 
 def test_a_group_is_deleted(rig: BuiltInRig) -> None:
-    topic, group, topic_id = new_topic(rig.client, "group-deleted")
+    topic, group, topic_id = new_topic(rig.client, "group-deleted", settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
 

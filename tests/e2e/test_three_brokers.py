@@ -17,10 +17,10 @@ def test_the_next_leader_knows_what_the_killed_one_was_told(three_brokers: Three
     produce(client, topic, PARTITIONS, first=0, count=50)
     ledger = Ledger()
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_settled(consumer, of_each_kind, PARTITIONS * 20, seconds=60)
+    ledger.consume_until_settled(consumer, of_each_kind, PARTITIONS * 20, seconds=120)
     # It led two of the six partitions.
     three_brokers.brokers[1].kill()
-    ledger.consume_until_settled(consumer, of_each_kind, PARTITIONS * 50, seconds=90)
+    ledger.consume_until_settled(consumer, of_each_kind, PARTITIONS * 50, seconds=120)
     consumer.close()
 
     assert what_is_left(client, group, topic, PARTITIONS, end=50) == []

@@ -21,11 +21,11 @@ ONE_OF_THREE = REPOSITORY / "deploy" / "kafka" / "three" / "broker-K.properties"
 _HERE = "127.0.0.1"
 
 # Shorter waits, and so many deliveries that a record outlives all kills of a test. A killed broker is let
-# in again when its old session is over, members of a share group hear of their partitions with the next
-# heartbeat, a record that nobody acknowledged is given to somebody else when its lock ends, and a group
-# asks again for a state partition that failed it.
+# in again when its old session is over, but one that is only slow keeps it; members of a share group hear of
+# their partitions with the next heartbeat, a record that nobody acknowledged is given to somebody else when
+# its lock ends, and a group asks again for a state partition that failed it.
 _TEST_SETTINGS = {
-    "broker.session.timeout.ms": "2000",
+    "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
     "group.share.heartbeat.interval.ms": "500",
     "group.share.min.heartbeat.interval.ms": "500",
@@ -139,7 +139,7 @@ class Broker:
 
     def wait_ready(self) -> None:
         """Wait until the broker serves. One of several cannot before most of them are started."""
-        self.process.wait_ready(lambda: self.process.logged("Kafka Server started"), seconds=90)
+        self.process.wait_ready(lambda: self.process.logged("Kafka Server started"), seconds=180)
 
     def kill(self) -> None:
         """End the broker as a power cut would (kill -9)."""
@@ -147,7 +147,7 @@ class Broker:
 
     def stop(self) -> None:
         """End the broker in good order."""
-        self.process.stop(seconds=60)
+        self.process.stop(seconds=120)
 
     def _settings_file(self) -> Path:
         if len(self._cluster.members) == 1:

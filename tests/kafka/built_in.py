@@ -34,9 +34,9 @@ def ready_coordinator(rig: BuiltInRig, *, topic: str, partitions: int) -> BuiltI
     port = rig.broker.client_port
     # The first who asks is told that there is none: the broker begins to create __share_group_state.
     key = SharePartitionKey("nobody", topic_id, 0)
-    wait_until(partial(_has_coordinator, port, key), seconds=60, what=f"Kafka names a coordinator for {key}")
+    wait_until(partial(_has_coordinator, port, key), seconds=120, what=f"Kafka names a coordinator for {key}")
     for key in _one_for_each_state_partition(topic_id, partitions - 1):
-        wait_until(partial(_keeps_state, port, key), seconds=60, what=f"Kafka can keep state of {key}")
+        wait_until(partial(_keeps_state, port, key), seconds=120, what=f"Kafka can keep state of {key}")
     return BuiltInCoordinator(HOST, port, topic, topic_id, partitions)
 
 

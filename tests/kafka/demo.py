@@ -75,7 +75,7 @@ class Show:
 
 def deliver(consumer: ShareConsumer, count: int) -> list[Delivery]:
     """Poll until `count` records of one delivery are there."""
-    got = wait_until(lambda: consumer.poll(), seconds=60, what="records are delivered")
+    got = wait_until(lambda: consumer.poll(), seconds=120, what="records are delivered")
     assert len(got) >= min(count, 1)
     return got
 

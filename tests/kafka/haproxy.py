@@ -46,7 +46,7 @@ class HAProxy:
     def start(self) -> None:
         """Start and wait until it listens."""
         self.process.start()
-        self.process.wait_ready(lambda: accepts_connections(self.port), seconds=20)
+        self.process.wait_ready(lambda: accepts_connections(self.port), seconds=60)
 
     def kill(self) -> None:
         self.process.kill()

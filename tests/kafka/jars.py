@@ -78,7 +78,7 @@ class KafkaJars:
         ]
 
     def run(
-        self, main_class: str, *arguments: str, seconds: float = 60, jvm: Jvm = QUICK_JVM
+        self, main_class: str, *arguments: str, seconds: float = 180, jvm: Jvm = QUICK_JVM
     ) -> "subprocess.CompletedProcess[str]":
         """Run `main_class` to its end; its exit code is the caller's to check."""
         return subprocess.run(

@@ -157,9 +157,9 @@ class ChildProcess:
 
     def kill(self) -> None:
         """End the whole process group at once (SIGKILL) and wait for it. Nothing happens if it is over."""
-        self._end(signal.SIGKILL, seconds=10)
+        self._end(signal.SIGKILL, seconds=60)
 
-    def stop(self, *, seconds: float = 30) -> None:
+    def stop(self, *, seconds: float = 90) -> None:
         """Ask the process to end (SIGTERM) and wait; kill it and raise `DidNotHappen` after `seconds`."""
         try:
             self._end(signal.SIGTERM, seconds=seconds)

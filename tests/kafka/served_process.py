@@ -7,8 +7,10 @@ from pathlib import Path
 
 from tests.kafka.processes import ChildProcess
 
-_READY_S = 30
-_STOP_S = 30
+# Not how long it takes, but how long a machine with other work to do may take.
+_READY_S = 120
+_STOP_S = 90
+_ANSWER_S = 60
 
 
 class ServedProcess:
@@ -33,12 +35,12 @@ class ServedProcess:
         self.process.kill()
 
     def stop(self) -> None:
-        """End it in good order (SIGTERM), which must take less than 30 s."""
+        """End it in good order (SIGTERM), which must not take for ever."""
         self.process.stop(seconds=_STOP_S)
 
     def get(self, path: str) -> tuple[int, bytes]:
         """Return status and body of its answer over HTTP; (0, b"") while nobody listens."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=_ANSWER_S)
         try:
             connection.request("GET", path)
             response = connection.getresponse()

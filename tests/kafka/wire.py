@@ -16,7 +16,7 @@ def ask(port: int, api: Any, version: int, request: Any) -> Any:
     """
     header = request_header.RequestHeader(api.API_KEY, version, 0, "test")
     frame = request_header.encode(header, 2) + api.encode_request(request, version)
-    with socket.create_connection((HOST, port), timeout=10) as connection:
+    with socket.create_connection((HOST, port), timeout=60) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         with connection.makefile("rb") as answers:
             (size,) = struct.unpack(">i", answers.read(4))

@@ -76,10 +76,10 @@ def consumed(built_in: BuiltInRig) -> Consumed:
         consumer.settle(types)
         return {offset for offset, kind in settled if kind != "RELEASE"} == set(range(12))
 
-    wait_until(went_on, seconds=60, what="all records are consumed")
+    wait_until(went_on, seconds=120, what="all records are consumed")
     # One that stays in flight.
     built_in.client.produce(TOPIC_NAME, 4, first=12)
-    wait_until(lambda: _settled_some(consumer), seconds=60, what="some more are consumed")
+    wait_until(lambda: _settled_some(consumer), seconds=120, what="some more are consumed")
     consumer.close()
     return Consumed(built_in, SharePartitionKey(GROUP, parse_topic_id(topic_id), 0))
 

@@ -259,7 +259,7 @@ def test_an_audit_again_and_again_has_metrics_and_ends_in_order(
     process.start()
     try:
         runs = metric(port, 'share_coordinator_audit_runs_total{result="clean"}')
-        wait_until(lambda: runs() >= 2, seconds=60, what="two audits are clean")
+        wait_until(lambda: runs() >= 2, seconds=120, what="two audits are clean")
         assert metric(port, "share_coordinator_audit_verdict")() == 0
         assert metric(port, "share_coordinator_audit_share_partitions")() == 15
         assert metric(port, 'share_coordinator_audit_findings{check="K1",severity="critical"}')() == 0
@@ -267,10 +267,10 @@ def test_an_audit_again_and_again_has_metrics_and_ends_in_order(
         for segment in journal.data.iterdir():
             segment.unlink()
         failed = metric(port, 'share_coordinator_audit_runs_total{result="failed"}')
-        wait_until(lambda: failed() >= 1, seconds=60, what="an audit failed")
+        wait_until(lambda: failed() >= 1, seconds=120, what="an audit failed")
         assert metric(port, "share_coordinator_audit_verdict")() == 3
         assert process.running
-        process.stop(seconds=30)
+        process.stop(seconds=120)
     finally:
         process.kill()
     log = (tmp_path / "audits.log").read_text()
@@ -284,7 +284,7 @@ def metric(port: int, name: str) -> Callable[[], float]:
 
     def read() -> float:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as response:
                 text = response.read().decode()
         except OSError:
             return -1

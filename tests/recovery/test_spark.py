@@ -196,7 +196,7 @@ def test_a_cluster_of_processes_rebuilds_the_same(disk: SegmentSource, tmp_path:
         f"--conf 'spark.executor.extraJavaOptions={options}' pyspark-shell",
     }
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=280, check=False
+        command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=500, check=False
     )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

@@ -131,7 +131,7 @@ class Lives:
         return sum(book.acknowledged for book in self.books)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_no_acknowledged_write_is_lost_by_a_kill(built_in: BuiltInRig, tmp_path: Path) -> None:
     lives = Lives(built_in.broker.bootstrap, new_topic("kills"), tmp_path)
     try:

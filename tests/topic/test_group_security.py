@@ -38,7 +38,7 @@ def allow(broker: Broker, *what: str) -> None:
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_to_read_the_group_is_enough(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
     signer = secure(broker, tmp_path)

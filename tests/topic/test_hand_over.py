@@ -20,7 +20,7 @@ from tests.kafka.rig import BuiltInRig
 from tests.topic.logs import new_topic
 from tests.unit.admin.test_tokens import WRITING, file_of
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SHARDS = 4
 BOOKS = 12
@@ -42,7 +42,8 @@ class Pair:
             "bootstrap.servers": bootstrap,
             "ownership": "group",
             "group.id": topic,
-            "session.timeout.ms": "6000",
+            # Nobody is to lose a shard here because the machine is busy.
+            "session.timeout.ms": "30000",
             "share.coordinator.state.topic.name": topic,
             "share.coordinator.state.topic.num.partitions": str(SHARDS),
             "share.coordinator.state.topic.replication.factor": "1",
@@ -57,7 +58,7 @@ class Pair:
         program = str(Path(sys.executable).with_name("share-coordinator"))
         url = f"http://127.0.0.1:{asked.http_port}"
         command = [program, *arguments, "--url", url, "--token-file", str(self._token)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     def served_by(self, asked: CoordinatorProcess) -> set[int]:
         """Return the shards that one of them serves."""
@@ -80,7 +81,7 @@ def pair(built_in: BuiltInRig, tmp_path: Path) -> Iterator[Pair]:
     try:
         for each in two.both:
             each.start()
-        wait_until(two.share, seconds=60, what="each has half of the shards")
+        wait_until(two.share, seconds=120, what="each has half of the shards")
         yield two
     finally:
         for each in two.both:
@@ -110,7 +111,7 @@ class Writers:
         return bool(
             wait_until(
                 lambda: self.failures or all(map(int.__ge__, self.acknowledged, goals)),
-                seconds=60,
+                seconds=120,
                 what="writes go on",
             )
         )
@@ -157,9 +158,9 @@ def test_shards_are_handed_over_to_and_fro_without_a_loss(pair: Pair) -> None:
             done = pair.run(giver, "hand-over", str(shard), "--to", to, "--execute")
             assert done.returncode == 0, done.stderr
             assert f"shard {shard} is released here and belongs to {to}" in done.stdout
-            wait_until(lambda taker=taker: shard in pair.served_by(taker), seconds=60, what="it is served")
+            wait_until(lambda taker=taker: shard in pair.served_by(taker), seconds=120, what="it is served")
             assert shard not in pair.served_by(giver)
-            wait_until(pair.share, seconds=60, what="each has half of the shards")
+            wait_until(pair.share, seconds=120, what="each has half of the shards")
             writers.go_on()
     finally:
         writers.stop()
@@ -175,7 +176,7 @@ def test_shards_are_handed_over_to_and_fro_without_a_loss(pair: Pair) -> None:
 def test_one_that_is_alone_says_so(pair: Pair) -> None:
     first, second = pair.both
     second.stop()
-    wait_until(lambda: len(pair.served_by(first)) == SHARDS, seconds=60, what="one has all shards")
+    wait_until(lambda: len(pair.served_by(first)) == SHARDS, seconds=120, what="one has all shards")
 
     def refused() -> str:
         """Return what is said; at first the other, which gave its shards away, is still in the group."""
@@ -183,7 +184,7 @@ def test_one_that_is_alone_says_so(pair: Pair) -> None:
         assert done.returncode == 1
         return done.stderr if "alone in its group" in done.stderr else ""
 
-    said = wait_until(refused, seconds=60, what="the other is gone")
+    said = wait_until(refused, seconds=120, what="the other is gone")
     assert "this coordinator is alone in its group: there is nobody to take a shard" in said
 
 
@@ -204,5 +205,5 @@ def test_snapshots_and_pruning_reach_the_topic(pair: Pair) -> None:
         def pruned(each: CoordinatorProcess = each) -> bool:
             return all(row["records"] == 0 for row in pair.prunable(each))
 
-        wait_until(pruned, seconds=60, what="nothing is left to prune")
+        wait_until(pruned, seconds=120, what="nothing is left to prune")
         assert [row["start_log_offset"] for row in pair.prunable(each)] > starts

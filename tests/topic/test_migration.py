@@ -66,7 +66,7 @@ class KafkaCluster:
         return Brokers(self.bootstrap, topic, request_timeout_s=LIMITS.request_timeout_s)
 
     def reader(self, topic: str) -> TopicReader:
-        return TopicReader(topic, self.connect, timeout_s=20)
+        return TopicReader(topic, self.connect, timeout_s=60)
 
     async def folded(self, topic: str) -> Folded:
         folded = await self.reader(topic).fold(quietly)

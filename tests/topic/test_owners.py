@@ -108,7 +108,7 @@ class Writer:
                 await self._own()
 
     async def _own(self) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while True:
                 try:
                     await self.log.own(self.state_partition)
@@ -127,14 +127,14 @@ class Writer:
 async def each_goes_on(writers: list[Writer], appends: int) -> None:
     """Wait until so many more appends of each writer were acknowledged."""
     goals = [len(writer.acknowledged) + appends for writer in writers]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         for writer, goal in zip(writers, goals, strict=True):
             while len(writer.acknowledged) < goal:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_appends_go_on_when_a_broker_comes_back(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
     broker.start()
@@ -163,7 +163,7 @@ def test_appends_go_on_when_a_broker_comes_back(newest_jars: KafkaJars, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_appends_follow_the_leaders_when_one_of_three_brokers_dies(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:

@@ -77,7 +77,7 @@ def a_wrong_password_ends_a_coordinator(broker: Broker, signer: Path, directory:
     )
     coordinator.process.start()
     try:
-        wait_until(lambda: not coordinator.process.running, seconds=30, what="the coordinator gives up")
+        wait_until(lambda: not coordinator.process.running, seconds=120, what="the coordinator gives up")
     finally:
         coordinator.kill()
     (said,) = [line for line in coordinator.process.log.read_text().splitlines() if '"ERROR"' in line]
@@ -85,7 +85,7 @@ def a_wrong_password_ends_a_coordinator(broker: Broker, signer: Path, directory:
     assert "Authentication failed" in said
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_tls_and_a_password(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
     signer = secure(broker, tmp_path)

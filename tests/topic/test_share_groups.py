@@ -57,7 +57,7 @@ def member(rig: BuiltInRig, group: str, topic: str) -> Iterator[None]:
     rig.client.produce(topic, 1)
     consumer = rig.client.share_consumer(group, topic)
     try:
-        wait_until(lambda: consumer.poll(200) or None, seconds=60, what="a record")
+        wait_until(lambda: consumer.poll(200) or None, seconds=120, what="a record")
         consumer.settle(["ACCEPT"])
         yield
     finally:

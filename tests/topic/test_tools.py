@@ -76,7 +76,7 @@ def test_the_console_formatter_shows_the_state(built_in: BuiltInRig, topic: str)
     done = fetch_jars("4.3.1").run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", built_in.broker.bootstrap),
-        *("--topic", topic, "--from-beginning", "--max-messages", "5", "--timeout-ms", "15000"),
+        *("--topic", topic, "--from-beginning", "--max-messages", "5", "--timeout-ms", "60000"),
         *("--formatter", "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"),
     )
     shown = list(json_documents(done.stdout))
