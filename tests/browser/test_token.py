@@ -114,6 +114,37 @@ def test_a_token_that_is_taken_back_is_asked_for_again(
     page.wait(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
 
 
+# The end of the refusal to tell what changes comes when the test lets it, and its beginning before any other.
+LATE_REFUSAL = """
+    const ask = window.fetch;
+    let refused;
+    const first = new Promise((done) => { refused = done; });
+    window.fetch = async (path, options) => {
+      const answer = await ask(path, options);
+      if (answer.status !== 401) return answer;
+      if (path !== "/api/v1/live") { await first; return answer; }
+      const said = await answer.json();
+      answer.json = () => {
+        refused();
+        return new Promise((done) => { window.endRefusal = () => done(said); });
+      };
+      return answer;
+    };
+"""
+
+
+def test_a_refusal_that_comes_late_does_not_take_a_new_token_away(door: Page, coordinator: Served) -> None:
+    page = door
+    page.command("Page.addScriptToEvaluateOnNewDocument", source=LATE_REFUSAL)
+    page.go(address(coordinator))
+    give(page, READING)
+    page.wait_for("orders")
+    page.wait("document.querySelector('#live').title.startsWith('Live')")
+    page.evaluate("endRefusal()")
+    assert ASKED not in page.evaluate("document.body.innerText")
+    assert page.evaluate("sessionStorage.length") == 1
+
+
 def test_a_token_can_be_forgotten(door: Page, coordinator: Served) -> None:
     page = door
     page.go(address(coordinator))

@@ -208,7 +208,7 @@ function lost() {
 
 function watch() {
   if (events || paused || wanting || document.hidden) return;
-  events = api.watch({
+  const mine = (events = api.watch({
     opened: status,
     lost: (gone) => {
       status();
@@ -216,14 +216,20 @@ function watch() {
     },
     event: (name, data) => ({ overview, shards: shardsChanged })[name]?.(data),
     refused: async (response) => {
+      if (events !== mine) return;
+      if (response.status === 401) {
+        const problem = await response.json();
+        // Somebody may have given a token meanwhile, and with that one we watch anew.
+        if (events === mine) want(problem);
+        return;
+      }
       events = null;
-      if (response.status === 401) return want(await response.json());
       // There are too many who watch: we ask meanwhile.
       setTimeout(watch, 6 * ASK_EVERY_MS);
       askAbout();
       status();
     },
-  });
+  }));
 }
 
 async function askAbout() {
