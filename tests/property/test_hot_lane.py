@@ -1,4 +1,4 @@
-"""The compiled front of connections beside connections without it: same answers at the same time, same bounds.
+"""The compiled front of connections beside connections without it: same answers at the same time and bounds.
 
 Two listeners get the same bytes, cut into the same pieces; one of them has no compiled module.  Their logs
 hold appends back, refuse them, and let them through; clients stop to read, and go.
