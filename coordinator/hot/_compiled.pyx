@@ -6,7 +6,7 @@ Every part has its definition elsewhere, in Python, and is held equal to it by t
     PlainWrites.take   write_share_group_state.decode_request, encode_response; Service; routing
     Lane               server.Connection, while it has nothing under way but one plain write
     PlainTurns         Turns.turn; decisions.decide_write, state.advance, state_records.encode_record
-    Appended           Turns._appended
+    Appended           Turns._appended; Shard.settle_updates
     _submit            Turns.submit
     _normalise, _lay   batches.normalise, batches.combine
     encode_batch       record_batch.encode_batch
@@ -716,6 +716,9 @@ cdef class PlainTurns:
     cdef object now_ms
     cdef double now_s
     cdef bint accepts_writes
+    # The journal's: appends that wait, and the end of each state partition. None: another log, or it refuses.
+    cdef list pending
+    cdef list ends
     # Plain writes that were decided since `begin`.
     cdef readonly Py_ssize_t taken
 
@@ -725,8 +728,9 @@ cdef class PlainTurns:
         self.request_age_max_s = request_age_max_s
         self.operations_max = operations_max
 
-    def begin(self, now_ms, double now_s, bint accepts_writes):
-        """Take turns at this time; the log may take no writes."""
+    def begin(self, now_ms, double now_s, bint accepts_writes, tuple gathered):
+        """Take turns at this time; the log may take no writes. `gathered` is where appends go, if not to the log."""
+        self.pending, self.ends = gathered if gathered is not None else (None, None)
         self.now_ms = now_ms
         self.now_s = now_s
         self.accepts_writes = accepts_writes
@@ -737,6 +741,7 @@ cdef class PlainTurns:
         cdef PyObject *at = <PyObject *> turns
         cdef Py_ssize_t done = 0
         cdef _Turn turn
+        cdef Append append
         operations = <list> _get(at, MAILBOX)
         if _get(at, STATUS) is not ACTIVE or _get(at, APPENDING) is not None or not self.accepts_writes:
             return False
@@ -770,7 +775,13 @@ cdef class PlainTurns:
         _set(turns, APPENDING, turn.records)
         _set(turns, APPEND_BEGAN_S, self.now_s)
         _set(turns, APPEND_BYTES, turn.append_bytes)
-        self.append(_get(at, STATE_PARTITION), turn.encoded, self.now_ms, _get(at, DONE))
+        at_partition = _get(at, STATE_PARTITION)
+        if self.pending is not None:
+            append = Append.__new__(Append)
+            append.fill(at_partition, self.ends[at_partition], self.now_ms, turn.encoded, _get(at, DONE))
+            self.pending.append(append)
+        else:
+            self.append(at_partition, turn.encoded, self.now_ms, _get(at, DONE))
         return True
 
     cdef int take_writes(self, turns, _Turn turn, list operations, Py_ssize_t *done) except -1:
@@ -860,7 +871,9 @@ cdef class Appended:
         else:
             end_offset = base_offset + len(records)
             _set(turns, NEXT_LOG_OFFSET, end_offset)
-            _get(at, SHARD).settle_updates(end_offset)
+            shard = _get(at, SHARD)
+            assert end_offset >= shard._end_log_offset, "records settle in log order"
+            shard._end_log_offset = shard._frontier._behind_last = end_offset
         _answer_all(waiting)
         if <list> _get(at, MAILBOX):
             turns._plan_turn()
@@ -1237,6 +1250,11 @@ cdef class Append:
     cdef readonly object done
 
     def __init__(self, Py_ssize_t state_partition, int64_t base_offset, int64_t timestamp_ms, list records, done):
+        self.fill(state_partition, base_offset, timestamp_ms, records, done)
+
+    cdef int fill(
+        self, Py_ssize_t state_partition, int64_t base_offset, int64_t timestamp_ms, list records, done
+    ) except -1:
         cdef uint8_t *begin
         self.state_partition = state_partition
         self.base_offset = base_offset
@@ -1246,6 +1264,7 @@ cdef class Append:
         begin = <uint8_t *> PyBytes_AS_STRING(self.entry)
         put16(begin, state_partition)
         put32(begin + 2, PyBytes_GET_SIZE(self.entry) - ENTRY_HEAD_BYTES)
+        return 0
 
 
 def encode_frame(int64_t segment, int64_t position, int64_t commit, int64_t durable, int64_t oldest, list parts):

@@ -6,9 +6,12 @@ after any crash the log is built to survive, returns the records at the offset t
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from coordinator.errors import LogError
+
+# Appends that wait, as their log knows them, and the offset that is next in each state partition.
+Gathered = tuple[list[Any], list[int]]
 
 
 class LoggedBatch(NamedTuple):
@@ -160,8 +163,11 @@ class SharedLog(StateLog, Protocol):
 class GatheringLog(StateLog, Protocol):
     """A log that writes what is appended at about the same time as one, and can be told when that is."""
 
-    def gather(self) -> None:
-        """Let appends wait until `flush`, which comes without any wait in between."""
+    def gather(self) -> Gathered | None:
+        """Let appends wait until `flush`, which comes without any wait in between.
+
+        Returns where until then the compiled way may put what `append` would take; None: nowhere.
+        """
         ...
 
     def flush(self) -> None:

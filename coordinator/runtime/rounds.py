@@ -9,7 +9,7 @@ from typing import Protocol
 
 from coordinator import hot
 from coordinator.clock import Clock
-from coordinator.log.base import GatheringLog, StateLog
+from coordinator.log.base import Gathered, GatheringLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.topics import EveryTopic, TopicDirectory
@@ -57,18 +57,18 @@ class Rounds:
         all_due, self._due = self._due, []
         log = self._gathering_log
         if log is None:
-            self._carry_out(all_due)
+            self._carry_out(all_due, None)
             return
-        log.gather()
+        gathered = log.gather()
         try:
-            self._carry_out(all_due)
+            self._carry_out(all_due, gathered)
         finally:
             log.flush()
 
-    def _carry_out(self, all_due: list[Due]) -> None:
+    def _carry_out(self, all_due: list[Due], gathered: Gathered | None) -> None:
         plain = self._plain
         if plain is not None:
-            plain.begin(self._clock.now_ms(), self._loop.time(), self._log.health() is None)
+            plain.begin(self._clock.now_ms(), self._loop.time(), self._log.health() is None, gathered)
         for due in all_due:
             try:
                 if plain is None or not plain.turn(due):

@@ -263,8 +263,8 @@ def test_both_ways_are_one(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> 
     plain: list[int] = []
     carry_out = Rounds._carry_out
 
-    def counted(self: Rounds, all_due: Any) -> None:
-        carry_out(self, all_due)
+    def counted(self: Rounds, all_due: Any, gathered: Any) -> None:
+        carry_out(self, all_due, gathered)
         if self._plain is not None:
             plain.append(self._plain.taken)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
-from coordinator.log.base import AppendDone, LoggedBatch
+from coordinator.log.base import AppendDone, Gathered, LoggedBatch
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
 from coordinator.log.journal.pending import Append, next_entries, tell, way
@@ -79,8 +79,7 @@ class Journal:
         # So many of the pending appends may also stand in the stretch that was given up.
         self._doubtful = 0
         self._failures = 0
-        self._planned = False
-        self._gathering = False
+        self._planned = self._gathering = False
         self._committing = False
         self._given_up = True
         self._rolling: asyncio.Task[None] | None = None
@@ -182,9 +181,10 @@ class Journal:
         if not self._planned and not self._committing and not self._gathering:
             self._plan()
 
-    def gather(self) -> None:
+    def gather(self) -> Gathered | None:
         """Let appends wait until `flush`."""
         self._gathering = True
+        return None if self._trouble is not None or not self._is_open else (self._pending, self._ends)
 
     def flush(self) -> None:
         """Commit what was gathered, unless a commit is under way: it travels with the next one."""
