@@ -40,6 +40,7 @@ _logger = logging.getLogger(__name__)
 
 EXIT_OK = 0
 EXIT_FAILED = 1
+EXIT_BAD_SETTING = 2
 
 # Allocations between two looks of the garbage collector at young objects. What a request allocates is
 # freed by its reference counts; the collector is for the rare cycle.
@@ -157,7 +158,8 @@ class _Coordinator:
         except CoordinatorError as error:
             _logger.error("the coordinator cannot start: %s", error)
             await self._stop(runtime, listener, http)
-            return EXIT_FAILED
+            # Whether a setting fits to what is there shows only now.
+            return EXIT_BAD_SETTING if isinstance(error, ConfigError) else EXIT_FAILED
         said_ready(
             f"share coordinator on {config.listen._replace(port=listener.port)}, "
             f"advertised as {advertised}, "

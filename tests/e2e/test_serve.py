@@ -111,6 +111,18 @@ def test_a_bad_setting_is_said_in_one_line() -> None:
     )
 
 
+def test_a_setting_that_does_not_fit_to_what_is_there_is_a_bad_one(
+    addresses: list[str], tmp_path: Path
+) -> None:
+    with serving(*addresses, "--data-dir", str(tmp_path), "--state-topic-num-partitions", "4"):
+        pass
+    more = ("--data-dir", str(tmp_path), "--state-topic-num-partitions", "5", "--logging-level", "error")
+    exit_code, said = failed("serve", *addresses, *more)
+    assert exit_code == 2
+    assert len(said) == 1
+    assert "share.coordinator.state.topic.num.partitions=5 cannot be used: it must be 4" in said[0]
+
+
 def test_the_demo_needs_nothing_that_runs() -> None:
     done = subprocess.run(
         command("demo", "--own", "-o", "json"),
