@@ -26,7 +26,7 @@ from tests.benchmarks.load import generator, measure
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.report import LEGEND, as_json, figures_table, ratio_table
 from tests.benchmarks.side import Side
-from tests.benchmarks.sides import kafka, ours
+from tests.benchmarks.sides import echo, kafka, ours
 from tests.kafka.toolchain import how_to_get, missing_programs
 
 KAFKA_LOG_LOADS = (*LOADS, *(Load(n, 1, 4, rpc) for rpc in ("read", "summary") for n in (1, 8, 64)))
@@ -57,6 +57,8 @@ def sides_of(
         ]
         return [side for pair in pairs for side in pair.sides], pairs
     sides = [stack.enter_context(ours(folder / sync, sync)) for sync in ("os", "always")]
+    if options.echo:
+        sides.append(stack.enter_context(echo(folder)))
     if not missing_programs():
         sides.append(stack.enter_context(kafka(folder / "kafka")))
     return sides, []
@@ -140,6 +142,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each load in each round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm-up", type=float, default=12.0, metavar="SECONDS", help="of each side, before")
+    parser.add_argument(
+        "--echo", action="store_true", help="beside a server that answers and does nothing else"
+    )
     parser.add_argument("--only", default="", help='some rows: "8 x 1 x 4,64 x 1 x 4"')
     parser.add_argument(
         "--brokers", type=int, nargs="+", default=(1, 3), help="sizes of the clusters, with --log kafka"

@@ -1,5 +1,10 @@
-"""Starts what is measured with state on its own disk: ours, and a broker with Kafka's own coordinator."""
+"""Starts what is measured with state on its own disk: ours, and a broker with Kafka's own coordinator.
 
+And what has no state, and answers all the same: the most that any server on this machine could reach.
+"""
+
+import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +14,7 @@ from tests.kafka.built_in import ready_coordinator
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, fetch_jars
 from tests.kafka.ports import free_ports
+from tests.kafka.processes import ChildProcess
 from tests.kafka.rig import built_in_rig
 
 NEWEST = RELEASES[-1]
@@ -48,6 +54,25 @@ def our_process(folder: Path, settings: dict[str, str]) -> Iterator[CoordinatorP
     finally:
         if process.process.running:
             process.stop()
+
+
+@contextmanager
+def echo(folder: Path) -> Iterator[Side]:
+    """Run a server that answers and does nothing else."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "tests.benchmarks.echo", str(port)]
+    process = ChildProcess("echo", command, folder / "echo.log")
+    process.start()
+    try:
+        process.wait_ready(lambda: _accepts(port), seconds=20)
+        yield Side("echo", "127.0.0.1", port, TOPIC_ID, settings="answers, and does nothing else")
+    finally:
+        process.kill()
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager

@@ -1,0 +1,48 @@
+"""A server that answers and does nothing else: what sockets, the event loop and the generator allow here.
+
+    python -m tests.benchmarks.echo PORT
+
+Every frame, whatever it asks for, is answered at once as if one share-partition had been written: with its
+correlation id, and no error.  Nothing is decoded, decided or written.
+"""
+
+import asyncio
+import sys
+from typing import cast
+
+import uvloop
+
+from protocol.frames import FrameReader
+
+_FRAME_BYTES_MAX = 1 << 24
+_CORRELATION_ID = slice(4, 8)
+# Header tags, one topic with its id, one partition with its number, code and message, and tags behind each.
+_REST = b"\0\2" + bytes(16) + b"\2" + bytes(10)
+_SIZE = (4 + len(_REST)).to_bytes(4, "big")
+
+
+def answer(frame: bytes) -> bytes:
+    """Return the answer to a frame, with its size."""
+    return _SIZE + frame[_CORRELATION_ID] + _REST
+
+
+class _Echo(asyncio.Protocol):
+    def __init__(self) -> None:
+        self._reader = FrameReader(_FRAME_BYTES_MAX)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        frame = self._reader.receive_frame(data)
+        for each in self._reader.receive_data(data) if frame is None else (frame,):
+            self._transport.write(answer(each))
+
+
+async def _serve(port: int) -> None:
+    server = await asyncio.get_running_loop().create_server(_Echo, "127.0.0.1", port)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    uvloop.run(_serve(int(sys.argv[1])))

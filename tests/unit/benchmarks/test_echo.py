@@ -1,0 +1,14 @@
+"""What the server without work answers is an answer."""
+
+from protocol.messages import write_share_group_state as write_api
+from tests.benchmarks.echo import answer
+from tests.benchmarks.frames import Load, write_frame
+
+
+def test_an_answer_is_of_one_share_partition_without_an_error() -> None:
+    frame = write_frame("group", bytes(16), Load(1, 1, 4), 0).data[4:]
+    answered = answer(frame)
+    assert int.from_bytes(answered[:4], "big") == len(answered) - 4
+    assert (answered[4:8], answered[8]) == (frame[4:8], 0)
+    (topic,) = write_api.decode_response(answered, 9, 1).results
+    assert [(part.partition, part.error_code) for part in topic.partitions] == [(0, 0)]
