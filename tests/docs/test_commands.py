@@ -18,6 +18,8 @@ ELSEWHERE = {
     r"make (run|test|demo|bench.*|lint|install)": ".ci/run",
     r"share-coordinator demo": "tests/unit/demo/test_demo.py",
     r"share-coordinator recovery .*--from .*": "tests/recovery/test_docs.py",
+    r"share-coordinator (recovery .* journal:restored.*|recovery archive --from journal:data .*)"
+    r"|share-coordinator serve --data-dir restored": "tests/recovery/test_jobs_on_ours.py",
     r"share-coordinator expiry( .*)?": "tests/e2e/test_expiry_process.py",
     r"share-coordinator migrate --from .*": "tests/e2e/test_migration.py",
     r"share-coordinator serve --log kafka .*": "tests/topic/test_group_membership.py",

@@ -8,6 +8,7 @@ import asyncio
 import json
 import re
 import shlex
+import shutil
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -241,6 +242,34 @@ def rewrite(
         *more,
     )
     return said.exit_code, said.out, said.err
+
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+def test_what_is_backed_up_as_the_page_says_is_restored_as_it_says(
+    share_coordinator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = OPERATIONS.read_text("utf-8").partition("## Backing up and restoring")[2].partition("\n## ")[0]
+    commands = re.findall(r"^share-coordinator (.*)$", section, re.MULTILINE)
+    (back_up, restore, look, serve) = map(shlex.split, commands)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES", str(1 << 20))
+    with serving(tmp_path / "first", partitions=50) as first:
+        (tmp_path / "data").symlink_to(first.data)
+        work(first.port)
+        assert share_coordinator(*back_up).exit_code == 0
+        work(first.port, 2)
+        assert share_coordinator(*back_up).exit_code == 0
+        before = answers(first.port)
+        first.kill()
+    # The disk is gone.
+    shutil.rmtree(tmp_path / "first")
+    assert share_coordinator(*restore).exit_code == 0
+    assert share_coordinator(*look).out.startswith("Recovery audit of journal:restored: clean\n")
+    assert serve == ["serve", "--data-dir", "restored"]
+    with serving(tmp_path / "second", data=tmp_path / "restored", partitions=50) as second:
+        assert answers(second.port) == before
 
 
 def test_an_audit_again_and_again_has_metrics_and_ends_in_order(
