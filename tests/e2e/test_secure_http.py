@@ -103,7 +103,11 @@ def test_commands_get_in_and_files_may_be_replaced_meanwhile(secured: Secured) -
     # A file of tokens that became useless changes nothing; another one does.
     file_of(secured.folder, "nonsense\n")
     log = secured.process.log
-    wait_until(lambda: "the old ones stay good" in log.read_text(), seconds=120, what="a complaint")
+    wait_until(
+        lambda: "the new tokens are of no use, the old ones stay in use" in log.read_text(),
+        seconds=120,
+        what="a complaint",
+    )
     assert secured.answers()
     file_of(secured.folder, f"reader read {WRITING}\n")
     wait_until(lambda: not secured.answers(), seconds=120, what="the old token is not good any more")

@@ -27,6 +27,8 @@ _HERE = "127.0.0.1"
 _TEST_SETTINGS = {
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
+    # Three that start at once on a machine that has more to do are not done in a minute.
+    "initial.broker.registration.timeout.ms": "300000",
     "group.share.heartbeat.interval.ms": "500",
     "group.share.min.heartbeat.interval.ms": "500",
     "group.share.record.lock.duration.ms": "5000",
