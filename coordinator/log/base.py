@@ -161,7 +161,22 @@ class SharedLog(StateLog, Protocol):
 
 @runtime_checkable
 class GatheringLog(StateLog, Protocol):
-    """A log that writes what is appended at about the same time as one, and can be told when that is."""
+    """A log that writes what is appended at about the same time as one, and can be told when that is.
+
+    It has one such commit under way at a time; what is flushed meanwhile is in the next one.
+    """
+
+    @property
+    def committing(self) -> bool:
+        """True while a commit is under way."""
+        ...
+
+    def tell_of_commits(self, over: Callable[[], None]) -> bool:
+        """Have `over` called after each commit, whatever came of it, when its appends have been told.
+
+        False: it is never called, because commits take no time to speak of.
+        """
+        ...
 
     def gather(self) -> Gathered | None:
         """Let appends wait until `flush`, which comes without any wait in between.

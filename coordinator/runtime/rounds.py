@@ -2,21 +2,30 @@
 
 A shard that gets something to do while nothing of it is under way plans a turn.  What arrives for other
 shards until the event loop comes to it is decided in the same go, so that their appends travel together, too.
+
+Over a log that takes its time over a commit, a round may also wait for that to be over, and for those who
+will come then (`coordinator.runtime.gathering`). Then a round is a commit, and a turn has all there is.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from coordinator import hot
 from coordinator.clock import Clock
 from coordinator.log.base import Gathered, GatheringLog, StateLog
 from coordinator.metrics import Metrics
+from coordinator.runtime.gathering import Gathering
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.topics import EveryTopic, TopicDirectory
 
 
 class Due(Protocol):
     """One whose turn it is."""
+
+    def waiting(self) -> int:
+        """Return how many operations wait for the turn."""
+        ...
 
     def turn(self) -> None:
         """Take the turn; what goes wrong in it is an exception."""
@@ -31,7 +40,14 @@ class Rounds:
     """Plans turns and carries them out, in the order in which they were planned."""
 
     def __init__(
-        self, *, log: StateLog, clock: Clock, topics: TopicDirectory, metrics: Metrics, limits: RuntimeLimits
+        self,
+        *,
+        log: StateLog,
+        clock: Clock,
+        topics: TopicDirectory,
+        metrics: Metrics,
+        limits: RuntimeLimits,
+        monotonic: Callable[[], float],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._log = log
@@ -39,6 +55,10 @@ class Rounds:
         self._clock = clock
         self._metrics = metrics
         self._due: list[Due] = []
+        self._planned = False
+        self._gathering: Gathering | None = None
+        if isinstance(log, GatheringLog) and log.tell_of_commits(self._commit_over):
+            self._gathering = Gathering(monotonic)
         # Takes the turns that begin with a plain write.
         self._plain = None
         if hot.compiled is not None:
@@ -48,22 +68,50 @@ class Rounds:
             )
 
     def plan(self, due: Due) -> None:
-        """Let this one take its turn on the next turn of the event loop."""
-        if not self._due:
-            self._loop.call_soon(self._go)
+        """Let this one take its turn soon: on the next turn of the event loop, or when a commit is over."""
         self._due.append(due)
+        if not self._planned and not self._waits_for_commit():
+            self._planned = True
+            self._loop.call_soon(self._go)
+
+    def _waits_for_commit(self) -> bool:
+        """Say whether the log will tell of the end of a commit, and a round can wait for that."""
+        log, gathering = self._gathering_log, self._gathering
+        return log is not None and gathering is not None and log.committing and gathering.gathers
+
+    def _commit_over(self) -> None:
+        assert self._gathering is not None, "nobody asked to be told"
+        self._gathering.over(self._waiting())
+        if self._due and not self._planned and not self._waits_for_commit():
+            self._planned = True
+            self._go()
+
+    def _waiting(self) -> int:
+        return sum([due.waiting() for due in self._due])
 
     def _go(self) -> None:
+        if self._waits_for_commit():
+            # One of the log's own has begun.
+            self._planned = False
+            return
+        log, gathering = self._gathering_log, self._gathering
+        waiting = self._waiting() if gathering is not None else 0
+        if gathering is not None and gathering.awaits_more(waiting):
+            self._loop.call_soon(self._go)
+            return
+        self._planned = False
         all_due, self._due = self._due, []
-        log = self._gathering_log
         if log is None:
             self._carry_out(all_due, None)
             return
+        behind = log.committing
         gathered = log.gather()
         try:
             self._carry_out(all_due, gathered)
         finally:
             log.flush()
+        if gathering is not None and log.committing:
+            gathering.began(waiting, behind=behind)
 
     def _carry_out(self, all_due: list[Due], gathered: Gathered | None) -> None:
         plain = self._plain

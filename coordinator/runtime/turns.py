@@ -157,11 +157,10 @@ class Turns:
             )
         elif self.status is not Status.ACTIVE:
             self._mailbox.append(operation)
-        elif self._appending is None:
-            self._mailbox.append(operation)
-            self._plan_turn()
         elif operation.writes or self._log.reads_need_proof or not self._answer_early(operation):
             self._mailbox.append(operation)
+            if self._appending is None:
+                self._plan_turn()
 
     def _is_queued(self, key: SharePartitionKey) -> bool:
         self._queued.update(operation.key for operation in self._mailbox[self._queued_seen :])
@@ -199,6 +198,10 @@ class Turns:
         return True
 
     # Turns.
+
+    def waiting(self) -> int:
+        """Return how many operations wait for the turn."""
+        return len(self._mailbox)
 
     def turn(self) -> None:
         """Decide what waits, apply it, and append it in one go."""

@@ -64,6 +64,10 @@ class Stuck(Exception):
     """Nobody waits for anything that will ever happen."""
 
 
+# What passes from one look at the clock to the next.
+LOOK_S = 5e-6
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """The loop. `network` answers create_server; `failures` collects what no code expected."""
 
@@ -81,6 +85,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         """Return virtual seconds."""
+        return self._now_s
+
+    def monotonic(self) -> float:
+        """Return virtual seconds, which pass by asking: who waits by asking again and again gets on."""
+        self._now_s += LOOK_S
         return self._now_s
 
     def select(self, timeout: float | None) -> list[Any]:

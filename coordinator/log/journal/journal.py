@@ -1,7 +1,8 @@
 """The embedded journal: one append-only log on this machine's disk, for all shards of the process.
 
 Theory of operation.  Appends queue; everything that waits goes out as one frame, in one write and one
-fdatasync, and while that is under way the next frame collects: one commit is in flight at a time.
+fdatasync, and while that is under way the next frame collects: one commit is in flight at a time.  It tells
+when a commit is over, so that who appends can wait for more (`coordinator.runtime.gathering`).
 
 A commit that fails leaves bytes of which nobody knows whether they are on the disk, and no further sync can
 tell.  So that stretch is given up: a new segment is begun, whose durable header says where the one before
@@ -17,29 +18,26 @@ partition starts where the oldest file that is there begins: its header has the 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from coordinator.errors import LogOutcomeUnknown, LogUnavailable
+from coordinator.errors import LogUnavailable
 from coordinator.log.base import AppendDone, Gathered, LoggedBatch
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
-from coordinator.log.journal.pending import Append, next_entries, tell, way
+from coordinator.log.journal.pending import Append, next_entries, way
 from coordinator.log.journal.reading import read_stretches
 from coordinator.log.journal.recovery import recover
 from coordinator.log.journal.scan import Segment
 from coordinator.log.journal.segments import Segments
+from coordinator.log.journal.trouble import PROBE_S, probe_delay_s, refuse_all
 
 _logger = logging.getLogger(__name__)
 
 # The end of each segment is kept for frames without entries: they say which files may go even when the disk
 # is full.
 RESERVE_BYTES = 16 * layout.ALIGN_BYTES
-# While the disk refuses, it is tried again this often; less often each time that it lets a segment begin and
-# then fails the first commit, because every try leaves a segment behind.
-PROBE_S = 1.0
-PROBE_DOUBLINGS_MAX = 5
 
 
 class Journal:
@@ -79,8 +77,8 @@ class Journal:
         # So many of the pending appends may also stand in the stretch that was given up.
         self._doubtful = 0
         self._failures = 0
-        self._planned = self._gathering = False
-        self._committing = False
+        self._planned = self._gathering = self.committing = False
+        self._over: Callable[[], None] = lambda: None
         self._given_up = True
         self._rolling: asyncio.Task[None] | None = None
         self._probe: asyncio.TimerHandle | None = None
@@ -131,7 +129,7 @@ class Journal:
         if not self._is_open:
             return
         self._is_open = False
-        while self._committing or self._planned or self._pending or self._rolling is not None:
+        while self.committing or self._planned or self._pending or self._rolling is not None:
             self._quiet.clear()
             await self._quiet.wait()
         if self._probe is not None:
@@ -178,8 +176,13 @@ class Journal:
             asyncio.get_running_loop().call_soon(done, base_offset, None)
             return
         self._pending.append(self._way.append(state_partition, base_offset, timestamp_ms, records, done))
-        if not self._planned and not self._committing and not self._gathering:
+        if not self._planned and not self.committing and not self._gathering:
             self._plan()
+
+    def tell_of_commits(self, over: Callable[[], None]) -> bool:
+        """Have `over` called after each commit, if commits wait for the disk."""
+        self._over = over if self._sync_mode == "always" else self._over
+        return self._sync_mode == "always"
 
     def gather(self) -> Gathered | None:
         """Let appends wait until `flush`."""
@@ -203,7 +206,7 @@ class Journal:
         In trouble nothing waits; but a frame that lets older segments go may be what ends the trouble.
         """
         self._planned = False
-        if self._committing or self._rolling is not None:
+        if self.committing or self._rolling is not None:
             return
         has_news = self._has_news()
         if not (self._pending or has_news):
@@ -226,14 +229,17 @@ class Journal:
         frame = self._way.encode_frame(
             segment.number, segment.end, self._next_commit, self._durable_commit(), oldest, entries
         )
-        self._committing = True
+        self.committing = True
 
         def written(error: OSError | None) -> None:
-            self._committing = False
-            if error is None:
-                self._committed(segment, group, size_bytes, oldest, sync)
-            else:
-                self._failed(group, error)
+            self.committing = False
+            try:
+                if error is None:
+                    self._committed(segment, group, size_bytes, oldest, sync)
+                else:
+                    self._failed(group, error)
+            finally:
+                self._over()
 
         write_promptly(self._disk, segment.name, segment.end, frame, sync, written)
 
@@ -280,17 +286,13 @@ class Journal:
         if self._trouble is None:
             _logger.error("the journal takes no writes: %s", what)
         self._trouble = f"the journal takes no writes: {what}"
-        pending, self._pending = self._pending, []
-        doubtful, self._doubtful = self._doubtful, 0
-        for place, append in enumerate(pending):
-            kind = LogOutcomeUnknown if place < doubtful else LogUnavailable
-            tell(append, kind(self._trouble))
-        doublings = min(max(self._failures - 1, 0), PROBE_DOUBLINGS_MAX)
-        self._probe = asyncio.get_running_loop().call_later(PROBE_S * 2**doublings, self._try_again)
+        refuse_all(self._pending, self._doubtful, self._trouble)
+        self._pending, self._doubtful = [], 0
+        self._probe = asyncio.get_running_loop().call_later(probe_delay_s(self._failures), self._try_again)
         self._quiet.set()
 
     def _try_again(self) -> None:
-        if self._committing:
+        if self.committing:
             # A new segment says where this one ends, which the commit is about to move.
             self._probe = asyncio.get_running_loop().call_later(PROBE_S, self._try_again)
         elif self._is_open:
@@ -351,8 +353,6 @@ class Journal:
         try:
             async for chunk in read_stretches(self._disk, stretches, first_position, state_partitions):
                 yield chunk
-        except OSError as error:
-            raise LogUnavailable(f"the journal cannot be read: {error}") from error
         finally:
             self._segments.end_reading()
 
@@ -365,7 +365,7 @@ class Journal:
             return
         self._starts[state_partition] = before_offset
         self._oldest = max(self._oldest, self._segments.first_needed(self._starts).number)
-        if self._is_open and not self._planned and not self._committing and self._has_news():
+        if self._is_open and not self._planned and not self.committing and self._has_news():
             self._plan()
 
     def _has_news(self) -> bool:

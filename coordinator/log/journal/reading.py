@@ -6,7 +6,7 @@ one: on another thread the same work would hold the interpreter for longer.
 
 from collections.abc import AsyncIterator, Collection, Sequence
 
-from coordinator.errors import LogDamaged
+from coordinator.errors import LogDamaged, LogUnavailable
 from coordinator.log.base import LoggedBatch
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk
@@ -21,13 +21,16 @@ async def read_stretches(
 ) -> AsyncIterator[list[LoggedBatch]]:
     """Give the batches of the state partitions, in chunks; a stretch is a segment's number and valid end.
 
-    Raises LogDamaged for a frame that is not valid any more, OSError if the disk cannot read.
+    Raises LogDamaged for a frame that is not valid any more, LogUnavailable if the disk cannot read.
     """
     wanted = frozenset(state_partitions)
     for number, end in stretches:
         position = first_position
         while position < end:
-            data = await _read_frames(disk, number, position, end)
+            try:
+                data = await _read_frames(disk, number, position, end)
+            except OSError as error:
+                raise LogUnavailable(f"the journal cannot be read: {error}") from error
             chunk: list[LoggedBatch] = []
             at = 0
             while (frame := layout.frame_at(data, at, number, position + at)) is not None:

@@ -1,0 +1,325 @@
+"""When rounds wait for more operations: the rule by itself, and what it makes of a closed loop of callers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from random import Random
+
+import pytest
+
+from coordinator.log.journal import Journal
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits, gathering
+from coordinator.runtime.gathering import IDLE_S_MAX, SETTLING_COMMITS, STAY_COMMITS, TRIAL_COMMITS, Gathering
+from coordinator.service import INITIALIZE, READ, WRITE, Rpc, Service
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import EveryTopic
+from protocol.errors import ErrorCode
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.routing import state_partition
+from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, write
+from tests.simulation.disk import DiskFaults
+from tests.simulation.loop import SimLoop
+from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld
+
+
+class Rule:
+    """The rule on a clock that the test sets; microseconds, to be exact."""
+
+    def __init__(self) -> None:
+        self.now_us = 1_000
+        self.rule = Gathering(lambda: self.now_us / 1e6)
+
+    def commit(self, operations: int, waiting: int = 0, took_us: int = 200) -> None:
+        """Let a commit begin and be over; so many are there that came meanwhile."""
+        self.rule.began(operations, behind=False)
+        self.now_us += took_us
+        self.rule.over(waiting)
+
+    def until_it_gathers(self, took_us: int = 200) -> "Rule":
+        for _ in range(2 * STAY_COMMITS):
+            if self.rule.gathers:
+                return self
+            self.commit(1, took_us=took_us)
+            assert not self.awaits(1)
+        pytest.fail("it does not try the other way")
+
+    def awaits(self, waiting: int, after_us: int = 0) -> bool:
+        self.now_us += after_us
+        return self.rule.awaits_more(waiting)
+
+
+def test_one_caller_never_waits() -> None:
+    one = Rule().until_it_gathers()
+    for _ in range(10):
+        one.commit(1)
+        assert not one.awaits(1, after_us=50)
+
+
+def test_a_round_waits_for_those_who_were_answered_besides_those_who_are_there() -> None:
+    one = Rule().until_it_gathers()
+    one.commit(4, waiting=4)
+    assert one.awaits(4)
+    assert one.awaits(5, after_us=10)
+    assert one.awaits(7, after_us=10)
+    assert not one.awaits(8, after_us=10)
+
+
+def test_who_comes_after_a_round_has_gone_is_not_held_up() -> None:
+    one = Rule().until_it_gathers()
+    one.commit(4)
+    assert not one.awaits(4, after_us=10)
+    assert not one.awaits(1, after_us=10)
+
+
+def test_time_without_arrivals_is_bounded_by_a_part_of_a_commit() -> None:
+    one = Rule().until_it_gathers()
+    one.commit(8)
+    assert one.awaits(1, after_us=5_000)
+    assert one.awaits(1, after_us=60)
+    # Arrivals take their time, which is not counted.
+    assert one.awaits(2, after_us=1_000)
+    assert one.awaits(2, after_us=39)
+    assert not one.awaits(2, after_us=10)
+    assert not one.awaits(2)
+
+
+def test_a_slow_disk_is_no_reason_to_wait_long() -> None:
+    one = Rule().until_it_gathers(took_us=20_000)
+    one.commit(8, took_us=20_000)
+    assert one.awaits(7)
+    assert one.awaits(7, after_us=int(IDLE_S_MAX * 1e6) - 10)
+    assert not one.awaits(7, after_us=20)
+
+
+def test_appends_behind_a_commit_are_not_taken_for_answered() -> None:
+    one = Rule().until_it_gathers()
+    one.rule.began(3, behind=False)
+    one.rule.began(5, behind=True)
+    one.now_us += 200
+    one.rule.over(0)
+    one.now_us += 200
+    one.rule.over(0)
+    assert one.awaits(4)
+    assert not one.awaits(5)
+
+
+def drive(one: Rule, commits: int, each_us: Callable[[bool], int]) -> int:
+    """Let commits of one operation take what they take by whether rounds gather; return how many gathered."""
+    gathered = 0
+    for _ in range(commits):
+        gathered += one.rule.gathers
+        one.rule.awaits_more(1)
+        one.commit(1, took_us=each_us(one.rule.gathers))
+    return gathered
+
+
+def test_the_way_stays_on_which_operations_take_less() -> None:
+    cycle = TRIAL_COMMITS + STAY_COMMITS
+    one = Rule()
+    assert drive(one, 2 * TRIAL_COMMITS, lambda gathers: 100 if gathers else 200) == TRIAL_COMMITS
+    assert drive(one, 4 * cycle, lambda gathers: 100 if gathers else 200) == 4 * STAY_COMMITS
+    # It turns when the callers do; a tie is no reason to gather.
+    drive(one, 2 * cycle, lambda gathers: 200)
+    assert drive(one, 4 * cycle, lambda gathers: 200) == 4 * TRIAL_COMMITS
+
+
+def test_small_commits_do_not_count_for_more_than_they_are() -> None:
+    one = Rule()
+    gathered = 0
+    for turn in range(2 * TRIAL_COMMITS + STAY_COMMITS):
+        gathered += one.rule.gathers
+        # 200 for each two operations if rounds gather, else 200 for one and 200 for seven in turn.
+        operations = 2 if one.rule.gathers else (1, 7)[turn % 2]
+        one.rule.awaits_more(8)
+        one.commit(operations, waiting=8, took_us=200)
+    assert gathered == TRIAL_COMMITS
+
+
+def test_a_stall_of_the_disk_does_not_decide() -> None:
+    one = Rule()
+    turn = 0
+
+    def each_us(gathers: bool) -> int:
+        nonlocal turn
+        turn += 1
+        stalls = gathers and turn % TRIAL_COMMITS == SETTLING_COMMITS + 2
+        return 50_000 if stalls else 100 if gathers else 200
+
+    assert drive(one, 2 * TRIAL_COMMITS + STAY_COMMITS, each_us) == TRIAL_COMMITS + STAY_COMMITS
+
+
+class Callers:
+    """A runtime over a journal on a simulated disk, and callers who ask again some time after each answer."""
+
+    def __init__(self, world: SimWorld) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        self.loop = loop
+        self.journal: Journal = world.journal(segment_bytes=1 << 20)
+        self.runtime = Runtime(
+            log=self.journal,
+            clock=self,
+            topics=EveryTopic(),
+            metrics=Metrics(),
+            policy=SnapshotPolicy(),
+            limits=RuntimeLimits(),
+            state_partitions=STATE_PARTITIONS,
+            cold_interval_ms=3_600_000,
+            prune_interval_ms=3_600_000,
+            monotonic=loop.monotonic,
+        )
+        self.service = Service(self.runtime)
+        self.latency_s = 0.0
+
+    def now_ms(self) -> int:
+        """Be the clock, too."""
+        return int(self.loop.time() * 1000)
+
+    @property
+    def commits(self) -> int:
+        return self.journal._next_commit
+
+    async def until_committing(self) -> None:
+        for _ in range(10):
+            if self.journal.committing:
+                return
+            await asyncio.sleep(0)
+        pytest.fail("no commit begins")
+
+    async def ask(self, rpc: Rpc, request: object) -> list[int]:
+        done: asyncio.Future[list[int]] = self.loop.create_future()
+        self.service.handle(
+            rpc,
+            request,
+            None,
+            lambda response: done.set_result([part.error_code for part in response.results[0].partitions]),
+        )
+        return await done
+
+    async def initialize(self, caller: int) -> None:
+        topics = [initialize_api.InitializeStateData(TOPIC_ID, [initialize()])]
+        await self.ask(
+            INITIALIZE, initialize_api.InitializeShareGroupStateRequest(f"caller {caller}", topics)
+        )
+
+    async def write(self, caller: int, turn: int) -> list[int]:
+        topics = [
+            write_api.WriteStateData(TOPIC_ID, [write((turn, turn, ACKNOWLEDGED, 1), start_offset=turn)])
+        ]
+        return await self.ask(WRITE, write_api.WriteShareGroupStateRequest(f"caller {caller}", topics))
+
+    async def call(self, caller: int, writes: range, pause_s: Callable[[], float]) -> None:
+        for turn in writes:
+            asked_s = self.loop.time()
+            assert await self.write(caller, turn) == [0]
+            self.latency_s += self.loop.time() - asked_s
+            await asyncio.sleep(pause_s())
+
+
+def with_callers(
+    main: Callable[[Callers, SimWorld], Awaitable[None]], faults: DiskFaults, callers: int
+) -> None:
+    world = SimWorld(faults=faults)
+
+    async def scenario() -> None:
+        one = Callers(world)
+        await one.runtime.start()
+        await asyncio.gather(*(one.initialize(caller) for caller in range(callers)))
+        await main(one, world)
+        await one.runtime.stop()
+
+    world.run(scenario())
+
+
+def test_callers_who_ask_at_once_share_every_commit() -> None:
+    callers, writes = 8, 200
+
+    async def main(one: Callers, world: SimWorld) -> None:
+        async def all_call(turns: range) -> None:
+            pauses = [0.00002 * (1 + caller) for caller in range(callers)]
+            await asyncio.gather(
+                *(one.call(caller, turns, partial(float, pauses[caller])) for caller in range(callers))
+            )
+
+        # Learning comes first.
+        await all_call(range(TRIAL_COMMITS * 2))
+        before = one.commits
+        await all_call(range(1_000, 1_000 + writes))
+        # With half of them in each it would be twice as many.
+        assert one.commits - before < writes * 1.2
+
+    with_callers(main, DiskFaults(write_s=0.00001, sync_s=0.001), callers)
+
+
+@pytest.mark.parametrize("pause_s", [0.001, 0.004])
+def test_callers_at_random_times_lose_next_to_nothing(
+    pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers, writes = 12, 400
+    latencies_s = []
+
+    async def main(one: Callers, world: SimWorld) -> None:
+        rng = Random(7)
+        await asyncio.gather(
+            *(
+                one.call(caller, range(writes), lambda: rng.expovariate(1 / pause_s))
+                for caller in range(callers)
+            )
+        )
+        latencies_s.append(one.latency_s / callers / writes)
+
+    with_callers(main, DiskFaults(sync_s=0.001), callers)
+    monkeypatch.setattr(gathering.Gathering, "gathers", False)
+    monkeypatch.setattr(gathering.Gathering, "awaits_more", lambda self, waiting: False)
+    with_callers(main, DiskFaults(sync_s=0.001), callers)
+    learned_s, never_s = latencies_s
+    assert learned_s < never_s * 1.1
+
+
+def in_another_shard(caller: int) -> int:
+    """Return a caller whose shard is another one, so that what is done for one does not wake the other."""
+    keys = [KEY._replace(group_id=f"caller {each}") for each in range(8)]
+    shards = [state_partition(key, STATE_PARTITIONS) for key in keys]
+    return next(each for each in range(8) if shards[each] != shards[caller])
+
+
+@pytest.mark.parametrize("faults", [[], ["write"], ["sync"], ["sync", "prepare"]])
+def test_whoever_waited_for_a_commit_goes_on_whatever_comes_of_it(
+    faults: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering.Gathering, "gathers", True)
+
+    async def main(one: Callers, world: SimWorld) -> None:
+        # Without the spare file, which is made ahead.
+        one.journal._segments._spare = None
+        world.storage.next_faults = list(faults)
+        first = asyncio.ensure_future(one.write(0, 1))
+        await one.until_committing()
+        other = asyncio.ensure_future(one.write(in_another_shard(0), 1))
+        async with asyncio.timeout(0.5):
+            codes = await asyncio.gather(first, other)
+        if "prepare" in faults:
+            # What became of the first one is not known; the other one was never written.
+            assert codes == [[ErrorCode.NOT_COORDINATOR], [ErrorCode.COORDINATOR_NOT_AVAILABLE]]
+        else:
+            assert codes == [[ErrorCode.NONE]] * 2
+
+    with_callers(main, DiskFaults(write_s=0.001, sync_s=0.001), 8)
+
+
+def test_reads_do_not_wait_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering.Gathering, "gathers", True)
+
+    async def main(one: Callers, world: SimWorld) -> None:
+        writing = asyncio.ensure_future(one.write(0, 5))
+        await one.until_committing()
+        for caller in range(1, 8):
+            topics = [read_api.ReadStateData(TOPIC_ID, [read()])]
+            assert await one.ask(READ, read_api.ReadShareGroupStateRequest(f"caller {caller}", topics)) == [0]
+        assert not writing.done()
+        assert await writing == [0]
+
+    with_callers(main, DiskFaults(sync_s=1.0), 8)
