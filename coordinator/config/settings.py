@@ -146,7 +146,8 @@ class Config(
         Count,
         Named(
             "max.connections",
-            "Connections at a time; one more is closed at once. Kafka sets no limit by default.",
+            "Connections at a time; one more is closed at once. Fewer where the system allows fewer open "
+            "files (ulimit -n). Kafka sets no limit by default.",
         ),
     ] = 2000
     connections_idle_max_ms: Annotated[

@@ -1,0 +1,40 @@
+"""How many files and sockets this process may have open.
+
+Connections that take all of it would take the journal's next segment along, and the probes over HTTP: so some
+are kept back from them.
+"""
+
+import logging
+import resource
+from contextlib import suppress
+
+_logger = logging.getLogger(__name__)
+
+# For what is no connection from brokers: segments of the journal, HTTP, connections of our own, libraries.
+FILES_KEPT_BACK = 128
+
+
+def raise_open_files(wanted: int) -> int:
+    """Have the system allow so many open files, as far as it lets us; return how many it does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    if soft < wanted:
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def connections_to_accept(connections_max: int) -> int:
+    """Return how many connections there is room for, at most so many; fewer are a warning."""
+    open_files = raise_open_files(connections_max + FILES_KEPT_BACK)
+    accepted = min(connections_max, max(open_files - FILES_KEPT_BACK, open_files // 2))
+    if accepted < connections_max:
+        _logger.warning(
+            "max.connections=%d, but the system allows %d open files: %d connections are taken (ulimit -n)",
+            connections_max,
+            open_files,
+            accepted,
+        )
+    return accepted

@@ -1,0 +1,52 @@
+"""How many connections are accepted where the system allows few open files."""
+
+import resource
+
+import pytest
+
+from coordinator.open_files import FILES_KEPT_BACK, connections_to_accept
+
+
+class System:
+    """What the system allows this process."""
+
+    def __init__(self, soft: int, hard: int) -> None:
+        self.limits = (soft, hard)
+
+    def getrlimit(self, what: int) -> tuple[int, int]:
+        assert what == resource.RLIMIT_NOFILE
+        return self.limits
+
+    def setrlimit(self, what: int, limits: tuple[int, int]) -> None:
+        assert what == resource.RLIMIT_NOFILE
+        if limits[0] > self.limits[1] >= 0:
+            raise ValueError("not allowed to raise maximum limit")
+        self.limits = limits
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "accepted", "open_files"),
+    [
+        (1_024, 524_288, 2_000, 2_000 + FILES_KEPT_BACK),
+        (1_024, resource.RLIM_INFINITY, 2_000, 2_000 + FILES_KEPT_BACK),
+        (65_536, 65_536, 2_000, 65_536),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 2_000, resource.RLIM_INFINITY),
+        (256, 1_024, 1_024 - FILES_KEPT_BACK, 1_024),
+        (64, 64, 32, 64),
+    ],
+)
+def test_there_are_files_left_when_all_connections_are_there(
+    soft: int,
+    hard: int,
+    accepted: int,
+    open_files: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    system = System(soft, hard)
+    monkeypatch.setattr(resource, "getrlimit", system.getrlimit)
+    monkeypatch.setattr(resource, "setrlimit", system.setrlimit)
+    assert connections_to_accept(2_000) == accepted
+    assert system.limits == (open_files, hard)
+    said = f"max.connections=2000, but the system allows {open_files} open files: {accepted} connections"
+    assert (said in caplog.text) == (accepted < 2_000)
