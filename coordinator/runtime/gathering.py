@@ -10,9 +10,9 @@ bounded, by a part of what a commit takes and by `IDLE_S_MAX`.
 
 Whether that is better depends on the callers (at random times nobody can be expected; the requests of very
 many take longer than the disk, which should not rest meanwhile) and on the disk (a shared one may be faster
-for who asks it without a pause).  So it is tried: now and then some commits go the other way, and the way on
-which an operation takes less of the time in which there is any stays; without a clear difference, rounds go
-as soon as they can.
+for who asks it without a pause).  So it is tried now and then: some commits go one way and some the other, in
+turn, and the way on which an operation takes less of the time in which there is any stays; without a clear
+difference, rounds go as soon as they can.
 """
 
 from collections.abc import Callable
@@ -20,15 +20,18 @@ from collections.abc import Callable
 # Time in which nothing arrives: so much of what a commit takes, and never more than this.
 IDLE_SHARE = 0.5
 IDLE_S_MAX = 0.00025
-# So many commits go the way that seems better, then so many the other one. The first of them do not count.
-STAY_COMMITS = 480
-TRIAL_COMMITS = 32
+# A trial is so many blocks, one way and the other in turn, so that both meet the same weather; in each block
+# the first commits do not count. Then so many commits go the way that is better.
+BLOCK_COMMITS = 16
 SETTLING_COMMITS = 4
-# What the last commit has to say in a mean; and at most so many times the mean: a disk stalls now and then.
+TRIAL_BLOCKS = 16
+STAY_COMMITS = 2_048
+# What the last commit has to say in a mean; and at most so many times the mean. A disk that stalls once must
+# not decide; one on which gathering leads to stalls again and again must.
 LAST_SHARE = 1 / 16
-OUTLIER = 4.0
+OUTLIER = 16.0
 # Gathering has to come below so much of what an operation takes without.
-CLEARLY_LESS = 0.95
+CLEARLY_LESS = 0.8
 
 
 class Gathering:
@@ -44,12 +47,13 @@ class Gathering:
         self._busy_since_s: float | None = None
         self._expected = self._seen = 0
         self._looked_s = self._idle_s = 0.0
-        self._gathers = self._tries = False
-        self._commits_left = TRIAL_COMMITS
-        self._commits = 0
-        # What a commit takes and how many it answers, by whether rounds gather.
-        self._takes_s = {False: 0.0, True: 0.0}
-        self._answers = {False: 0.0, True: 0.0}
+        self._gathers = False
+        # Blocks of the trial that are over, and commits since then.
+        self._blocks = self._commits = 0
+        self._turn_s = 0.0
+        # What commits of the trial took and how many operations they answered, by whether rounds gathered.
+        self._took_s = {False: 0.0, True: 0.0}
+        self._answers = {False: 0, True: 0}
 
     @property
     def gathers(self) -> bool:
@@ -92,21 +96,24 @@ class Gathering:
         return self._expected > 0
 
     def _learn(self, took_s: float, answered: int) -> None:
-        way = self._gathers
+        self._turn_s = _mean(self._turn_s, took_s)
         self._commits += 1
-        if self._commits > SETTLING_COMMITS:
-            self._takes_s[way] = _mean(self._takes_s[way], took_s)
-            self._answers[way] = _mean(self._answers[way], answered)
-        if self._commits < self._commits_left:
+        if self._blocks == TRIAL_BLOCKS:
+            if self._commits >= STAY_COMMITS:
+                self._blocks = self._commits = 0
+                self._gathers = False
+                self._took_s, self._answers = {False: 0.0, True: 0.0}, {False: 0, True: 0}
             return
-        self._commits = 0
-        self._gathers = self._is_better() if self._tries else not way
-        self._tries = not self._tries
-        self._commits_left = TRIAL_COMMITS if self._tries else STAY_COMMITS
+        if self._commits > SETTLING_COMMITS:
+            self._took_s[self._gathers] += min(took_s, self._turn_s * OUTLIER)
+            self._answers[self._gathers] += answered
+        if self._commits >= BLOCK_COMMITS:
+            self._blocks, self._commits = self._blocks + 1, 0
+            self._gathers = not self._gathers if self._blocks < TRIAL_BLOCKS else self._is_better()
 
     def _is_better(self) -> bool:
-        """Compare what one operation takes, over all commits: small ones must not count for more."""
-        gathering_s, plain_s = (self._takes_s[way] / self._answers[way] for way in (True, False))
+        """Compare what one operation took with gathering and without."""
+        gathering_s, plain_s = (self._took_s[way] / self._answers[way] for way in (True, False))
         return gathering_s < plain_s * CLEARLY_LESS
 
 

@@ -19,7 +19,7 @@ def test_both_ways_keep_the_promises(seed: int, monkeypatch: pytest.MonkeyPatch)
         began(self, operations, behind=behind)
 
     monkeypatch.setattr(gathering, "STAY_COMMITS", 5)
-    monkeypatch.setattr(gathering, "TRIAL_COMMITS", 5)
+    monkeypatch.setattr(gathering, "BLOCK_COMMITS", 5)
     monkeypatch.setattr(gathering.Gathering, "began", counted)
     plan = replace(draw(seed), log="journal", journal_sync="always")
     assert Simulator(plan).run().violation is None

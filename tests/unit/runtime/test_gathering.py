@@ -10,7 +10,14 @@ import pytest
 from coordinator.log.journal import Journal
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits, gathering
-from coordinator.runtime.gathering import IDLE_S_MAX, SETTLING_COMMITS, STAY_COMMITS, TRIAL_COMMITS, Gathering
+from coordinator.runtime.gathering import (
+    BLOCK_COMMITS,
+    IDLE_S_MAX,
+    SETTLING_COMMITS,
+    STAY_COMMITS,
+    TRIAL_BLOCKS,
+    Gathering,
+)
 from coordinator.service import INITIALIZE, READ, WRITE, Rpc, Service
 from coordinator.shard import SnapshotPolicy
 from coordinator.topics import EveryTopic
@@ -23,6 +30,8 @@ from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, write
 from tests.simulation.disk import DiskFaults
 from tests.simulation.loop import SimLoop
 from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld
+
+TRIAL_COMMITS = BLOCK_COMMITS * TRIAL_BLOCKS
 
 
 class Rule:
@@ -117,38 +126,35 @@ def drive(one: Rule, commits: int, each_us: Callable[[bool], int]) -> int:
 
 
 def test_the_way_stays_on_which_operations_take_less() -> None:
-    cycle = TRIAL_COMMITS + STAY_COMMITS
     one = Rule()
-    assert drive(one, 2 * TRIAL_COMMITS, lambda gathers: 100 if gathers else 200) == TRIAL_COMMITS
-    assert drive(one, 4 * cycle, lambda gathers: 100 if gathers else 200) == 4 * STAY_COMMITS
-    # It turns when the callers do; a tie is no reason to gather.
-    drive(one, 2 * cycle, lambda gathers: 200)
-    assert drive(one, 4 * cycle, lambda gathers: 200) == 4 * TRIAL_COMMITS
+    assert drive(one, TRIAL_COMMITS, lambda gathers: 100 if gathers else 200) == TRIAL_COMMITS // 2
+    assert drive(one, STAY_COMMITS, lambda gathers: 100 if gathers else 200) == STAY_COMMITS
+    # A tie is no reason to gather.
+    assert drive(one, 2 * (TRIAL_COMMITS + STAY_COMMITS), lambda gathers: 200) == TRIAL_COMMITS
 
 
 def test_small_commits_do_not_count_for_more_than_they_are() -> None:
     one = Rule()
     gathered = 0
-    for turn in range(2 * TRIAL_COMMITS + STAY_COMMITS):
+    for turn in range(TRIAL_COMMITS + STAY_COMMITS):
         gathered += one.rule.gathers
         # 200 for each two operations if rounds gather, else 200 for one and 200 for seven in turn.
         operations = 2 if one.rule.gathers else (1, 7)[turn % 2]
         one.rule.awaits_more(8)
         one.commit(operations, waiting=8, took_us=200)
-    assert gathered == TRIAL_COMMITS
+    assert gathered == TRIAL_COMMITS // 2
 
 
-def test_a_stall_of_the_disk_does_not_decide() -> None:
-    one = Rule()
-    turn = 0
+def test_a_stall_of_the_disk_decides_nothing_and_many_do() -> None:
+    def gathered_after(stalls: set[int]) -> int:
+        one = Rule()
+        turns = iter(range(TRIAL_COMMITS + STAY_COMMITS))
+        drive(one, TRIAL_COMMITS, lambda gathers: 3_000 if next(turns) in stalls else 100 if gathers else 200)
+        return drive(one, STAY_COMMITS, lambda gathers: 100 if gathers else 200)
 
-    def each_us(gathers: bool) -> int:
-        nonlocal turn
-        turn += 1
-        stalls = gathers and turn % TRIAL_COMMITS == SETTLING_COMMITS + 2
-        return 50_000 if stalls else 100 if gathers else 200
-
-    assert drive(one, 2 * TRIAL_COMMITS + STAY_COMMITS, each_us) == TRIAL_COMMITS + STAY_COMMITS
+    first = BLOCK_COMMITS + SETTLING_COMMITS + 2
+    assert gathered_after({first}) == STAY_COMMITS
+    assert gathered_after(set(range(first, TRIAL_COMMITS, 2 * BLOCK_COMMITS))) == 0
 
 
 class Callers:
@@ -245,7 +251,7 @@ def test_callers_who_ask_at_once_share_every_commit() -> None:
             )
 
         # Learning comes first.
-        await all_call(range(TRIAL_COMMITS * 2))
+        await all_call(range(TRIAL_COMMITS))
         before = one.commits
         await all_call(range(1_000, 1_000 + writes))
         # With half of them in each it would be twice as many.
