@@ -11,7 +11,7 @@ from coordinator.errors import ConfigError
 from coordinator.recovery.audit import Audited, Options
 from coordinator.recovery.checks.catalogue import CATALOGUE
 from coordinator.recovery.report import as_json, as_markdown, as_text, content_of, write_report
-from coordinator.recovery.report.content import EXAMPLES_MAX
+from coordinator.recovery.report.content import EXAMPLES_MAX, place_of
 from coordinator.recovery.report.html import as_html
 from tests.recovery.faults import CLEAN_LIMITS
 from tests.recovery.history_faults import FAULTS
@@ -69,6 +69,15 @@ def test_the_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, t
     assert ("in what could be read:" in passed) == (fault == "P4")
     for page in (as_markdown(content), as_html(content)):
         assert ("Passed: in what could be read:" in page) == (fault == "P4")
+
+
+def test_a_finding_of_no_state_partition_is_of_the_log() -> None:
+    row = {"group_id": None, "state_partition": -1, "log_offset": -1, "last_log_offset": -1, "count": 1}
+    assert place_of(row) == "the log"
+    assert place_of({**row, "count": 3}) == "the log, 3 times"
+    assert place_of({**row, "state_partition": 0, "log_offset": 4, "last_log_offset": 4}) == (
+        "state partition 0, offset 4"
+    )
 
 
 def test_examples_are_capped_and_all_are_counted(run: Audited) -> None:

@@ -154,6 +154,8 @@ def place_of(row: Mapping[str, Any]) -> str:
     if row["log_offset"] >= 0:
         first, last = row["log_offset"], row["last_log_offset"]
         parts.append(f"offset {first}" if first == last else f"offsets {first} to {last}")
+    if not parts:
+        parts.append("the log")
     if row["count"] > 1:
         parts.append(f"{row['count']} times")
     return ", ".join(parts)
