@@ -38,7 +38,7 @@ NOTICED_BY = {
     "checks_no_sums": 5,
     "cuts_off_damage_as_if_it_were_torn": 5,
     "drops_segments_that_are_needed": 16,
-    "never_writes_anything_anew": 376,
+    "never_writes_anything_anew": 476,
     "gives_nothing_up_that_failed": 9,
     "does_not_settle_what_is_in_doubt": 60,
     "never_probes_the_disk_again": 24,
