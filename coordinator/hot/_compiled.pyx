@@ -20,12 +20,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 import asyncio
 
-from coordinator.shard import Result, Shard, ShareState
+from coordinator.shard import Result, Shard
+from coordinator.shard.packed import NUMBERS
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
 from protocol.messages import write_share_group_state as write_api
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -46,7 +47,11 @@ cdef extern from "wire.h":
     Py_ssize_t member_offset(object descriptor)
     PyObject *get_member(PyObject *instance, Py_ssize_t offset)
     void set_member(PyObject *instance, Py_ssize_t offset, PyObject *value)
-    object copy_instance(PyObject *original)
+    const char *STATE_NUMBERS
+    ctypedef struct StateNumbers:
+        int64_t start_offset, create_timestamp, write_timestamp, last_write_ms, updates, update_bytes
+        int32_t snapshot_epoch, state_epoch, leader_epoch, leader_epoch_max, complete_count, unreadable_bytes
+    bytes packed_state(const StateNumbers *numbers, const uint8_t *batches, Py_ssize_t batches_bytes)
     void make_crc_table()
     uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end)
     ctypedef struct Commits:
@@ -60,7 +65,6 @@ cdef extern from "wire.h":
 
 cdef extern from "Python.h":
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
-    int PyBytes_CheckExact(PyObject *value)
 
 cdef enum:
     BATCH_BYTES = 20
@@ -574,6 +578,9 @@ cdef class Lane:
 
 # Where fields lie.
 
+if NUMBERS.format.encode() != STATE_NUMBERS:
+    raise ImportError("the numbers of a packed state do not lie where they are looked for")
+
 
 cdef Py_ssize_t _member(kind, str name) except -1:
     cdef Py_ssize_t offset = member_offset(getattr(kind, name, None))
@@ -581,20 +588,6 @@ cdef Py_ssize_t _member(kind, str name) except -1:
         raise ImportError(f"the field {name} of {kind} does not lie where it is looked for")
     return offset
 
-
-cdef Py_ssize_t STATE_EPOCH = _member(ShareState, "state_epoch")
-cdef Py_ssize_t SNAPSHOT_EPOCH = _member(ShareState, "snapshot_epoch")
-cdef Py_ssize_t LEADER_EPOCH = _member(ShareState, "leader_epoch")
-cdef Py_ssize_t LEADER_EPOCH_MAX = _member(ShareState, "leader_epoch_max")
-cdef Py_ssize_t START_OFFSET = _member(ShareState, "start_offset")
-cdef Py_ssize_t COMPLETE_COUNT = _member(ShareState, "delivery_complete_count")
-cdef Py_ssize_t CREATE_TIMESTAMP = _member(ShareState, "create_timestamp")
-cdef Py_ssize_t WRITE_TIMESTAMP = _member(ShareState, "write_timestamp")
-cdef Py_ssize_t BATCHES = _member(ShareState, "batches")
-cdef Py_ssize_t UPDATES = _member(ShareState, "updates")
-cdef Py_ssize_t UPDATE_BYTES = _member(ShareState, "update_bytes")
-cdef Py_ssize_t LAST_WRITE_MS = _member(ShareState, "last_write_ms")
-cdef Py_ssize_t UNREADABLE = _member(ShareState, "unreadable")
 
 # Those of `Turns`, which is above this module and says itself who it is.
 cdef Py_ssize_t STATUS, MAILBOX, QUEUED_SEEN, TURN_PLANNED, APPENDING, APPEND_BEGAN_S, APPEND_BYTES, WAITING, CHANGING
@@ -883,45 +876,40 @@ cdef class Appended:
 cdef bint _write(_Turn turn, WritePart part) except -1:
     """Decide one write, apply it and add its record to the turn; or return False: it is not plain."""
     cdef PyObject *state = PyDict_GetItemWithError(turn.states, part.key)
-    cdef int64_t state_epoch, leader_epoch, leader_epoch_max, start_offset, complete_count, updates, update_bytes
-    cdef int64_t state_start_offset, state_complete_count
-    cdef PyObject *current
-    cdef Py_ssize_t current_bytes, written_bytes, count
+    cdef StateNumbers numbers
+    cdef const uint8_t *current
+    cdef const uint8_t *batches
+    cdef Py_ssize_t current_bytes, written_bytes, batches_bytes, count
     cdef int64_t floor
     cdef uint8_t *written
-    if state is NULL or type(<object> state) is not ShareState or _get(state, UNREADABLE) is not None:
+    cdef bint is_due
+    if state is NULL:
         return False
-    state_epoch = _get(state, STATE_EPOCH)
-    leader_epoch = _get(state, LEADER_EPOCH)
-    leader_epoch_max = _get(state, LEADER_EPOCH_MAX)
-    state_start_offset = _get(state, START_OFFSET)
-    state_complete_count = _get(state, COMPLETE_COUNT)
-    updates = _get(state, UPDATES)
-    update_bytes = _get(state, UPDATE_BYTES)
-    current = get_member(state, BATCHES)
-    if not PyBytes_CheckExact(current):
-        return False
-    current_bytes = PyBytes_GET_SIZE(<object> current)
+    memcpy(&numbers, PyBytes_AS_STRING(<object> state), sizeof(numbers))
+    current = <const uint8_t *> PyBytes_AS_STRING(<object> state) + sizeof(numbers)
+    current_bytes = PyBytes_GET_SIZE(<object> state) - sizeof(numbers)
 
     # Refusals, and numbers that only tests have ever sent are left to the general path.
-    if part.leader_epoch < leader_epoch_max or part.leader_epoch < 0 or leader_epoch < 0:
+    if part.leader_epoch < numbers.leader_epoch_max or part.leader_epoch < 0 or numbers.leader_epoch < 0:
         return False
-    if part.state_epoch < state_epoch or part.state_epoch < 0 or leader_epoch_max < leader_epoch:
+    if part.state_epoch < numbers.state_epoch or part.state_epoch < 0:
         return False
-    if part.start_offset < NO_START_OFFSET or state_start_offset < NO_START_OFFSET:
+    if numbers.leader_epoch_max < numbers.leader_epoch or numbers.snapshot_epoch == INT32_MAX:
+        return False
+    if numbers.unreadable_bytes >= 0:
+        return False
+    if part.start_offset < NO_START_OFFSET or numbers.start_offset < NO_START_OFFSET:
         return False
     if turn.topics is not None and not turn.topics.knows(part.key.topic_id, part.partition):
         return False
 
-    start_offset = max(part.start_offset, state_start_offset)
-    if part.start_offset > state_start_offset:
-        complete_count = part.complete_count
-    elif part.start_offset == state_start_offset:
-        complete_count = max(<int64_t> part.complete_count, state_complete_count)
-    else:
-        complete_count = state_complete_count
+    if part.start_offset > numbers.start_offset:
+        numbers.start_offset = part.start_offset
+        numbers.complete_count = part.complete_count
+    elif part.start_offset == numbers.start_offset:
+        numbers.complete_count = max(part.complete_count, numbers.complete_count)
 
-    floor = INT64_MIN if start_offset == NO_START_OFFSET else start_offset
+    floor = INT64_MIN if numbers.start_offset == NO_START_OFFSET else numbers.start_offset
     written = _room(part.batch_count * BATCH_BYTES * 3 + current_bytes * 2 + BATCH_BYTES)
     count = _normalise(
         <const uint8_t *> PyBytes_AS_STRING(part.frame) + part.batches_at, part.batch_count, floor, written
@@ -929,40 +917,39 @@ cdef bint _write(_Turn turn, WritePart part) except -1:
     if count < 0:
         return False
     written_bytes = count * BATCH_BYTES
-    batches = _lay(<bytes> <object> current, written, count, floor, written + written_bytes)
-    is_due = updates >= turn.updates_max or update_bytes > max(turn.update_bytes_min, OVERHEAD_BYTES + current_bytes)
+    batches = written + written_bytes
+    batches_bytes = _lay(current, current_bytes, written, count, floor, &batches)
+    is_due = numbers.updates >= turn.updates_max or numbers.update_bytes > max(
+        turn.update_bytes_min, OVERHEAD_BYTES + current_bytes
+    )
 
-    after = copy_instance(state)
-    if start_offset != state_start_offset:
-        _set(after, START_OFFSET, start_offset)
-    if complete_count != state_complete_count:
-        _set(after, COMPLETE_COUNT, complete_count)
-    _set(after, BATCHES, batches)
-    _set(after, LAST_WRITE_MS, turn.now_ms)
+    numbers.last_write_ms = turn.now_ms
     if is_due:
-        snapshot = ShareSnapshotValue(
-            _get(state, SNAPSHOT_EPOCH) + 1, state_epoch, leader_epoch, start_offset, turn.now_ms, turn.now_ms,
-            batches, complete_count, leader_epoch_max if leader_epoch_max > leader_epoch else -1
-        )
-        record = StateRecord(part.key, snapshot)
+        numbers.snapshot_epoch += 1
+        numbers.create_timestamp = numbers.write_timestamp = turn.now_ms
+        numbers.updates = numbers.update_bytes = 0
+    else:
+        numbers.updates += 1
+        numbers.update_bytes += OVERHEAD_BYTES + written_bytes
+    after = packed_state(&numbers, batches, batches_bytes)
+    if is_due:
+        record = StateRecord(part.key, ShareSnapshotValue(
+            numbers.snapshot_epoch, numbers.state_epoch, numbers.leader_epoch, numbers.start_offset, turn.now_ms,
+            turn.now_ms, PyBytes_FromStringAndSize(<const char *> batches, batches_bytes), numbers.complete_count,
+            numbers.leader_epoch_max if numbers.leader_epoch_max > numbers.leader_epoch else -1
+        ))
         encoded = encode_record(record)
-        _set(after, SNAPSHOT_EPOCH, snapshot.snapshot_epoch)
-        _set(after, CREATE_TIMESTAMP, turn.now_ms)
-        _set(after, WRITE_TIMESTAMP, turn.now_ms)
-        _set(after, UPDATES, 0)
-        _set(after, UPDATE_BYTES, 0)
     else:
         record = None
         value = _update(
-            _get(state, SNAPSHOT_EPOCH), leader_epoch, start_offset, complete_count, written, written_bytes
+            numbers.snapshot_epoch, numbers.leader_epoch, numbers.start_offset, numbers.complete_count,
+            written, written_bytes
         )
         encoded = (_record_key(part), value)
-        _set(after, UPDATES, updates + 1)
-        _set(after, UPDATE_BYTES, update_bytes + OVERHEAD_BYTES + written_bytes)
     turn.records.append(record)
     turn.encoded.append(encoded)
     turn.append_bytes += PyBytes_GET_SIZE(encoded[0]) + PyBytes_GET_SIZE(encoded[1])
-    turn.live_bytes += PyBytes_GET_SIZE(batches) - current_bytes
+    turn.live_bytes += batches_bytes - current_bytes
     turn.states[part.key] = after
     return True
 
@@ -1092,10 +1079,17 @@ cdef Py_ssize_t _normalise(const uint8_t *batches, Py_ssize_t count, int64_t flo
     return (out - run) // BATCH_BYTES
 
 
-cdef bytes _lay(bytes current, const uint8_t *written, Py_ssize_t count, int64_t floor, uint8_t *run):
-    """Lay a run over another one, of which nothing below the floor is kept. `run` has room for the result."""
-    cdef const uint8_t *one = <const uint8_t *> PyBytes_AS_STRING(current)
-    cdef const uint8_t *one_end = one + PyBytes_GET_SIZE(current)
+cdef Py_ssize_t _lay(
+    const uint8_t *current, Py_ssize_t current_bytes, const uint8_t *written, Py_ssize_t count, int64_t floor,
+    const uint8_t **result
+) noexcept:
+    """Lay a run over another one, of which nothing below the floor is kept, and return the bytes of the result.
+
+    That is put where `result` points, where there must be room; or `result` points to the current run, if it is that.
+    """
+    cdef uint8_t *run = <uint8_t *> result[0]
+    cdef const uint8_t *one = current
+    cdef const uint8_t *one_end = current + current_bytes
     cdef const uint8_t *other = written
     cdef const uint8_t *other_end = written + count * BATCH_BYTES
     cdef const uint8_t *kept
@@ -1104,9 +1098,9 @@ cdef bytes _lay(bytes current, const uint8_t *written, Py_ssize_t count, int64_t
     cdef int rank = 0, other_rank = 0
     while one < one_end and get64(one + 8) < floor:
         one += BATCH_BYTES
-    if other == other_end and one < one_end and one == <const uint8_t *> PyBytes_AS_STRING(current):
-        if get64(one) >= floor:
-            return current
+    if other == other_end and one < one_end and one == current and get64(one) >= floor:
+        result[0] = current
+        return current_bytes
     if one < one_end:
         # What ends well before the first written offset stays as it is; but the first one may be cut.
         first, last, rank = max(get64(one), floor), get64(one + 8), _rank(one)
@@ -1157,7 +1151,7 @@ cdef bytes _lay(bytes current, const uint8_t *written, Py_ssize_t count, int64_t
         out = _add_rest(run, out, first, last, rank, one + BATCH_BYTES, one_end)
     elif other < other_end:
         out = _add_rest(run, out, other_first, other_last, other_rank, other + BATCH_BYTES, other_end)
-    return PyBytes_FromStringAndSize(<char *> run, out - run)
+    return out - run
 
 
 def lay_over(bytes current, bytes written, int64_t start_offset):
@@ -1165,8 +1159,16 @@ def lay_over(bytes current, bytes written, int64_t start_offset):
     cdef Py_ssize_t count = PyBytes_GET_SIZE(written) // BATCH_BYTES
     cdef int64_t floor = INT64_MIN if start_offset == NO_START_OFFSET else start_offset
     cdef uint8_t *run = _room(count * BATCH_BYTES * 3 + PyBytes_GET_SIZE(current) * 2 + BATCH_BYTES)
+    cdef const uint8_t *result
+    cdef Py_ssize_t size
     count = _normalise(<const uint8_t *> PyBytes_AS_STRING(written), count, floor, run)
-    return None if count < 0 else _lay(current, run, count, floor, run + count * BATCH_BYTES)
+    if count < 0:
+        return None
+    result = run + count * BATCH_BYTES
+    size = _lay(
+        <const uint8_t *> PyBytes_AS_STRING(current), PyBytes_GET_SIZE(current), run, count, floor, &result
+    )
+    return PyBytes_FromStringAndSize(<const char *> result, size)
 
 
 # Record batches.

@@ -15,8 +15,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcmp, memcpy, memset
 
-from coordinator.shard import ShareState
 from coordinator.shard.batches import combine, normalise
+from coordinator.shard.packed import NUMBERS, needed_from
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
 from protocol.record_batch import decode_batches
 from protocol.state_records import SharePartitionKey
@@ -28,6 +28,15 @@ cdef extern from "wire.h":
     int get_uvarint(const uint8_t *at, const uint8_t *end, uint32_t *value)
     void make_crc_table()
     uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before)
+    void give_memory_back()
+    const char *STATE_NUMBERS
+    ctypedef struct StateNumbers:
+        int64_t needed_from, start_offset, create_timestamp, write_timestamp, last_write_ms, updates, update_bytes
+        int32_t snapshot_epoch, state_epoch, leader_epoch, leader_epoch_max, complete_count, unreadable_bytes
+    bytes packed_state(const StateNumbers *numbers, const uint8_t *batches, Py_ssize_t batches_bytes)
+
+if NUMBERS.format.encode() != STATE_NUMBERS:
+    raise ImportError("the numbers of a packed state do not lie where they are looked for")
 
 cdef enum:
     BATCH_BYTES = 20
@@ -38,6 +47,7 @@ cdef enum:
     MAGIC_AT = 16
     NO_START_OFFSET = -1
     NO_LEADER_EPOCH = -1
+    NOT_UNREADABLE = -1
     NOBODY = -1
     SNAPSHOT = 0
     UPDATE = 1
@@ -48,20 +58,9 @@ cdef extern from "Python.h":
 cdef int64_t NUMBER_MAX = 1 << 61
 cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
 
-# One share-partition. `needed_from` is the log offset from which its records are needed.
+# One share-partition.
 cdef struct _State:
-    int64_t start_offset
-    int64_t create_ms
-    int64_t write_ms
-    int64_t last_write_ms
-    int64_t needed_from
-    int64_t update_bytes
-    int64_t updates
-    int32_t snapshot_epoch
-    int32_t state_epoch
-    int32_t leader_epoch
-    int32_t leader_epoch_max
-    int32_t complete_count
+    StateNumbers numbers
     uint32_t hash
     Py_ssize_t key_at
     Py_ssize_t key_bytes
@@ -134,10 +133,8 @@ cdef class Replay:
     cdef _Place *order
     cdef Py_ssize_t ordered
     cdef Py_ssize_t given
-    # What the general way has: (needed from, key), the greatest first.
+    # What the general way has: (needed from, key, packed state), the greatest first.
     cdef list residents
-    # The time of the state that was made last: those that were written together have it in common.
-    cdef object time
 
     def __init__(self, shard, Names names, general):
         self.shard = shard
@@ -218,6 +215,7 @@ cdef class Replay:
         cdef int64_t start_offset
         cdef int32_t leader_epoch, complete_count
         cdef _State *state
+        cdef StateNumbers *numbers
         if end - at < 18:
             return False
         batches = _batches(at + 16, end, &count, &complete_count)
@@ -226,23 +224,24 @@ cdef class Replay:
         state = self.state(key, key_bytes)
         if state == NULL:
             return False
+        numbers = &state.numbers
         if state.batches == NULL:
             # An update without a snapshot before it begins a state: the head of a pruned log looks like that.
             _begin(state)
-            state.snapshot_epoch = get32(at)
-            state.needed_from = record.log_offset
+            numbers.snapshot_epoch = get32(at)
+            numbers.needed_from = record.log_offset
         leader_epoch = get32(at + 4)
         if leader_epoch != NO_LEADER_EPOCH:
-            state.leader_epoch = leader_epoch
-        state.leader_epoch_max = max(state.leader_epoch_max, state.leader_epoch)
+            numbers.leader_epoch = leader_epoch
+        numbers.leader_epoch_max = max(numbers.leader_epoch_max, numbers.leader_epoch)
         start_offset = get64(at + 8)
         if start_offset != NO_START_OFFSET:
-            state.start_offset = start_offset
-        state.complete_count = complete_count
-        state.updates += 1
-        state.update_bytes += OVERHEAD_BYTES + count * BATCH_BYTES
-        state.last_write_ms = record.timestamp_ms
-        _keep(state, _combined(<bytes> state.batches, batches, count, state.start_offset))
+            numbers.start_offset = start_offset
+        numbers.complete_count = complete_count
+        numbers.updates += 1
+        numbers.update_bytes += OVERHEAD_BYTES + count * BATCH_BYTES
+        numbers.last_write_ms = record.timestamp_ms
+        _keep(state, _combined(<bytes> state.batches, batches, count, numbers.start_offset))
         return True
 
     cdef bint snapshot(self, const _Record *record, const uint8_t *key, Py_ssize_t key_bytes) except -1:
@@ -252,6 +251,7 @@ cdef class Replay:
         cdef Py_ssize_t count
         cdef int32_t complete_count, seen = 0
         cdef _State *state
+        cdef StateNumbers *numbers
         if end - at < 38:
             return False
         batches = _batches(at + 36, end, &count, &complete_count)
@@ -260,23 +260,24 @@ cdef class Replay:
         state = self.state(key, key_bytes)
         if state == NULL:
             return False
+        numbers = &state.numbers
         if state.batches != NULL:
-            seen = state.leader_epoch_max
+            seen = numbers.leader_epoch_max
         else:
             _begin(state)
-        state.snapshot_epoch = get32(at)
-        state.state_epoch = get32(at + 4)
-        state.leader_epoch = get32(at + 8)
-        state.leader_epoch_max = max(seen, state.leader_epoch)
-        state.start_offset = get64(at + 12)
-        state.create_ms = get64(at + 20)
-        state.write_ms = get64(at + 28)
-        state.complete_count = complete_count
-        state.updates = 0
-        state.update_bytes = 0
-        state.last_write_ms = record.timestamp_ms
-        state.needed_from = record.log_offset
-        _keep(state, _normalised(batches, count, state.start_offset))
+        numbers.snapshot_epoch = get32(at)
+        numbers.state_epoch = get32(at + 4)
+        numbers.leader_epoch = get32(at + 8)
+        numbers.leader_epoch_max = max(seen, numbers.leader_epoch)
+        numbers.start_offset = get64(at + 12)
+        numbers.create_timestamp = get64(at + 20)
+        numbers.write_timestamp = get64(at + 28)
+        numbers.complete_count = complete_count
+        numbers.updates = 0
+        numbers.update_bytes = 0
+        numbers.last_write_ms = record.timestamp_ms
+        numbers.needed_from = record.log_offset
+        _keep(state, _normalised(batches, count, numbers.start_offset))
         return True
 
     # The table.
@@ -382,10 +383,11 @@ cdef class Replay:
         return count
 
     cdef int hand_over(self, _State *state) except -1:
-        if self.time is None or self.time != state.write_ms:
-            self.time = state.write_ms
-        key = self.names.key(self.keys + state.key_at, state.key_bytes)
-        self.shard.adopt(key, _made(state, self.time), state.needed_from)
+        cdef bytes batches = <bytes> state.batches
+        packed = packed_state(
+            &state.numbers, <const uint8_t *> PyBytes_AS_STRING(batches), PyBytes_GET_SIZE(batches)
+        )
+        self.shard.adopt(self.names.key(self.keys + state.key_at, state.key_bytes), packed)
         Py_XDECREF(state.batches)
         state.batches = NULL
         return 0
@@ -394,16 +396,15 @@ cdef class Replay:
 
     def finish(self, Py_ssize_t count_max):
         """Give so many states to the shard at most, and return whether all of them are there."""
-        cdef int64_t needed_from
         if self.order == NULL:
             self.put_in_order()
         while count_max > 0 and (self.given < self.ordered or self.residents):
             count_max -= 1
             if self.residents:
-                needed_from, key = self.residents[len(self.residents) - 1]
-                if self.given == self.ordered or needed_from < self.order[self.given].needed_from:
+                first_needed, key, packed = self.residents[len(self.residents) - 1]
+                if self.given == self.ordered or first_needed < self.order[self.given].needed_from:
                     self.residents.pop()
-                    self.shard.adopt(key, self.shard.state(key), needed_from)
+                    self.shard.adopt(key, packed)
                     continue
             self.hand_over(&self.states[self.order[self.given].place])
             self.given += 1
@@ -419,13 +420,18 @@ cdef class Replay:
         self.order = <_Place *> _more(NULL, (self.state_count + 1) * sizeof(_Place))
         for place in range(self.state_count):
             if self.states[place].batches != NULL:
-                self.order[self.ordered].needed_from = self.states[place].needed_from
+                self.order[self.ordered].needed_from = self.states[place].numbers.needed_from
                 self.order[self.ordered].place = place
                 self.ordered += 1
         qsort(self.order, self.ordered, sizeof(_Place), _by_need)
-        self.residents = [(self.shard.needed_from(key), key) for key in self.shard.share_partitions()]
+        self.residents = [(needed_from(packed), key, packed) for key, packed in self.shard.packed_states()]
         self.residents.sort(reverse=True)
         return 0
+
+
+def give_back():
+    """Give the memory that loading took back to the system: tables of a size that nobody needs afterwards."""
+    give_memory_back()
 
 
 cdef int _by_need(const void *one, const void *other) noexcept nogil:
@@ -442,9 +448,9 @@ cdef void *_more(void *memory, size_t size) except NULL:
 
 
 cdef inline void _begin(_State *state) noexcept:
-    state.start_offset = NO_START_OFFSET
-    state.create_ms = state.write_ms = state.update_bytes = state.updates = 0
-    state.snapshot_epoch = state.state_epoch = state.leader_epoch = state.leader_epoch_max = 0
+    memset(&state.numbers, 0, sizeof(StateNumbers))
+    state.numbers.start_offset = NO_START_OFFSET
+    state.numbers.unreadable_bytes = NOT_UNREADABLE
     state.batches = <PyObject *> b""
     Py_INCREF(b"")
 
@@ -454,24 +460,6 @@ cdef inline int _keep(_State *state, bytes batches) except -1:
     Py_XDECREF(state.batches)
     state.batches = <PyObject *> batches
     return 0
-
-
-cdef object _made(const _State *state, write_ms):
-    """Make the state; times that equal that of the last write, as they mostly do, are the same object."""
-    return ShareState(
-        snapshot_epoch=state.snapshot_epoch,
-        state_epoch=state.state_epoch,
-        leader_epoch=state.leader_epoch,
-        leader_epoch_max=state.leader_epoch_max,
-        start_offset=state.start_offset,
-        delivery_complete_count=state.complete_count,
-        create_timestamp=write_ms if state.create_ms == state.write_ms else state.create_ms,
-        write_timestamp=write_ms,
-        batches=<bytes> state.batches,
-        updates=state.updates,
-        update_bytes=state.update_bytes,
-        last_write_ms=write_ms if state.last_write_ms == state.write_ms else state.last_write_ms,
-    )
 
 
 # Bytes of the log.

@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 static inline uint64_t to_big_endian(uint64_t value) {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -129,17 +132,26 @@ static inline void set_member(PyObject *instance, Py_ssize_t offset, PyObject *v
     *(PyObject **)((char *)instance + offset) = value;
 }
 
-/* A copy of an instance that has nothing but members. */
-static PyObject *copy_instance(PyObject *original) {
-    PyTypeObject *type = Py_TYPE(original);
-    PyObject *copy = type->tp_alloc(type, 0);
-    if (copy == NULL) return NULL;
-    for (Py_ssize_t at = sizeof(PyObject); at < type->tp_basicsize; at += sizeof(PyObject *)) {
-        PyObject *member = get_member(original, at);
-        Py_XINCREF(member);
-        set_member(copy, at, member);
-    }
-    return copy;
+/* What a packed state begins with; see `shard.packed`. Its batches follow, then why it is unreadable, if so. */
+#define STATE_NUMBERS "=7q6i"
+typedef struct {
+    int64_t needed_from, start_offset, create_timestamp, write_timestamp, last_write_ms, updates, update_bytes;
+    int32_t snapshot_epoch, state_epoch, leader_epoch, leader_epoch_max, complete_count, unreadable_bytes;
+} StateNumbers;
+
+static PyObject *packed_state(const StateNumbers *numbers, const uint8_t *batches, Py_ssize_t batches_bytes) {
+    PyObject *packed = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)sizeof *numbers + batches_bytes);
+    if (packed == NULL) return NULL;
+    memcpy(PyBytes_AS_STRING(packed), numbers, sizeof *numbers);
+    memcpy(PyBytes_AS_STRING(packed) + sizeof *numbers, batches, (size_t)batches_bytes);
+    return packed;
+}
+
+/* Gives memory that was freed back to the system, where it would be kept for who asks for more. */
+static inline void give_memory_back(void) {
+#if defined(__GLIBC__)
+    malloc_trim(0);
+#endif
 }
 
 /* A thread's work for a file, one write at a time: what is put is written, synced and told, without the interpreter. */

@@ -17,7 +17,7 @@ from coordinator.errors import LogError, LogFenced
 from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
-from coordinator.runtime.replay import FINISHED_TOGETHER, replays_of
+from coordinator.runtime.replay import FINISHED_TOGETHER, Replay, give_memory_back, replays_of
 from coordinator.runtime.shard_runner import ShardRunner
 from coordinator.shard import Shard
 from protocol.errors import DecodeError
@@ -189,9 +189,8 @@ class Loader:
                     if slice_left == 0:
                         slice_left = self._limits.load_slice_batches
                         await asyncio.sleep(0)
-            for replay in replays.values():
-                while not replay.finish(FINISHED_TOGETHER):  # noqa: ASYNC110
-                    await asyncio.sleep(0)
+            await _finish(replays)
+        give_memory_back()
         load_s = loop.time() - began_s
         for state_partition, runner in runners.items():
             runner.loaded(
@@ -221,6 +220,14 @@ class Loader:
             )
         self._burst_began_s = None
         self._burst_shards = self._burst_records = 0
+
+
+async def _finish(replays: dict[int, Replay]) -> None:
+    """Finish replays, and drop them with the memory they took."""
+    while replays:
+        _, replay = replays.popitem()
+        while not replay.finish(FINISHED_TOGETHER):  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
 
 @contextmanager

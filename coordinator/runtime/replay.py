@@ -55,6 +55,12 @@ def replays_of(shards: Mapping[int, Shard]) -> dict[int, Replay]:
     return {partition: hot.loading.Replay(shard, names, replay_one) for partition, shard in shards.items()}
 
 
+def give_memory_back() -> None:
+    """Give memory that replays took back to the system, when they are gone."""
+    if hot.loading is not None:
+        hot.loading.give_back()
+
+
 def replay_one(shard: Shard, log_record: LogRecord) -> bool:
     """Replay one record; False if its type is unknown, and it is skipped. Raises DecodeError."""
     record = decode_record(log_record.key, log_record.value)

@@ -1,8 +1,9 @@
 """The pruning frontier: below which log offset no record of a shard is needed any more.
 
 A share-partition needs its latest snapshot and what follows it; the frontier is the least of those
-offsets.  Snapshots arrive in log order, so a dictionary in order of insertion has the least one first
-and nothing is ever searched.
+offsets.  Each packed state carries its own, and snapshots arrive in log order: what was snapshotted moves to
+the end of the shard's dictionary of states, so that the least offset is at its beginning and nothing is ever
+searched.  States of which no record is durable yet may stand anywhere between.
 
 Source: ShareCoordinatorOffsetsManager of Kafka 4.4.  Two differences on purpose: a tombstone stops
 counting at once (Kafka counts it until the next record), and a share-partition that is first seen by
@@ -11,41 +12,47 @@ an update counts from that update (Kafka leaves it out, and may prune what its s
 
 from collections.abc import Iterator
 
+from coordinator.shard.packed import NOT_DURABLE, needed_from, needing_from
 from protocol.state_records import SharePartitionKey
 
 
 class Frontier:
-    """Latest needed log offset per share-partition, oldest first. Held by one `Shard`."""
+    """The order of a shard's states by the log offset from which each is needed, oldest first."""
 
-    def __init__(self) -> None:
-        self._needed_from: dict[SharePartitionKey, int] = {}
+    def __init__(self, states: dict[SharePartitionKey, bytes]) -> None:
+        """Keep the order of these packed states; their `Shard` keeps what they say."""
+        self._states = states
+        # What share-partitions that were deleted need until their tombstone is durable.
+        self._ending: dict[SharePartitionKey, int] = {}
         self._behind_last = 0
 
     def snapshotted(self, key: SharePartitionKey, log_offset: int) -> None:
         """Note a snapshot: earlier records of the share-partition are not needed any more."""
-        self._needed_from.pop(key, None)
-        self._needed_from[key] = log_offset
+        state = self._states.pop(key, None)
+        if state is None:
+            self._ending[key] = log_offset
+        else:
+            self._states[key] = needing_from(state, log_offset)
         self._behind_last = log_offset + 1
 
     def updated(self, key: SharePartitionKey, log_offset: int) -> None:
         """Note a record that needs the ones before it."""
-        if key not in self._needed_from:
-            self._needed_from[key] = log_offset
+        state = self._states.get(key)
+        if state is None:
+            self._ending.setdefault(key, log_offset)
+        elif needed_from(state) == NOT_DURABLE:
+            self.snapshotted(key, log_offset)
         self._behind_last = log_offset + 1
+
+    def deleting(self, key: SharePartitionKey, state: bytes) -> None:
+        """Note that a state is deleted by a tombstone, which is not durable yet."""
+        if needed_from(state) != NOT_DURABLE:
+            self._ending[key] = needed_from(state)
 
     def deleted(self, key: SharePartitionKey, log_offset: int) -> None:
-        """Note a tombstone: no record of the share-partition is needed any more."""
-        self._needed_from.pop(key, None)
+        """Note a tombstone: no record of the share-partition before it is needed any more."""
+        self._ending.pop(key, None)
         self._behind_last = log_offset + 1
-
-    def adopted(self, key: SharePartitionKey, log_offset: int) -> None:
-        """Note from where on a share-partition needs its records; what follows needs no earlier ones."""
-        self._needed_from.pop(key, None)
-        self._needed_from[key] = log_offset
-
-    def needed_from(self, key: SharePartitionKey) -> int:
-        """Return the log offset from which a share-partition that has state needs its records."""
-        return self._needed_from[key]
 
     def reached(self, end_log_offset: int) -> None:
         """Note that the records below a log offset change nothing but what was noted."""
@@ -54,13 +61,16 @@ class Frontier:
     @property
     def redundant_offset(self) -> int:
         """The log offset below which every record may be dropped; 0 when none may."""
-        for log_offset in self._needed_from.values():
-            return log_offset
-        return self._behind_last
+        oldest = min(self._ending.values(), default=self._behind_last)
+        for state in self._states.values():
+            if needed_from(state) != NOT_DURABLE:
+                return min(oldest, needed_from(state))
+        return oldest
 
     def needed_below(self, log_offset: int) -> Iterator[SharePartitionKey]:
         """Yield the share-partitions that need records below a log offset, oldest first."""
-        for key, needed_from in self._needed_from.items():
-            if needed_from >= log_offset:
+        for key, state in self._states.items():
+            if needed_from(state) >= log_offset:
                 return
-            yield key
+            if needed_from(state) != NOT_DURABLE:
+                yield key

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from coordinator.shard import decisions
 from coordinator.shard.decisions import TOMBSTONE, Facts, SnapshotPolicy, Tombstone
 from coordinator.shard.frontier import Frontier
+from coordinator.shard.packed import NOT_DURABLE, needed_from, pack, snapshot_bytes, unpack
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES, ShareState, advance, snapshot_of
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -60,8 +61,8 @@ class Shard:
         self.state_partition = state_partition
         self.live_bytes = 0
         self._policy = policy
-        self._states: dict[SharePartitionKey, ShareState] = {}
-        self._frontier = Frontier()
+        self._states: dict[SharePartitionKey, bytes] = {}
+        self._frontier = Frontier(self._states)
         self._end_log_offset = 0
 
     # Decide.
@@ -97,7 +98,7 @@ class Shard:
         return self._decide(decisions.decide_summary, key, unit, facts)
 
     def _decide(self, decide: _Decide, key: SharePartitionKey, unit: Sequence[Any], facts: Facts) -> Result:
-        state = self._states.get(key)
+        state = self.state(key)
         records: list[StateRecord] = []
         answer: Any = None
         for position, part in enumerate(unit):
@@ -124,7 +125,7 @@ class Shard:
         if length <= RECORDS_PER_SHARE_PARTITION_MAX * len(self._states):
             return records
         for key in self._frontier.needed_below(self._end_log_offset):
-            state = self._states.get(key)
+            state = self.state(key)
             if len(records) == count_max or state is None:
                 break
             if now_ms - state.write_timestamp < interval_ms:
@@ -139,14 +140,14 @@ class Shard:
         for key in self._frontier.needed_below(log_offset):
             if len(records) == count_max:
                 break
-            state = self._states.get(key)
+            state = self.state(key)
             if state is not None and state.unreadable is None:
                 records.append(StateRecord(key, snapshot_of(state, now_ms=now_ms)))
         return records
 
     def snapshots_of(self, keys: Collection[SharePartitionKey], *, now_ms: int) -> list[StateRecord]:
         """Snapshot those of these share-partitions that have a state, and one that can be read."""
-        states = ((key, self._states.get(key)) for key in keys)
+        states = ((key, self.state(key)) for key in keys)
         return [
             StateRecord(key, snapshot_of(state, now_ms=now_ms))
             for key, state in states
@@ -172,15 +173,17 @@ class Shard:
     def apply(self, record: StateRecord, timestamp_ms: int) -> None:
         """Move the state by one record."""
         key = record.key
-        before = self._states.get(key)
+        packed = self._states.get(key)
+        before = None if packed is None else unpack(packed)
         after = advance(before, record, timestamp_ms)
         if before is not None:
             self.live_bytes -= before.snapshot_bytes
-        if after is None:
-            self._states.pop(key, None)
-        else:
+        if after is not None:
             self.live_bytes += after.snapshot_bytes
-            self._states[key] = after
+            self._states[key] = pack(after, NOT_DURABLE if packed is None else needed_from(packed))
+        elif packed is not None:
+            del self._states[key]
+            self._frontier.deleting(key, packed)
 
     def settle(self, record: StateRecord, log_offset: int) -> None:
         """Note that a record is durable at `log_offset`: the pruning frontier moves."""
@@ -207,17 +210,17 @@ class Shard:
         self.apply(record, timestamp_ms)
         self.settle(record, log_offset)
 
-    def adopt(self, key: SharePartitionKey, state: ShareState, needed_from: int) -> None:
-        """Take a state that was folded elsewhere from records that are durable, from a log offset on.
+    def adopt(self, key: SharePartitionKey, packed: bytes) -> None:
+        """Take a packed state that was folded elsewhere, from records that are durable.
 
-        States are adopted in the order of these log offsets; `settle_updates` says at last where they end.
+        States are adopted in the order of the log offsets from which they need them; `settle_updates` says at
+        last where they end.
         """
         before = self._states.pop(key, None)
         if before is not None:
-            self.live_bytes -= before.snapshot_bytes
-        self.live_bytes += state.snapshot_bytes
-        self._states[key] = state
-        self._frontier.adopted(key, needed_from)
+            self.live_bytes -= snapshot_bytes(before)
+        self.live_bytes += snapshot_bytes(packed)
+        self._states[key] = packed
 
     # Look.
 
@@ -233,11 +236,12 @@ class Shard:
 
     def state(self, key: SharePartitionKey) -> ShareState | None:
         """Return the state of a share-partition, or None."""
-        return self._states.get(key)
+        packed = self._states.get(key)
+        return None if packed is None else unpack(packed)
 
-    def needed_from(self, key: SharePartitionKey) -> int:
-        """Return the log offset from which the records of a share-partition that has state are needed."""
-        return self._frontier.needed_from(key)
+    def packed_states(self) -> Iterator[tuple[SharePartitionKey, bytes]]:
+        """Iterate over the states as they are kept; the shard must not change meanwhile."""
+        return iter(self._states.items())
 
     def share_partitions(self) -> list[SharePartitionKey]:
         """Return the share-partitions that have state, as of now."""
@@ -245,7 +249,7 @@ class Shard:
 
     def items(self) -> Iterator[tuple[SharePartitionKey, ShareState]]:
         """Iterate over the states; the shard must not change meanwhile."""
-        return iter(self._states.items())
+        return ((key, unpack(packed)) for key, packed in self._states.items())
 
     def __len__(self) -> int:
         return len(self._states)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from coordinator.runtime.replay import GeneralReplay, replay_one
 from coordinator.shard import Shard, SnapshotPolicy
+from coordinator.shard.packed import needed_from
 from protocol.errors import DecodeError
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
@@ -118,7 +119,7 @@ def seen(shard: Shard) -> tuple[object, ...]:
     """Everything that a shard is."""
     return (
         list(shard.items()) and sorted(shard.items()),
-        [(key, shard.needed_from(key)) for key in shard._frontier.needed_below(2**62)],
+        [(key, needed_from(packed)) for key, packed in shard.packed_states()],
         shard.redundant_offset,
         shard.live_bytes,
         shard._end_log_offset,

@@ -100,7 +100,7 @@ def test_pruning_is_planned_as_the_shard_would_do_it(groups: Groups, source: Seg
     assert [each.facts.needed_from for each in plans] == [shard.redundant_offset for shard in groups.shards]
     for each, shard in zip(plans, groups.shards, strict=True):
         pinned = [SharePartitionKey.parse(pin.share_partition) for pin in each.pins]
-        assert pinned == list(shard._frontier._needed_from)[:3]
+        assert pinned == shard.share_partitions()[:3]
         assert each.pins[0].needed_from == each.facts.needed_from
         assert [pin.frees for pin in each.pins] == sorted(pin.frees for pin in each.pins)
         assert each.facts.prunable + each.facts.held == len(groups.log[shard.state_partition])
