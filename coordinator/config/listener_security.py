@@ -288,12 +288,19 @@ class ListenerSecuritySettings(BaseModel):
                 "a loopback address with listen.security.protocol=PLAINTEXT; or set "
                 "listen.plaintext.allowed=true where none but brokers can reach it",
             )
-        if self.listen_allowed_principals:
-            raise ConfigError(
-                "listen.allowed.principals",
-                self.listen_allowed_principals,
-                "left out with listen.security.protocol=PLAINTEXT, where nobody has a name",
-            )
+        # Whoever gives one of these means to have somebody checked, and nobody would be.
+        for setting, value in (
+            ("listen.allowed.principals", self.listen_allowed_principals),
+            ("listen.sasl.users.file", self.listen_sasl_users_file),
+            ("listen.sasl.enabled.mechanisms", self.listen_sasl_enabled_mechanisms),
+            ("listen.ssl.certificate.location", self.listen_ssl_certificate_location),
+        ):
+            if value:
+                raise ConfigError(
+                    setting,
+                    value,
+                    "left out with listen.security.protocol=PLAINTEXT, where nobody has a name",
+                )
 
     def _check_sasl(self, given: str, *, forwards: bool) -> None:
         mechanisms = self.listen_mechanisms

@@ -75,6 +75,9 @@ def test_plaintext_listens_elsewhere_only_if_that_is_said_to_be_safe() -> None:
             "forwarding.sasl.oauthbearer.token.file",
         ),
         ({"listen.allowed.principals": "User:a"}, "listen.allowed.principals"),
+        ({"listen.sasl.users.file": "users"}, "listen.sasl.users.file"),
+        ({"listen.sasl.enabled.mechanisms": "PLAIN"}, "listen.sasl.enabled.mechanisms"),
+        ({"listen.ssl.certificate.location": "cert.pem"}, "listen.ssl.certificate.location"),
         ({"listen.security.protocol": "TLS"}, "listen.security.protocol"),
     ],
 )
