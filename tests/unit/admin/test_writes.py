@@ -64,7 +64,7 @@ async def test_a_snapshot_is_written_when_it_is_said(
         dry = await ordered(coordinator, "snapshots", one)
         assert (dry["executed"], dry["share_partitions"], dry["updates"]) == (False, 1, 3)
         assert dry["bytes"] == before.snapshot_bytes
-        assert coordinator.runtime.share_partition(records[0].key) is before
+        assert coordinator.runtime.share_partition(records[0].key) == before
         assert audited(caplog) == []
 
         done = await ordered(coordinator, "snapshots", {**one, "execute": True})
