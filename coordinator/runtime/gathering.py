@@ -8,11 +8,10 @@ operations are there as were under way or waiting at the end of the last commit,
 expected is there.  One connection never waits, for it is the only one.  Time in which nothing arrives is
 bounded, by a part of what a commit takes and by `IDLE_S_MAX`.
 
-Whether that is better depends on the callers (at random times nobody can be expected; the requests of very
-many take longer than the disk, which should not rest meanwhile) and on the disk (a shared one may be faster
-for who asks it without a pause).  So it is tried now and then: some commits go one way and some the other, in
-turn, and the way on which an operation takes less of the time in which there is any stays; without a clear
-difference, rounds go as soon as they can.
+For brokers that is nearly always better.  But it depends on the callers (at random times nobody can be
+expected) and on the disk (a shared one may be faster for who asks it without a pause).  So it is tried now
+and then: some commits go one way and some the other, in turn, and rounds gather unless an operation takes
+clearly less without, of the time in which there is any.
 """
 
 from collections.abc import Callable
@@ -30,8 +29,8 @@ STAY_COMMITS = 2_048
 # not decide; one on which gathering leads to stalls again and again must.
 LAST_SHARE = 1 / 16
 OUTLIER = 16.0
-# Gathering has to come below so much of what an operation takes without.
-CLEARLY_LESS = 0.8
+# Without gathering an operation has to take less than so much of what it takes with it.
+CLEARLY_LESS = 0.9
 
 
 class Gathering:
@@ -47,7 +46,7 @@ class Gathering:
         self._busy_since_s: float | None = None
         self._expected = self._seen = 0
         self._looked_s = self._idle_s = 0.0
-        self._gathers = False
+        self._gathers = True
         # Blocks of the trial that are over, and commits since then.
         self._blocks = self._commits = 0
         self._turn_s = 0.0
@@ -101,7 +100,7 @@ class Gathering:
         if self._blocks == TRIAL_BLOCKS:
             if self._commits >= STAY_COMMITS:
                 self._blocks = self._commits = 0
-                self._gathers = False
+                self._gathers = True
                 self._took_s, self._answers = {False: 0.0, True: 0.0}, {False: 0, True: 0}
             return
         if self._commits > SETTLING_COMMITS:
@@ -109,12 +108,12 @@ class Gathering:
             self._answers[self._gathers] += answered
         if self._commits >= BLOCK_COMMITS:
             self._blocks, self._commits = self._blocks + 1, 0
-            self._gathers = not self._gathers if self._blocks < TRIAL_BLOCKS else self._is_better()
+            self._gathers = not self._gathers if self._blocks < TRIAL_BLOCKS else self._is_no_worse()
 
-    def _is_better(self) -> bool:
+    def _is_no_worse(self) -> bool:
         """Compare what one operation took with gathering and without."""
         gathering_s, plain_s = (self._took_s[way] / self._answers[way] for way in (True, False))
-        return gathering_s < plain_s * CLEARLY_LESS
+        return plain_s >= gathering_s * CLEARLY_LESS
 
 
 def _mean(mean: float, last: float) -> float:
