@@ -47,7 +47,7 @@ COMPILED_TESTS := tests/unit/shard tests/unit/runtime tests/unit/server tests/tr
 
 # Parts that need Java, Maven or HAProxy are left out where these are missing; the last line says what and how to get it.
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 	@SHARE_COORDINATOR_PURE_PYTHON=1 $(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(COMPILED_TESTS)
 
 demo: $(INSTALLED)

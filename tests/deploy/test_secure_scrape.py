@@ -20,7 +20,7 @@ pytestmark = pytest.mark.needs("prometheus")
 def access(ca_file: Path, token_file: Path) -> dict[str, Any]:
     """Return what the comments of the file tell to add, with these files."""
     text = (PROMETHEUS / "prometheus.yml").read_text("utf-8")
-    told = "\n".join(re.findall(r"^ +#   (.+)$", text, re.MULTILINE))
+    told = "\n".join(re.findall(r"^ +#   (.+)$", text.partition("static_configs:")[0], re.MULTILINE))
     settings: dict[str, Any] = yaml.safe_load(told)
     assert set(settings) == {"scheme", "tls_config", "authorization"}
     settings["tls_config"]["ca_file"] = str(ca_file)

@@ -19,7 +19,7 @@ SETTINGS = {
     # to restart a coordinator, whose counts begin anew with it.
     "session.timeout.ms": "6000",
     "heartbeat.interval.ms": "500",
-    "share.coordinator.group.state.retention.minutes": "3",
+    "share.coordinator.group.state.retention.minutes": "2",
     "share.coordinator.group.state.missing.grace.minutes": "0",
     "share.coordinator.group.state.retention.check.interval.ms": "3000",
 }

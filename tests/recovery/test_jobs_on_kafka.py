@@ -152,17 +152,16 @@ def test_an_audit_of_the_topic_finds_nothing_but_the_single_replica(
 def test_the_brokers_disk_holds_the_same_and_a_loss_on_a_copy_is_named(
     consumed: Consumed, tmp_path: Path
 ) -> None:
-    # Kafka writes on about groups of other tests that use the same broker: both are read up to here.
-    cut = Cut(consumed.source.plan(Cut()).ends)
-    states = rebuild(ALONE, consumed.source, cut=cut).states
+    states = rebuild(ALONE, consumed.source).states
     copied = tmp_path / "copied"
     for folder in consumed.disk.glob(f"{TOPIC}-*"):
         # Not the indexes, which take 20 MB each.
         ignored = shutil.ignore_patterns("*index")
         shutil.copytree(folder, copied / folder.name, ignore=ignored)
     source = SegmentSource(str(copied))
-    assert rebuild(ALONE, source, cut=cut).states.equals(states)
+    # Kafka prunes and writes on about groups of other tests that use the same broker.
     state = ours(states)
+    assert ours(rebuild(ALONE, source).states) == state
     whole = audit(ALONE, source, Options(to=tmp_path / "whole"))
     assert mine(whole) == []
     # The snapshot is cut away, as by pruning too far: updates are all that is left.

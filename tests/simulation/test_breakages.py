@@ -9,7 +9,7 @@ from tests.simulation.breakages import BREAKAGES
 from tests.simulation.journal_breakages import JOURNAL_BREAKAGES
 from tests.simulation.kafka.breakages import KAFKA_BREAKAGES
 from tests.simulation.runs import KINDS
-from tests.simulation.seeds import NOTICED_BY
+from tests.simulation.seeds import NOTICED_AFTER, NOTICED_BY
 
 SEEDS_MAX = 250
 ALL = {
@@ -24,12 +24,13 @@ def test_a_breakage_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     # What is broken here is in Python, and has to be what runs.
     monkeypatch.setattr(hot, "compiled", None)
     breakage(monkeypatch)
+    minutes = NOTICED_AFTER.get(name)
     seeds = [NOTICED_BY.get(name, 1), *range(1, SEEDS_MAX)]
-    noticed_by = next((seed for seed in seeds if KINDS[kind](seed, None).violation is not None), None)
+    noticed_by = next((seed for seed in seeds if KINDS[kind](seed, minutes).violation is not None), None)
     assert noticed_by is not None
     if noticed_by != seeds[0]:
         sys.stdout.write(f"noticed by seed {noticed_by}: say so in NOTICED_BY\n")
 
 
 def test_the_hints_are_about_breakages() -> None:
-    assert NOTICED_BY.keys() - ALL.keys() == set()
+    assert (NOTICED_BY | NOTICED_AFTER).keys() - ALL.keys() == set()
