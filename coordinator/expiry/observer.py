@@ -82,6 +82,9 @@ class Observer:
         """Look at all that is held here. Raises LogError if the cluster cannot be asked."""
         if not self._loaded:
             await self._load()
+        # The groups of a shard that is still being loaded are not gone, they are not here yet; and this look
+        # does not have them, even if loading ends while the cluster is asked.
+        is_whole = self._runtime.loaded_once
         held = await self._held()
         groups = {part.group_id for part in held}
         topic_ids = {part.topic_id for part in held}
@@ -97,7 +100,9 @@ class Observer:
         for part in held:
             known_ms = initialized_ms.get(part.group_id, 0)
             initialized_ms[part.group_id] = max(known_ms, part.initialized_ms)
+        not_here_yet = {} if is_whole else self._watches
         heard = await self._note_groups(described, initialized_ms, now_ms, doubtful=doubt is not None)
+        self._watches = {**not_here_yet, **self._watches}
         if self._file is not None:
             await self._file.save(Memory(self._cluster_id, self._watches))
         unclear = topic_ids - presence.names.keys() - presence.missing
@@ -190,8 +195,5 @@ class Observer:
             )
             if watch is not None:
                 watches[group] = watch
-        if not self._runtime.loaded_once:
-            # The groups of a shard that is still being loaded are not gone, they are not here yet.
-            watches = {**self._watches, **watches}
         self._watches = watches
         return frozenset(heard)

@@ -169,9 +169,12 @@ async def test_a_clock_that_was_set_back_between_two_starts_makes_nothing_expire
         assert ("g", "t") not in await one.topics()
 
 
+@pytest.mark.parametrize("loaded_meanwhile", [False, True])
 @pytest.mark.parametrize("not_yet", [RunnerStatus.LOADING, RunnerStatus.CLOSED])
 @looped
-async def test_a_look_before_all_is_loaded_forgets_nobody(tmp_path: Path, not_yet: RunnerStatus) -> None:
+async def test_a_look_before_all_is_loaded_forgets_nobody(
+    tmp_path: Path, not_yet: RunnerStatus, loaded_meanwhile: bool
+) -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     file, records = MemoryFile(tmp_path / "expiry.json"), [KNOWN, state("g", "t")]
     async with replica(cluster, clock, records, file=file) as one:
@@ -183,8 +186,14 @@ async def test_a_look_before_all_is_loaded_forgets_nobody(tmp_path: Path, not_ye
         runner = one.runtime._runners[state_partition(key, SHARDS)]
         loaded, runner.shard = runner.shard, Shard(runner.state_partition, SnapshotPolicy())
         runner.status = not_yet
+
+        async def load() -> None:
+            runner.shard, runner.status = loaded, RunnerStatus.ACTIVE
+
+        if loaded_meanwhile:
+            cluster.before["look"] = load
         await one.rounds(LOOK_MINUTES)
-        runner.shard, runner.status = loaded, RunnerStatus.ACTIVE
+        await load()
         await one.rounds(LOOK_MINUTES)
     after = await file.load()
     assert after is not None
