@@ -1,6 +1,9 @@
 """The command line, called in this process."""
 
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
@@ -23,7 +26,20 @@ class CommandLine:
 
     def __call__(self, *args: str) -> Outcome:
         self._monkeypatch.setattr(sys, "argv", ["share-coordinator", *args])
-        with pytest.raises(SystemExit) as caught:
+        with _logging_as_it_was(), pytest.raises(SystemExit) as caught:
             main()
         out, err = self._capsys.readouterr()
         return Outcome(caught.value.code, out, err)
+
+
+@contextmanager
+def _logging_as_it_was() -> Iterator[None]:
+    """Take back what a command sets up for its process: it would write to where nobody reads any more."""
+    root, uvicorn = logging.getLogger(), logging.getLogger("uvicorn")
+    handlers, levels = root.handlers[:], (root.level, uvicorn.level)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(levels[0])
+        uvicorn.setLevel(levels[1])
