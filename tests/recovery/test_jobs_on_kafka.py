@@ -152,16 +152,21 @@ def test_an_audit_of_the_topic_finds_nothing_but_the_single_replica(
 def test_the_brokers_disk_holds_the_same_and_a_loss_on_a_copy_is_named(
     consumed: Consumed, tmp_path: Path
 ) -> None:
-    states = rebuild(ALONE, consumed.source).states
+    # Kafka writes on about groups of other tests that use the same broker: both are read up to here.
+    cut = Cut(consumed.source.plan(Cut()).ends)
+    states = rebuild(ALONE, consumed.source, cut=cut).states
     copied = tmp_path / "copied"
     for folder in consumed.disk.glob(f"{TOPIC}-*"):
         # Not the indexes, which take 20 MB each.
         ignored = shutil.ignore_patterns("*index")
         shutil.copytree(folder, copied / folder.name, ignore=ignored)
     source = SegmentSource(str(copied))
-    # Kafka prunes and writes on about groups of other tests that use the same broker.
+    again = rebuild(ALONE, source, cut=cut).states
+    # Of what Kafka has pruned the files may still hold records: two columns are about all there ever was.
+    history = ["records", "leader_epoch_max"]
+    assert again.drop_columns(history).equals(states.drop_columns(history))
+    assert ours(again) == ours(states)
     state = ours(states)
-    assert ours(rebuild(ALONE, source).states) == state
     whole = audit(ALONE, source, Options(to=tmp_path / "whole"))
     assert mine(whole) == []
     # The snapshot is cut away, as by pruning too far: updates are all that is left.

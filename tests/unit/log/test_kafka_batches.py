@@ -2,8 +2,9 @@
 
 import asyncio
 
-from coordinator.errors import LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.kafka import cluster as kafka
+from coordinator.log.kafka import KafkaLog
 from coordinator.log.kafka.batches import portions
 from coordinator.log.kafka.topic import BROKERS_BATCH_BYTES_MAX, TopicWish, ensure_topic, wanted_configs
 from tests.unit.log.coordinators import ONE, TOPIC, Coordinators, run, values
@@ -23,6 +24,14 @@ def narrow() -> Coordinators:
     configs = {**wanted_configs(2), "max.message.bytes": str(BATCH_BYTES_MAX)}
     all_of_them.kafka.configs[TOPIC] = configs
     return all_of_them
+
+
+async def under_way(all_of_them: Coordinators, log: KafkaLog) -> asyncio.Future[tuple[int, LogError | None]]:
+    """Begin to append more than a batch takes, and return when some of it has landed."""
+    appending = asyncio.ensure_future(append(log, 0, MANY))
+    while len(all_of_them.partition(0).batches) < 4:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    return appending
 
 
 def test_what_does_not_fit_into_a_batch_goes_in_several() -> None:
@@ -45,9 +54,7 @@ def test_what_fails_on_the_way_is_not_success_and_what_came_before_it_is_read_ag
     async def main() -> None:
         all_of_them = narrow()
         log = await all_of_them.owner(0)
-        appending = asyncio.ensure_future(append(log, 0, MANY))
-        while len(all_of_them.partition(0).batches) < 4:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        appending = await under_way(all_of_them, log)
         all_of_them.kafka.produce_errors = [kafka.TOPIC_AUTHORIZATION_FAILED]
         _, error = await appending
         assert isinstance(error, LogOutcomeUnknown)
@@ -66,9 +73,7 @@ def test_who_is_deposed_between_two_batches_is_fenced() -> None:
     async def main() -> None:
         all_of_them = narrow()
         log = await all_of_them.owner(0)
-        appending = asyncio.ensure_future(append(log, 0, MANY))
-        while len(all_of_them.partition(0).batches) < 4:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        appending = await under_way(all_of_them, log)
         await all_of_them.owner(0)
         _, error = await appending
         assert isinstance(error, LogFenced)
