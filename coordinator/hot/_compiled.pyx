@@ -5,13 +5,13 @@ Every part has its definition elsewhere, in Python, and is held equal to it by t
 
     PlainWrites.take   write_share_group_state.decode_request, encode_response; Service; routing
     Lane               server.Connection, while it has nothing under way but one plain write
-    PlainTurns         Turns.turn; decisions.decide_write, state.advance, state_records.encode_record
+    PlainTurns         Rounds._carry_out, Turns.turn; decisions.decide_write, state.advance, state_records.encode_record
     Appended           Turns._appended; Shard.settle_updates
-    _submit            Turns.submit
+    _submit, _plan     Turns.submit, Rounds.plan
     _normalise, _lay   batches.normalise, batches.combine
     encode_batch       record_batch.encode_batch
-    Append, encode_frame, note_ends, tell_all    those of coordinator.log.journal
-    CommitThread       what ThreadCommitter does in coordinator.log.journal.committer
+    Append, next_entries, encode_frame, note_ends, tell_all    those of coordinator.log.journal
+    commit, carry_out  what ThreadCommitter does in coordinator.log.journal.committer
     Tally              metrics.Tally
 """
 
@@ -24,6 +24,7 @@ from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 import asyncio
+import os
 
 from coordinator.shard import Result, Shard
 from coordinator.shard.packed import NUMBERS
@@ -54,13 +55,9 @@ cdef extern from "wire.h":
     bytes packed_state(const StateNumbers *numbers, const uint8_t *batches, Py_ssize_t batches_bytes)
     void make_crc_table()
     uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end)
-    ctypedef struct Commits:
-        int failure
-    void commits_begin(Commits *commits, int told)
-    void commits_end(Commits *commits)
-    void commits_put(Commits *commits, int file, const uint8_t *data, Py_ssize_t size, int64_t position)
-    void commits_stop(Commits *commits)
-    void commits_run(Commits *commits) nogil
+    Py_ssize_t send_now(int file, const char *data, Py_ssize_t size)
+    int ask_for_commit(int asked, int file, const uint8_t *data, Py_ssize_t size, int64_t position)
+    void carry_out_commits(int asked, int told) nogil
     uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before)
 
 cdef extern from "Python.h":
@@ -150,7 +147,7 @@ cdef class _Request:
     # What is not stored: place -> PartitionResult.
     cdef dict refused
 
-    cdef int put(self, int place, object result) except -1:
+    cdef int put(self, int place, object result, double now_s) except -1:
         if result is not None and result.error_code:
             if self.refused is None:
                 self.refused = {}
@@ -166,7 +163,7 @@ cdef class _Request:
             (<Place> self.respond).answer(answer)
         else:
             self.respond(answer)
-        return self.owner.count(error_code, self.owner.time() - self.received_s)
+        return self.owner.count(error_code, now_s - self.received_s)
 
 
 def _with_refusals(answer, version, refused):
@@ -233,11 +230,11 @@ cdef class WritePart:
         return [part]
 
     def answer(self, result):
-        self.request.put(self.place, result)
+        self.request.put(self.place, result, self.request.owner.time())
 
     def refuse(self, error_code, error_message):
         result = write_api.PartitionResult(self.partition, int(error_code), error_message)
-        self.request.put(self.place, result)
+        self.request.put(self.place, result, self.request.owner.time())
 
 
 @cython.final
@@ -473,7 +470,7 @@ cdef class Place:
         lane.places.popleft()
         lane.hold(-self.frame_bytes)
         if not lane.is_closing():
-            lane.write(response)
+            lane.send(response)
         return 0
 
 
@@ -493,6 +490,9 @@ cdef class Lane:
     cdef object frames_waiting
     cdef object write
     cdef object is_closing
+    cdef object unsent_bytes
+    # The socket; -1: there is none, or what goes over it is not what is written.
+    cdef int file
     cdef Py_ssize_t frame_bytes_max
     cdef bint one_at_a_time
 
@@ -511,10 +511,15 @@ cdef class Lane:
     def connection_made(self, transport):
         self.write = transport.write
         self.is_closing = transport.is_closing
+        self.unsent_bytes = transport.get_write_buffer_size
+        socket = transport.get_extra_info("socket")
+        is_plain = socket is not None and transport.get_extra_info("sslcontext") is None
+        self.file = socket.fileno() if is_plain else -1
         self.connection.connection_made(transport)
 
     def connection_lost(self, exc):
-        self.write = self.is_closing = None
+        self.write = self.is_closing = self.unsent_bytes = None
+        self.file = -1
         self.connection.connection_lost(exc)
 
     def eof_received(self):
@@ -569,6 +574,15 @@ cdef class Lane:
             self.connection._pace()
         return True
 
+    cdef int send(self, bytes response) except -1:
+        """Write to the transport; but what its socket takes, with nothing before it, goes there without a detour."""
+        cdef Py_ssize_t sent = 0
+        if self.file >= 0 and not self.unsent_bytes():
+            sent = send_now(self.file, PyBytes_AS_STRING(response), PyBytes_GET_SIZE(response))
+        if sent < PyBytes_GET_SIZE(response):
+            self.write(response[sent:] if sent else response)
+        return 0
+
     cdef int hold(self, Py_ssize_t frame_bytes) except -1:
         """Count bytes in, or out while nobody waits for room."""
         cdef Py_ssize_t held_bytes = _get(<PyObject *> self.room, HELD_BYTES)
@@ -592,13 +606,15 @@ cdef Py_ssize_t _member(kind, str name) except -1:
 # Those of `Turns`, which is above this module and says itself who it is.
 cdef Py_ssize_t STATUS, MAILBOX, QUEUED_SEEN, TURN_PLANNED, APPENDING, APPEND_BEGAN_S, APPEND_BYTES, WAITING, CHANGING
 cdef Py_ssize_t NEXT_LOG_OFFSET, QUIET, RENEWAL_ASKED, ROUNDS, SHARD, STATE_PARTITION, DONE
+# Those of `Rounds`.
+cdef Py_ssize_t PLANNED, DUE
 cdef object ACTIVE = None
 cdef object ZERO = 0
 
 
-cdef int _locate(kind, active) except -1:
+cdef int _locate(kind, rounds, active) except -1:
     global STATUS, MAILBOX, QUEUED_SEEN, TURN_PLANNED, APPENDING, APPEND_BEGAN_S, APPEND_BYTES, WAITING, CHANGING
-    global NEXT_LOG_OFFSET, QUIET, RENEWAL_ASKED, ROUNDS, SHARD, STATE_PARTITION, DONE, ACTIVE
+    global NEXT_LOG_OFFSET, QUIET, RENEWAL_ASKED, ROUNDS, SHARD, STATE_PARTITION, DONE, PLANNED, DUE, ACTIVE
     STATUS = _member(kind, "status")
     MAILBOX = _member(kind, "_mailbox")
     QUEUED_SEEN = _member(kind, "_queued_seen")
@@ -615,6 +631,8 @@ cdef int _locate(kind, active) except -1:
     SHARD = _member(kind, "shard")
     STATE_PARTITION = _member(kind, "state_partition")
     DONE = _member(kind, "_done")
+    PLANNED = _member(rounds, "_planned")
+    DUE = _member(rounds, "_due")
     ACTIVE = active
     return 0
 
@@ -665,7 +683,17 @@ cdef int _submit(turns, WritePart part, Py_ssize_t mailbox_max) except -1:
     mailbox.append(part)
     if _get(at, APPENDING) is None and _get(at, TURN_PLANNED) is False:
         _set(turns, TURN_PLANNED, True)
-        _get(at, ROUNDS).plan(turns)
+        _plan(_get(at, ROUNDS), turns)
+    return 0
+
+
+cdef int _plan(rounds, turns) except -1:
+    """Do what `Rounds.plan` does."""
+    cdef PyObject *at = <PyObject *> rounds
+    if _get(at, PLANNED) is True:
+        (<list> _get(at, DUE)).append(turns)
+    else:
+        rounds.plan(turns)
     return 0
 
 
@@ -729,7 +757,16 @@ cdef class PlainTurns:
         self.accepts_writes = accepts_writes
         self.taken = 0
 
-    def turn(self, turns):
+    def carry_out(self, list all_due, failed):
+        """Do what `Rounds._carry_out` does: take the turns that are due; `failed` is told of one that raised."""
+        for due in all_due:
+            try:
+                if not self.turn(due):
+                    due.turn()
+            except Exception as failure:
+                failed(due, failure)
+
+    cdef bint turn(self, turns) except -1:
         """Do what `turns.turn()` does, and return True; or return False, and nothing has happened."""
         cdef PyObject *at = <PyObject *> turns
         cdef Py_ssize_t done = 0
@@ -826,7 +863,7 @@ cdef class Appended:
     cdef Tally bytes
 
     def __init__(self, turns, active, time, Tally records, Tally seconds, Tally bytes):
-        _locate(type(turns), active)
+        _locate(type(turns), type(turns._rounds), active)
         self.turns = turns
         self.time = time
         self.records, self.seconds, self.bytes = records, seconds, bytes
@@ -836,6 +873,7 @@ cdef class Appended:
         self.over(base_offset, error)
 
     cdef int over(self, base_offset, error) except -1:
+        cdef double now_s
         turns = self.turns
         cdef PyObject *at = <PyObject *> turns
         if (
@@ -854,7 +892,8 @@ cdef class Appended:
         _set(turns, WAITING, [])
         if <set> _get(at, CHANGING):
             turns._forget_changing()
-        self.seconds.count(self.time() - <double> _get(at, APPEND_BEGAN_S))
+        now_s = self.time()
+        self.seconds.count(now_s - <double> _get(at, APPEND_BEGAN_S))
         self.records.count(len(records))
         self.bytes.count(_get(at, APPEND_BYTES))
         for record in records:
@@ -867,7 +906,7 @@ cdef class Appended:
             shard = _get(at, SHARD)
             assert end_offset >= shard._end_log_offset, "records settle in log order"
             shard._end_log_offset = shard._frontier._behind_last = end_offset
-        _answer_all(waiting)
+        _answer_all(waiting, now_s)
         if <list> _get(at, MAILBOX):
             turns._plan_turn()
         return 0
@@ -987,7 +1026,7 @@ cdef bytes _update(
     return value
 
 
-cdef int _answer_all(list waiting) except -1:
+cdef int _answer_all(list waiting, double now_s) except -1:
     """Give the answers of (operation, result) pairs."""
     cdef Py_ssize_t place
     cdef WritePart part
@@ -995,7 +1034,7 @@ cdef int _answer_all(list waiting) except -1:
         operation, result = <tuple> waiting[place]
         if type(operation) is WritePart:
             part = <WritePart> operation
-            part.request.put(part.place, result.answer if result is not STORED else None)
+            part.request.put(part.place, result.answer if result is not STORED else None, now_s)
         else:
             operation.answer(result.answer)
     return 0
@@ -1269,6 +1308,20 @@ cdef class Append:
         return 0
 
 
+def next_entries(list pending, Py_ssize_t bytes_max):
+    """See `coordinator.log.journal.pending.next_entries`."""
+    cdef Append append
+    cdef list entries = []
+    cdef Py_ssize_t entries_bytes = 0, entry_bytes
+    for append in pending:
+        entry_bytes = PyBytes_GET_SIZE(append.entry)
+        if entries and entries_bytes + entry_bytes > bytes_max:
+            break
+        entries.append(append.entry)
+        entries_bytes += entry_bytes
+    return entries, entries_bytes
+
+
 def encode_frame(int64_t segment, int64_t position, int64_t commit, int64_t durable, int64_t oldest, list parts):
     """Write a frame of the journal; see `coordinator.log.journal.layout.encode_frame`."""
     cdef Py_ssize_t i, size = 0, frame_bytes
@@ -1306,41 +1359,19 @@ def note_ends(list group, list ends, dict last_offsets):
         last_offsets[append.state_partition] = append.end_offset - 1
 
 
-@cython.final
-cdef class CommitThread:
-    """Writes that a thread carries out, one at a time, each with a sync; it never waits for the interpreter.
+def commit(int asked, int file, int64_t position, bytes data):
+    """Ask through a pipe for a write with a sync of all the file; who asks holds the data until that is over."""
+    failure = ask_for_commit(
+        asked, file, <const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), position
+    )
+    if failure:
+        raise OSError(failure, os.strerror(failure))
 
-    `told` is a file descriptor that gets a byte for each write that is over.
-    """
 
-    cdef Commits commits
-    cdef bytes data
-
-    def __cinit__(self, int told):
-        commits_begin(&self.commits, told)
-
-    def __dealloc__(self):
-        commits_end(&self.commits)
-
-    def run(self):
-        """Carry writes out until `stop`, on the thread that calls this."""
-        with nogil:
-            commits_run(&self.commits)
-
-    def put(self, int file, int64_t position, bytes data):
-        """Have data written, and all of the file synced; the write before must be over."""
-        # The thread reads it, and has no share in it.
-        self.data = data
-        commits_put(&self.commits, file, <const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), position)
-
-    def take_outcome(self):
-        """Return 0, or the errno of the write that is over."""
-        self.data = None
-        return self.commits.failure
-
-    def stop(self):
-        """End the thread when what was put is done."""
-        commits_stop(&self.commits)
+def carry_out(int asked, int told):
+    """Do what is asked for through a pipe until that is closed, and tell each outcome through another."""
+    with nogil:
+        carry_out_commits(asked, told)
 
 
 def tell_all(list group):

@@ -1,11 +1,12 @@
-/* For _compiled.pyx: numbers as Kafka has them on the wire, sums, fields of objects, and what a committing thread does. */
+/* For _compiled.pyx: numbers as Kafka has them on the wire, sums, fields of objects, a way to send, and what a committing
+ * thread does. */
 #include <Python.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <structmember.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -154,46 +155,24 @@ static inline void give_memory_back(void) {
 #endif
 }
 
-/* A thread's work for a file, one write at a time: what is put is written, synced and told, without the interpreter. */
+/* What a socket takes now, nothing if it fails: then who writes to it in another way will see why. */
+static Py_ssize_t send_now(int file, const char *data, Py_ssize_t size) {
+#if defined(MSG_NOSIGNAL)
+    ssize_t sent = send(file, data, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
+#else
+    ssize_t sent = send(file, data, (size_t)size, MSG_DONTWAIT);
+#endif
+    return sent < 0 ? 0 : sent;
+}
+
+/* A write to a file, with a sync. What is asked for through a pipe is done without the interpreter, one after the other,
+ * and told through another pipe: 0 or an errno for each. */
 typedef struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int file, told;
     const uint8_t *data;
     Py_ssize_t size;
     int64_t position;
-    int waits, stops, failure;
-} Commits;
-
-static void commits_begin(Commits *commits, int told) {
-    memset(commits, 0, sizeof *commits);
-    pthread_mutex_init(&commits->lock, NULL);
-    pthread_cond_init(&commits->changed, NULL);
-    commits->told = told;
-}
-
-static void commits_end(Commits *commits) {
-    pthread_cond_destroy(&commits->changed);
-    pthread_mutex_destroy(&commits->lock);
-}
-
-static void commits_put(Commits *commits, int file, const uint8_t *data, Py_ssize_t size, int64_t position) {
-    pthread_mutex_lock(&commits->lock);
-    commits->file = file;
-    commits->data = data;
-    commits->size = size;
-    commits->position = position;
-    commits->waits = 1;
-    pthread_cond_signal(&commits->changed);
-    pthread_mutex_unlock(&commits->lock);
-}
-
-static void commits_stop(Commits *commits) {
-    pthread_mutex_lock(&commits->lock);
-    commits->stops = 1;
-    pthread_cond_signal(&commits->changed);
-    pthread_mutex_unlock(&commits->lock);
-}
+    int file;
+} Commit;
 
 static int sync_data(int file) {
 #if defined(__APPLE__)
@@ -220,17 +199,23 @@ static int write_and_sync(int file, const uint8_t *data, Py_ssize_t size, int64_
     return 0;
 }
 
-/* The thread's life. One byte on `told` for each write that was put; `failure` is 0 or its errno. */
-static void commits_run(Commits *commits) {
-    pthread_mutex_lock(&commits->lock);
-    for (;;) {
-        while (!commits->waits && !commits->stops) pthread_cond_wait(&commits->changed, &commits->lock);
-        if (!commits->waits) break;
-        commits->waits = 0;
-        pthread_mutex_unlock(&commits->lock);
-        commits->failure = write_and_sync(commits->file, commits->data, commits->size, commits->position);
-        while (write(commits->told, "", 1) < 0 && errno == EINTR) {}
-        pthread_mutex_lock(&commits->lock);
+/* Returns 0 or an errno. */
+static int ask_for_commit(int asked, int file, const uint8_t *data, Py_ssize_t size, int64_t position) {
+    Commit commit = {data, size, position, file};
+    while (write(asked, &commit, sizeof commit) < 0) {
+        if (errno != EINTR) return errno;
     }
-    pthread_mutex_unlock(&commits->lock);
+    return 0;
+}
+
+/* Ends when nobody can ask any more. */
+static void carry_out_commits(int asked, int told) {
+    Commit commit;
+    for (;;) {
+        ssize_t size = read(asked, &commit, sizeof commit);
+        if (size < 0 && errno == EINTR) continue;
+        if (size != sizeof commit) return;
+        int failure = write_and_sync(commit.file, commit.data, commit.size, commit.position);
+        while (write(told, &failure, sizeof failure) < 0 && errno == EINTR) {}
+    }
 }

@@ -39,6 +39,19 @@ class Due(Protocol):
 class Rounds:
     """Plans turns and carries them out, in the order in which they were planned."""
 
+    # The compiled module finds the fields by where they lie.
+    __slots__ = (
+        "_clock",
+        "_due",
+        "_gathering",
+        "_gathering_log",
+        "_log",
+        "_loop",
+        "_metrics",
+        "_plain",
+        "_planned",
+    )
+
     def __init__(
         self,
         *,
@@ -90,40 +103,55 @@ class Rounds:
         return sum([due.waiting() for due in self._due])
 
     def _go(self) -> None:
-        if self._waits_for_commit():
+        if self._gathering is None:
+            self._planned = False
+            self._go_now()
+        elif self._waits_for_commit():
             # One of the log's own has begun.
             self._planned = False
-            return
-        log, gathering = self._gathering_log, self._gathering
-        waiting = self._waiting() if gathering is not None else 0
-        if gathering is not None and gathering.awaits_more(waiting):
+        else:
+            self._go_together(self._gathering, self._waiting())
+
+    def _go_together(self, gathering: Gathering, waiting: int) -> None:
+        """Begin a commit with all who are expected, or wait for them some more."""
+        if gathering.awaits_more(waiting):
             self._loop.call_soon(self._go)
             return
         self._planned = False
+        log = self._gathering_log
+        assert log is not None, "only such a log is gathered for"
+        behind = log.committing
+        self._go_now()
+        if log.committing:
+            gathering.began(waiting, behind=behind)
+
+    def _go_now(self) -> None:
+        """Take the turns that are due; over a log that gathers, their appends are one commit."""
         all_due, self._due = self._due, []
+        log = self._gathering_log
         if log is None:
             self._carry_out(all_due, None)
             return
-        behind = log.committing
         gathered = log.gather()
         try:
             self._carry_out(all_due, gathered)
         finally:
             log.flush()
-        if gathering is not None and log.committing:
-            gathering.began(waiting, behind=behind)
 
     def _carry_out(self, all_due: list[Due], gathered: Gathered | None) -> None:
         plain = self._plain
         if plain is not None:
             plain.begin(self._clock.now_ms(), self._loop.time(), self._log.health() is None, gathered)
+            plain.carry_out(all_due, self._failed)
+            self._metrics.write_operations(plain.taken)
+            return
         for due in all_due:
             try:
-                if plain is None or not plain.turn(due):
-                    due.turn()
+                due.turn()
             except Exception as failure:
-                # It is not the fault of the others.
-                self._loop.call_exception_handler({"message": "a turn failed", "exception": failure})
-                due.turn_failed(failure)
-        if plain is not None:
-            self._metrics.write_operations(plain.taken)
+                self._failed(due, failure)
+
+    def _failed(self, due: Due, failure: Exception) -> None:
+        """Let one recover whose turn raised; it is not the fault of the others."""
+        self._loop.call_exception_handler({"message": "a turn failed", "exception": failure})
+        due.turn_failed(failure)

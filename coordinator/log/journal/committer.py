@@ -1,13 +1,14 @@
 """Writes with a sync, on a thread of their own: the event loop goes on while the disk works.
 
 One thread does what the disk is asked for, one write after the other.  The compiled one never waits for the
-interpreter, which the event loop holds whenever it has something to do: it is told of a write through memory,
-and tells that it is over through a pipe.
+interpreter, which the event loop holds whenever it has something to do.
 """
 
 import asyncio
 import errno
 import os
+import struct
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,9 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from coordinator import hot
+
+# What a compiled thread tells of a write: one `int` of C.
+INT_BYTES = struct.calcsize("i")
 
 WriteDone = Callable[[OSError | None], None]
 
@@ -70,45 +74,49 @@ class ThreadCommitter:
 
 
 class CompiledCommitter:
-    """A thread that runs compiled code only."""
+    """A thread that runs compiled code only; it is asked through a pipe, and tells through another."""
 
     def __init__(self) -> None:
         assert hot.compiled is not None
-        self._told, told_by_thread = os.pipe()
-        self._told_by_thread = told_by_thread
+        self._commit = hot.compiled.commit
+        asked, self._asked = os.pipe()
+        self._told, told = os.pipe()
         os.set_blocking(self._told, False)
-        self._commits = hot.compiled.CommitThread(told_by_thread)
-        self._thread = threading.Thread(target=self._commits.run, name="journal-commit", daemon=True)
+        self._files_of_thread = asked, told
+        self._thread = threading.Thread(
+            target=hot.compiled.carry_out, args=self._files_of_thread, name="journal-commit", daemon=True
+        )
         self._thread.start()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._done: WriteDone | None = None
+        # The thread reads the data, and has no share in it.
+        self._under_way: tuple[bytes, WriteDone] | None = None
 
     def commit(self, descriptor: int, position: int, data: bytes, done: WriteDone) -> None:
-        assert self._done is None, "one write at a time"
+        assert self._under_way is None, "one write at a time"
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop
             loop.add_reader(self._told, self._over)
-        self._done = done
-        self._commits.put(descriptor, position, data)
+        self._under_way = data, done
+        self._commit(self._asked, descriptor, position, data)
 
     def _over(self) -> None:
         try:
-            os.read(self._told, 1)
+            told = os.read(self._told, INT_BYTES)
         except BlockingIOError:
             return
-        done, self._done = self._done, None
-        assert done is not None, "a write is over that nobody asked for"
-        failure = self._commits.take_outcome()
+        assert self._under_way is not None, "a write is over that nobody asked for"
+        (_, done), self._under_way = self._under_way, None
+        failure = int.from_bytes(told, sys.byteorder)
         done(OSError(failure, os.strerror(failure)) if failure else None)
 
     def close(self) -> None:
-        self._commits.stop()
+        os.close(self._asked)
         self._thread.join()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._told)
-        os.close(self._told)
-        os.close(self._told_by_thread)
+        for descriptor in (self._told, *self._files_of_thread):
+            os.close(descriptor)
 
 
 def write_fully(descriptor: int, position: int, data: bytes) -> None:

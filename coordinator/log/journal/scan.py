@@ -51,11 +51,11 @@ class Segment(msgspec.Struct):
     last_commit: int
     # Whether all its bytes are known to be durable; only `os` mode ever has False before the last segment.
     durable: bool = False
+    # That of its file, which each commit asks for.
+    name: str = ""
 
-    @property
-    def name(self) -> str:
-        """The name of its file."""
-        return segment_name(self.number)
+    def __post_init__(self) -> None:
+        self.name = segment_name(self.number)
 
 
 class Begun(NamedTuple):

@@ -1,0 +1,87 @@
+"""A client that reads slowly gets every answer, whole and in order, whoever wrote it."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import uvloop
+
+from protocol.frames import FrameReader
+from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_body, write_body
+from tests.unit.server.wire import Served, request_frame, served
+
+# More than what the socket takes.
+REQUESTS_MAX = 3_000
+# Sent when the socket is full, and then one for each piece that is read.
+MORE = 200
+PIECES = 40
+PIECE_BYTES = 200
+# One in so many goes the general way, between the plain ones.
+A_READ_EVERY = 7
+
+
+def request(number: int) -> bytes:
+    if number == 0:
+        return request_frame(83, 0, number, INITIALIZE_FRAME_BODY)
+    if number % A_READ_EVERY == 0:
+        return request_frame(84, 0, number, read_body(0))
+    return request_frame(85, 1, number, write_body(0))
+
+
+class SlowClient:
+    """A client that reads when it is told to."""
+
+    def __init__(self, one: Served, own: socket.socket) -> None:
+        self.one = one
+        self.own = own
+        self.sent = 0
+        self.read: list[bytes] = []
+        self._frames = FrameReader(1_000_000)
+
+    async def ask(self) -> None:
+        """Send the next request, and wait until it was dealt with."""
+        await asyncio.get_running_loop().sock_sendall(self.own, request(self.sent))
+        self.sent += 1
+        async with asyncio.timeout(60):
+            while sum(self.one.metrics._requests.values()) < self.sent:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+    async def take(self, size: int) -> None:
+        """Read up to so many bytes."""
+        async with asyncio.timeout(60):
+            self.read += self._frames.receive_data(await asyncio.get_running_loop().sock_recv(self.own, size))
+
+
+async def read_slowly() -> None:
+    own, served_socket = socket.socketpair()
+    own.setblocking(False)
+    with own:
+        await read_slowly_at(own, served_socket)
+
+
+async def read_slowly_at(own: socket.socket, served_socket: socket.socket) -> None:
+    async with served() as one:
+        served_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        make_connection = cast(Any, one.listener)._connection
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_accepted_socket(make_connection, served_socket)
+        client = SlowClient(one, own)
+        while not transport.get_write_buffer_size():
+            await client.ask()
+            assert client.sent < REQUESTS_MAX, "the socket takes everything"
+        for _ in range(MORE):
+            await client.ask()
+        for _ in range(PIECES):
+            await client.take(PIECE_BYTES)
+            await client.ask()
+        assert transport.get_write_buffer_size(), "all was sent before the last request"
+        while len(client.read) < client.sent:
+            await client.take(PIECE_BYTES)
+        assert [int.from_bytes(frame[:4], "big") for frame in client.read] == list(range(client.sent))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_answers_that_are_read_slowly_keep_their_order(run: Callable[[Any], None]) -> None:
+    run(read_slowly())
