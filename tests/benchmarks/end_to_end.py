@@ -1,10 +1,12 @@
 """`make bench-consumers`: consumers of a broker with its own coordinator, and with ours.
 
 The brokers are alike: one uses the coordinator that is built into it, the others are led to ours by HAProxy,
-with journal.sync=os and always.  One more keeps no state at all, with Kafka's `NoOpStatePersister`: no
-coordinator could be faster than that.  The same consumers read the same records from all in turn: Kafka's own
-`ShareConsumerPerformance`, which lets the client acknowledge what it was given, and one that acknowledges
-record by record, with a commit for what each poll brought, or for each record.
+with journal.sync=os and always.  Two of these ask who the coordinator is before each request; the other two
+find `__share_group_state` on their cluster and go by its leaders, without look-ups (docs/routing.md).  One
+more keeps no state at all, with Kafka's `NoOpStatePersister`: no coordinator could be faster than that.  The
+same consumers read the same records from all in turn: Kafka's own `ShareConsumerPerformance`, which lets the
+client acknowledge what it was given, and one that acknowledges record by record, with a commit for what each
+poll brought, or for each record.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +32,9 @@ NEWEST = RELEASES[-1]
 PARTITIONS = 6
 RECORD_BYTES = 100
 TOPIC = "measured"
+# Kafka's own: where it is there, brokers know from its leaders whom to ask.
+STATE_TOPIC = "__share_group_state"
+STATE_PARTITIONS = 50
 KAFKA = "Kafka's own"
 # How fast consumers are when state costs nothing, because none is kept.
 BOUND = "no state kept"
@@ -103,17 +109,29 @@ def pairs(folder: Path) -> Iterator[list[Pair]]:
     """Start the brokers."""
     jars = fetch_jars(NEWEST)
     with ExitStack() as stack:
-        for name in ("kafka", "os", "always", "none"):
-            (folder / name).mkdir()
         started = [
-            Pair(KAFKA, stack.enter_context(built_in_rig(jars, folder / "kafka", jvm=SHIPPED_BROKER_JVM)))
+            Pair(KAFKA, stack.enter_context(built_in_rig(jars, _made(folder, KAFKA), jvm=SHIPPED_BROKER_JVM)))
         ]
-        for sync in ("os", "always"):
-            rig = standalone_rig(jars, folder / sync, jvm=SHIPPED_BROKER_JVM, settings={"journal.sync": sync})
-            started.append(Pair(f"ours, sync={sync}", stack.enter_context(rig)))
-        bound = built_in_rig(jars, folder / "none", jvm=SHIPPED_BROKER_JVM, overrides=_NO_STATE)
+        for asks, sync in product((True, False), ("os", "always")):
+            name = f"ours, sync={sync}" + ("" if asks else ", no look-ups")
+            rig = stack.enter_context(
+                standalone_rig(
+                    jars, _made(folder, name), jvm=SHIPPED_BROKER_JVM, settings={"journal.sync": sync}
+                )
+            )
+            if not asks:
+                rig.client.create_topic(STATE_TOPIC, partitions=STATE_PARTITIONS)
+            started.append(Pair(name, rig))
+        bound = built_in_rig(jars, _made(folder, BOUND), jvm=SHIPPED_BROKER_JVM, overrides=_NO_STATE)
         started.append(Pair(BOUND, stack.enter_context(bound)))
         yield started
+
+
+def _made(folder: Path, name: str) -> Path:
+    """Return a folder for one of the pairs."""
+    own = folder / "".join(filter(str.isalnum, name))
+    own.mkdir()
+    return own
 
 
 def run(folder: Path, records: int, rounds: int) -> dict[str, dict[str, list[float]]]:

@@ -232,7 +232,10 @@ class RealDisk:
 
     def put(self, name: str, position: int, data: bytes) -> bool:
         """Overwrite part of a file: the system's memory takes it in microseconds."""
-        write_fully(self._descriptor(name), position, data)
+        descriptor = self._descriptors.get(name) or self._descriptor(name)
+        written = os.pwrite(descriptor, data, position)
+        if written < len(data):
+            write_fully(descriptor, position + written, data[written:])
         return True
 
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
@@ -252,9 +255,6 @@ class RealDisk:
 
     def _descriptor(self, name: str) -> int:
         """Return the open file; it stays open until it is removed."""
-        descriptor = self._descriptors.get(name)
-        if descriptor is not None:
-            return descriptor
         with self._opening:
             descriptor = self._descriptors.get(name)
             if descriptor is None:
