@@ -20,11 +20,12 @@ from collections.abc import Callable
 IDLE_SHARE = 0.5
 IDLE_S_MAX = 0.00025
 # A trial is so many blocks, one way and the other in turn, so that both meet the same weather; in each block
-# the first commits do not count. Then so many commits go the way that is better.
+# the first commits do not count. Then so many commits go the way that is better: enough for less than one in
+# a hundred to have gone the other, so that a 99th percentile says nothing of trials.
 BLOCK_COMMITS = 16
 SETTLING_COMMITS = 4
 TRIAL_BLOCKS = 16
-STAY_COMMITS = 2_048
+STAY_COMMITS = 16_384
 # What the last commit has to say in a mean; and at most so many times the mean. A disk that stalls once must
 # not decide; one on which gathering leads to stalls again and again must.
 LAST_SHARE = 1 / 16
