@@ -11,7 +11,7 @@ Every part has its definition elsewhere, in Python, and is held equal to it by t
     _normalise, _lay   batches.normalise, batches.combine
     encode_batch       record_batch.encode_batch
     Append, next_entries, encode_frame, note_ends, tell_all    those of coordinator.log.journal
-    commit, carry_out  what ThreadCommitter does in coordinator.log.journal.committer
+    commit, ask_to_end, carry_out    what ThreadCommitter does in coordinator.log.journal.committer
     Tally              metrics.Tally
 """
 
@@ -56,6 +56,8 @@ cdef extern from "wire.h":
     void make_crc_table()
     uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end)
     Py_ssize_t send_now(int file, const char *data, Py_ssize_t size)
+    enum:
+        NO_FILE
     int ask_for_commit(int asked, int file, const uint8_t *data, Py_ssize_t size, int64_t position)
     void carry_out_commits(int asked, int told) nogil
     uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before)
@@ -1368,8 +1370,15 @@ def commit(int asked, int file, int64_t position, bytes data):
         raise OSError(failure, os.strerror(failure))
 
 
+def ask_to_end(int asked):
+    """Have `carry_out` return when what was asked for before is done."""
+    failure = ask_for_commit(asked, NO_FILE, NULL, 0, 0)
+    if failure:
+        raise OSError(failure, os.strerror(failure))
+
+
 def carry_out(int asked, int told):
-    """Do what is asked for through a pipe until that is closed, and tell each outcome through another."""
+    """Do what is asked for through a pipe, and tell each outcome through another, until it is asked to end."""
     with nogil:
         carry_out_commits(asked, told)
 

@@ -174,6 +174,9 @@ typedef struct {
     int file;
 } Commit;
 
+/* In place of a file: that was all. */
+enum { NO_FILE = -1 };
+
 static int sync_data(int file) {
 #if defined(__APPLE__)
     return fcntl(file, F_FULLFSYNC);
@@ -208,13 +211,13 @@ static int ask_for_commit(int asked, int file, const uint8_t *data, Py_ssize_t s
     return 0;
 }
 
-/* Ends when nobody can ask any more. */
+/* Ends when it is asked to, or nobody can ask any more. */
 static void carry_out_commits(int asked, int told) {
     Commit commit;
     for (;;) {
         ssize_t size = read(asked, &commit, sizeof commit);
         if (size < 0 && errno == EINTR) continue;
-        if (size != sizeof commit) return;
+        if (size != sizeof commit || commit.file == NO_FILE) return;
         int failure = write_and_sync(commit.file, commit.data, commit.size, commit.position);
         while (write(told, &failure, sizeof failure) < 0 && errno == EINTR) {}
     }

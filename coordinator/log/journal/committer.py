@@ -78,18 +78,22 @@ class CompiledCommitter:
 
     def __init__(self) -> None:
         assert hot.compiled is not None
-        self._commit = hot.compiled.commit
-        asked, self._asked = os.pipe()
-        self._told, told = os.pipe()
-        os.set_blocking(self._told, False)
-        self._files_of_thread = asked, told
-        self._thread = threading.Thread(
-            target=hot.compiled.carry_out, args=self._files_of_thread, name="journal-commit", daemon=True
-        )
-        self._thread.start()
+        self._compiled = hot.compiled
         self._loop: asyncio.AbstractEventLoop | None = None
-        # The thread reads the data, and has no share in it.
+        # The thread reads the data, and has a share in it by having one in this.
         self._under_way: tuple[bytes, WriteDone] | None = None
+        self._pipes: list[int] = []
+        try:
+            asked, self._ask = self._new_pipe()
+            self._told, tell = self._new_pipe()
+            os.set_blocking(self._told, False)
+            self._thread = threading.Thread(
+                target=self._run, args=(asked, tell), name="journal-commit", daemon=True
+            )
+            self._thread.start()
+        except BaseException:
+            self._close_pipes()
+            raise
 
     def commit(self, descriptor: int, position: int, data: bytes, done: WriteDone) -> None:
         assert self._under_way is None, "one write at a time"
@@ -98,7 +102,11 @@ class CompiledCommitter:
             self._loop = loop
             loop.add_reader(self._told, self._over)
         self._under_way = data, done
-        self._commit(self._asked, descriptor, position, data)
+        try:
+            self._compiled.commit(self._ask, descriptor, position, data)
+        except OSError as error:
+            self._under_way = None
+            loop.call_soon(done, error)
 
     def _over(self) -> None:
         try:
@@ -107,15 +115,26 @@ class CompiledCommitter:
             return
         assert self._under_way is not None, "a write is over that nobody asked for"
         (_, done), self._under_way = self._under_way, None
-        failure = int.from_bytes(told, sys.byteorder)
+        failure = int.from_bytes(told, sys.byteorder) if len(told) == INT_BYTES else errno.EIO
         done(OSError(failure, os.strerror(failure)) if failure else None)
 
     def close(self) -> None:
-        os.close(self._asked)
+        self._compiled.ask_to_end(self._ask)
         self._thread.join()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._told)
-        for descriptor in (self._told, *self._files_of_thread):
+        self._close_pipes()
+
+    def _run(self, asked: int, tell: int) -> None:
+        self._compiled.carry_out(asked, tell)
+
+    def _new_pipe(self) -> tuple[int, int]:
+        pipe = os.pipe()
+        self._pipes += pipe
+        return pipe
+
+    def _close_pipes(self) -> None:
+        for descriptor in self._pipes:
             os.close(descriptor)
 
 

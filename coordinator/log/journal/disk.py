@@ -147,7 +147,11 @@ class RealDisk:
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         self._lock_descriptor = descriptor
         self._chores = ThreadPoolExecutor(2, thread_name_prefix="journal-chores")
-        self._committer = new_committer()
+        try:
+            self._committer = new_committer()
+        except BaseException:
+            self.unlock()
+            raise
 
     def unlock(self) -> None:
         """Close everything; the lock goes last."""

@@ -2,7 +2,10 @@
 
 import asyncio
 import errno
+import gc
 import os
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,3 +67,50 @@ def test_a_write_that_fails_says_why_and_the_next_one_goes_on(committer: Committ
     os.close(read_only)
     os.close(descriptor)
     assert path.read_bytes() == b"yes" + bytes(17)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_the_thread_has_a_share_in_what_it_writes(kind: type[CompiledCommitter]) -> None:
+    committer: CompiledCommitter | None = kind()
+    held = weakref.ref(committer)
+    committer = None
+    gc.collect()
+    committer = held()
+    assert committer is not None, "the thread would read memory that is gone"
+    committer.close()
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_who_cannot_ask_is_told(kind: type[CompiledCommitter], path: Path) -> None:
+    committer = kind()
+    descriptor = os.open(path, os.O_RDWR)
+
+    async def main() -> None:
+        ask, committer._ask = committer._ask, descriptor_that_takes_nothing
+        error = await commit(committer, descriptor, 0, b"no")
+        assert error is not None
+        assert error.errno == errno.EBADF
+        committer._ask = ask
+        assert await commit(committer, descriptor, 0, b"yes") is None
+
+    descriptor_that_takes_nothing = os.open(path, os.O_RDONLY)
+    asyncio.run(main())
+    committer.close()
+    os.close(descriptor)
+    os.close(descriptor_that_takes_nothing)
+    assert path.read_bytes()[:3] == b"yes"
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_files_are_closed_again_if_no_thread_can_be_started(
+    kind: type[CompiledCommitter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with pytest.raises(RuntimeError):
+        kind()
+    after = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
+    assert after == before
