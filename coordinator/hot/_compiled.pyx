@@ -10,7 +10,7 @@ Every part has its definition elsewhere, in Python, and is held equal to it by t
     _submit, _plan     Turns.submit, Rounds.plan
     _normalise, _lay   batches.normalise, batches.combine
     encode_batch       record_batch.encode_batch
-    Append, next_entries, encode_frame, note_ends, tell_all    those of coordinator.log.journal
+    Append, encode_frame, note_ends, tell_all    those of coordinator.log.journal
     commit, ask_to_end, carry_out    what ThreadCommitter does in coordinator.log.journal.committer
     Tally              metrics.Tally
 """
@@ -1308,20 +1308,6 @@ cdef class Append:
         put16(begin, state_partition)
         put32(begin + 2, PyBytes_GET_SIZE(self.entry) - ENTRY_HEAD_BYTES)
         return 0
-
-
-def next_entries(list pending, Py_ssize_t bytes_max):
-    """See `coordinator.log.journal.pending.next_entries`."""
-    cdef Append append
-    cdef list entries = []
-    cdef Py_ssize_t entries_bytes = 0, entry_bytes
-    for append in pending:
-        entry_bytes = PyBytes_GET_SIZE(append.entry)
-        if entries and entries_bytes + entry_bytes > bytes_max:
-            break
-        entries.append(append.entry)
-        entries_bytes += entry_bytes
-    return entries, entries_bytes
 
 
 def encode_frame(int64_t segment, int64_t position, int64_t commit, int64_t durable, int64_t oldest, list parts):

@@ -24,6 +24,7 @@ from rich.table import Column, Table
 
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.spread import Spread, ratios, spread
+from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC
 from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, SHIPPED_CLIENT_JVM, fetch_jars
 from tests.kafka.rig import BuiltInRig, built_in_rig, standalone_rig
 from tests.kafka.toolchain import how_to_get, missing_programs
@@ -32,9 +33,6 @@ NEWEST = RELEASES[-1]
 PARTITIONS = 6
 RECORD_BYTES = 100
 TOPIC = "measured"
-# Kafka's own: where it is there, brokers know from its leaders whom to ask.
-STATE_TOPIC = "__share_group_state"
-STATE_PARTITIONS = 50
 KAFKA = "Kafka's own"
 # How fast consumers are when state costs nothing, because none is kept.
 BOUND = "no state kept"
@@ -110,25 +108,27 @@ def pairs(folder: Path) -> Iterator[list[Pair]]:
     jars = fetch_jars(NEWEST)
     with ExitStack() as stack:
         started = [
-            Pair(KAFKA, stack.enter_context(built_in_rig(jars, _made(folder, KAFKA), jvm=SHIPPED_BROKER_JVM)))
+            Pair(
+                KAFKA,
+                stack.enter_context(built_in_rig(jars, _new_folder(folder, KAFKA), jvm=SHIPPED_BROKER_JVM)),
+            )
         ]
         for asks, sync in product((True, False), ("os", "always")):
             name = f"ours, sync={sync}" + ("" if asks else ", no look-ups")
-            rig = stack.enter_context(
-                standalone_rig(
-                    jars, _made(folder, name), jvm=SHIPPED_BROKER_JVM, settings={"journal.sync": sync}
-                )
-            )
+            settings = {"journal.sync": sync}
+            led = standalone_rig(jars, _new_folder(folder, name), jvm=SHIPPED_BROKER_JVM, settings=settings)
+            rig = stack.enter_context(led)
             if not asks:
+                # Where Kafka's own topic is there, brokers know from its leaders whom to ask.
                 rig.client.create_topic(STATE_TOPIC, partitions=STATE_PARTITIONS)
             started.append(Pair(name, rig))
-        bound = built_in_rig(jars, _made(folder, BOUND), jvm=SHIPPED_BROKER_JVM, overrides=_NO_STATE)
+        bound = built_in_rig(jars, _new_folder(folder, BOUND), jvm=SHIPPED_BROKER_JVM, overrides=_NO_STATE)
         started.append(Pair(BOUND, stack.enter_context(bound)))
         yield started
 
 
-def _made(folder: Path, name: str) -> Path:
-    """Return a folder for one of the pairs."""
+def _new_folder(folder: Path, name: str) -> Path:
+    """Make a folder for one of the pairs; a broker takes no comma in its path."""
     own = folder / "".join(filter(str.isalnum, name))
     own.mkdir()
     return own

@@ -17,7 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from coordinator.log.kafka.topic import TopicWish, wanted_configs
 from tests.benchmarks.side import Side
 from tests.kafka.broker import Broker, new_cluster
-from tests.kafka.built_in import STATE_PARTITIONS, BuiltInCoordinator, ready_coordinator
+from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, ready_coordinator
 from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, fetch_jars
@@ -118,7 +118,7 @@ async def _make_topics(bootstrap: str, brokers: int) -> None:
     """Make `__share_group_state` and our topic as each is made, but that broker 1 leads all partitions."""
     min_isr = min(2, brokers)
     configs = {
-        "__share_group_state": {
+        STATE_TOPIC: {
             "cleanup.policy": "delete",
             "retention.ms": "-1",
             "min.insync.replicas": str(min_isr),

@@ -21,6 +21,7 @@ from tests.e2e.ledger import (
     what_is_left,
 )
 from tests.kafka import RELEASES, KafkaJars, fetch_jars, wait_until
+from tests.kafka.built_in import STATE_TOPIC
 from tests.kafka.relayed import RelayedRig, relayed_rig
 from tests.kafka.secured import (
     PLAIN,
@@ -36,7 +37,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 BROKERS, EVE = Login("kafka", "between-brokers"), Login("eve", "hers")
 ALLOWED = {"relay.allowed.principals": f"User:{BROKERS.user}"}
-STATE_TOPIC = "__share_group_state"
 FIND_COORDINATOR = 10
 # Version 4: no topics, and none to be created.
 NO_TOPICS = b"\0\0\0\0\0"

@@ -13,6 +13,7 @@ from tests.kafka.processes import wait_until
 from tests.kafka.rig import BuiltInRig
 from tests.kafka.wire import HOST, ask
 
+STATE_TOPIC = "__share_group_state"
 STATE_PARTITIONS = 50
 _SHARE = 2
 

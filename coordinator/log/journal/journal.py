@@ -26,7 +26,7 @@ from coordinator.errors import LogUnavailable
 from coordinator.log.base import AppendDone, Gathered, LoggedBatch
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
-from coordinator.log.journal.pending import COMMIT_BYTES_MAX, Append, way
+from coordinator.log.journal.pending import Append, next_entries, way
 from coordinator.log.journal.reading import read_stretches
 from coordinator.log.journal.recovery import recover
 from coordinator.log.journal.scan import Segment
@@ -208,11 +208,11 @@ class Journal:
         self._planned = False
         if self.committing or self._rolling is not None:
             return
-        has_news = self._oldest > self._oldest_said and self._has_news()
+        has_news = self._has_news()
         if not (self._pending or has_news):
             self._quiet.set()
             return
-        entries, entries_bytes = self._way.next_entries(self._pending, COMMIT_BYTES_MAX)
+        entries, entries_bytes = next_entries(self._pending)
         count = len(entries)
         size_bytes = layout.frame_bytes(entries_bytes)
         segment = self._segments.current

@@ -54,7 +54,6 @@ _ENTRY = Struct(">HI")
 
 HEAD_BYTES = _HEAD.size + _CRC.size
 ENTRY_HEAD_BYTES = _ENTRY.size
-_AROUND_ENTRIES_BYTES = HEAD_BYTES + len(_END_MARK)
 STATE_PARTITIONS_MAX = 1 << 16
 
 
@@ -144,7 +143,7 @@ def encode_entry_head(state_partition: int, batch_bytes: int) -> bytes:
 
 def frame_bytes(entries_bytes: int) -> int:
     """Return what a frame with so many bytes of entries takes in a segment."""
-    return -(-(_AROUND_ENTRIES_BYTES + entries_bytes) // ALIGN_BYTES) * ALIGN_BYTES
+    return aligned(HEAD_BYTES + entries_bytes + len(_END_MARK))
 
 
 def encode_frame(

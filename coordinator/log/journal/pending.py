@@ -51,13 +51,13 @@ def tell_all(group: Sequence[Append]) -> None:
         tell(append, None)
 
 
-def next_entries(pending: Sequence[Append], bytes_max: int) -> tuple[list[bytes], int]:
+def next_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:
     """Return the entries that go into the next frame, one for each of the first appends, and their bytes."""
     entries: list[bytes] = []
     entries_bytes = 0
     for append in pending:
         entry_bytes = len(append.entry)
-        if entries and entries_bytes + entry_bytes > bytes_max:
+        if entries and entries_bytes + entry_bytes > COMMIT_BYTES_MAX:
             break
         entries.append(append.entry)
         entries_bytes += entry_bytes
@@ -75,7 +75,6 @@ class Way(NamedTuple):
     """How appends are dealt with: in Python, or compiled (`coordinator.hot`), with the same outcome."""
 
     append: Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], AppendDone], Append]
-    next_entries: Callable[[Sequence[Append], int], tuple[list[bytes], int]]
     encode_frame: Callable[[int, int, int, int, int, Sequence[bytes]], bytes]
     note_ends: Callable[[Sequence[Append], list[int], dict[int, int]], None]
     tell_all: Callable[[Sequence[Append]], None]
@@ -85,7 +84,5 @@ def way() -> Way:
     """Return the way that there is."""
     compiled = hot.compiled
     if compiled is None:
-        return Way(Append, next_entries, layout.encode_frame, note_ends, tell_all)
-    return Way(
-        compiled.Append, compiled.next_entries, compiled.encode_frame, compiled.note_ends, compiled.tell_all
-    )
+        return Way(Append, layout.encode_frame, note_ends, tell_all)
+    return Way(compiled.Append, compiled.encode_frame, compiled.note_ends, compiled.tell_all)

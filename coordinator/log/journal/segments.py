@@ -39,10 +39,13 @@ class Segments:
         self._syncing: asyncio.Task[None] | None = None
         self._readers = 0
         self.used = used
-        # The last of them, which commits go to.
-        self.current = used[-1] if used else None
         # The last commit that is known to be durable; only `os` mode asks for it.
         self.durable_commit = used[-1].last_commit if used else 0
+
+    @property
+    def current(self) -> Segment | None:
+        """The segment that commits go to."""
+        return self.used[-1] if self.used else None
 
     def size_bytes(self) -> int:
         """Return what all files take, the spare one included."""
@@ -68,10 +71,9 @@ class Segments:
                 await self._disk.remove(name)
             raise
         first_position = layout.first_position(len(header.end_offsets))
-        self.current = Segment(
-            header.number, size_bytes, first_position, {}, header.first_commit - 1, durable=True
+        self.used.append(
+            Segment(header.number, size_bytes, first_position, {}, header.first_commit - 1, durable=True)
         )
-        self.used.append(self.current)
 
     def prepare_spare(self) -> None:
         """See to it that the next segment's file is made ahead of its use."""

@@ -13,6 +13,7 @@ import pytest
 
 from coordinator import hot
 from coordinator.log.journal.committer import Committer, CompiledCommitter, ThreadCommitter
+from coordinator.log.journal.disk import RealDisk
 
 KINDS = [ThreadCommitter]
 if hot.compiled is not None:
@@ -114,3 +115,30 @@ def test_files_are_closed_again_if_no_thread_can_be_started(
         kind()
     after = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
     assert after == before
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_the_thread_ends_though_somebody_else_could_ask_it(kind: type[CompiledCommitter]) -> None:
+    committer = kind()
+    # As a process has it that was forked off.
+    other = os.dup(committer._ask)
+    closing = threading.Thread(target=committer.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    os.close(other)
+    assert not closing.is_alive()
+
+
+def test_a_folder_is_let_go_of_if_no_thread_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    disk = RealDisk(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError):
+            disk.lock()
+    disk.lock()
+    disk.unlock()

@@ -278,6 +278,18 @@ def test_large_requests_and_answers_in_order(world: World) -> None:
     world.run(scenario)
 
 
+def test_one_write_after_the_other(world: World) -> None:
+    broker = world.authority.issue("broker-1")
+
+    async def scenario(one: Served) -> None:
+        client = await initialised(one, world.client(broker))
+        for number in range(3):
+            client.send(request_frame(85, 1, number, write_body()))
+            assert (await client.frame())[0] == number
+
+    world.run(scenario)
+
+
 def test_sasl_over_tls(world: World, caplog: pytest.LogCaptureFixture) -> None:
     base = password_security(world.folder)
 
