@@ -11,7 +11,7 @@ Every part has its definition elsewhere, in Python, and is held equal to it by t
     _normalise, _lay   batches.normalise, batches.combine
     encode_batch       record_batch.encode_batch
     Append, encode_frame, note_ends, tell_all    those of coordinator.log.journal
-    commit, ask_to_end, carry_out    what ThreadCommitter does in coordinator.log.journal.committer
+    Commits            what ThreadCommitter does in coordinator.log.journal.committer
     Tally              metrics.Tally
 """
 
@@ -56,11 +56,18 @@ cdef extern from "wire.h":
     void make_crc_table()
     uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end)
     Py_ssize_t send_now(int file, const char *data, Py_ssize_t size)
-    enum:
-        NO_FILE
-    int ask_for_commit(int asked, int file, const uint8_t *data, Py_ssize_t size, int64_t position)
-    void carry_out_commits(int asked, int told) nogil
     uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before)
+
+cdef extern from "syncs.h":
+    enum:
+        NOT_OVER
+    ctypedef struct Syncs:
+        int told
+    int prepare_syncs(Syncs *syncs) nogil
+    int write_all(int file, const uint8_t *data, Py_ssize_t size, int64_t position) nogil
+    int begin_sync(const Syncs *syncs, int file) nogil
+    int told_outcome(const Syncs *syncs)
+    void end_syncs(Syncs *syncs) nogil
 
 cdef extern from "Python.h":
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
@@ -1347,26 +1354,50 @@ def note_ends(list group, list ends, dict last_offsets):
         last_offsets[append.state_partition] = append.end_offset - 1
 
 
-def commit(int asked, int file, int64_t position, bytes data):
-    """Ask through a pipe for a write with a sync of all the file; who asks holds the data until that is over."""
-    failure = ask_for_commit(
-        asked, file, <const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), position
-    )
-    if failure:
-        raise OSError(failure, os.strerror(failure))
+cdef class Commits:
+    """Writes with a sync that the kernel carries out by itself; `told` is an eventfd that tells when one is over.
 
+    Raises OSError if this system cannot do that.
+    """
 
-def ask_to_end(int asked):
-    """Have `carry_out` return when what was asked for before is done."""
-    failure = ask_for_commit(asked, NO_FILE, NULL, 0, 0)
-    if failure:
-        raise OSError(failure, os.strerror(failure))
+    cdef Syncs syncs
 
+    def __cinit__(self):
+        cdef int failure
+        self.syncs.told = -1
+        with nogil:
+            failure = prepare_syncs(&self.syncs)
+        if failure:
+            raise OSError(failure, os.strerror(failure))
 
-def carry_out(int asked, int told):
-    """Do what is asked for through a pipe, and tell each outcome through another, until it is asked to end."""
-    with nogil:
-        carry_out_commits(asked, told)
+    def __dealloc__(self):
+        end_syncs(&self.syncs)
+
+    @property
+    def told(self):
+        return self.syncs.told
+
+    def begin(self, int file, int64_t position, bytes data):
+        """Write, which takes microseconds, and begin to sync all of the file. Raises OSError."""
+        cdef const uint8_t *at = <const uint8_t *> PyBytes_AS_STRING(data)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        cdef int failure
+        with nogil:
+            failure = write_all(file, at, size, position)
+            if not failure:
+                failure = begin_sync(&self.syncs, file)
+        if failure:
+            raise OSError(failure, os.strerror(failure))
+
+    def outcome(self):
+        """Return 0 or an errno, once for what was begun; None: it is not over."""
+        cdef int failure = told_outcome(&self.syncs)
+        return None if failure == NOT_OVER else failure
+
+    def close(self):
+        """Wait for what is under way, and close the eventfd."""
+        with nogil:
+            end_syncs(&self.syncs)
 
 
 def tell_all(list group):

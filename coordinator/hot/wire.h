@@ -1,13 +1,9 @@
-/* For _compiled.pyx: numbers as Kafka has them on the wire, sums, fields of objects, a way to send, and what a committing
- * thread does. */
+/* For _compiled.pyx: numbers as Kafka has them on the wire, sums, fields of objects, and a way to send. */
 #include <Python.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <structmember.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -163,62 +159,4 @@ static Py_ssize_t send_now(int file, const char *data, Py_ssize_t size) {
     ssize_t sent = send(file, data, (size_t)size, MSG_DONTWAIT);
 #endif
     return sent < 0 ? 0 : sent;
-}
-
-/* A write to a file, with a sync. What is asked for through a pipe is done without the interpreter, one after the other,
- * and told through another pipe: 0 or an errno for each. */
-typedef struct {
-    const uint8_t *data;
-    Py_ssize_t size;
-    int64_t position;
-    int file;
-} Commit;
-
-/* In place of a file: that was all. */
-enum { NO_FILE = -1 };
-
-static int sync_data(int file) {
-#if defined(__APPLE__)
-    return fcntl(file, F_FULLFSYNC);
-#else
-    return fdatasync(file);
-#endif
-}
-
-/* Returns 0 or an errno. */
-static int write_and_sync(int file, const uint8_t *data, Py_ssize_t size, int64_t position) {
-    while (size) {
-        ssize_t written = pwrite(file, data, (size_t)size, (off_t)position);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return errno;
-        if (written == 0) return EIO;
-        data += written;
-        size -= written;
-        position += written;
-    }
-    while (sync_data(file)) {
-        if (errno != EINTR) return errno;
-    }
-    return 0;
-}
-
-/* Returns 0 or an errno. */
-static int ask_for_commit(int asked, int file, const uint8_t *data, Py_ssize_t size, int64_t position) {
-    Commit commit = {data, size, position, file};
-    while (write(asked, &commit, sizeof commit) < 0) {
-        if (errno != EINTR) return errno;
-    }
-    return 0;
-}
-
-/* Ends when it is asked to, or nobody can ask any more. */
-static void carry_out_commits(int asked, int told) {
-    Commit commit;
-    for (;;) {
-        ssize_t size = read(asked, &commit, sizeof commit);
-        if (size < 0 && errno == EINTR) continue;
-        if (size != sizeof commit || commit.file == NO_FILE) return;
-        int failure = write_and_sync(commit.file, commit.data, commit.size, commit.position);
-        while (write(told, &failure, sizeof failure) < 0 && errno == EINTR) {}
-    }
 }

@@ -1,23 +1,24 @@
-"""Both threads that write with a sync: the compiled one and the one in Python."""
+"""Both ways to write with a sync: the kernel's own, and a thread."""
 
 import asyncio
 import errno
 import gc
 import os
+import resource
+import sys
 import threading
-import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from coordinator import hot
-from coordinator.log.journal.committer import Committer, CompiledCommitter, ThreadCommitter
+from coordinator.log.journal.committer import Committer, KernelCommitter, ThreadCommitter, new_committer
 from coordinator.log.journal.disk import RealDisk
 
-KINDS = [ThreadCommitter]
-if hot.compiled is not None:
-    KINDS.append(CompiledCommitter)  # type: ignore[arg-type]
+has_kernel = sys.platform == "linux" and hot.compiled is not None
+kernel_only = pytest.mark.skipif(not has_kernel, reason="without the compiled module a thread does it")
+KINDS: list[Callable[[], Committer]] = [ThreadCommitter, *([KernelCommitter] if has_kernel else [])]
 
 
 @pytest.fixture(params=KINDS)
@@ -70,63 +71,74 @@ def test_a_write_that_fails_says_why_and_the_next_one_goes_on(committer: Committ
     assert path.read_bytes() == b"yes" + bytes(17)
 
 
-@pytest.mark.parametrize("kind", KINDS[1:])
-def test_the_thread_has_a_share_in_what_it_writes(kind: type[CompiledCommitter]) -> None:
-    committer: CompiledCommitter | None = kind()
-    held = weakref.ref(committer)
-    committer = None
-    gc.collect()
-    committer = held()
-    assert committer is not None, "the thread would read memory that is gone"
-    committer.close()
-
-
-@pytest.mark.parametrize("kind", KINDS[1:])
-def test_who_cannot_ask_is_told(kind: type[CompiledCommitter], path: Path) -> None:
-    committer = kind()
+def test_a_write_is_over_once_and_the_next_one_tells_of_itself(committer: Committer, path: Path) -> None:
     descriptor = os.open(path, os.O_RDWR)
+    told = []
 
     async def main() -> None:
-        ask, committer._ask = committer._ask, descriptor_that_takes_nothing
-        error = await commit(committer, descriptor, 0, b"no")
-        assert error is not None
-        assert error.errno == errno.EBADF
-        committer._ask = ask
-        assert await commit(committer, descriptor, 0, b"yes") is None
+        for turn in range(200):
+            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    descriptor_that_takes_nothing = os.open(path, os.O_RDONLY)
+            def done(error: OSError | None, turn: int = turn, over: asyncio.Future[None] = over) -> None:
+                told.append((turn, error))
+                over.set_result(None)
+
+            committer.commit(descriptor, turn % 20, b"x", done)
+            await over
+        await asyncio.sleep(0)
+
     asyncio.run(main())
+    os.close(descriptor)
+    assert told == [(turn, None) for turn in range(200)]
+
+
+@kernel_only
+def test_a_write_may_be_under_way_when_nobody_waits_any_more(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    committer = KernelCommitter()
+
+    async def main() -> None:
+        committer.commit(descriptor, 0, b"written", lambda error: None)
+
+    asyncio.run(main())
+    # It waits for what is under way: who opens the folder next finds nothing that moves.
     committer.close()
     os.close(descriptor)
-    os.close(descriptor_that_takes_nothing)
-    assert path.read_bytes()[:3] == b"yes"
+    assert path.read_bytes()[:7] == b"written"
 
 
-@pytest.mark.parametrize("kind", KINDS[1:])
-def test_files_are_closed_again_if_no_thread_can_be_started(
-    kind: type[CompiledCommitter], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_thread(_: object) -> None:
-        raise RuntimeError("can't start new thread")
+@kernel_only
+def test_files_are_closed_again(path: Path) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    committer: KernelCommitter | None = KernelCommitter()
+    assert set(os.listdir("/proc/self/fd")) - before
+    assert committer is not None
+    committer.close()
+    committer.close()
+    assert set(os.listdir("/proc/self/fd")) == before
+    committer = None
+    gc.collect()
+    assert set(os.listdir("/proc/self/fd")) == before
 
-    before = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
-    monkeypatch.setattr(threading.Thread, "start", no_thread)
-    with pytest.raises(RuntimeError):
-        kind()
-    after = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
-    assert after == before
 
-
-@pytest.mark.parametrize("kind", KINDS[1:])
-def test_the_thread_ends_though_somebody_else_could_ask_it(kind: type[CompiledCommitter]) -> None:
-    committer = kind()
-    # As a process has it that was forked off.
-    other = os.dup(committer._ask)
-    closing = threading.Thread(target=committer.close, daemon=True)
-    closing.start()
-    closing.join(60)
-    os.close(other)
-    assert not closing.is_alive()
+@kernel_only
+def test_a_thread_syncs_where_the_kernel_does_not(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """No eventfd can be made here, as on a system that has none."""
+    committer = new_committer()
+    assert isinstance(committer, KernelCommitter)
+    committer.close()
+    descriptor = os.open(path, os.O_RDWR)
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, allowed[1]))
+    try:
+        instead = new_committer()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
+    assert isinstance(instead, ThreadCommitter)
+    assert asyncio.run(commit(instead, descriptor, 0, b"thread")) is None
+    instead.close()
+    os.close(descriptor)
+    assert path.read_bytes()[:6] == b"thread"
 
 
 def test_a_folder_is_let_go_of_if_no_thread_can_be_started(
@@ -135,6 +147,7 @@ def test_a_folder_is_let_go_of_if_no_thread_can_be_started(
     def no_thread(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
+    monkeypatch.setattr(hot, "compiled", None)
     disk = RealDisk(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
