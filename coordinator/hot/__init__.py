@@ -8,7 +8,7 @@ not plain it leaves alone, share-partition by share-partition: the general path 
 without this package.
 
 It also has twins of what is done for each append whatever is in it: entries and frames of the journal, the
-thread that commits them, and the tallies of the metrics.
+syncs of its commits, and the tallies of the metrics.
 
 Loading has a compiled way too (`loading`): it replays the records of a log into a shard.
 

@@ -86,7 +86,7 @@ class Disk(Protocol):
         """Overwrite part of a file that was prepared, and make all of the file durable if `sync`.
 
         `done` is called once, on the event loop, never from within this call.  At most one write is under way
-        at a time.
+        at a time.  Who calls does not wait for a sync; a file system that is frozen may make it wait all the same.
         """
         ...
 
@@ -114,7 +114,7 @@ async def write_durably(disk: Disk, name: str, position: int, data: bytes) -> No
 
 
 class RealDisk:
-    """A folder of this machine.  Writes that sync run on a thread of their own."""
+    """A folder of this machine."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
