@@ -86,7 +86,7 @@ class Disk(Protocol):
         """Overwrite part of a file that was prepared, and make all of the file durable if `sync`.
 
         `done` is called once, on the event loop, never from within this call.  At most one write is under way
-        at a time.  Who calls does not wait for a sync; a file system that is frozen may make it wait all the same.
+        at a time.  Who calls waits for no sync; a file system that is frozen may hold it up all the same.
         """
         ...
 
