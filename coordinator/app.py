@@ -1,7 +1,6 @@
 """The composition root: the only place that names the adapters and puts the parts together.
 
-One process, one event loop: the wire listener, the shards, the HTTP server.  The journal commits on a
-thread of its own.
+One process, one event loop: the wire listener, the shards, the HTTP server.
 """
 
 import asyncio
@@ -12,8 +11,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
-import uvloop
-
+from coordinator import event_loop
 from coordinator.admin import AdminSide, OwnerBoard, make_user_topics
 from coordinator.clock import SteadyClock, SystemClock, seconds_since_boot
 from coordinator.config import Config, HostPort
@@ -59,7 +57,7 @@ def serve(config: Config, *, said_ready: Callable[[str], None] | None = None) ->
         # Assertions state what must hold before anything is acknowledged.
         raise CoordinatorError("the coordinator does not run under python -O, which leaves its checks out")
     gc.set_threshold(_COLLECT_YOUNG_AFTER, 50, 100)
-    return uvloop.run(_Coordinator(config).run(said_ready or _logger.info))
+    return event_loop.run(_Coordinator(config).run(said_ready or _logger.info))
 
 
 class _Shards:

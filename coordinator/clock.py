@@ -32,6 +32,10 @@ class SteadyClock:
         return self._began_ms + round((seconds_since_boot() - self._began_s) * 1000)
 
 
+# Seconds of a clock that nobody sets, which event loops count by. Called often: not wrapped in a function.
+monotonic_seconds = time.monotonic
+
+
 def seconds_since_boot() -> float:
     """Return a time that only grows, and where the system can tell, also while the machine is suspended."""
     boot_time = getattr(time, "CLOCK_BOOTTIME", None)

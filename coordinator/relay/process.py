@@ -11,8 +11,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import TypeVar
 
-import uvloop
-
+from coordinator import event_loop
 from coordinator.config import Config
 from coordinator.config.admin import is_loopback
 from coordinator.errors import ConfigError, CoordinatorError
@@ -45,7 +44,7 @@ def relay(config: Config, *, said_ready: Callable[[str], None] | None = None) ->
     """
     route = make_route(config)
     _raise_open_files()
-    return uvloop.run(_Relay(config, route).run(said_ready or _logger.info))
+    return event_loop.run(_Relay(config, route).run(said_ready or _logger.info))
 
 
 def make_route(config: Config) -> Route:

@@ -37,8 +37,8 @@ CLEARLY_LESS = 0.9
 class Gathering:
     """The rule, for a log that takes its time over a commit. `waiting`: operations that are in none yet."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
+    def __init__(self, time: Callable[[], float]) -> None:
+        self._time = time
         # Operations of the commit under way, and those that were appended behind it.
         self._under_way = self._behind = 0
         self._began_s = 0.0
@@ -66,11 +66,11 @@ class Gathering:
             self._behind += operations
         else:
             self._under_way += operations
-            self._began_s = self._monotonic()
+            self._began_s = self._time()
 
     def over(self, waiting: int) -> None:
         """Note that a commit is over, and that those in it are answered; the one behind it has begun."""
-        now_s = self._monotonic()
+        now_s = self._time()
         answered, self._under_way, self._behind = self._under_way, self._behind, 0
         if answered and self._busy_since_s is not None:
             self._commit_s = _mean(self._commit_s, now_s - self._began_s)
@@ -82,7 +82,7 @@ class Gathering:
 
     def awaits_more(self, waiting: int) -> bool:
         """Say whether these should wait. If so it has to be asked again, on each turn of the event loop."""
-        now_s = self._monotonic()
+        now_s = self._time()
         if self._busy_since_s is None:
             self._busy_since_s = self._looked_s = now_s
         if waiting >= self._expected:

@@ -8,7 +8,6 @@ will come then (`coordinator.runtime.gathering`). Then a round is a commit, and 
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 
 from coordinator import hot
@@ -60,7 +59,6 @@ class Rounds:
         topics: TopicDirectory,
         metrics: Metrics,
         limits: RuntimeLimits,
-        monotonic: Callable[[], float],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._log = log
@@ -71,7 +69,7 @@ class Rounds:
         self._planned = False
         self._gathering: Gathering | None = None
         if isinstance(log, GatheringLog) and log.tell_of_commits(self._commit_over):
-            self._gathering = Gathering(monotonic)
+            self._gathering = Gathering(self._loop.time)
         # Takes the turns that begin with a plain write.
         self._plain = None
         if hot.compiled is not None:

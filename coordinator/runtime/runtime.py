@@ -5,7 +5,6 @@ It owns the log.  Everything runs on one event loop; nothing here is called from
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Collection
 
 import msgspec
@@ -68,12 +67,11 @@ class Runtime:
         prune_interval_ms: int,
         may_read: Callable[[], bool] = lambda: True,
         taken: Callable[[int], None] = lambda state_partition: None,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Make a runtime that has no shard yet.
 
         `may_read` tells whether reads may be answered (a lease); `taken` is told a shard that the log says
-        somebody else owns; `monotonic` tells fractions of milliseconds, which the loop's clock may not.
+        somebody else owns.
         """
         self.state_partitions = state_partitions
         self.limits = limits
@@ -84,9 +82,7 @@ class Runtime:
         self._open = False
         self._more_health: list[Callable[[], list[str]]] = []
         self._loader = Loader(log, metrics, limits, may_read)
-        rounds = Rounds(
-            log=log, clock=clock, topics=topics, metrics=metrics, limits=limits, monotonic=monotonic
-        )
+        rounds = Rounds(log=log, clock=clock, topics=topics, metrics=metrics, limits=limits)
         self._runners = [
             ShardRunner(
                 partition,

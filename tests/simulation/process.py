@@ -114,7 +114,6 @@ class CoordinatorProcess:
             state_partitions=plan.state_partitions,
             cold_interval_ms=plan.cold_interval_ms,
             prune_interval_ms=plan.prune_interval_ms,
-            monotonic=self._loop.monotonic,
         )
         directory = CoordinatorDirectory(
             ADDRESS,

@@ -176,7 +176,6 @@ class Callers:
             state_partitions=STATE_PARTITIONS,
             cold_interval_ms=3_600_000,
             prune_interval_ms=3_600_000,
-            monotonic=loop.monotonic,
         )
         self.service = Service(self.runtime)
         self.latency_s = 0.0
