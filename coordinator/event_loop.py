@@ -11,10 +11,10 @@ _Result = TypeVar("_Result")
 
 
 class _PreciseLoop(uvloop.Loop):
-    """uvloop's own counts the same seconds, but is read once for each turn, in whole milliseconds.
+    """uvloop's own counts the same seconds, but whole milliseconds only.
 
-    Latencies are differences of `time`, and most are below a millisecond.  A timer may be early by the length
-    of a turn: who looks at the time when it is called has to be ready to find that it is not yet due.
+    Latencies are differences of `time`, and most are below a millisecond.  Timers are uvloop's, and round:
+    one may be called a millisecond and a half before it is due by this clock.
     """
 
     time = staticmethod(monotonic_seconds)

@@ -66,7 +66,7 @@ cdef extern from "syncs.h":
     int prepare_syncs(Syncs *syncs) nogil
     int write_all(int file, const uint8_t *data, Py_ssize_t size, int64_t position) nogil
     int begin_sync(const Syncs *syncs, int file) nogil
-    int told_outcome(const Syncs *syncs)
+    int take_outcome(const Syncs *syncs)
     void end_syncs(Syncs *syncs) nogil
 
 cdef extern from "Python.h":
@@ -1391,7 +1391,7 @@ cdef class Commits:
 
     def outcome(self):
         """Return 0 or an errno, once for what was begun; None: it is not over."""
-        cdef int failure = told_outcome(&self.syncs)
+        cdef int failure = take_outcome(&self.syncs)
         return None if failure == NOT_OVER else failure
 
     def close(self):

@@ -7,6 +7,7 @@
 #if defined(__linux__) && defined(__has_include)
 #if __has_include(<linux/aio_abi.h>)
 #include <linux/aio_abi.h>
+#include <sys/syscall.h>
 #endif
 #endif
 
@@ -32,10 +33,10 @@ static int write_all(int file, const uint8_t *data, Py_ssize_t size, int64_t pos
     return 0;
 }
 
-#if defined(IOCB_FLAG_RESFD)
+#if defined(IOCB_FLAG_RESFD) && defined(SYS_io_getevents)
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 
 static int begin_sync(const Syncs *syncs, int file) {
     struct iocb sync, *all[] = {&sync};
@@ -51,21 +52,17 @@ static int begin_sync(const Syncs *syncs, int file) {
     }
 }
 
-/* Returns what became of the sync: 0 or an errno, or NOT_OVER.  Waits for it if `least` is 1. */
-static int take_outcome(const Syncs *syncs, long least) {
+/* Returns what became of the sync: 0 or an errno, or NOT_OVER.  There is an outcome before the eventfd is written. */
+static int take_outcome(const Syncs *syncs) {
+    uint64_t count;
     struct io_event event;
+    if (read(syncs->told, &count, sizeof count) < 0) return NOT_OVER;
     for (;;) {
-        long events = syscall(SYS_io_getevents, syncs->context, least, (long)SYNCS_MAX, &event, NULL);
+        long events = syscall(SYS_io_getevents, syncs->context, 0L, (long)SYNCS_MAX, &event, NULL);
         if (events == 1) return event.res < 0 ? (int)-event.res : 0;
         if (events == 0) return NOT_OVER;
         if (errno != EINTR) return errno;
     }
-}
-
-/* The eventfd is read first: it is written when there is an outcome. */
-static int told_outcome(const Syncs *syncs) {
-    uint64_t count;
-    return read(syncs->told, &count, sizeof count) < 0 ? NOT_OVER : take_outcome(syncs, 0);
 }
 
 static void end_syncs(Syncs *syncs) {
@@ -77,14 +74,16 @@ static void end_syncs(Syncs *syncs) {
 
 /* Syncs a file that is on no disk: not every system that knows the call knows this use of it. */
 static int try_sync(const Syncs *syncs) {
-    uint64_t count;
+    struct pollfd told = {syncs->told, POLLIN, 0};
     int file = memfd_create("sync", MFD_CLOEXEC);
     if (file < 0) return errno;
     int failure = begin_sync(syncs, file);
-    if (!failure) failure = take_outcome(syncs, 1);
-    if (!failure && read(syncs->told, &count, sizeof count) < 0) failure = errno;
+    if (!failure) {
+        while (poll(&told, 1, -1) < 0 && errno == EINTR) {}
+        failure = take_outcome(syncs);
+    }
     close(file);
-    return failure;
+    return failure == NOT_OVER ? EIO : failure;
 }
 
 static int prepare_syncs(Syncs *syncs) {
@@ -96,7 +95,7 @@ static int prepare_syncs(Syncs *syncs) {
 }
 #else
 static int begin_sync(const Syncs *syncs, int file) { return ENOSYS; }
-static int told_outcome(const Syncs *syncs) { return NOT_OVER; }
+static int take_outcome(const Syncs *syncs) { return NOT_OVER; }
 static void end_syncs(Syncs *syncs) {}
 static int prepare_syncs(Syncs *syncs) { return ENOSYS; }
 #endif

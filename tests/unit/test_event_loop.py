@@ -1,28 +1,26 @@
 """The clock of the event loop that the programs run on."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
 from coordinator import event_loop
 
 
-def test_time_passes_within_a_turn_and_below_a_millisecond() -> None:
-    async def main() -> float:
+def test_the_clock_tells_fractions_of_a_millisecond() -> None:
+    async def main() -> list[float]:
         loop = asyncio.get_running_loop()
-        began_s, looks = loop.time(), 1
-        while (now_s := loop.time()) - began_s < 0.0005:
-            looks += 1
-        assert looks > 2, "the clock goes in steps"
-        return now_s - began_s
+        return [loop.time() for _ in range(10_000)]
 
-    assert 0.0005 <= event_loop.run(main()) < 60.0
+    steps = [later - sooner for sooner, later in pairwise(event_loop.run(main()))]
+    assert min(steps) >= 0.0
+    assert min(step for step in steps if step) < 0.0005
 
 
 def test_timers_go_by_the_same_clock() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        # This turn has lasted some time already: a timer counts from its beginning.
         began_s = loop.time()
         while loop.time() - began_s < 0.02:
             pass
@@ -30,7 +28,7 @@ def test_timers_go_by_the_same_clock() -> None:
         called = asyncio.Event()
         loop.call_at(due_s, called.set)
         await called.wait()
-        assert -0.03 < loop.time() - due_s < 60.0
+        assert -0.002 < loop.time() - due_s < 60.0
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await asyncio.Event().wait()

@@ -46,8 +46,9 @@ def new_committer() -> Committer:
 class KernelCommitter:
     """The kernel syncs by itself (Linux's io_submit), and tells through an eventfd.
 
-    The write itself is done at once, as those without a sync are: the system's memory takes it.  Raises
-    OSError when it is made if the system cannot do this.
+    The write itself is done at once, as those without a sync are: the system's memory takes it, in
+    microseconds as a rule (docs/operations.md tells when it does not).  Raises OSError when it is made if the
+    system cannot do this.
     """
 
     def __init__(self) -> None:
@@ -60,8 +61,8 @@ class KernelCommitter:
         assert self._done is None, "one write at a time"
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop = loop
             loop.add_reader(self._commits.told, self._over)
+            self._loop = loop
         try:
             self._commits.begin(descriptor, position, data)
         except OSError as error:

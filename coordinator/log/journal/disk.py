@@ -86,7 +86,7 @@ class Disk(Protocol):
         """Overwrite part of a file that was prepared, and make all of the file durable if `sync`.
 
         `done` is called once, on the event loop, never from within this call.  At most one write is under way
-        at a time.  Who calls waits for no sync; a file system that is frozen may hold it up all the same.
+        at a time.  Who calls waits for no sync, but the system may hold up the write itself.
         """
         ...
 

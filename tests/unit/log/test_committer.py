@@ -92,33 +92,41 @@ def test_a_write_is_over_once_and_the_next_one_tells_of_itself(committer: Commit
     assert told == [(turn, None) for turn in range(200)]
 
 
-@kernel_only
-def test_a_write_may_be_under_way_when_nobody_waits_any_more(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR)
-    committer = KernelCommitter()
+def test_a_sync_that_fails_says_why_and_the_next_one_goes_on(committer: Committer, path: Path) -> None:
+    """What is written to it is taken, but it cannot be synced."""
+    nowhere, descriptor = os.open("/dev/null", os.O_RDWR), os.open(path, os.O_RDWR)
 
     async def main() -> None:
-        committer.commit(descriptor, 0, b"written", lambda error: None)
+        error = await commit(committer, nowhere, 0, b"no")
+        assert error is not None
+        assert error.errno == errno.EINVAL
+        assert await commit(committer, descriptor, 0, b"yes") is None
 
     asyncio.run(main())
-    # It waits for what is under way: who opens the folder next finds nothing that moves.
-    committer.close()
+    os.close(nowhere)
     os.close(descriptor)
-    assert path.read_bytes()[:7] == b"written"
+    assert path.read_bytes() == b"yes" + bytes(17)
+
+
+def taken_from_the_system() -> tuple[set[str], int]:
+    """Return the open files, and how many queues for syncs there are."""
+    return set(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("/[aio]")
 
 
 @kernel_only
-def test_files_are_closed_again(path: Path) -> None:
-    before = set(os.listdir("/proc/self/fd"))
+def test_what_it_has_of_the_system_is_given_back() -> None:
+    files, queues = taken_from_the_system()
     committer: KernelCommitter | None = KernelCommitter()
-    assert set(os.listdir("/proc/self/fd")) - before
+    assert taken_from_the_system()[0] > files
+    assert taken_from_the_system()[1] == queues + 1
     assert committer is not None
     committer.close()
     committer.close()
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert taken_from_the_system() == (files, queues)
+    committer = KernelCommitter()
     committer = None
     gc.collect()
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert taken_from_the_system() == (files, queues)
 
 
 @kernel_only
