@@ -16,8 +16,8 @@ typedef struct {
     int told;
 } Syncs;
 
-/* One at a time. */
-enum { SYNCS_MAX = 1, NOT_OVER = -1 };
+/* One at a time.  A trial that is not over after TRIAL_MS has failed. */
+enum { SYNCS_MAX = 1, TRIAL_MS = 10000, NOT_OVER = -1 };
 
 /* Overwrites part of a file. */
 static int write_all(int file, const uint8_t *data, Py_ssize_t size, int64_t position) {
@@ -79,7 +79,7 @@ static int try_sync(const Syncs *syncs) {
     if (file < 0) return errno;
     int failure = begin_sync(syncs, file);
     if (!failure) {
-        while (poll(&told, 1, -1) < 0 && errno == EINTR) {}
+        while (poll(&told, 1, TRIAL_MS) < 0 && errno == EINTR) {}
         failure = take_outcome(syncs);
     }
     close(file);
