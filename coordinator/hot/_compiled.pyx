@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """The compiled way of plain writes. What a plain write is, and what this may do, says `coordinator.hot`.
 
-Every part has its definition elsewhere, in Python, and is held equal to it by tests/property/test_hot.py:
+Every part has its definition elsewhere, in Python, and is held equal to it by tests/property/test_hot.py,
+but for Commits, which tests/unit/log/test_committer.py does:
 
     PlainWrites.take   write_share_group_state.decode_request, encode_response; Service; routing
     Lane               server.Connection, while it has nothing under way but one plain write

@@ -15,9 +15,11 @@ import pytest
 from coordinator import hot
 from coordinator.log.journal.committer import Committer, KernelCommitter, ThreadCommitter, new_committer
 from coordinator.log.journal.disk import RealDisk
+from tests.kafka.toolchain import all_required
 
 has_kernel = sys.platform == "linux" and hot.compiled is not None
-kernel_only = pytest.mark.skipif(not has_kernel, reason="without the compiled module a thread does it")
+assert has_kernel or not all_required(), "the compiled module was not built"
+kernel_only = pytest.mark.skipif(not has_kernel, reason="no compiled module: make install with a C compiler")
 KINDS: list[Callable[[], Committer]] = [ThreadCommitter, *([KernelCommitter] if has_kernel else [])]
 
 
@@ -130,7 +132,7 @@ def test_what_it_has_of_the_system_is_given_back() -> None:
 
 
 @kernel_only
-def test_a_thread_syncs_where_the_kernel_does_not(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+def test_a_thread_syncs_where_the_kernel_does_not(path: Path) -> None:
     """No eventfd can be made here, as on a system that has none."""
     committer = new_committer()
     assert isinstance(committer, KernelCommitter)
