@@ -11,7 +11,7 @@ but for Commits, which tests/unit/log/test_committer.py does:
     _submit, _plan     Turns.submit, Rounds.plan
     _normalise, _lay   batches.normalise, batches.combine
     encode_batch       record_batch.encode_batch
-    Append, encode_frame, note_ends, tell_all    those of coordinator.log.journal
+    Append, next_entries, encode_frame, note_ends, tell_all    those of coordinator.log.journal
     Commits            what ThreadCommitter does in coordinator.log.journal.committer
     Tally              metrics.Tally
 """
@@ -28,6 +28,7 @@ import asyncio
 import os
 
 from coordinator.shard import Result, Shard
+from coordinator.shard.frontier import Frontier
 from coordinator.shard.packed import NUMBERS
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
 from protocol.messages import write_share_group_state as write_api
@@ -82,6 +83,7 @@ cdef enum:
     KEYS_REMEMBERED_MAX = 262144
     FRAME_HEAD_BYTES = 40
     FRAME_ALIGN_BYTES = 64
+    COMMIT_BYTES_MAX = 8388608
     # A state partition and the size of a batch, before each batch in the journal.
     ENTRY_HEAD_BYTES = 6
     SIZE_BYTES = 4
@@ -199,6 +201,8 @@ cdef class WritePart:
 
     cdef _Request request
     cdef int place
+    # What decides it: the shard of its key.
+    cdef object runner
     cdef readonly object key
     cdef bytes record_key
     cdef bytes frame
@@ -257,7 +261,7 @@ cdef class PlainWrites:
 
     cdef list runners
     cdef object time
-    cdef object requests_done
+    cdef dict requests_done
     cdef Tally seconds
     cdef Py_ssize_t mailbox_max
     # Group as on the wire -> topic id -> _Topic.
@@ -269,7 +273,7 @@ cdef class PlainWrites:
         self.runners = runners
         self.mailbox_max = mailbox_max
         self.time = time
-        self.requests_done = requests
+        self.requests_done = <dict> requests
         self.seconds = seconds
         self.groups = {}
 
@@ -284,9 +288,8 @@ cdef class PlainWrites:
         """Do what `take` does, with a frame that begins behind so many bytes."""
         cdef _Request request = _Request.__new__(_Request)
         cdef list parts = []
-        cdef list runners = []
         cdef Py_ssize_t place
-        request.answer = self.split(data, skipped, request, parts, runners)
+        request.answer = self.split(data, skipped, request, parts)
         if request.answer is None:
             return False
         request.owner = self
@@ -297,7 +300,7 @@ cdef class PlainWrites:
         if type(respond) is Place:
             (<Place> respond).enter()
         for place in range(len(parts)):
-            _submit(runners[place], <WritePart> parts[place], self.mailbox_max)
+            _submit(<WritePart> parts[place], self.mailbox_max)
         return True
 
     cdef int count(self, int error_code, double seconds) except -1:
@@ -307,12 +310,13 @@ cdef class PlainWrites:
         self.requests_done[key] = 1 if before is NULL else <object> before + 1
         return self.seconds.count(seconds)
 
-    cdef bytes split(self, bytes frame, Py_ssize_t skipped, _Request request, list parts, list runners):
+    cdef bytes split(self, bytes frame, Py_ssize_t skipped, _Request request, list parts):
         """Make the parts of a plain request, and return the answer for when all is stored; None: it is not plain."""
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame) + skipped
         cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame) - skipped
         cdef const uint8_t *at = begin
         cdef const uint8_t *group_at
+        cdef bytes answer
         cdef uint8_t *out
         cdef uint32_t topics, partitions, batches, size
         cdef Py_ssize_t i, batch, fixed_bytes
@@ -407,8 +411,8 @@ cdef class PlainWrites:
                 if at[0]:
                     return None
                 at += 1
+                part.runner = topic.runners[partition]
                 parts.append(part)
-                runners.append(topic.runners[partition])
                 put32(out, partition)
                 put32(out + 4, 0)
                 out += 8
@@ -422,23 +426,21 @@ cdef class PlainWrites:
         out[0] = 0
         size = <uint32_t> (out + 1 - <uint8_t *> PyBytes_AS_STRING(answer))
         put32(<uint8_t *> PyBytes_AS_STRING(answer), size - 4)
-        return answer[:size]
+        return PyBytes_FromStringAndSize(PyBytes_AS_STRING(answer), size)
 
     cdef _Topic topic(self, bytes group, bytes topic_id):
         """Return a topic of a group, remembered or made; None if the group is not UTF-8."""
-        topics = self.groups.get(group)
-        if topics is None:
-            topics = {}
-        topic = topics.get(topic_id)
-        if topic is None:
-            try:
-                topic = _Topic(group.decode(), topic_id)
-            except UnicodeDecodeError:
-                return None
-            topics[topic_id] = topic
-            self.groups[group] = topics
-            self.keys_remembered += 1
-        return topic
+        cdef PyObject *topics = PyDict_GetItemWithError(self.groups, group)
+        cdef PyObject *topic = NULL if topics is NULL else PyDict_GetItemWithError(<dict> topics, topic_id)
+        if topic is not NULL:
+            return <_Topic> topic
+        try:
+            made = _Topic(group.decode(), topic_id)
+        except UnicodeDecodeError:
+            return None
+        self.groups.setdefault(group, {})[topic_id] = made
+        self.keys_remembered += 1
+        return made
 
 
 # Connections.
@@ -616,6 +618,10 @@ cdef Py_ssize_t _member(kind, str name) except -1:
 # Those of `Turns`, which is above this module and says itself who it is.
 cdef Py_ssize_t STATUS, MAILBOX, QUEUED_SEEN, TURN_PLANNED, APPENDING, APPEND_BEGAN_S, APPEND_BYTES, WAITING, CHANGING
 cdef Py_ssize_t NEXT_LOG_OFFSET, QUIET, RENEWAL_ASKED, ROUNDS, SHARD, STATE_PARTITION, DONE
+# Those of its `Shard` and of the `Frontier` of that.
+cdef Py_ssize_t STATES = _member(Shard, "_states"), POLICY = _member(Shard, "_policy")
+cdef Py_ssize_t LIVE_BYTES = _member(Shard, "live_bytes"), FRONTIER = _member(Shard, "_frontier")
+cdef Py_ssize_t END_LOG_OFFSET = _member(Frontier, "end_log_offset")
 # Those of `Rounds`.
 cdef Py_ssize_t PLANNED, DUE
 cdef object ACTIVE = None
@@ -683,8 +689,9 @@ cdef inline void _set(state, Py_ssize_t member, value):
 # Turns.
 
 
-cdef int _submit(turns, WritePart part, Py_ssize_t mailbox_max) except -1:
+cdef int _submit(WritePart part, Py_ssize_t mailbox_max) except -1:
     """Do what `Turns.submit` does."""
+    turns = part.runner
     cdef PyObject *at = <PyObject *> turns
     mailbox = <list> _get(at, MAILBOX)
     if _get(at, STATUS) is not ACTIVE or len(mailbox) >= mailbox_max:
@@ -833,15 +840,15 @@ cdef class PlainTurns:
         cdef PyObject *at = <PyObject *> turns
         cdef Py_ssize_t begin = done[0]
         cdef WritePart part
+        cdef tuple policy
         cdef object origin
         cdef double received_s_min = self.now_s - self.request_age_max_s
         waiting = <list> _get(at, WAITING)
         shard = _get(at, SHARD)
-        policy = shard._policy
-        turn.states = shard._states
+        policy = <tuple> _get(<PyObject *> shard, POLICY)
+        turn.states = <dict> _get(<PyObject *> shard, STATES)
         turn.topics = self.topics
-        turn.updates_max = policy.updates_max
-        turn.update_bytes_min = policy.update_bytes_min
+        turn.updates_max, turn.update_bytes_min = policy[0], policy[1]
         turn.live_bytes = 0
         try:
             while done[0] < len(operations):
@@ -857,7 +864,7 @@ cdef class PlainTurns:
                 done[0] += 1
         finally:
             if turn.live_bytes:
-                shard.live_bytes += turn.live_bytes
+                _set(shard, LIVE_BYTES, <int64_t> _get(<PyObject *> shard, LIVE_BYTES) + turn.live_bytes)
             self.taken += done[0] - begin
         return 0
 
@@ -914,8 +921,9 @@ cdef class Appended:
             end_offset = base_offset + len(records)
             _set(turns, NEXT_LOG_OFFSET, end_offset)
             shard = _get(at, SHARD)
-            assert end_offset >= shard._end_log_offset, "records settle in log order"
-            shard._end_log_offset = shard._frontier._behind_last = end_offset
+            frontier = _get(<PyObject *> shard, FRONTIER)
+            assert end_offset >= _get(<PyObject *> frontier, END_LOG_OFFSET), "records settle in log order"
+            _set(frontier, END_LOG_OFFSET, end_offset)
         _answer_all(waiting, now_s)
         if <list> _get(at, MAILBOX):
             turns._plan_turn()
@@ -1318,6 +1326,25 @@ cdef class Append:
         return 0
 
 
+def next_entries(list pending):
+    """See `coordinator.log.journal.pending.next_entries`."""
+    cdef Append append
+    cdef Py_ssize_t entry_bytes, entries_bytes = 0
+    cdef list entries = []
+    for append in pending:
+        entry_bytes = PyBytes_GET_SIZE(append.entry)
+        if entries_bytes and entries_bytes + entry_bytes > COMMIT_BYTES_MAX:
+            break
+        entries.append(append.entry)
+        entries_bytes += entry_bytes
+    return entries, _frame_bytes(entries_bytes)
+
+
+cdef inline Py_ssize_t _frame_bytes(Py_ssize_t entries_bytes) noexcept:
+    """See `coordinator.log.journal.layout.frame_bytes`."""
+    return (FRAME_HEAD_BYTES + entries_bytes + 4 + FRAME_ALIGN_BYTES - 1) // FRAME_ALIGN_BYTES * FRAME_ALIGN_BYTES
+
+
 def encode_frame(int64_t segment, int64_t position, int64_t commit, int64_t durable, int64_t oldest, list parts):
     """Write a frame of the journal; see `coordinator.log.journal.layout.encode_frame`."""
     cdef Py_ssize_t i, size = 0, frame_bytes
@@ -1326,7 +1353,7 @@ def encode_frame(int64_t segment, int64_t position, int64_t commit, int64_t dura
     cdef uint8_t place[16]
     for i in range(len(parts)):
         size += PyBytes_GET_SIZE(<bytes?> parts[i])
-    frame_bytes = (FRAME_HEAD_BYTES + size + 4 + FRAME_ALIGN_BYTES - 1) // FRAME_ALIGN_BYTES * FRAME_ALIGN_BYTES
+    frame_bytes = _frame_bytes(size)
     frame = PyBytes_FromStringAndSize(NULL, frame_bytes)
     begin = <uint8_t *> PyBytes_AS_STRING(frame)
     out = begin + FRAME_HEAD_BYTES

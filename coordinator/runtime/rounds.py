@@ -81,19 +81,21 @@ class Rounds:
     def plan(self, due: Due) -> None:
         """Let this one take its turn soon: on the next turn of the event loop, or when a commit is over."""
         self._due.append(due)
-        if not self._planned and not self._waits_for_commit():
+        if not self._planned and not (
+            self._gathering is not None and self._waits_for_commit(self._gathering)
+        ):
             self._planned = True
             self._loop.call_soon(self._go)
 
-    def _waits_for_commit(self) -> bool:
+    def _waits_for_commit(self, gathering: Gathering) -> bool:
         """Say whether the log will tell of the end of a commit, and a round can wait for that."""
-        log, gathering = self._gathering_log, self._gathering
-        return log is not None and gathering is not None and log.committing and gathering.gathers
+        log = self._gathering_log
+        return log is not None and log.committing and gathering.gathers
 
     def _commit_over(self) -> None:
         assert self._gathering is not None, "nobody asked to be told"
         self._gathering.over(self._waiting())
-        if self._due and not self._planned and not self._waits_for_commit():
+        if self._due and not self._planned and not self._waits_for_commit(self._gathering):
             self._planned = True
             self._go()
 
@@ -104,7 +106,7 @@ class Rounds:
         if self._gathering is None:
             self._planned = False
             self._go_now()
-        elif self._waits_for_commit():
+        elif self._waits_for_commit(self._gathering):
             # One of the log's own has begun.
             self._planned = False
         else:
@@ -139,7 +141,8 @@ class Rounds:
     def _carry_out(self, all_due: list[Due], gathered: Gathered | None) -> None:
         plain = self._plain
         if plain is not None:
-            plain.begin(self._clock.now_ms(), self._loop.time(), self._log.health() is None, gathered)
+            accepts_writes = gathered is not None or self._log.health() is None
+            plain.begin(self._clock.now_ms(), self._loop.time(), accepts_writes, gathered)
             plain.carry_out(all_due, self._failed)
             self._metrics.write_operations(plain.taken)
             return

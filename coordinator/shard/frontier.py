@@ -17,14 +17,20 @@ from protocol.state_records import SharePartitionKey
 
 
 class Frontier:
-    """The order of a shard's states by the log offset from which each is needed, oldest first."""
+    """The order of a shard's states by the log offset from which each is needed, oldest first.
+
+    All records below `end_log_offset` are durable.
+    """
+
+    # The compiled module finds the fields by where they lie.
+    __slots__ = ("_ending", "_states", "end_log_offset")
 
     def __init__(self, states: dict[SharePartitionKey, bytes]) -> None:
         """Keep the order of these packed states; their `Shard` keeps what they say."""
         self._states = states
         # What share-partitions that were deleted need until their tombstone is durable.
         self._ending: dict[SharePartitionKey, int] = {}
-        self._behind_last = 0
+        self.end_log_offset = 0
 
     def snapshotted(self, key: SharePartitionKey, log_offset: int) -> None:
         """Note a snapshot: earlier records of the share-partition are not needed any more."""
@@ -33,7 +39,7 @@ class Frontier:
             self._ending[key] = log_offset
         else:
             self._states[key] = needing_from(state, log_offset)
-        self._behind_last = log_offset + 1
+        self.end_log_offset = log_offset + 1
 
     def updated(self, key: SharePartitionKey, log_offset: int) -> None:
         """Note a record that needs the ones before it."""
@@ -42,7 +48,7 @@ class Frontier:
             self._ending.setdefault(key, log_offset)
         elif needed_from(state) == NOT_DURABLE:
             self.snapshotted(key, log_offset)
-        self._behind_last = log_offset + 1
+        self.end_log_offset = log_offset + 1
 
     def deleting(self, key: SharePartitionKey, state: bytes) -> None:
         """Note that a state is deleted by a tombstone, which is not durable yet."""
@@ -52,16 +58,12 @@ class Frontier:
     def deleted(self, key: SharePartitionKey, log_offset: int) -> None:
         """Note a tombstone: no record of the share-partition before it is needed any more."""
         self._ending.pop(key, None)
-        self._behind_last = log_offset + 1
-
-    def reached(self, end_log_offset: int) -> None:
-        """Note that the records below a log offset change nothing but what was noted."""
-        self._behind_last = end_log_offset
+        self.end_log_offset = log_offset + 1
 
     @property
     def redundant_offset(self) -> int:
         """The log offset below which every record may be dropped; 0 when none may."""
-        oldest = min(self._ending.values(), default=self._behind_last)
+        oldest = min(self._ending.values(), default=self.end_log_offset)
         for state in self._states.values():
             if needed_from(state) != NOT_DURABLE:
                 return min(oldest, needed_from(state))

@@ -57,13 +57,15 @@ class Shard:
     refused write as stored; we report success only if all are.)
     """
 
+    # The compiled module finds the fields by where they lie.
+    __slots__ = ("_frontier", "_policy", "_states", "live_bytes", "state_partition")
+
     def __init__(self, state_partition: int, policy: SnapshotPolicy) -> None:
         self.state_partition = state_partition
         self.live_bytes = 0
         self._policy = policy
         self._states: dict[SharePartitionKey, bytes] = {}
         self._frontier = Frontier(self._states)
-        self._end_log_offset = 0
 
     # Decide.
 
@@ -121,10 +123,11 @@ class Shard:
         active, all in one atomic batch; we take those that matter, a few at a time.
         """
         records: list[StateRecord] = []
-        length = self._end_log_offset - self._frontier.redundant_offset
+        end_log_offset = self._frontier.end_log_offset
+        length = end_log_offset - self._frontier.redundant_offset
         if length <= RECORDS_PER_SHARE_PARTITION_MAX * len(self._states):
             return records
-        for key in self._frontier.needed_below(self._end_log_offset):
+        for key in self._frontier.needed_below(end_log_offset):
             state = self.state(key)
             if len(records) == count_max or state is None:
                 break
@@ -187,8 +190,7 @@ class Shard:
 
     def settle(self, record: StateRecord, log_offset: int) -> None:
         """Note that a record is durable at `log_offset`: the pruning frontier moves."""
-        assert log_offset >= self._end_log_offset, "records settle in log order"
-        self._end_log_offset = log_offset + 1
+        assert log_offset >= self._frontier.end_log_offset, "records settle in log order"
         if record.value is None:
             self._frontier.deleted(record.key, log_offset)
         elif isinstance(record.value, ShareUpdateValue | UnreadableValue):
@@ -201,9 +203,8 @@ class Shard:
 
         Those that `settle` was not told of are updates of share-partitions that need earlier records already.
         """
-        assert end_log_offset >= self._end_log_offset, "records settle in log order"
-        self._end_log_offset = end_log_offset
-        self._frontier.reached(end_log_offset)
+        assert end_log_offset >= self._frontier.end_log_offset, "records settle in log order"
+        self._frontier.end_log_offset = end_log_offset
 
     def replay(self, record: StateRecord, log_offset: int, timestamp_ms: int) -> None:
         """Apply and settle a record that was read from the log."""

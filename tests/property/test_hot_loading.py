@@ -122,7 +122,7 @@ def seen(shard: Shard) -> tuple[object, ...]:
         [(key, needed_from(packed)) for key, packed in shard.packed_states()],
         shard.redundant_offset,
         shard.live_bytes,
-        shard._end_log_offset,
+        shard._frontier.end_log_offset,
     )
 
 

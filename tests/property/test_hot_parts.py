@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.log.journal import layout
-from coordinator.log.journal.pending import Append, note_ends
+from coordinator.log.journal.pending import COMMIT_BYTES_MAX, Append, next_entries, note_ends
 from coordinator.metrics.tally import SECONDS, Tally
 from coordinator.shard import combine
 from protocol import record_batch
@@ -69,6 +69,31 @@ def test_an_append_to_the_journal_is_the_same(state_partition: int, base_offset:
 def test_a_frame_of_the_journal_is_the_same(entries: list[bytes], segment: int, position: int) -> None:
     expected = layout.encode_frame(segment, position, 8, 7, 3, entries)
     assert compiled.encode_frame(segment, position, 8, 7, 3, entries) == expected
+
+
+# What the records of an append take, so that some appends reach the bound, and some meet it to the byte.
+value_bytes = st.sampled_from([0, 100, COMMIT_BYTES_MAX // 2, COMMIT_BYTES_MAX, COMMIT_BYTES_MAX + 1])
+
+
+def an_append(kind: Any, size_bytes: int) -> Any:
+    """Return an append whose entry takes at least so many bytes, and that many if there is room for more."""
+    empty_bytes = len(kind(3, 5, 7, [(b"k", bytes(size_bytes))], None).entry)
+    value = bytes(max(0, 2 * size_bytes - empty_bytes))
+    return kind(3, 5, 7, [(b"k", value)], None)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(value_bytes, max_size=4))
+def test_the_next_frame_has_the_same_entries(sizes: list[int]) -> None:
+    found = next_entries([an_append(Append, size_bytes) for size_bytes in sizes])
+    assert compiled.next_entries([an_append(compiled.Append, size_bytes) for size_bytes in sizes]) == found
+    assert bool(found[0]) == bool(sizes)
+
+
+def test_a_frame_is_filled_to_the_byte() -> None:
+    for kind, take in ((Append, next_entries), (compiled.Append, compiled.next_entries)):
+        entries, _ = take([an_append(kind, COMMIT_BYTES_MAX // 2)] * 3)
+        assert [len(entry) for entry in entries] == [COMMIT_BYTES_MAX // 2] * 2
 
 
 def test_ends_are_noted_alike() -> None:

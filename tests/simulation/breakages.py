@@ -100,7 +100,7 @@ def takes_an_unknown_outcome_for_success(patch: Patch) -> None:
 
 @_breakage
 def prunes_what_is_needed(patch: Patch) -> None:
-    patch.setattr(Frontier, "redundant_offset", property(lambda self: self._behind_last))
+    patch.setattr(Frontier, "redundant_offset", property(lambda self: self.end_log_offset))
 
 
 @_breakage

@@ -256,6 +256,10 @@ class RealDisk:
 
     def _descriptor(self, name: str) -> int:
         """Return the open file; it stays open until it is removed."""
+        descriptor = self._descriptors.get(name)
+        if descriptor is not None:
+            return descriptor
+        # From here on another thread may be about the same.
         with self._opening:
             descriptor = self._descriptors.get(name)
             if descriptor is None:

@@ -26,7 +26,7 @@ from coordinator.errors import LogUnavailable
 from coordinator.log.base import AppendDone, Gathered, LoggedBatch
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
-from coordinator.log.journal.pending import Append, next_entries, way
+from coordinator.log.journal.pending import Append, way
 from coordinator.log.journal.reading import read_stretches
 from coordinator.log.journal.recovery import recover
 from coordinator.log.journal.scan import Segment
@@ -212,9 +212,8 @@ class Journal:
         if not (self._pending or has_news):
             self._quiet.set()
             return
-        entries, entries_bytes = next_entries(self._pending)
+        entries, size_bytes = self._way.next_entries(self._pending)
         count = len(entries)
-        size_bytes = layout.frame_bytes(entries_bytes)
         segment = self._segments.current
         room = 0 if segment is None else segment.size_bytes - segment.end - (RESERVE_BYTES if count else 0)
         if segment is None or self._given_up or size_bytes > room:
@@ -258,7 +257,8 @@ class Journal:
         if oldest != self._oldest_said:
             self._oldest_said = oldest
             self._segments.drop_below(oldest)
-        self._commit()
+        if self._pending or self._oldest > oldest or not self._is_open:
+            self._commit()
         self._way.tell_all(group)
         self._segments.prepare_spare()
 

@@ -52,7 +52,7 @@ def tell_all(group: Sequence[Append]) -> None:
 
 
 def next_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:
-    """Return the entries that go into the next frame, one for each of the first appends, and their bytes."""
+    """Return the entries of the next frame, which are those of the first appends, and its size in bytes."""
     entries: list[bytes] = []
     entries_bytes = 0
     for append in pending:
@@ -61,7 +61,7 @@ def next_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:
             break
         entries.append(append.entry)
         entries_bytes += entry_bytes
-    return entries, entries_bytes
+    return entries, layout.frame_bytes(entries_bytes)
 
 
 def note_ends(group: Sequence[Append], ends: list[int], last_offsets: dict[int, int]) -> None:
@@ -75,6 +75,7 @@ class Way(NamedTuple):
     """How appends are dealt with: in Python, or compiled (`coordinator.hot`), with the same outcome."""
 
     append: Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], AppendDone], Append]
+    next_entries: Callable[[Sequence[Append]], tuple[list[bytes], int]]
     encode_frame: Callable[[int, int, int, int, int, Sequence[bytes]], bytes]
     note_ends: Callable[[Sequence[Append], list[int], dict[int, int]], None]
     tell_all: Callable[[Sequence[Append]], None]
@@ -84,5 +85,11 @@ def way() -> Way:
     """Return the way that there is."""
     compiled = hot.compiled
     if compiled is None:
-        return Way(Append, layout.encode_frame, note_ends, tell_all)
-    return Way(compiled.Append, compiled.encode_frame, compiled.note_ends, compiled.tell_all)
+        return Way(Append, next_entries, layout.encode_frame, note_ends, tell_all)
+    return Way(
+        compiled.Append,
+        compiled.next_entries,
+        compiled.encode_frame,
+        compiled.note_ends,
+        compiled.tell_all,
+    )
