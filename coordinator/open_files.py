@@ -10,8 +10,10 @@ from contextlib import suppress
 
 _logger = logging.getLogger(__name__)
 
-# For what is no connection from brokers: segments of the journal, HTTP, connections of our own, libraries.
-FILES_KEPT_BACK = 128
+# Connections over HTTP at a time.
+HTTP_CONNECTIONS_MAX = 500
+# For what is no connection from brokers: HTTP, segments of the journal, connections of our own, libraries.
+FILES_KEPT_BACK = HTTP_CONNECTIONS_MAX + 128
 
 
 def raise_open_files(wanted: int) -> int:

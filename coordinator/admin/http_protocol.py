@@ -1,4 +1,7 @@
-"""What uvicorn's connection does not do by itself: say who connected, and bound what comes before a body."""
+"""What uvicorn's connection does not do by itself: say who connected, and bound what comes before a body.
+
+uvicorn's own bound (`limit_concurrency`) keeps no connection out: each is held, and answered 503 if it asks.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,6 +10,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coordinator.admin.guard import CERTIFICATE
+from coordinator.open_files import HTTP_CONNECTIONS_MAX
 
 # A request line and headers; what a browser sends is below 8 KiB.
 HEAD_BYTES_MAX = 64 << 10
@@ -18,13 +22,15 @@ class Connection(HttpToolsProtocol):
     """One connection over HTTP. Its requests have the certificate of whoever made it, if they showed one."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
+        """Begin to wait for a request, or close at once when there are too many connections."""
         super().connection_made(transport)
         certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
         self._certificate = certificate
         self._head_bytes = 0
         self._in_head = True
         self._late = self.loop.call_later(_HEAD_WITHIN_S, self._give_up)
+        if len(self.connections) > HTTP_CONNECTIONS_MAX:
+            self._turn_away(b"503 Service Unavailable")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
@@ -37,8 +43,7 @@ class Connection(HttpToolsProtocol):
             self._head_bytes += len(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-            self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n")
-            self.transport.close()
+            self._turn_away(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -53,6 +58,10 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         self._late.cancel()
         super().on_headers_complete()
+
+    def _turn_away(self, status: bytes) -> None:
+        self.transport.write(b"HTTP/1.1 " + status + b"\r\nConnection: close\r\n\r\n")
+        self.transport.close()
 
     def _give_up(self) -> None:
         if not self.transport.is_closing():

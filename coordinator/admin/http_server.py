@@ -13,8 +13,6 @@ from coordinator.admin.http_protocol import Connection
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 
-# Connections at a time; more are answered 503. Probes must get through a crowd of dashboards.
-CONNECTIONS_MAX = 500
 _IDLE_CONNECTION_S = 10
 _STOP_TIMEOUT_S = 2
 
@@ -45,7 +43,6 @@ class HttpServer:
                 # A header that anybody can send would tell who asks.
                 proxy_headers=False,
                 ssl_context_factory=None if tls is None else (lambda *_: tls),
-                limit_concurrency=CONNECTIONS_MAX,
                 timeout_keep_alive=_IDLE_CONNECTION_S,
                 timeout_graceful_shutdown=_STOP_TIMEOUT_S,
             )

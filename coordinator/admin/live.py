@@ -19,7 +19,7 @@ from coordinator.admin.answers import Problem
 from coordinator.admin.health import summary_of
 from coordinator.admin.watched import Watched
 
-# Who watches keeps a connection; the rest of `http_server.CONNECTIONS_MAX` is for probes and answers.
+# Who watches keeps a connection; the rest of `HTTP_CONNECTIONS_MAX` is for probes and answers.
 VIEWERS_MAX = 200
 _LOOK_EVERY_S = 1.0
 

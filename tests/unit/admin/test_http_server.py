@@ -83,6 +83,35 @@ async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.Monke
 
 
 @looped
+async def test_of_a_crowd_only_so_many_are_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.admin.http_protocol.HTTP_CONNECTIONS_MAX", 3)
+    async with admin() as coordinator:
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
+        await server.start()
+        crowd = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
+        assert (await ask(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
+        crowd.append(await asyncio.open_connection("127.0.0.1", server.port))
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            async with asyncio.timeout(60):
+                answer = await reader.read()
+            assert answer == b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"
+            writer.close()
+        # Those that are in are served, and who leaves makes room.
+        reader, writer = crowd.pop()
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 OK\r\n")
+        writer.close()
+        async with asyncio.timeout(60):
+            answer = b""
+            while not answer.startswith(b"HTTP/1.1 200 OK\r\n"):
+                answer = await ask(server.port, "/livez")
+        for _, writer in crowd:
+            writer.close()
+        await server.stop()
+
+
+@looped
 async def test_an_address_in_use_is_one_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         async with admin() as coordinator:

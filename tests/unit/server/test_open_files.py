@@ -31,7 +31,8 @@ class System:
         (1_024, resource.RLIM_INFINITY, 2_000, 2_000 + FILES_KEPT_BACK),
         (65_536, 65_536, 2_000, 65_536),
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 2_000, resource.RLIM_INFINITY),
-        (256, 1_024, 1_024 - FILES_KEPT_BACK, 1_024),
+        (256, 2_048, 2_048 - FILES_KEPT_BACK, 2_048),
+        (256, 1_024, 512, 1_024),
         (64, 64, 32, 64),
     ],
 )
