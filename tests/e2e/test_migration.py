@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +134,11 @@ def consume_some(rig: MovingRig, ledger: Ledger, group: str, topic: str, settled
     consumer.close()
 
 
-@pytest.mark.parametrize("place", ["journal", OURS])
-@pytest.mark.parametrize("release", RELEASES)
+# Every release and both places; what one does has nothing to do with the other, so not each with each.
+@pytest.mark.parametrize(
+    ("release", "place"),
+    [*zip(RELEASES, cycle([OURS, "journal"]), strict=False), (RELEASES[-1], "journal")],
+)
 def test_a_share_group_goes_on_after_its_state_moved_and_moved_back(
     release: str, place: str, tmp_path: Path
 ) -> None:
