@@ -10,8 +10,9 @@ from contextlib import suppress
 
 _logger = logging.getLogger(__name__)
 
-# Connections over HTTP at a time.
+# Connections over HTTP at a time, and the part of all files that they take at most where there are few.
 HTTP_CONNECTIONS_MAX = 500
+_HTTP_PART = 1 / 8
 # For what is no connection from brokers: HTTP, segments of the journal, connections of our own, libraries.
 FILES_KEPT_BACK = HTTP_CONNECTIONS_MAX + 128
 
@@ -26,6 +27,14 @@ def raise_open_files(wanted: int) -> int:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def http_connections_to_accept() -> int:
+    """Return how many connections over HTTP there is room for."""
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if open_files == resource.RLIM_INFINITY:
+        return HTTP_CONNECTIONS_MAX
+    return min(HTTP_CONNECTIONS_MAX, round(open_files * _HTTP_PART))
 
 
 def connections_to_accept(connections_max: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coordinator.admin.guard import CERTIFICATE
-from coordinator.open_files import HTTP_CONNECTIONS_MAX
+from coordinator.open_files import http_connections_to_accept
 
 # A request line and headers; what a browser sends is below 8 KiB.
 HEAD_BYTES_MAX = 64 << 10
@@ -29,8 +29,12 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = True
         self._late = self.loop.call_later(_HEAD_WITHIN_S, self._give_up)
-        if len(self.connections) > HTTP_CONNECTIONS_MAX:
-            self._turn_away(b"503 Service Unavailable")
+        if len(self.connections) > http_connections_to_accept():
+            if self.scheme == "https":
+                # Closed in order it would be there until the client has said goodbye, too.
+                transport.abort()
+            else:
+                self._turn_away(b"503 Service Unavailable")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
@@ -38,7 +42,10 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, unless they are the endless head of a request."""
+        """Take bytes, unless they are the endless head of a request, or of one that was turned away."""
+        if self.transport.is_closing():
+            # asyncio's TLS hands over what had come by then.
+            return
         if self._in_head:
             self._head_bytes += len(data)
         super().data_received(data)

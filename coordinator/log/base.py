@@ -181,7 +181,8 @@ class GatheringLog(StateLog, Protocol):
     def gather(self) -> Gathered | None:
         """Let appends wait until `flush`, which comes without any wait in between.
 
-        Returns where until then the compiled way may put what `append` would take; None: nowhere.
+        Returns where until then the compiled way may put what `append` would take, and would accept; None:
+        nowhere.
         """
         ...
 

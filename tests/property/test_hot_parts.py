@@ -77,8 +77,9 @@ value_bytes = st.sampled_from([0, 100, COMMIT_BYTES_MAX // 2, COMMIT_BYTES_MAX, 
 
 def an_append(kind: Any, size_bytes: int) -> Any:
     """Return an append whose entry takes at least so many bytes, and that many if there is room for more."""
-    empty_bytes = len(kind(3, 5, 7, [(b"k", bytes(size_bytes))], None).entry)
-    value = bytes(max(0, 2 * size_bytes - empty_bytes))
+    entry_bytes = len(kind(3, 5, 7, [(b"k", bytes(size_bytes))], None).entry)
+    # What stands around the value is taken off it.
+    value = bytes(max(0, size_bytes - (entry_bytes - size_bytes)))
     return kind(3, 5, 7, [(b"k", value)], None)
 
 

@@ -258,6 +258,18 @@ def test_an_endless_head_is_cut_off(files: Files, requested: Served) -> None:
     connection.close()
 
 
+def test_of_a_crowd_nobody_stays_who_is_not_let_in(
+    files: Files, requested: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.open_files.HTTP_CONNECTIONS_MAX", 0)
+    connection = files.connection(requested.url)
+    connection.connect()
+    # A close in order, for which the server would wait, would be an empty answer.
+    with pytest.raises((ssl.SSLEOFError, ConnectionError)):
+        connection.sock.unwrap()
+    connection.close()
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

@@ -84,7 +84,7 @@ async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.Monke
 
 @looped
 async def test_of_a_crowd_only_so_many_are_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.admin.http_protocol.HTTP_CONNECTIONS_MAX", 3)
+    monkeypatch.setattr("coordinator.open_files.HTTP_CONNECTIONS_MAX", 3)
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()

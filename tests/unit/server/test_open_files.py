@@ -4,7 +4,12 @@ import resource
 
 import pytest
 
-from coordinator.open_files import FILES_KEPT_BACK, connections_to_accept
+from coordinator.open_files import (
+    FILES_KEPT_BACK,
+    HTTP_CONNECTIONS_MAX,
+    connections_to_accept,
+    http_connections_to_accept,
+)
 
 
 class System:
@@ -49,5 +54,24 @@ def test_there_are_files_left_when_all_connections_are_there(
     monkeypatch.setattr(resource, "setrlimit", system.setrlimit)
     assert connections_to_accept(2_000) == accepted
     assert system.limits == (open_files, hard)
+    # With them and with all over HTTP there is still some room.
+    left = open_files - accepted - http_connections_to_accept()
+    assert left >= min(128, open_files // 4) or open_files == resource.RLIM_INFINITY
     said = f"max.connections=2000, but the system allows {open_files} open files: {accepted} connections"
     assert (said in caplog.text) == (accepted < 2_000)
+
+
+@pytest.mark.parametrize(
+    ("open_files", "accepted"),
+    [
+        (resource.RLIM_INFINITY, HTTP_CONNECTIONS_MAX),
+        (1_048_576, HTTP_CONNECTIONS_MAX),
+        (1_024, 128),
+        (64, 8),
+    ],
+)
+def test_people_take_a_part_of_the_files_at_most(
+    open_files: int, accepted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", System(open_files, open_files).getrlimit)
+    assert http_connections_to_accept() == accepted
