@@ -5,14 +5,14 @@
 #   make demo    a real Kafka with its share-group state in a coordinator; without Java, a share-partition leader only
 #
 # PYTHON  the interpreter the environment is made from (3.11 or later)
-# TEST_WORKERS  how many tests run at a time; each may start brokers of its own
+# TEST_WORKERS  how many tests run at a time; each may start brokers of its own. On two processors three: they often wait
 # RECOVERY_ARGS  passed to the benchmark of the recovery jobs
 # ARGS    passed on: make run ARGS='--listen 0.0.0.0:9095 --advertise 10.0.0.7:9095', make test ARGS='-k journal'
 
 PYTHON ?= python3
 ARGS ?=
 RECOVERY_ARGS ?=
-TEST_WORKERS ?= 2
+TEST_WORKERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
