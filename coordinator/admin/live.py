@@ -18,12 +18,18 @@ from fastapi.responses import StreamingResponse
 from coordinator.admin.answers import Problem
 from coordinator.admin.health import summary_of
 from coordinator.admin.watched import Watched
+from coordinator.open_files import http_connections_to_accept
 
-# Who watches keeps a connection; the rest of `HTTP_CONNECTIONS_MAX` is for probes and answers.
+# Who watches keeps a connection; at least half of those over HTTP are left for probes and answers.
 VIEWERS_MAX = 200
 _LOOK_EVERY_S = 1.0
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def viewers_to_accept() -> int:
+    """Return how many may watch at a time."""
+    return min(VIEWERS_MAX, http_connections_to_accept() // 2)
 
 
 class Live:
@@ -44,7 +50,7 @@ class Live:
     @property
     def is_full(self) -> bool:
         """True if nobody more may watch."""
-        return self._ended or self._viewers >= VIEWERS_MAX
+        return self._ended or self._viewers >= viewers_to_accept()
 
     def end(self) -> None:
         """End all streams: the server is about to stop, and waits for open answers."""
@@ -116,7 +122,7 @@ def live_routes(live: Live) -> APIRouter:
     async def watch() -> StreamingResponse:
         """Tell what changes, as server-sent events, until the connection is closed."""
         if live.is_full:
-            raise HTTPException(503, f"{VIEWERS_MAX} viewers watch already")
+            raise HTTPException(503, f"{viewers_to_accept()} viewers watch already")
         return StreamingResponse(live.stream(), media_type="text/event-stream", headers=_HEADERS)
 
     return routes

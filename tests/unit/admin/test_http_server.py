@@ -14,11 +14,19 @@ from tests.unit.admin.serving import admin, looped
 
 async def ask(port: int, path: str) -> bytes:
     """Return the whole answer to a GET, with a connection of its own."""
+    return await answers_to(
+        port, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
+    )
+
+
+async def answers_to(port: int, said: bytes) -> bytes:
+    """Return all that is answered on a connection of its own, until the server closes it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
-    answer = await reader.read()
+    writer.write(said)
+    async with asyncio.timeout(60):
+        answers = await reader.read()
     writer.close()
-    return answer
+    return answers
 
 
 @looped
@@ -73,12 +81,8 @@ async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.Monke
         await server.start()
         whole = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
         for begun in (b"", b"GET /livez HTTP/1.1\r\nHo", whole + b"GET /livez HTTP/1.1\r\nHo"):
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(begun)
-            async with asyncio.timeout(60):
-                answers = await reader.read()
+            answers = await answers_to(server.port, begun)
             assert answers.count(b"HTTP/1.1 200 OK") == begun.count(whole)
-            writer.close()
         await server.stop()
 
 
@@ -92,11 +96,8 @@ async def test_of_a_crowd_only_so_many_are_let_in(monkeypatch: pytest.MonkeyPatc
         assert (await ask(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
         crowd.append(await asyncio.open_connection("127.0.0.1", server.port))
         for _ in range(2):
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            async with asyncio.timeout(60):
-                answer = await reader.read()
+            answer = await answers_to(server.port, b"")
             assert answer == b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"
-            writer.close()
         # Those that are in are served, and who leaves makes room.
         reader, writer = crowd.pop()
         writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")

@@ -4,6 +4,7 @@ import resource
 
 import pytest
 
+from coordinator.admin.live import VIEWERS_MAX, viewers_to_accept
 from coordinator.open_files import (
     FILES_KEPT_BACK,
     HTTP_CONNECTIONS_MAX,
@@ -32,8 +33,8 @@ class System:
 @pytest.mark.parametrize(
     ("soft", "hard", "accepted", "open_files"),
     [
-        (1_024, 524_288, 2_000, 2_000 + FILES_KEPT_BACK),
-        (1_024, resource.RLIM_INFINITY, 2_000, 2_000 + FILES_KEPT_BACK),
+        (1_024, 524_288, 2_000, 8 * HTTP_CONNECTIONS_MAX),
+        (1_024, resource.RLIM_INFINITY, 2_000, 8 * HTTP_CONNECTIONS_MAX),
         (65_536, 65_536, 2_000, 65_536),
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 2_000, resource.RLIM_INFINITY),
         (256, 2_048, 2_048 - FILES_KEPT_BACK, 2_048),
@@ -62,16 +63,25 @@ def test_there_are_files_left_when_all_connections_are_there(
 
 
 @pytest.mark.parametrize(
-    ("open_files", "accepted"),
+    ("open_files", "accepted", "viewers"),
     [
-        (resource.RLIM_INFINITY, HTTP_CONNECTIONS_MAX),
-        (1_048_576, HTTP_CONNECTIONS_MAX),
-        (1_024, 128),
-        (64, 8),
+        (resource.RLIM_INFINITY, HTTP_CONNECTIONS_MAX, VIEWERS_MAX),
+        (1_048_576, HTTP_CONNECTIONS_MAX, VIEWERS_MAX),
+        (1_024, 128, 64),
+        (64, 8, 4),
     ],
 )
-def test_people_take_a_part_of_the_files_at_most(
-    open_files: int, accepted: int, monkeypatch: pytest.MonkeyPatch
+def test_people_take_a_part_of_the_files_at_most_and_viewers_half_of_that(
+    open_files: int, accepted: int, viewers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", System(open_files, open_files).getrlimit)
     assert http_connections_to_accept() == accepted
+    assert viewers_to_accept() == viewers
+
+
+def test_with_many_connections_the_files_for_http_come_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = System(1_024, 524_288)
+    monkeypatch.setattr(resource, "getrlimit", system.getrlimit)
+    monkeypatch.setattr(resource, "setrlimit", system.setrlimit)
+    assert connections_to_accept(10_000) == 10_000
+    assert system.limits[0] == 10_000 + FILES_KEPT_BACK
