@@ -94,12 +94,21 @@ class Loader:
     async def leave(self, runner: ShardRunner) -> None:
         """Load this shard no more: it was closed. A pass that is under way drops what it read of it."""
         self._waiting.pop(runner.state_partition, None)
-        owning = self._owning.get(runner.state_partition)
+        owning = self._owning.pop(runner.state_partition, None)
         if owning is not None:
             # A claim that is on its way is better made, and then released, than left for the next owner.
-            await asyncio.wait({owning}, timeout=CLAIM_WAIT_S)
-            owning.cancel()
+            try:
+                await asyncio.wait({owning}, timeout=CLAIM_WAIT_S)
+            finally:
+                owning.cancel()
             await asyncio.gather(owning, return_exceptions=True)
+
+    def _is_wanted(self, runner: ShardRunner) -> bool:
+        """Tell whether a claim under way is still meant to be loaded.
+
+        One that was left is not, even if its shard was elected again: that election gets a claim of its own.
+        """
+        return runner.elected and runner.state_partition in self._owning
 
     async def _own(self, log: SharedLog, runner: ShardRunner, release_wait_s: float) -> None:
         """Own a shard before it is read; close it if somebody else takes it at the same time."""
@@ -109,9 +118,9 @@ class Loader:
             if not self._may_claim():
                 runner.failed("nothing was heard of the others for too long to claim it")
                 self._claimed(partition)
-                while runner.elected and not self._may_claim():  # noqa: ASYNC110
+                while self._is_wanted(runner) and not self._may_claim():  # noqa: ASYNC110
                     await asyncio.sleep(self._limits.tick_s)
-                if not runner.elected:
+                if not self._is_wanted(runner):
                     return
                 self._claims_again(runner)
             try:
@@ -125,11 +134,11 @@ class Loader:
                 self._claimed(partition)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
-                if not runner.elected:
+                if not self._is_wanted(runner):
                     return
                 self._claims_again(runner)
             else:
-                if runner.elected:
+                if self._is_wanted(runner):
                     self._pass_on(runner)
                 return
 

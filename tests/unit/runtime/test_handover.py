@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
 import pytest
 
 from coordinator.clock import SystemClock
+from coordinator.log.base import LoggedBatch
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
 from coordinator.metrics import exposition
 from coordinator.runtime import RuntimeLimits
@@ -190,6 +191,40 @@ def test_a_shard_that_goes_away_while_it_loads_is_not_served() -> None:
             assert (await asking)[0].error_code == ErrorCode.NOT_COORDINATOR
             await one.until(lambda: not one.runtime.resigning)
             assert status(one) == "CLOSED"
+            await elected(one)
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+
+    run(scenario)
+
+
+def test_a_claim_for_an_ownership_that_is_over_is_not_loaded_for_the_next_one() -> None:
+    async def scenario() -> None:
+        async with replica(FakeKafka()) as one:
+            reads, may_read = one.log.read, asyncio.Event()
+
+            async def held_up(state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+                if isinstance(state_partitions, dict):
+                    # The loader's; a release reads, too.
+                    await may_read.wait()
+                async for chunk in reads(state_partitions):
+                    yield chunk
+
+            one.log.read = held_up  # type: ignore[method-assign]
+            one.runtime.elect(0)
+            await one.until(lambda: owner_epoch(one) == 1)
+            one.runtime.resign(0)
+            one.runtime.elect(0)
+            await one.until(lambda: not one.runtime.resigning)
+            # Now the second claim is on its way, and the first is still being loaded.
+            one.runtime.resign(0)
+            one.runtime.elect(0)
+            await one.until(lambda: owner_epoch(one) == 2)
+            assert one.runtime.resigning
+            one.runtime.resign(0)
+            await one.until(lambda: not one.runtime.resigning)
+            may_read.set()
+            await asyncio.sleep(0.05)
+            assert (status(one), one.runtime.owned(), one.runtime.health()) == ("CLOSED", [], [])
             await elected(one)
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
 
