@@ -126,10 +126,13 @@ class Jobs:
             self._metrics.pruned(runner.state_partition, log_offset)
 
     async def compact(self) -> None:
-        """Write anew what alone keeps the oldest storage of the log alive, and let go of that."""
-        for runner in self._active():
-            self._prune(runner)
+        """Write anew what alone keeps the oldest storage of the log alive, and let go of that.
+
+        A log that is no bigger than it should be is left to `prune`, which has an interval of its own.
+        """
         live_bytes = sum(runner.shard.live_bytes for runner in self._runners)
+        if self._log.pinned(live_bytes):
+            await self.prune()
         while pinned := self._log.pinned(live_bytes):
             for runner in self._active():
                 before = pinned.get(runner.state_partition)

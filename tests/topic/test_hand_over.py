@@ -44,6 +44,8 @@ class Pair:
             "group.id": topic,
             # Nobody is to lose a shard here because the machine is busy.
             "session.timeout.ms": "30000",
+            # What is pruned here is pruned by command.
+            "share.coordinator.state.topic.prune.interval.ms": "3600000",
             "share.coordinator.state.topic.name": topic,
             "share.coordinator.state.topic.num.partitions": str(SHARDS),
             "share.coordinator.state.topic.replication.factor": "1",
