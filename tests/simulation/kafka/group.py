@@ -3,8 +3,9 @@
 The coordinator is `tests.unit.ownership.fake_group`, which goes by Kafka's rules for classic groups.  What
 may happen here: a request or its answer is lost, somebody cannot reach the coordinator, the group moves to
 another broker, a member is thrown out for no reason.  What does not happen: a broker that is cut off goes on
-as the group's coordinator without knowing it while another one leads the group.  Nothing that a member hears
-could tell it then that others own its shards, so a lease would bound nothing.
+as the group's coordinator without knowing it while another one leads the group; a member is thrown out for no
+reason while it may be cut off with such a broker.  Nothing that a member hears could tell it then that others
+own its shards, so a lease would bound nothing.
 """
 
 import asyncio
@@ -91,7 +92,7 @@ class GroupMembership:
     def shuffle(self) -> None:
         """Throw a member out, or have another broker coordinate the group."""
         members = self.group.members
-        if members and self.rng.random() < 0.5:
+        if members and not self.brokers.views and self.rng.random() < 0.5:
             self.group.throw_out(self.rng.choice(list(members)))
         elif self.group.state not in (PREPARING, COMPLETING):
             self.group.move(self.rng.choice(sorted(self.group.nodes)))

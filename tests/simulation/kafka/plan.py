@@ -128,8 +128,11 @@ class KafkaPlan:
             send_buffer_bytes=self.net.send_buffer_bytes,
             high_water_bytes=self.net.high_water_bytes,
         )
+        limits = self.runtime_limits
+        # Where shards are owned anew all the time there must be moments at which none is being loaded.
+        slow_s = min(limits.write_timeout_s / 100, limits.renewal_interval_s / 500)
         sound = BrokerFaults(
-            travel_s=min(self.broker_faults.travel_s, self.runtime_limits.write_timeout_s / 100),
+            travel_s=min(self.broker_faults.travel_s, slow_s),
             elections_s=0.2,
             transactional=self.broker_faults.transactional,
         )

@@ -132,7 +132,8 @@ def _old_views(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             cut_off_for_s=between(rng, 4.0, 8.0) * session_s,
             apart_rate=0.9,
             part_s=_now_and_then(rng, plan.nemesis.part_s),
-            shuffle_s=_now_and_then(rng, plan.nemesis.shuffle_s),
+            # A group throws members out, and who is cut off before it hears of that believes its lease.
+            shuffle_s=None if plan.ownership == "group" else _now_and_then(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, elections_s=0.2),
         membership=replace(_quick(plan, session_s), hasty_rate=0.0),
