@@ -17,7 +17,8 @@ class Holdings:
 
     A rebalance as such takes nothing away; only a map does.  A shard that the log took away is not held, and
     so a later map that says that it is ours elects us again; one that says that it is another's resigns it,
-    or nobody here would ever hear that all is well.
+    or nobody here would ever hear that all is well.  One that is ours again, and was somebody else's in the
+    meantime, is resigned and elected anew: what we know of it is of the past.
     """
 
     def __init__(self, instance: str) -> None:
@@ -28,7 +29,13 @@ class Holdings:
     def follow(self, assignment: Assignment | None) -> Change:
         """Go by a map; None takes everything away."""
         ours = assignment.owned_by(self._instance) if assignment is not None else frozenset()
-        resigned, elected = sorted((self.held | self._taken) - ours), sorted(ours - self.held)
+        kept = frozenset(
+            partition
+            for partition in self.held & ours
+            if assignment is not None and not assignment.handed_over(partition)
+        )
+        resigned = sorted((self.held - kept) | (self._taken - ours))
+        elected = sorted(ours - kept)
         self.held, self._taken = ours, frozenset()
         return Change(
             tuple(resigned),

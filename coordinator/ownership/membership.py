@@ -48,6 +48,10 @@ class Part(Protocol):
         """Decide as the leader, from each member's metadata, what each member gets."""
         ...
 
+    async def forget(self) -> None:
+        """Hold nothing any more; return when that is done."""
+        ...
+
     def adopt(self, generation: int, assignment: bytes) -> None:
         """Go by what the leader decided."""
         ...
@@ -163,6 +167,8 @@ class Membership:
         self._check(joined.error_code)
         self.member_id, self.generation = joined.member_id, joined.generation
         self.leads = joined.leader_id == joined.member_id
+        if self._missed_maps(joined.generation):
+            await self._part.forget()
         assignments = await self._decide(joined) if self.leads else {}
         sent_s = self._monotonic()
         synced = await self._unless_abandoned(
@@ -175,6 +181,14 @@ class Membership:
         self._lease.renew(sent_s)
         self._part.adopt(joined.generation, synced.assignment)
         self._well()
+
+    def _missed_maps(self, generation: int) -> bool:
+        """Tell whether others may have had our shards since our map, and changed what we know of them.
+
+        A generation that was missed need not have had a map; while the lease is fresh, none gave anything of
+        ours away.
+        """
+        return generation != self.map_generation + 1 and not self._lease.is_fresh()
 
     async def _decide(self, joined: Joined) -> Mapping[str, bytes]:
         try:

@@ -151,6 +151,13 @@ class Participant:
             )
         return dict.fromkeys(members, encode(assignment))
 
+    async def forget(self) -> None:
+        """Resign all that we hold; return when the listener has heard it."""
+        change = self._holdings.follow(None)
+        if change.resigned:
+            _logger.info("maps of the group were missed", extra={"resigned": len(change.resigned)})
+            await self._told(self._calls(change))
+
     def adopt(self, generation: int, assignment: bytes) -> None:
         """Go by what the leader decided: resign, show the map, be elected."""
         # The leader has heard what we wished; it does not hear it twice.
@@ -307,12 +314,16 @@ class Participant:
 
     async def handed_over(self) -> None:
         """Wait until the listener has released what it was told to resign."""
-        told = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        self._tell([lambda: _wake(loop, told)])
-        await told.wait()
+        await self._told([])
         while self._listener.resigning():  # noqa: ASYNC110
             await asyncio.sleep(_HANDED_OVER_PAUSE_S)
+
+    async def _told(self, calls: Calls) -> None:
+        """Run a batch of calls on the listener's loop, and wait until that is done."""
+        told = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._tell([*calls, lambda: _wake(loop, told)])
+        await told.wait()
 
     def give_up(self) -> None:
         """Resign what nobody took, so that whoever comes need not wait for us."""
