@@ -18,6 +18,11 @@ from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, O
 from tests.simulation.workloads import STRANGE_COUNT_MIN, Cluster
 
 
+def strange(key: SharePartitionKey) -> tuple[SharePartitionKey, SharePartitionKey]:
+    """Return what strangers ask about besides: a topic that never was, and a partition that cannot be."""
+    return key._replace(topic_id=b"nobody's topic!!"), key._replace(partition=-1)
+
+
 class Stranger:
     """Asks anything of anybody's state, several requests at a time on one connection."""
 
@@ -26,7 +31,7 @@ class Stranger:
         self._cluster = cluster
         self._rng = rng
         some = rng.choice(cluster.keys)
-        self._keys = [*cluster.keys, some._replace(topic_id=b"nobody's topic!!"), some._replace(partition=-1)]
+        self._keys = [*cluster.keys, *strange(some)]
 
     async def run(self) -> None:
         """Ask for ever."""

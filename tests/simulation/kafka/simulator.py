@@ -6,6 +6,7 @@ the owners say.
 """
 
 import asyncio
+from itertools import chain
 
 from coordinator.shard import ShareState
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
@@ -19,6 +20,7 @@ from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.process import address_of
 from tests.simulation.kafka.world import OWNED_BY_S, KafkaWorld
 from tests.simulation.phases import Outcome, Simulation
+from tests.simulation.strangers import strange
 from tests.simulation.workloads import Cluster
 from tests.simulation.world import until
 
@@ -101,7 +103,7 @@ class KafkaSimulator(Simulation):
     async def _ask_each_owner(self) -> None:
         """Ask about everything once: with that owners learn of records that others left behind their own."""
         peers: dict[int | None, Peer] = {}
-        for key in self._keys:
+        for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(strange, self._keys))]):
             node = self._clients.home_of(key)
             try:
                 if node not in peers:

@@ -153,7 +153,10 @@ class KafkaWorld:
             None not in self.processes
             and self._settled()
             and not any(process.runtime.health() for process in self.alive())
-            and all(len(self._owners(number)) == 1 for number in range(self.plan.state_partitions))
+            and all(
+                [process.place for process in self._owners(number)] == [self.owner_place(number)]
+                for number in range(self.plan.state_partitions)
+            )
         )
 
     def _owners(self, number: int) -> list[KafkaProcess]:
