@@ -30,11 +30,8 @@ class Connection(HttpToolsProtocol):
         self._in_head = True
         self._late = self.loop.call_later(_HEAD_WITHIN_S, self._give_up)
         if len(self.connections) > http_connections_to_accept():
-            if self.scheme == "https":
-                # Closed in order it would be there until the client has said goodbye, too.
-                transport.abort()
-            else:
-                self._turn_away(b"503 Service Unavailable")
+            # Over TLS nobody comes this far: the doorway is closed before.
+            self._turn_away(b"503 Service Unavailable")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""

@@ -1,6 +1,7 @@
 """uvicorn inside our own event loop and our own life: it takes no signals and ends when it is told to."""
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -12,7 +13,14 @@ from starlette.types import ASGIApp
 from coordinator.admin.http_protocol import Connection
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
+from coordinator.open_files import http_connections_to_accept
+from coordinator.security.complaints import Complaints
+from coordinator.security.doorway import TlsDoorway
 
+_logger = logging.getLogger(__name__)
+
+_BACKLOG = 128
+_HANDSHAKE_S = 10.0
 _IDLE_CONNECTION_S = 10
 _STOP_TIMEOUT_S = 2
 
@@ -42,11 +50,13 @@ class HttpServer:
                 server_header=False,
                 # A header that anybody can send would tell who asks.
                 proxy_headers=False,
-                ssl_context_factory=None if tls is None else (lambda *_: tls),
                 timeout_keep_alive=_IDLE_CONNECTION_S,
                 timeout_graceful_shutdown=_STOP_TIMEOUT_S,
             )
         )
+        self._tls = tls
+        self._doorway: TlsDoorway | None = None
+        self._complaints = Complaints()
         self._task: asyncio.Task[None] | None = None
         self.port = address.port
 
@@ -56,20 +66,44 @@ class HttpServer:
         Raises ListenError if the address cannot be listened on.
         """
         # Bound by us, because uvicorn ends the process when it cannot bind.
-        family = socket.AF_INET6 if ":" in self._address.host else socket.AF_INET
         try:
-            listening = socket.create_server(tuple(self._address), family=family, backlog=128)
+            sockets = [self._listening()] if self._tls is None else await self._accept_tls(self._tls)
         except (OSError, OverflowError) as error:
             raise ListenError("http", str(self._address), error) from None
-        self.port = listening.getsockname()[1]
-        self._task = asyncio.create_task(self._server.serve(sockets=[listening]), name="http")
+        self._task = asyncio.create_task(self._server.serve(sockets=sockets), name="http")
         await self._server.up.wait()
+
+    def _listening(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._address.host else socket.AF_INET
+        listening = socket.create_server(tuple(self._address), family=family, backlog=_BACKLOG)
+        self.port = listening.getsockname()[1]
+        return listening
+
+    async def _accept_tls(self, context: ssl.SSLContext) -> list[socket.socket]:
+        """Accept connections ourselves: uvicorn counts none that does not finish its handshake."""
+        self._doorway = TlsDoorway(
+            context,
+            _HANDSHAKE_S,
+            lambda: http_connections_to_accept() - len(self._server.server_state.connections),
+            self._server.come_in,
+            self._turn_away,
+        )
+        await self._doorway.start(self._address.host, self._address.port, _BACKLOG)
+        self.port = self._doorway.port
+        return []
+
+    def _turn_away(self, reason: str, sentence: str, peer: str) -> None:
+        _logger.debug("a client of HTTP is turned away", extra={"reason": reason, "peer": peer})
+        if sentence:
+            self._complaints.say(f"http: {sentence}", peer=peer)
 
     async def stop(self) -> None:
         """Finish the answers under way, for a moment, then close everything; harmless if never started."""
         if self._task is None:
             return
         self._before_stop()
+        if self._doorway is not None:
+            self._doorway.stop()
         self._server.should_exit = True
         await self._task
         self._task = None
@@ -81,6 +115,12 @@ class _EmbeddedServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
+
+    def come_in(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
+        """Return the protocol of a connection that was accepted for us, None for one that is too early."""
+        if not self.up.is_set():
+            return None
+        return Connection(self.config, self.server_state, self.lifespan.state)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -15,8 +15,8 @@ from collections import deque
 from typing import Protocol, cast
 
 from coordinator.metrics import Metrics
+from coordinator.security.doorway import peer_of
 from coordinator.server.api import CloseConnection
-from coordinator.server.doorway import peer_of
 from coordinator.server.entrance import Handler
 from coordinator.server.gate import Gate
 from coordinator.server.limits import ServerLimits

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from coordinator.clock import Clock, SystemClock
 from coordinator.metrics import Metrics
 from coordinator.runtime import Origin
+from coordinator.security.complaints import Complaints
 from coordinator.security.principals import (
     AllowedPrincipals,
     MappingRules,
@@ -20,7 +21,6 @@ from coordinator.security.principals import (
 from coordinator.security.sasl import Mechanism
 from coordinator.security.tls import ServerTls
 from coordinator.server.api import Api, CloseConnection, Respond
-from coordinator.server.complaints import Complaints
 from coordinator.server.refusals import api_key_of, decoded, refusal
 from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake

@@ -8,10 +8,10 @@ from coordinator import hot
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.metrics import Metrics
+from coordinator.security.doorway import Doorway, PlainDoorway, TlsDoorway, peer_of
 from coordinator.security.principals import UnmappedCertificate
 from coordinator.server.api import Api
 from coordinator.server.connection import Connection
-from coordinator.server.doorway import Doorway, PlainDoorway, TlsDoorway, peer_of
 from coordinator.server.entrance import Entrance, Handler, WireSecurity
 from coordinator.server.gate import Gate
 from coordinator.server.limits import ServerLimits
@@ -137,7 +137,7 @@ class Listener:
         return TlsDoorway(
             security.tls.context,
             security.handshake_s,
-            self._limits.connections_max,
+            lambda: self._limits.connections_max - len(self._connections),
             self._come_in,
             self._turn_away,
         )

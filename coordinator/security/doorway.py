@@ -95,14 +95,22 @@ class PlainDoorway:
 
 
 class TlsDoorway:
-    """Accepts connections over TLS, so many handshakes at a time."""
+    """Accepts connections over TLS, as long as there is room for them.
+
+    `room` tells for how many more, those that shake hands not counted: each of them takes a file, too.
+    """
 
     def __init__(
-        self, context: ssl.SSLContext, handshake_s: float, handshakes_max: int, come: Come, refuse: Refuse
+        self,
+        context: ssl.SSLContext,
+        handshake_s: float,
+        room: Callable[[], int],
+        come: Come,
+        refuse: Refuse,
     ) -> None:
         self._context = context
         self._handshake_s = handshake_s
-        self._handshakes_max = handshakes_max
+        self._room = room
         self._come = come
         self._refuse = refuse
         self._loop = asyncio.get_running_loop()
@@ -160,7 +168,7 @@ class TlsDoorway:
                     await asyncio.sleep(_NO_ROOM_WAIT_S)
                 # Otherwise somebody went away before it was accepted.
                 continue
-            if len(self._handshakes) >= self._handshakes_max:
+            if len(self._handshakes) >= self._room():
                 accepted.close()
                 self._refuse("too_many_connections", "", _told(address))
                 continue
