@@ -79,6 +79,8 @@ cdef enum:
     GROUP_BYTES_MAX = 32767
     # Partitions above this one go the general way: a row of keys is made up to the greatest one that is named.
     PARTITION_MAX = 8191
+    # What comes to larger records goes the general way, which looks whether the log takes them.
+    PLAIN_BATCHES_BYTES_MAX = 65536
     # Keys that are remembered, some 150 bytes each.
     KEYS_REMEMBERED_MAX = 262144
     FRAME_HEAD_BYTES = 40
@@ -732,10 +734,10 @@ cdef class _Turn:
     cdef int64_t update_bytes_min
     cdef int64_t live_bytes
 
-    def add(self, record):
-        key, value = encode_record(record)
+    def add(self, record, tuple encoded):
+        key, value = encoded
         self.records.append(record)
-        self.encoded.append((key, value))
+        self.encoded.append(encoded)
         self.append_bytes += len(key) + (0 if value is None else len(value))
 
 
@@ -979,6 +981,9 @@ cdef bint _write(_Turn turn, WritePart part) except -1:
     is_due = numbers.updates >= turn.updates_max or numbers.update_bytes > max(
         turn.update_bytes_min, OVERHEAD_BYTES + current_bytes
     )
+
+    if (batches_bytes if is_due else written_bytes) > PLAIN_BATCHES_BYTES_MAX:
+        return False
 
     numbers.last_write_ms = turn.now_ms
     if is_due:

@@ -48,6 +48,11 @@ class StateLog(Protocol):
         """
         ...
 
+    @property
+    def record_bytes_max(self) -> int:
+        """The most bytes that key and value of a record may have, as long as the log is open."""
+        ...
+
     async def open(self) -> None:
         """Get ready to read and append; recover first what an earlier process left behind.
 

@@ -18,6 +18,7 @@ class MemoryLog:
     """Batches per state partition in lists; opening it again finds everything that was appended."""
 
     reads_need_proof = False
+    record_bytes_max = 1 << 30
 
     def __init__(self, partitions: int) -> None:
         self._batches: list[list[bytes]] = [[] for _ in range(partitions)]

@@ -10,8 +10,7 @@ A read is answered at once unless its share-partition has a change under way (it
 what is not durable) or the log demands proof of ownership.  So reads do not wait for the writes of
 other share-partitions, and go on while the log takes no writes.
 
-Where there is a compiled module (`coordinator.hot`), it carries out the turns that begin with a plain write,
-in the same way.
+A compiled module (`coordinator.hot`), where there is one, carries out turns that begin with a plain write.
 """
 
 import asyncio
@@ -57,11 +56,14 @@ class _Turn:
         self.encoded: list[tuple[bytes, bytes | None]] = []
         self.append_bytes = 0
 
-    def add(self, record: StateRecord) -> None:
-        key_bytes, value_bytes = encode_record(record)
+    def add(self, record: StateRecord, encoded: tuple[bytes, bytes | None]) -> None:
         self.records.append(record)
-        self.encoded.append((key_bytes, value_bytes))
-        self.append_bytes += len(key_bytes) + len(value_bytes or b"")
+        self.encoded.append(encoded)
+        self.append_bytes += _size_bytes(encoded)
+
+
+def _size_bytes(encoded: tuple[bytes, bytes | None]) -> int:
+    return len(encoded[0]) + len(encoded[1] or b"")
 
 
 class Turns:
@@ -266,9 +268,14 @@ class Turns:
         if result.records and not turn.accepts_writes:
             operation.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_refuses())
             return
-        for record in result.records:
+        encoded = list(map(encode_record, result.records))
+        if max(map(_size_bytes, encoded), default=0) > self._log.record_bytes_max:
+            # Kafka's answer, too. An append of it would fail, and take the whole shard's memory along.
+            operation.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "The log takes no record that is so large.")
+            return
+        for record, its_bytes in zip(result.records, encoded, strict=True):
             self.shard.apply(record, turn.now_ms)
-            turn.add(record)
+            turn.add(record, its_bytes)
             self._changing.add(record.key)
         if result.records or self._log.reads_need_proof or self._is_changing(operation.key):
             self._waiting.append((operation, result))
@@ -283,11 +290,8 @@ class Turns:
             # Its sender has given up by now and may have written something else since.
             operation.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The request waited too long; try again.")
             return None
-        key = operation.key
-        facts = Facts(
-            self._clock.now_ms() if now_ms is None else now_ms,
-            self._topics.knows(key.topic_id, key.partition),
-        )
+        key, now_ms = operation.key, self._clock.now_ms() if now_ms is None else now_ms
+        facts = Facts(now_ms, self._topics.knows(key.topic_id, key.partition))
         try:
             return operation.decide(self.shard, key, operation.unit, facts)
         except Exception:

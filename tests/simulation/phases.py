@@ -202,7 +202,7 @@ class Simulation:
         healed_at = history.stamp(self.loop.time())
         cluster.answers.clear()
         cluster.answers_wanted = ANSWERS_MIN
-        slowest_s = max(load.look_s, load.stranger_think_s, load.think_s)
+        slowest_s = max(load.look_s, load.stranger_think_s, load.think_s, load.lead_s)
         until_s = self.loop.time() + PATIENCE_S + 20 * ANSWERS_MIN * slowest_s
         while lagging := [name for name in workers if cluster.answers.get(name, 0) < ANSWERS_MIN]:
             if self.loop.time() > until_s:

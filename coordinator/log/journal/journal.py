@@ -43,12 +43,12 @@ RESERVE_BYTES = 16 * layout.ALIGN_BYTES
 class Journal:
     """A `StateLog` in a folder. See `coordinator.log.base.StateLog` for the promises.
 
-    `sync` is "always": `done` without error means that the records are on the disk; or "os": they are with
-    the operating system, survive the death of the process, and a crash of the machine may lose the last of
-    them.
+    `sync` is "always": `done` without error means that the records are on the disk; or "os": they survive the
+    death of the process, and a crash of the machine may lose the last of them.
     """
 
     reads_need_proof = False
+    record_bytes_max = 1 << 30
 
     def __init__(
         self,

@@ -20,6 +20,11 @@ _BATCH_OVERHEAD_BYTES = 61
 _RECORD_OVERHEAD_BYTES = 64
 
 
+def record_bytes_max(batch_bytes_max: int) -> int:
+    """Return the most bytes of key and value of a record whose batch takes at most so many."""
+    return batch_bytes_max - _BATCH_OVERHEAD_BYTES - _RECORD_OVERHEAD_BYTES
+
+
 def encode_owned(ownership: Ownership, records: Sequence[Record], timestamp_ms: int) -> bytes:
     """Return the batch in which an owner appends records next."""
     return encode_batch(

@@ -22,7 +22,7 @@ from coordinator.kafka.cluster import Cluster
 from coordinator.log.base import AppendDone, LoggedBatch
 from coordinator.log.claims import Validity, encode_claim, encode_release
 from coordinator.log.kafka.appends import Appender, deposed
-from coordinator.log.kafka.batches import BatchedAppend, encode_owned
+from coordinator.log.kafka.batches import BatchedAppend, encode_owned, record_bytes_max
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.ownership import LastWord, Ownership, ProducerIds, last_word
 from coordinator.log.kafka.pruning import Pruner
@@ -94,6 +94,11 @@ class KafkaLog:
         self._sizes: defaultdict[int, PartitionSize] = defaultdict(PartitionSize)
         self._under_way = 0
         self._quiet = asyncio.Event()
+
+    @property
+    def record_bytes_max(self) -> int:
+        """What fits into a batch of the topic's `max.message.bytes`."""
+        return record_bytes_max(self._batch_bytes_max)
 
     async def open(self) -> None:
         """Find the cluster, and make or check the topic. Raises ConfigError and LogUnavailable."""

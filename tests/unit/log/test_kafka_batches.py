@@ -50,6 +50,18 @@ def test_what_does_not_fit_into_a_batch_goes_in_several() -> None:
     run(main())
 
 
+def test_the_largest_record_that_the_log_says_it_takes_it_takes() -> None:
+    async def main() -> None:
+        log = await narrow().owner(0)
+        largest = bytes(log.record_bytes_max - len(b"key"))
+        await append_durably(log, 0, [(b"key", largest)])
+        _, error = await append(log, 0, [(b"key", largest + bytes(128))])
+        assert isinstance(error, LogUnavailable)
+        assert await values(log) == [largest]
+
+    run(main())
+
+
 def test_what_fails_on_the_way_is_not_success_and_what_came_before_it_is_read_again() -> None:
     async def main() -> None:
         all_of_them = narrow()

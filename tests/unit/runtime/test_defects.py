@@ -10,7 +10,7 @@ from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_records import StateRecord
-from tests.builders import ACKNOWLEDGED, read, write
+from tests.builders import ACKNOWLEDGED, read, unpacked, write
 from tests.unit.runtime.test_runtime import driven
 
 
@@ -21,6 +21,23 @@ def test_a_defect_in_deciding_harms_one_request_only() -> None:
             broken = write_api.PartitionData(0, 0, 0, 0, 0, "not bytes")  # type: ignore[arg-type]
             assert await one.code(WRITE, broken) == ErrorCode.UNKNOWN_SERVER_ERROR
             assert await one.code(WRITE, write((0, 0, 0, 1))) == ErrorCode.NONE
+
+    asyncio.run(scenario())
+
+
+def test_a_record_that_is_too_large_for_the_log_harms_one_request_only() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.log.holding = False
+            one.log.record_bytes_max = 100
+            assert await one.code(WRITE, write((0, 0, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            much = write(*((2 * offset, 2 * offset, ACKNOWLEDGED, 1) for offset in range(10)))
+            less = write((1, 1, ACKNOWLEDGED, 1), partition=1)
+            results = await one.ask(WRITE, much, less)
+            assert [result.error_code for result in results] == [ErrorCode.UNKNOWN_SERVER_ERROR, 0]
+            assert one.runtime.shard_views()[0].loaded_records == 0
+            states = [result.state_batches for result in await one.ask(READ, read(), read(partition=1))]
+            assert list(map(unpacked, states)) == [[(0, 0, ACKNOWLEDGED, 1)], [(1, 1, ACKNOWLEDGED, 1)]]
 
     asyncio.run(scenario())
 

@@ -1,0 +1,70 @@
+"""A state that no record of the topic can hold: ours answers as Kafka's own, and all else stays as it was."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from coordinator.client import (
+    RetryPolicy,
+    ShareCoordinatorClient,
+    ShareCoordinatorError,
+    SharePartitionKey,
+    StateBatch,
+)
+from protocol.errors import ErrorCode
+from protocol.state_records import parse_topic_id
+from tests.builders import ACKNOWLEDGED, AVAILABLE
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.ports import free_ports
+from tests.kafka.rig import BuiltInRig
+from tests.topic.logs import new_topic
+
+pytestmark = pytest.mark.broker
+
+# Kafka makes its topic when it is first asked for the coordinator.
+SOON = RetryPolicy(first_s=0.5)
+# 20 bytes each: above the 1,048,588 of max.message.bytes that a topic has unless it is told otherwise.
+TOO_MANY = [StateBatch(offset, offset, (ACKNOWLEDGED, AVAILABLE)[offset % 2], 1) for offset in range(60_000)]
+
+
+async def told(addresses: str, topic_id: bytes) -> ErrorCode:
+    """Write too much, and see that it was as if nobody had; return what was answered."""
+    async with ShareCoordinatorClient(addresses, retry=SOON) as client:
+        key = SharePartitionKey("large", topic_id, 0)
+        await client.initialize(key, 1, 0)
+        before = StateBatch(0, 4, ACKNOWLEDGED, 1)
+        await client.write(key, state_epoch=1, leader_epoch=0, start_offset=0, batches=[before])
+        with pytest.raises(ShareCoordinatorError) as refused:
+            await client.write(key, state_epoch=1, leader_epoch=0, start_offset=0, batches=TOO_MANY)
+        assert list((await client.read(key, 0)).batches) == [before]
+        after = StateBatch(5, 5, ACKNOWLEDGED, 1)
+        await client.write(key, state_epoch=1, leader_epoch=0, start_offset=0, batches=[after])
+        return refused.value.error_code
+
+
+def test_what_is_too_large_for_the_topic_is_refused_as_kafka_does(
+    built_in: BuiltInRig, tmp_path: Path
+) -> None:
+    consumed = parse_topic_id(built_in.client.create_topic("large"))
+    state_topic = new_topic("large-state")
+    # Made by others, with the brokers' max.message.bytes.
+    built_in.client.create_topic(state_topic)
+    port, http_port = free_ports(2)
+    settings = {
+        "bootstrap.servers": built_in.broker.bootstrap,
+        "share.coordinator.state.topic.name": state_topic,
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+    }
+    ours = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="kafka", settings=settings)
+    ours.start()
+    try:
+        kafkas_answer = asyncio.run(told(built_in.broker.bootstrap, consumed))
+        assert kafkas_answer is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert asyncio.run(told(f"127.0.0.1:{port}", consumed)) is kafkas_answer
+        # Nothing was thrown away and loaded again.
+        assert "reloads" not in ours.process.log.read_text()
+    finally:
+        ours.kill()
