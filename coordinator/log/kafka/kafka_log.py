@@ -159,6 +159,7 @@ class KafkaLog:
         self._check_writable()
         producer = await self._producer_ids.get(state_partition)
         self._owned.pop(state_partition, None)
+        self._pruner.forget(state_partition)
         last = await self._last_word(state_partition, release_wait_s)
         heard = max(self._owner_epochs[state_partition], last.owner_epoch)
         self._owner_epochs[state_partition] = owner_epoch = heard + 1

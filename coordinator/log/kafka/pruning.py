@@ -43,6 +43,13 @@ class Pruner:
         if self._working is None or self._working.done():
             self._working = asyncio.get_running_loop().create_task(self._work())
 
+    def forget(self, partition: int) -> None:
+        """Drop what was asked and not done: what is known of the partition is about to be read anew.
+
+        Its log may have gone back meanwhile, and then lacks the records that made those below unneeded.
+        """
+        self._wanted.pop(partition, None)
+
     async def settled(self, partitions: Collection[int]) -> None:
         """Wait while records of these partitions are deleted: their start would move under a reader."""
         while (

@@ -1,8 +1,11 @@
 """How far the log in a topic is pruned: what has to stay, and what if it cannot be done."""
 
+import asyncio
+
 import pytest
 
 from coordinator.errors import LogUnavailable
+from coordinator.kafka.cluster import NoAnswer
 from tests.unit.log.coordinators import ONE, Coordinators, run, values
 from tests.unit.log.worlds import append_durably
 
@@ -61,6 +64,39 @@ def test_nothing_is_pruned_for_the_sake_of_records_that_were_lost() -> None:
         assert await values(log) == [b"value"] * 4
         await log.close()
         assert all_of_them.partition(0).start == 0
+
+    run(main())
+
+
+def test_what_could_not_be_pruned_is_not_pruned_in_a_log_that_went_back_meanwhile() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log, cluster = all_of_them.log_and_cluster()
+        await log.open()
+        await log.own(0)
+        await values(log)
+        for _ in range(5):
+            await append_durably(log, 0, ONE)
+
+        async def hangs(node: int, offsets: dict[int, int]) -> dict[int, int]:
+            raise NoAnswer("the broker hangs", sent=True)
+
+        delete, cluster.delete_records = cluster.delete_records, hangs  # type: ignore[method-assign]
+        log.prune(0, 5)
+        await asyncio.sleep(0.1)
+        cluster.delete_records = delete  # type: ignore[method-assign]
+        # What is left of the log is loaded anew, and then another shard is pruned.
+        all_of_them.partition(0).truncate(4)
+        await log.own(0)
+        assert await values(log) == [b"value"] * 3
+        await log.own(1)
+        async for _ in log.read((1,)):
+            pass
+        for _ in range(3):
+            await append_durably(log, 1, ONE)
+        log.prune(1, 2)
+        await log.close()
+        assert (all_of_them.partition(0).start, all_of_them.partition(1).start) == (0, 2)
 
     run(main())
 
