@@ -12,6 +12,7 @@ import gc
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from coordinator.errors import LogError, LogFenced
 from coordinator.log.base import SharedLog, StateLog
@@ -19,6 +20,7 @@ from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.replay import FINISHED_TOGETHER, Replay, give_memory_back, replays_of
 from coordinator.runtime.shard_runner import ShardRunner
+from coordinator.runtime.turns import Status
 from coordinator.shard import Shard
 from protocol.errors import DecodeError
 
@@ -70,7 +72,7 @@ class Loader:
         self._claiming.add(partition)
         owning = asyncio.get_running_loop().create_task(self._own(self._shared, runner, release_wait_s))
         self._owning[partition] = owning
-        owning.add_done_callback(lambda _: self._owned(partition))
+        owning.add_done_callback(partial(self._owned, partition))
 
     def _burst_goes_on(self) -> None:
         if self._burst_began_s is None:
@@ -82,9 +84,10 @@ class Loader:
         self._burst_goes_on()
         self._claiming.add(runner.state_partition)
 
-    def _owned(self, partition: int) -> None:
-        self._owning.pop(partition, None)
-        self._claimed(partition)
+    def _owned(self, partition: int, owning: "asyncio.Task[None]") -> None:
+        if self._owning.get(partition, owning) is owning:
+            self._owning.pop(partition, None)
+            self._claimed(partition)
 
     def _claimed(self, partition: int) -> None:
         """Note that a claim succeeded or not; it may be what the end of a burst waited for."""
@@ -108,7 +111,7 @@ class Loader:
 
         One that was left is not, even if its shard was elected again: that election gets a claim of its own.
         """
-        return runner.elected and runner.state_partition in self._owning
+        return runner.elected and self._owning.get(runner.state_partition) is asyncio.current_task()
 
     async def _own(self, log: SharedLog, runner: ShardRunner, release_wait_s: float) -> None:
         """Own a shard before it is read; close it if somebody else takes it at the same time."""
@@ -128,8 +131,8 @@ class Loader:
             except LogFenced as error:
                 runner.fenced(error)
                 return
-            except LogError as error:
-                _logger.error("shard %d cannot be owned: %s", partition, error)
+            except Exception as error:
+                _complain(f"shard {partition} cannot be owned", error)
                 runner.failed(str(error))
                 self._claimed(partition)
                 await asyncio.sleep(backoff_s)
@@ -163,6 +166,8 @@ class Loader:
                 owning.cancel()
 
     async def _try_to_load(self, runners: dict[int, ShardRunner]) -> None:
+        # One that was closed a moment ago is about to leave.
+        runners = {partition: one for partition, one in runners.items() if one.status is Status.LOADING}
         for runner in runners.values():
             runner.begin_loading()
         shards = {partition: runner.shard for partition, runner in runners.items()}
@@ -170,10 +175,7 @@ class Loader:
             await self._load(runners, shards)
             self._backoff_s = self._limits.reload_backoff_first_s
         except Exception as error:
-            if isinstance(error, LogError | DecodeError):
-                _logger.error("loading %d shards failed: %s", len(runners), error)
-            else:
-                _logger.exception("loading %d shards failed", len(runners))
+            _complain(f"loading {len(runners)} shards failed", error)
             failed = [runner for partition, runner in runners.items() if runner.shard is shards[partition]]
             for runner in failed:
                 runner.failed(str(error))
@@ -229,6 +231,12 @@ class Loader:
             )
         self._burst_began_s = None
         self._burst_shards = self._burst_records = 0
+
+
+def _complain(what: str, error: Exception) -> None:
+    """Say that something failed; where in the code only if that should not have been possible."""
+    unexpected = not isinstance(error, LogError | DecodeError)
+    _logger.error("%s: %s", what, error, exc_info=error if unexpected else None)
 
 
 async def _finish(replays: dict[int, Replay]) -> None:

@@ -110,6 +110,8 @@ class Runtime:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._resigning: dict[int, asyncio.Task[None]] = {}
+        # For those that are elected again while they resign: how long the owner until then is waited for.
+        self._release_waits_s: dict[int, float] = {}
 
     async def start(self, *, elect_all: bool = True) -> None:
         """Open the log, and begin to load every shard unless somebody else will elect.
@@ -139,8 +141,11 @@ class Runtime:
         if self._stopping or runner.elected:
             return
         runner.elected = True
-        if state_partition not in self._resigning:
-            self._loader.ask(runner, self.limits.release_wait_s if release_expected else 0.0)
+        release_wait_s = self.limits.release_wait_s if release_expected else 0.0
+        if state_partition in self._resigning:
+            self._release_waits_s[state_partition] = release_wait_s
+        else:
+            self._loader.ask(runner, release_wait_s)
 
     def resign(self, state_partition: int) -> None:
         """Own a shard no more: let its append under way finish, release it in the log, and forget it.
@@ -169,8 +174,9 @@ class Runtime:
             _logger.info("shard %d is left without a release: %s", state_partition, error)
         finally:
             del self._resigning[state_partition]
+            release_wait_s = self._release_waits_s.pop(state_partition, 0.0)
             if runner.elected and not self._stopping:
-                self._loader.ask(runner)
+                self._loader.ask(runner, release_wait_s)
 
     @property
     def resigning(self) -> Collection[int]:

@@ -330,10 +330,12 @@ class Turns:
         if error is None and records and base_offset != self._next_log_offset:
             error = LogError(f"an append landed at {base_offset}, expected {self._next_log_offset}")
         if self.status is not Status.ACTIVE:
-            if error is None:
-                self._answer_all(waiting, appended=bool(records))
+            if error is None and records:
+                self._answer_all(waiting, appended=True)
             else:
-                self._refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
+                # A proof that comes now is of an ownership that is over, and the lease may be the next map's.
+                why = f": {error}" if error is not None else "."
+                self._refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed{why}")
             return
         if error is not None:
             self._recover(error, waiting)

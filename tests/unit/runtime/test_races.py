@@ -1,0 +1,162 @@
+"""What may fall together while shards come and go: claims, passes, proofs and maps, in any order."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from coordinator.errors import LogFenced
+from coordinator.service import INITIALIZE, READ, WRITE
+from protocol.errors import ErrorCode
+from protocol.record_batch import encode_batch
+from tests.builders import ACKNOWLEDGED, initialize, read, write
+from tests.simulation.loop import SimLoop
+from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.runtime.test_handover import LIMITS, TOPIC, Lease, elected, owner_epoch, replica, status
+
+HOUR_S = 3_600.0
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    """Run on virtual time, and end what is left then."""
+
+    async def whole() -> None:
+        await scenario
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    loop = SimLoop()
+    try:
+        loop.run_until_complete(whole())
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("order", [("resign", "proof"), ("resign", "lease", "proof"), ("proof",)])
+def test_a_late_proof_is_not_believed_under_the_lease_of_the_next_map(
+    order: tuple[str, ...],
+) -> None:
+    async def scenario() -> None:
+        fake, lease = FakeKafka(), Lease()
+        async with replica(fake, lease=lease) as away, replica(fake) as other:
+            await elected(away)
+            assert await away.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            end = fake.topics[TOPIC][0].end
+            lease.fresh = False
+            await elected(other)
+            assert await other.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            # The one broker that `away` hears is cut off, shows the log as it was, and takes its time.
+            proves, finder = asyncio.Event(), away.log._end_finder  # type: ignore[attr-defined]
+            find = finder.find
+
+            async def as_it_was(partition: int) -> int:
+                await proves.wait()
+                return end
+
+            finder.find = lambda partition: asyncio.ensure_future(as_it_was(partition))
+            reading = away.ask(READ, read())
+            await asyncio.sleep(0.05)
+            for what in order:
+                if what == "resign":
+                    away.runtime.resign(0)
+                elif what == "lease":
+                    lease.fresh = True
+                else:
+                    proves.set()
+                    await asyncio.sleep(0.5)
+            assert (await reading)[0].error_code in (
+                ErrorCode.NOT_COORDINATOR,
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            )
+            proves.set()
+            finder.find = find
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_what_is_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None:
+    async def scenario(after_s: float) -> None:
+        async with replica(FakeKafka()) as one:
+            one.runtime.elect(0)
+            await asyncio.sleep(after_s)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            one.runtime.resign(0)
+            await asyncio.sleep(60)
+            assert (status(one), one.runtime.health()) == ("CLOSED", [])
+
+    for milliseconds in range(16):
+        run(scenario(milliseconds / 1000))
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_claim_that_is_fenced_takes_nothing_from_the_one_that_follows(turns: int) -> None:
+    async def scenario() -> None:
+        async with replica(FakeKafka()) as one:
+            own, first, may_fail = one.log.own, True, asyncio.Event()
+
+            async def fenced_once(*arguments: Any) -> int:
+                nonlocal first
+                if first:
+                    first = False
+                    await may_fail.wait()
+                    raise LogFenced("somebody else is claiming it")
+                claimed: int = await own(*arguments)
+                return claimed
+
+            one.log.own = fenced_once  # type: ignore[method-assign]
+            one.runtime.elect(0)
+            await asyncio.sleep(0.01)
+            may_fail.set()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            # Behind the claim's end, and before anybody has heard of it.
+            asyncio.get_running_loop().call_soon(one.runtime.resign, 0)
+            asyncio.get_running_loop().call_soon(one.runtime.elect, 0)
+            await asyncio.sleep(60)
+            assert (status(one), one.runtime.health()) == ("ACTIVE", [])
+
+    run(scenario())
+
+
+def test_who_gets_back_what_it_still_resigns_lets_the_other_hand_it_over() -> None:
+    async def scenario() -> None:
+        fake, limits = FakeKafka(), LIMITS._replace(release_wait_s=8.0)
+        async with replica(fake, limits, Lease()) as away, replica(fake, limits, Lease()) as other:
+            await elected(away)
+            await elected(other)
+            began_s = asyncio.get_running_loop().time()
+            away.runtime.resign(0)
+            away.runtime.elect(0, release_expected=True)
+            await asyncio.sleep(4.0)
+            assert owner_epoch(other) == 2
+            assert await other.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            other.runtime.resign(0)
+            await away.until(lambda: owner_epoch(away) == 3)
+            assert asyncio.get_running_loop().time() - began_s < 5.0
+
+    run(scenario())
+
+
+def test_a_log_whose_end_cannot_be_read_is_looked_at_until_it_can() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        async with replica(fake) as one:
+            await elected(one)
+            one.runtime.resign(0)
+            await asyncio.sleep(1)
+            batch = bytearray(encode_batch(0, 1, [(b"key", b"value")]))
+            batch[-1] ^= 1
+            fake.topics[TOPIC][0].append(bytes(batch))
+            one.runtime.elect(0)
+            await asyncio.sleep(HOUR_S)
+            assert (status(one), one.runtime.could_serve) == ("FAILED", False)
+            fake.topics[TOPIC][0].batches.pop()
+            await asyncio.sleep(HOUR_S)
+            assert (status(one), one.runtime.health()) == ("ACTIVE", [])
+
+    run(scenario())
