@@ -56,6 +56,10 @@ class Part(Protocol):
         """Go by what the leader decided."""
         ...
 
+    async def heard(self) -> None:
+        """Return when everybody here goes by it."""
+        ...
+
     def lease_changed(self, fresh: bool) -> None:
         """Note that the lease ran out, or that it is fresh again."""
         ...
@@ -82,6 +86,7 @@ class Membership:
         self.member_id = ""
         self.generation = -1
         self.map_generation = -1
+        self._map_member_id = ""
         self.leads = False
         self.rebalances = 0
         self.trouble: Trouble | None = _NOT_YET
@@ -167,28 +172,39 @@ class Membership:
         self._check(joined.error_code)
         self.member_id, self.generation = joined.member_id, joined.generation
         self.leads = joined.leader_id == joined.member_id
-        if self._missed_maps(joined.generation):
-            await self._part.forget()
+        if self._missed_maps(joined):
+            await self._soon(self._part.forget())
         assignments = await self._decide(joined) if self.leads else {}
         sent_s = self._monotonic()
         synced = await self._unless_abandoned(
             self._link.sync(node, joined.generation, joined.member_id, assignments, name)
         )
         self._check(synced.error_code)
-        self.map_generation = joined.generation
-        self.rebalances += 1
-        # The map is shown under the lease that came with it.
-        self._lease.renew(sent_s)
         self._part.adopt(joined.generation, synced.assignment)
+        if not self._lease.is_fresh():
+            # What the map takes away must not be read under the lease that comes with it.
+            await self._soon(self._part.heard())
+        self.map_generation, self._map_member_id = joined.generation, joined.member_id
+        self.rebalances += 1
+        self._lease.renew(sent_s)
         self._well()
 
-    def _missed_maps(self, generation: int) -> bool:
+    def _missed_maps(self, joined: Joined) -> bool:
         """Tell whether others may have had our shards since our map, and changed what we know of them.
 
         A generation that was missed need not have had a map; while the lease is fresh, none gave anything of
         ours away.
         """
-        return generation != self.map_generation + 1 and not self._lease.is_fresh()
+        next_one = (self.map_generation + 1, self._map_member_id)
+        return (joined.generation, joined.member_id) != next_one and not self._lease.is_fresh()
+
+    async def _soon(self, hearing: Coroutine[Any, Any, None]) -> None:
+        """Wait for the process to hear something. Raises Setback if it hangs: others must know that."""
+        try:
+            async with asyncio.timeout(self._limits.session_timeout_s):
+                await hearing
+        except TimeoutError:
+            raise Setback(None) from None
 
     async def _decide(self, joined: Joined) -> Mapping[str, bytes]:
         try:

@@ -102,6 +102,14 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
             if place >= 0 and self.replicas[place].instance == instance
         )
 
+    def mentions(self, instance: str) -> bool:
+        """True if it was made with a replica in the group: it says what the replica gets, or why nothing."""
+        return (
+            instance in self.refused
+            or instance in self.doubles
+            or any(replica.instance == instance for replica in self.replicas)
+        )
+
     def handed_over(self, state_partition: int) -> bool:
         """True if the shard had another holder until now, who is still in the group and gives it away."""
         holder = self.holders[state_partition]

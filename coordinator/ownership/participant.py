@@ -90,6 +90,7 @@ class Participant:
         self._draining_told = False
         self._given_away = asyncio.Event()
         self._refused: str | None = None
+        self._asked_to_be_known = False
         # Shards that we would rather give away, and what we last said of that.
         self._wishes: dict[int, str] = {}
         self._wishes_told: dict[int, str] = {}
@@ -168,6 +169,8 @@ class Participant:
             # Nothing was given to anybody, so everybody goes on with what they have.
             self._refused = "The leader of the group could not decide who owns what; all goes on as it was."
             self._tell(self._calls(Change()))
+            if self.membership.leads:
+                self._ask()
             return
         decided = self._understood(assignment)
         change = self._holdings.follow(decided)
@@ -207,6 +210,8 @@ class Participant:
             self._refuse(f"This replica does not understand what the group's leader decided: {error}.")
             return None
         instance = self._replica.instance
+        if not assignment.mentions(instance):
+            self._ask_to_be_known(assignment)
         reason = assignment.refused.get(instance)
         if reason is not None or assignment.setting != self._setting:
             reason = reason or f"it keeps state in {self._setting}, the group in {assignment.setting}"
@@ -220,10 +225,18 @@ class Participant:
         elif all(replica.instance != instance for replica in assignment.replicas):
             if any(replica.wire == self._replica.wire for replica in assignment.replicas):
                 # Of a process that was here before us, whose place we took: its shards are to be given anew.
-                self._ask()
                 return assignment
             self._refuse("The group's leader does not understand this replica, which gets no shards.")
         return assignment
+
+    def _ask_to_be_known(self, assignment: Assignment) -> None:
+        """Have the group think again: its map was made for the process whose place (KIP-345) we took.
+
+        Or by a leader that cannot read what we say of ourselves; one that can't will not learn it.
+        """
+        if not assignment.unread or not self._asked_to_be_known:
+            self._asked_to_be_known = True
+            self._ask()
 
     def _refuse(self, sentence: str) -> None:
         self._refused = sentence
@@ -314,9 +327,13 @@ class Participant:
 
     async def handed_over(self) -> None:
         """Wait until the listener has released what it was told to resign."""
-        await self._told([])
+        await self.heard()
         while self._listener.resigning():  # noqa: ASYNC110
             await asyncio.sleep(_HANDED_OVER_PAUSE_S)
+
+    async def heard(self) -> None:
+        """Return when the listener has heard all that it was told."""
+        await self._told([])
 
     async def _told(self, calls: Calls) -> None:
         """Run a batch of calls on the listener's loop, and wait until that is done."""
@@ -334,11 +351,11 @@ class Participant:
 
     def health(self) -> list[str]:
         """Return why this replica does not own what it should."""
-        sentences = []
-        if self._refused is not None:
-            sentences.append(self._refused)
-        if self.membership.trouble is not None:
-            sentences.append(self.membership.trouble.sentence)
+        # Each is read once: the membership's thread may change it at any time.
+        refused, trouble = self._refused, self.membership.trouble
+        sentences = [] if refused is None else [refused]
+        if trouble is not None:
+            sentences.append(trouble.sentence)
         elif not self._lease.is_fresh():
             sentences.append("Nothing was heard of the group for too long.")
         return sentences

@@ -14,6 +14,7 @@ from tests.unit.ownership.replicas import Fleet
 from tests.unit.ownership.scenarios import (
     SCENARIOS,
     Scenario,
+    one_that_comes_back_with_another_address_gets_the_shards_of_its_place,
     one_that_drains_hands_over,
     one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back,
     the_others_take_over_from_one_that_is_killed,
@@ -26,6 +27,7 @@ BOUNDS_S = {
     # Nobody waits for the end of a session.
     one_that_drains_hands_over: LIMITS.session_timeout_s,
     one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back: LIMITS.session_timeout_s,
+    one_that_comes_back_with_another_address_gets_the_shards_of_its_place: LIMITS.session_timeout_s,
 }
 
 

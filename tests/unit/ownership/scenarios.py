@@ -113,6 +113,17 @@ async def one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back
     return took_s
 
 
+async def one_that_comes_back_with_another_address_gets_the_shards_of_its_place(fleet: Fleet) -> float:
+    ones = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
+    await fleet.until(lambda: fleet.shared_by(*ones))
+    cut(ones[1])
+    # It is given the map of the one before it, in which it is not to be found.
+    back = await fleet.add(wire="elsewhere:9095", instance_id="place 1")
+    took_s = await fleet.until(lambda: fleet.shared_by(ones[0], back))
+    assert back.ownership.health() == []
+    return took_s
+
+
 async def of_two_at_one_place_the_newer_wins_and_they_do_not_fight(fleet: Fleet) -> float:
     first, other = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
     await fleet.until(lambda: fleet.shared_by(first, other))
@@ -170,6 +181,7 @@ SCENARIOS: list[Scenario] = [
     one_that_joins_gets_its_part,
     of_two_with_one_address_the_newer_wins,
     one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back,
+    one_that_comes_back_with_another_address_gets_the_shards_of_its_place,
     of_two_at_one_place_the_newer_wins_and_they_do_not_fight,
     one_with_another_setting_is_refused,
     a_shard_that_the_log_took_is_elected_again,

@@ -53,7 +53,7 @@ def test_an_error_passes_and_costs_no_shard(play: Play, api: str, code: int) -> 
         for one, (owned, resignations) in zip(ones, before, strict=True):
             assert len(one.owned) == len(owned)
             # A member that Kafka has and says it does not know is waited for until leases are over.
-            assert one.heard.resignations == resignations or (api, code) == ("sync", kafka.UNKNOWN_MEMBER_ID)
+            assert one.heard.resignations == resignations or code == kafka.UNKNOWN_MEMBER_ID
 
     play(scene)
 
@@ -102,6 +102,43 @@ def test_one_that_was_thrown_out_for_a_moment_knows_nothing_of_what_another_had_
         away.link.cut = False  # type: ignore[attr-defined]
         await fleet.until(lambda: fleet.shared_by(away, other))
         assert {partition for partition, _ in away.heard.elections[elected:]} == away.owned
+
+    play(scene)
+
+
+def test_one_with_another_setting_at_the_place_of_a_dead_one_leaves_its_shards_to_the_others(
+    play: Play,
+) -> None:
+    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+        ones = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
+        await fleet.until(lambda: fleet.shared_by(*ones))
+        cut(ones[1])
+        stranger = await fleet.add(topic="another", instance_id="place 1")
+        await fleet.until(lambda: fleet.shared_by(ones[0]))
+        assert "refuses this replica" in stranger.ownership.health()[0]
+        # And nobody asks again and again.
+        generation, until = group.generation, fleet.now() + 60.0
+        await fleet.until(lambda: fleet.now() > until, 100.0)
+        assert group.generation == generation
+
+    play(scene)
+
+
+def test_a_leader_that_could_not_decide_decides_when_it_can(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+        ones = await fleet.add_all(2)
+        with monkeypatch.context() as patch:
+            patch.setattr("coordinator.ownership.participant.plan", broken)
+            ones.append(await fleet.add())
+            await fleet.until(lambda: "could not decide" in str(ones[0].ownership.health()))
+            assert fleet.shared_by(*ones[:2])
+        await fleet.until(lambda: fleet.shared_by(*ones))
+        assert all(one.ownership.health() == [] for one in ones)
 
     play(scene)
 
