@@ -31,6 +31,9 @@ class ClusterApart:
     async def offsets(self, groups: Collection[str]) -> list[ShownOffset]:
         return await self._groups(lambda asked: asked.offsets(groups))
 
+    async def bare_groups(self, groups: Collection[str]) -> set[str]:
+        return await self._groups(lambda asked: asked.bare_groups(groups))
+
     async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]:
         return await self._groups(lambda asked: asked.describe_groups(groups))
 

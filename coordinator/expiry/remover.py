@@ -18,6 +18,7 @@ from coordinator.kafka.cluster import (
 )
 from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, ShownOffset
 from coordinator.runtime import Operation, Runtime
+from coordinator.runtime.turns import Status
 from coordinator.shard import Facts, Result, Shard, ShareState
 from protocol.errors import ErrorCode
 from protocol.routing import state_partition
@@ -142,14 +143,22 @@ class Remover:
             return []
 
     async def _delete_emptied(self) -> None:
-        """Delete groups that are empty and of which nothing is left, as Kafka does with consumer groups."""
-        if not self._emptied:
+        """Delete groups that are empty and of which nothing is left, as Kafka does with consumer groups.
+
+        With a group goes all its state, also of topics that Kafka does not show us: so none goes of which
+        there is any here, and where others have shards, and may have some of it, none goes at all.
+        """
+        if len(self._runtime.owned()) < self._runtime.state_partitions:
+            self._emptied.clear()
+        if not self._emptied or any(view.status != Status.ACTIVE for view in self._runtime.shard_views()):
             return
-        emptied = sorted(self._emptied)[:GROUPS_MAX]
+        left = {key.group_id async for key, _ in self._runtime.share_partitions()}
+        emptied = sorted(self._emptied - left)[:GROUPS_MAX]
+        if not emptied:
+            return
         described = await self._groups.describe_groups(emptied)
         empty = [group for group in emptied if described[group].is_empty]
-        left = {offset.group_id for offset in await self._groups.offsets(empty)} if empty else set()
-        bare = [group for group in empty if group not in left]
+        bare = sorted(await self._groups.bare_groups(empty)) if empty else []
         self._emptied.difference_update(emptied)
         if not bare:
             return

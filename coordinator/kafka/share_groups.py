@@ -50,6 +50,8 @@ _DELETED_MEANWHILE = Outcome(GROUP_ID_NOT_FOUND, "the group was deleted meanwhil
 # Of what an answer does not mention.
 _UNANSWERED = Outcome(-1, "Kafka's coordinator did not say what became of it")
 
+# Ours, for a group that has something.
+_NOT_BARE = -1
 _MOVED = (kafka.COORDINATOR_LOAD_IN_PROGRESS, kafka.COORDINATOR_NOT_AVAILABLE, kafka.NOT_COORDINATOR)
 
 
@@ -110,6 +112,21 @@ class ShareGroups:
                         if error_code == kafka.NONE
                     ]
         return found
+
+    async def bare_groups(self, groups: Iterable[str]) -> set[str]:
+        """Return those of which the coordinator says, without any error, that they have nothing.
+
+        What we may not see (ACLs: DESCRIBE on the topic) it leaves out.  Raises as `describe_groups`.
+        """
+
+        def outcomes(response: Any) -> dict[str, Outcome]:
+            return {
+                group: Outcome(code if code != kafka.NONE or not topics else _NOT_BARE)
+                for group, topics, code, *_ in response.groups
+            }
+
+        answers = await self._ask_coordinators(groups, requests.describe_offsets, outcomes)
+        return {group for group, answer in answers.items() if answer.error_code == kafka.NONE}
 
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
         """Return what the coordinator of each of these groups says of it, in ShareGroupDescribe.
@@ -203,9 +220,9 @@ class ShareGroups:
     # Ask.
 
     async def _ask_all(self, request: Any) -> list[Any]:
-        if not self._connections.nodes():
-            await self._connections.refresh()
         try:
+            # One that was taken out of the cluster would never answer.
+            await self._connections.refresh()
             return [
                 await self._connections.ask(node, METADATA_LANE, request)
                 for node in self._connections.nodes()

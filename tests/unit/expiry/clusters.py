@@ -119,6 +119,9 @@ class FakeCluster:
             for partition in range(3)
         ]
 
+    async def bare_groups(self, groups: Collection[str]) -> set[str]:
+        return {group for group in groups if not self.groups[group].topics - self.hidden_topics}
+
     async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]:
         await self._begin("describe")
         return {

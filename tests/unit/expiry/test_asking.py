@@ -193,3 +193,44 @@ async def test_a_topic_is_missing_if_every_broker_says_so() -> None:
     assert seen.missing == {topic_id("b")}
     seen = await presence_by(_1=stale, _2=silent).look(wanted)
     assert (seen.names, seen.missing) == ({topic_id("a"): "a"}, frozenset())
+
+
+def listing(code: int = 0, *topics: tuple[Any, ...]) -> Callable[[Any], Any]:
+    def answer(request: Any) -> Any:
+        return SimpleNamespace(
+            groups=[(group, list(topics), code, None, {}) for group, *_ in request.values[0]]
+        )
+
+    return answer
+
+
+FAILED_PARTITION = ("t", topic_id("t"), [(0, -1, 0, COORDINATOR_NOT_AVAILABLE, "", {})], {})
+
+
+@pytest.mark.parametrize(
+    ("broker", "bare"),
+    [
+        (listing(), {"g"}),
+        (listing(NOT_COORDINATOR), set()),
+        (listing(COORDINATOR_LOAD_IN_PROGRESS), set()),
+        (listing(30), set()),
+        (listing(0, FAILED_PARTITION), set()),
+        (silent, set()),
+    ],
+    ids=["has nothing", "moved", "loads", "not authorized", "a partition failed", "silent"],
+)
+@looped
+async def test_a_group_is_bare_only_if_its_coordinator_says_so(broker: Any, bare: set[str]) -> None:
+    assert await asking(Brokers(b1=broker)).bare_groups(["g"]) == bare
+
+
+@looped
+async def test_brokers_that_were_taken_out_of_the_cluster_are_not_asked_for_ever() -> None:
+    brokers = Brokers(b1=listing(), b2=silent)
+
+    async def refresh() -> None:
+        brokers.brokers.pop(2, None)
+
+    brokers.refresh = refresh  # type: ignore[method-assign]
+    assert await asking(brokers).offsets(["g"]) == []
+    assert brokers.asked == [1]

@@ -46,6 +46,31 @@ async def test_an_empty_group_goes_through_kafka_and_then_the_group_itself() -> 
 
 
 @looped
+async def test_a_group_with_state_of_a_topic_that_kafka_does_not_show_us_is_not_deleted() -> None:
+    cluster, clock = a_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
+    cluster.topics.discard("u")
+    cluster.hidden_topics.add("u")
+    async with replica(cluster, clock, [KNOWN, state("g", "t"), state("g", "u")]) as one:
+        await one.expiry.round()
+        await one.rounds(RETENTION + GAP)
+        assert cluster.deletions == [("g", ("t",))]
+        assert cluster.deleted_groups == []
+        assert await one.topics() == {("other", "known"), ("g", "u")}
+
+
+@looped
+async def test_where_others_have_shards_no_group_is_deleted_as_a_whole() -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    records = [KNOWN, state("g", "t")]
+    shards = {state_partition(record.key, SHARDS) for record in records}
+    async with replica(cluster, clock, records, shards=shards) as one:
+        await one.expiry.round()
+        await one.rounds(RETENTION + GAP)
+        assert cluster.deletions == [("g", ("t",))]
+        assert cluster.deleted_groups == []
+
+
+@looped
 async def test_offsets_that_were_set_for_a_group_that_has_yet_to_come_count_from_then() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     set_ms = clock.ms + 50 * MINUTE_MS
