@@ -720,7 +720,7 @@ cdef int _plan(rounds, turns) except -1:
 @cython.no_gc
 @cython.freelist(8)
 cdef class _Turn:
-    """What a turn has come to so far; see `turns._Turn`."""
+    """What a turn has come to so far; see `turn.Turn`."""
 
     cdef readonly object now_ms
     cdef readonly bint accepts_writes

@@ -128,10 +128,12 @@ class Jobs:
     async def compact(self) -> None:
         """Write anew what alone keeps the oldest storage of the log alive, and let go of that.
 
-        A log that is no bigger than it should be is left to `prune`, which has an interval of its own.
+        A log that is no bigger than it should be is left to `prune`, which has an interval of its own; but
+        one of ours alone that takes no writes may have a full disk, and free some of it.
         """
         live_bytes = sum(runner.shard.live_bytes for runner in self._runners)
-        if self._log.pinned(live_bytes):
+        is_stuck = not isinstance(self._log, SharedLog) and self._log.health() is not None
+        if is_stuck or self._log.pinned(live_bytes):
             await self.prune()
         while pinned := self._log.pinned(live_bytes):
             for runner in self._active():

@@ -26,6 +26,7 @@ from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation
 from coordinator.runtime.rounds import Rounds
+from coordinator.runtime.turn import Encoded, Turn, size_bytes
 from coordinator.shard import Facts, Result, Shard, SnapshotPolicy
 from coordinator.topics import TopicDirectory
 from protocol.errors import ErrorCode
@@ -42,28 +43,6 @@ class Status(StrEnum):
     ACTIVE = "ACTIVE"
     FAILED = "FAILED"
     CLOSED = "CLOSED"
-
-
-class _Turn:
-    """What a turn has come to so far. A record of None is an update by a plain write."""
-
-    __slots__ = ("accepts_writes", "append_bytes", "encoded", "now_ms", "records")
-
-    def __init__(self, now_ms: int, accepts_writes: bool) -> None:
-        self.now_ms = now_ms
-        self.accepts_writes = accepts_writes
-        self.records: list[StateRecord | None] = []
-        self.encoded: list[tuple[bytes, bytes | None]] = []
-        self.append_bytes = 0
-
-    def add(self, record: StateRecord, encoded: tuple[bytes, bytes | None]) -> None:
-        self.records.append(record)
-        self.encoded.append(encoded)
-        self.append_bytes += _size_bytes(encoded)
-
-
-def _size_bytes(encoded: tuple[bytes, bytes | None]) -> int:
-    return len(encoded[0]) + len(encoded[1] or b"")
 
 
 class Turns:
@@ -211,7 +190,7 @@ class Turns:
         if self.status is not Status.ACTIVE or self._appending is not None or not self._mailbox:
             return
         operations = self._take()
-        turn = _Turn(self._clock.now_ms(), self._log.health() is None)
+        turn = Turn(self._clock.now_ms(), self._log.health() is None)
         self._undecided = operations
         for at, operation in enumerate(operations):
             try:
@@ -255,7 +234,7 @@ class Turns:
             self._turn_planned = True
             self._rounds.plan(self)
 
-    def _carry_out(self, turn: _Turn, operation: Operation) -> None:
+    def _carry_out(self, turn: Turn, operation: Operation) -> None:
         """Decide one operation and apply it; answer it now if there is nothing to wait for."""
         if operation.writes and not turn.accepts_writes:
             operation.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_refuses())
@@ -268,10 +247,8 @@ class Turns:
         if result.records and not turn.accepts_writes:
             operation.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_refuses())
             return
-        encoded = list(map(encode_record, result.records))
-        if max(map(_size_bytes, encoded), default=0) > self._log.record_bytes_max:
-            # Kafka's answer, too. An append of it would fail, and take the whole shard's memory along.
-            operation.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "The log takes no record that is so large.")
+        encoded = self._encoded(operation, result)
+        if encoded is None:
             return
         for record, its_bytes in zip(result.records, encoded, strict=True):
             self.shard.apply(record, turn.now_ms)
@@ -301,6 +278,23 @@ class Turns:
                 ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed to decide this operation."
             )
             return None
+
+    def _encoded(self, operation: Operation, result: Result) -> list[Encoded] | None:
+        """Encode an operation's records; None if they cannot be stored, and it was refused.
+
+        An append of what is too large would fail, and take the whole shard's memory along.
+        """
+        try:
+            encoded = list(map(encode_record, result.records))
+        except Exception:
+            _logger.exception("records of an operation on %s cannot be encoded", operation.key)
+            operation.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator cannot store this.")
+            return None
+        if max(map(size_bytes, encoded), default=0) > self._log.record_bytes_max:
+            # Kafka's answer, too.
+            operation.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "The log takes no record that is so large.")
+            return None
+        return encoded
 
     # Appends.
 

@@ -119,8 +119,9 @@ class Shard:
         """Snapshot share-partitions that hold pruning back: the oldest ones, at most `count_max`.
 
         One is cold when its last snapshot is older than `interval_ms`. Nothing is written while the log
-        is short for what it holds. Kafka snapshots every idle share-partition as soon as one is
-        active, all in one atomic batch; we take those that matter, a few at a time.
+        is short for what it holds, nor behind one that cannot be read, which holds pruning back for good.
+        Kafka snapshots every idle share-partition as soon as one is active, all in one atomic batch; we take
+        those that matter, a few at a time.
         """
         records: list[StateRecord] = []
         end_log_offset = self._frontier.end_log_offset
@@ -131,10 +132,10 @@ class Shard:
             state = self.state(key)
             if len(records) == count_max or state is None:
                 break
-            if now_ms - state.write_timestamp < interval_ms:
+            # A clock that was set back must not make it warm.
+            if 0 <= now_ms - state.write_timestamp < interval_ms or state.unreadable is not None:
                 break
-            if state.unreadable is None:
-                records.append(StateRecord(key, snapshot_of(state, now_ms=now_ms)))
+            records.append(StateRecord(key, snapshot_of(state, now_ms=now_ms)))
         return records
 
     def snapshot_before(self, log_offset: int, *, now_ms: int, count_max: int) -> list[StateRecord]:

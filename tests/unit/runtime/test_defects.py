@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.service import READ, WRITE
+from coordinator.service import INITIALIZE, READ, WRITE
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
+from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_records import StateRecord
-from tests.builders import ACKNOWLEDGED, read, unpacked, write
+from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpacked, write
 from tests.unit.runtime.test_runtime import driven
 
 
@@ -38,6 +39,23 @@ def test_a_record_that_is_too_large_for_the_log_harms_one_request_only() -> None
             assert one.runtime.shard_views()[0].loaded_records == 0
             states = [result.state_batches for result in await one.ask(READ, read(), read(partition=1))]
             assert list(map(unpacked, states)) == [[(0, 0, ACKNOWLEDGED, 1)], [(1, 1, ACKNOWLEDGED, 1)]]
+
+    asyncio.run(scenario())
+
+
+def test_what_no_record_can_hold_harms_one_request_only() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.log.holding = False
+            done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            topic = initialize_api.InitializeStateData(TOPIC_ID, [initialize()])
+            # Longer than a string in a record may be; requests can have it.
+            request = initialize_api.InitializeShareGroupStateRequest("g" * 40_000, [topic])
+            one.service.handle(INITIALIZE, request, None, done.set_result)
+            assert await one.code(WRITE, write((0, 0, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            refused = (await done).results[0].partitions[0]
+            assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert one.runtime.shard_views()[0].loaded_records == 0
 
     asyncio.run(scenario())
 

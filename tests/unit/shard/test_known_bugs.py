@@ -382,3 +382,19 @@ def test_a_share_partition_first_seen_by_an_update_keeps_that_update_from_being_
     shard.replay(StateRecord(KEY, update), 7, 0)
     shard.replay(StateRecord(KEY, update), 8, 0)
     assert shard.redundant_offset == 7
+
+
+@pytest.mark.parametrize("why", ["", "unreadable", "clock"])
+def test_what_holds_pruning_back_for_good_does_not_have_the_others_written_again_and_again(why: str) -> None:
+    shard = DrivenShard()
+    keys = [KEY._replace(partition=number) for number in range(10)]
+    for key in keys:
+        shard.initialize(initialize(partition=key.partition), key=key)
+    if why == "unreadable":
+        shard.append(StateRecord(keys[0], UnreadableValue(b"\0\7", "value version 7")))
+    for offset in range(30):
+        shard.write(write((offset, offset, AVAILABLE, 1), partition=9), key=keys[9])
+    # With the clock set back, what is old seems to come from the future.
+    shard.now_ms += -10_000_000 if why == "clock" else 400_000
+    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, count_max=100)
+    assert len(records) == (0 if why == "unreadable" else 10)
