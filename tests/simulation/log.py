@@ -70,6 +70,7 @@ class FaultyLog:
     def __init__(self, storage: LogStorage, rng: Random, faults: LogFaults) -> None:
         self.faults = faults
         self.reads_need_proof = faults.reads_need_proof
+        self.record_bytes_max = 1 << 30
         self._storage = storage
         self._rng = rng
         self._starts = [0] * len(storage.batches)
