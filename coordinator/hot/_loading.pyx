@@ -179,8 +179,9 @@ cdef class Replay:
         cdef _Record record
         while at < end:
             at = _read_record(at, end, base_offset, base_ms, &record)
-            assert record.log_offset >= self.end_log_offset, "records settle in log order"
             if self.record(&record) or self.generally_one(begin, size, &record):
+                # One that is skipped does not settle.
+                assert record.log_offset >= self.end_log_offset, "records settle in log order"
                 count += 1
                 self.end_log_offset = record.log_offset + 1
         return count
