@@ -13,7 +13,7 @@ import typer
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption
+from coordinator.cli.output import Output, OutputOption, say
 
 if TYPE_CHECKING:
     from coordinator.config import Config, HostPort
@@ -125,7 +125,7 @@ def audit(
             job.engine.close()
         job.show(found, output)
     except (CoordinatorError, OSError) as error:
-        typer.echo(f"share-coordinator: {' '.join(str(error).split())}", err=True)
+        say(f"share-coordinator: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(EXIT_COULD_NOT_AUDIT) from None
     raise typer.Exit(found.exit_code)
 
@@ -223,7 +223,7 @@ class _Job:
                 said = f"could not audit: {' '.join(str(found).split())}"
             else:
                 said = f"{found.verdict}, {found.manifest['totals']['records']} records"
-            typer.echo(f"{_now_text()} {said}")
+            say(f"{_now_text()} {said}")
 
         repeat(self.run, every_s=every_s, listen=listen, told=told, baseline=self.options.baseline)
 
@@ -243,6 +243,7 @@ def _outside(
             topic=topic if kind == "kafka" else None,
             state_partitions=options.state_partitions,
             limits=options.limits,
+            cut=options.cut,
         )
         found.append(Tolerant(cluster, ("P5", "X2", "X5") if kind == "kafka" else ("X2", "X5")))
     if live is not None:

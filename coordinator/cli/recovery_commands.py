@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, print_table
+from coordinator.cli.output import Output, OutputOption, print_json, print_table, say
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines import Engine
@@ -97,7 +97,7 @@ def rebuild(
     finally:
         worker.close()
     for note in run.manifest["notes"]:
-        typer.echo(f"share-coordinator: {note}", err=True)
+        say(f"share-coordinator: {note}", err=True)
     if output is Output.JSON:
         found: dict[str, Any] = {"manifest": run.manifest}
         if to is None:
@@ -135,9 +135,9 @@ def archive(
             {"commit": run.commit, "records": run.records, "ends": dict(run.ends), "gaps": dict(run.gaps)}
         )
         return
-    typer.echo(f"copied {run.records} records of {len(run.ends)} state partitions, commit {run.commit}")
+    say(f"copied {run.records} records of {len(run.ends)} state partitions, commit {run.commit}")
     for state_partition, (copied_to, goes_on) in sorted(run.gaps.items()):
-        typer.echo(
+        say(
             f"share-coordinator: records {copied_to} to {goes_on - 1} of state partition {state_partition} "
             "were pruned before they could be copied: run it more often",
             err=True,
@@ -166,17 +166,17 @@ def print_states(states: Any) -> None:
 def print_totals(manifest: dict[str, Any]) -> None:
     """Print in a line what was read and what came of it."""
     totals = manifest["totals"]
-    typer.echo(
+    say(
         f"{manifest['states']} share-partitions, {manifest['state_batches']} state batches, from "
         f"{totals['records']} records of {len(manifest['partitions'])} state partitions"
     )
     for name, what in (
         ("unreadable_states", "share-partitions have records that cannot be understood"),
         ("undecodable_records", "records belong to no share-partition that can be told"),
-        ("unread_bytes", "bytes behind the last good batch were left: a write that broke off"),
+        ("unread_bytes", "bytes behind the last good batch were left: a write that broke off or goes on"),
     ):
         if count := manifest.get(name, totals.get(name)):
-            typer.echo(f"share-coordinator: {count} {what}", err=True)
+            say(f"share-coordinator: {count} {what}", err=True)
 
 
 def opened_source(text: str, extra: list[str], config: Path | None, settings: list[str] | None) -> "Source":

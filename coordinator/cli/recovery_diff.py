@@ -6,7 +6,7 @@ import typer
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, print_table
+from coordinator.cli.output import Output, OutputOption, print_json, print_table, say
 
 EXIT_DIFFERENT = 1
 DIFFERENT_SHOWN_MAX = 20
@@ -66,17 +66,17 @@ def diff(
 
 def _print_diff(found: Any) -> None:
     for each in found.different[:DIFFERENT_SHOWN_MAX]:
-        typer.echo(f"{each.key} (state partition {each.state_partition}): {each.what}")
+        say(f"{each.key} (state partition {each.state_partition}): {each.what}")
     if len(found.different) > DIFFERENT_SHOWN_MAX:
-        typer.echo(f"... and {len(found.different) - DIFFERENT_SHOWN_MAX} more")
+        say(f"... and {len(found.different) - DIFFERENT_SHOWN_MAX} more")
     for key, why in list(found.unknown.items())[:DIFFERENT_SHOWN_MAX]:
-        typer.echo(f"share-coordinator: {key} could not be asked: {why}", err=True)
-    typer.echo(
+        say(f"share-coordinator: {key} is not known: {why}", err=True)
+    say(
         f"{found.asked} share-partitions: {found.equal} equal, {found.moved} equal at a later offset, "
         f"{len(found.different)} different, {len(found.unknown)} not known"
     )
     if found.batches_unknown:
-        typer.echo(
+        say(
             f"share-coordinator: of {found.batches_unknown} the batches could not be asked for without "
             f"raising their leader epoch",
             err=True,
@@ -155,7 +155,7 @@ def explain(
         rows.append((row["log_offset"], row["time"], row["record"], leader_epoch, *after, row["what"]))
     heads = ("LOG-OFFSET", "TIME", "RECORD", "LEADER-EPOCH", "START-OFFSET", "BATCHES", "WHAT")
     print_table(heads, rows)
-    typer.echo(f"{key}, state partition {found.state_partition}, {found.steps} records; now: {found.summary}")
+    say(f"{key}, state partition {found.state_partition}, {found.steps} records; now: {found.summary}")
 
 
 def _sorted_out(tokens: list[str]) -> tuple[tuple[str, str, int, int | None], list[str]]:

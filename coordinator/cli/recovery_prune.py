@@ -7,7 +7,7 @@ import typer
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, print_table
+from coordinator.cli.output import Output, OutputOption, print_json, print_table, say
 
 
 @recovery.recovery_app.command("plan-prune", context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
@@ -60,7 +60,7 @@ def plan_prune(
             rows.append((*first, "-", "-", "-"))
     heads = ("PARTITION", "START", "PRUNE-TO", "END", "PRUNABLE", "HELD", "HELD-BY", "SINCE", "WOULD-FREE")
     print_table(heads, rows)
-    typer.echo(
+    say(
         f"{sum(each.facts.prunable for each in plans)} log offsets can be pruned, "
         f"{sum(each.facts.held for each in plans)} are held"
     )
@@ -120,7 +120,7 @@ def replay_cost(
     ]
     print_table(("PARTITION", "RECORDS", "BYTES", "SHARE-PARTITIONS", "PRUNABLE", "SECONDS"), rows)
     how = "measured on this machine" if cost.is_measured else "as given"
-    typer.echo(
+    say(
         f"{cost.total_s:.2f} s for all of it in one process, at {cost.records_per_s:,.0f} records/s ({how}); "
         f"reading it is not in that"
     )

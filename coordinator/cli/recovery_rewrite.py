@@ -6,7 +6,7 @@ import typer
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, print_table
+from coordinator.cli.output import Output, OutputOption, print_json, print_table, say
 
 EXIT_FAILED = 1
 UNLIKE_SHOWN_MAX = 10
@@ -31,6 +31,13 @@ Replace = Annotated[
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Depose whoever owns the target; for owners that are dead.")
 ]
+Incomplete = Annotated[
+    bool,
+    typer.Option(
+        "--incomplete",
+        help="Write what there is, though the beginning of the log was pruned, perhaps after the cut.",
+    ),
+]
 
 
 @recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
@@ -42,6 +49,7 @@ def rewrite(
     execute: Execute = False,
     replace: Replace = False,
     take_over: TakeOver = False,
+    incomplete: Incomplete = False,
     as_of_offset: recovery.AsOfOffset = None,
     as_of_time: recovery.AsOfTime = None,
     engine: recovery.EngineName = "auto",
@@ -78,6 +86,7 @@ def rewrite(
                 state_partitions=state_partitions or default_partitions(opened, loaded.config),
                 cut=cut,
                 options=Options(execute, replace, take_over),
+                incomplete=incomplete,
                 phases=phases,
             )
     finally:
@@ -104,18 +113,18 @@ def _print_done(done: Any, source: str) -> None:
     ]
     print_table(("GROUP", "SHARE-PARTITIONS", "BATCHES"), rows)
     steps = ", ".join(f"{count} {step}" for step, count in _counts(done).items()) or "nothing to do"
-    typer.echo(f"{source} -> {done.target}, {done.state_partitions} state partitions: {steps}")
+    say(f"{source} -> {done.target}, {done.state_partitions} state partitions: {steps}")
     for note in done.report.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
     if not done.report.executed:
-        typer.echo("Nothing was written: --execute does it.")
+        say("Nothing was written: --execute does it.")
     elif done.is_good:
-        typer.echo(f"Both sides hold the same state of {len(done.report.folded.states)} share-partitions.")
-        typer.echo(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
+        say(f"Both sides hold the same state of {len(done.report.folded.states)} share-partitions.")
+        say(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
     for difference in done.report.different[:UNLIKE_SHOWN_MAX]:
-        typer.echo(f"X4 {difference.key}: {difference.what}", err=True)
+        say(f"X4 {difference.key}: {difference.what}", err=True)
     for unlike in done.unlike[:UNLIKE_SHOWN_MAX]:
-        typer.echo(f"X4 {unlike}: not the same at a second look", err=True)
+        say(f"X4 {unlike}: not the same at a second look", err=True)
 
 
 def _as_json(done: Any, source: str) -> dict[str, Any]:

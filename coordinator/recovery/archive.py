@@ -111,6 +111,9 @@ def _copy(
         with phases.phase("copy", plan.records, "records") as advance:
             for log_range in plan.ranges:
                 for records in _ordered(source, log_range):
+                    if not len(records):
+                        # Nothing but a write that broke off.
+                        continue
                     ends[records.state_partition] = int(records.log_offset[-1]) + 1
                     writer.take(records)
                     advance(len(records))

@@ -38,6 +38,7 @@ from coordinator.recovery.job import LogRead, read_log
 from coordinator.recovery.manifest import check_new, manifest_of, write_results
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import states_of_log
+from coordinator.recovery.routing import state_partitions_of
 from coordinator.recovery.schema import RANGES, STATES
 from coordinator.recovery.settle import owner_epochs
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan, Source
@@ -61,13 +62,13 @@ class Outside(NamedTuple):
 class Inside(NamedTuple):
     """What the log holds, for a check that compares it with something else.
 
-    `deleted` are the share-partitions that have a tombstone, by record key without its type.
+    `deleted` are the last tombstones of share-partitions, by state partition and record key without its type.
     """
 
     states: pa.Table
     log: LogRead
     ranges: pa.Table
-    deleted: Mapping[bytes, int]
+    deleted: Mapping[tuple[int, bytes], int]
 
 
 class OutsideCheck(Protocol):
@@ -252,7 +253,8 @@ def _from_outside(
         return
     join = partial(join_deleted, owner_epochs(log.ranges))
     rows = log.gathered.joined(join, DELETED, lambda more: None).to_pylist()
-    inside = Inside(states, log, ranges, {row["share_partition"]: row["log_offset"] for row in rows})
+    deleted = {(row["state_partition"], row["share_partition"]): row["log_offset"] for row in rows}
+    inside = Inside(states, log, ranges, deleted)
     if options.baseline is not None:
         yield from options.baseline.check(states, inside.deleted, log.plan.starts)
         not_checked.pop("X3")
@@ -267,7 +269,7 @@ def _from_outside(
 
 def _of_log(log: LogRead, options: Options, not_checked: dict[str, str], phases: Phases) -> Iterable[Finding]:
     """Give what the log itself shows."""
-    state_partitions = options.state_partitions or _number_of_partitions(log)
+    state_partitions = options.state_partitions or state_partitions_of(log.plan.starts)
     if state_partitions is not None:
         not_checked.pop("R8", None)
     known = owner_epochs(log.ranges)
@@ -281,12 +283,8 @@ def _of_log(log: LogRead, options: Options, not_checked: dict[str, str], phases:
     yield from check_flow(writers, log.plan.starts, options.limits)
     for row in log.ranges:
         if row["unread_bytes"]:
-            evidence = f"{row['unread_bytes']} bytes behind the last good batch: a write that broke off"
+            evidence = (
+                f"{row['unread_bytes']} bytes behind the last good batch: a write that broke off or goes on"
+            )
             at = row["range_end"]
             yield Finding("P4", Severity.INFO, row["state_partition"], None, at, at, evidence=evidence)
-
-
-def _number_of_partitions(log: LogRead) -> int | None:
-    """Return the number of state partitions, if the source has all of them."""
-    partitions = set(log.plan.starts)
-    return len(partitions) if partitions and partitions == set(range(len(partitions))) else None

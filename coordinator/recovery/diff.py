@@ -17,10 +17,12 @@ from coordinator.recovery.history import steps_of
 from coordinator.recovery.live import Answer, Live, ask
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import Rebuilt, rebuild
+from coordinator.recovery.routing import Row, each_once, state_partitions_of
 from coordinator.recovery.sources.base import Cut, Source, run_apart
 from coordinator.shard.batches import NO_START_OFFSET
+from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_batches import StateBatch, pack, unpack
-from protocol.state_records import SharePartitionKey, parse_topic_id
+from protocol.state_records import SharePartitionKey
 
 
 class Shown(NamedTuple):
@@ -50,7 +52,7 @@ class Difference(NamedTuple):
 class Diffed:
     """What came of it. `moved` are those that were right at another log offset than A.
 
-    `unknown` could not be asked, and why; `batches_unknown` counts those whose batches could not.
+    `unknown` could not be asked or compared, and why; `batches_unknown` counts those whose batches could not.
     """
 
     asked: int
@@ -76,27 +78,41 @@ def diff(
     """
     phases = phases or Phases()
     run = rebuild(engine, source, phases=phases)
-    return compared(source, run, live, phases=phases, groups=groups)
+    number = state_partitions_of(list(map(int, run.manifest["partitions"])))
+    return compared(source, run, live, phases=phases, groups=groups, state_partitions=number)
 
 
 def compared(
-    source: Source, run: Rebuilt, live: str | Live, *, phases: Phases, groups: Iterable[str] = ()
+    source: Source,
+    run: Rebuilt,
+    live: str | Live,
+    *,
+    phases: Phases,
+    groups: Iterable[str] = (),
+    state_partitions: int | None = None,
 ) -> Diffed:
-    """Compare states that were rebuilt up to the end of the log with a live coordinator."""
-    held, places, leader_epochs = _held(run.states, set(groups))
+    """Compare states that were rebuilt up to the end of the log with a live coordinator.
+
+    `state_partitions` is None where it is not known how many there are.
+    """
+    rows = _asked_for(run.states, set(groups), state_partitions)
+    held: dict[SharePartitionKey, Shown | None] = {key: _shown(row) for key, row in rows.items()}
     with phases.phase("ask", len(held), "share-partitions") as advance:
+        leader_epochs = {key: row["leader_epoch_max"] for key, row in rows.items()}
         answers = run_apart(ask(live, leader_epochs, advance))
     unknown = {key: answer.trouble for key, answer in answers.items() if answer.trouble}
     doubtful = {key for key, answer in answers.items() if key not in unknown and not _is(held[key], answer)}
     moved: set[SharePartitionKey] = set()
     if doubtful:
-        candidates = _states_since(source, run, doubtful, places)
+        candidates, headless = _states_since(source, run, {key: rows[key] for key in doubtful})
         for key in doubtful:
             if _is_among([held[key], *candidates[key]], answers[key]):
                 moved.add(key)
+            elif key in headless:
+                unknown[key] = "what it was then has been pruned since"
     different = [
-        Difference(key, places[key], _what(held[key], answers[key]), held[key], answers[key])
-        for key in sorted(doubtful - moved)
+        Difference(key, rows[key]["state_partition"], _what(held[key], answers[key]), held[key], answers[key])
+        for key in sorted(doubtful - moved - set(unknown))
     ]
     return Diffed(
         asked=len(held),
@@ -111,39 +127,53 @@ def compared(
     )
 
 
-def _held(
-    states: pa.Table, groups: set[str]
-) -> tuple[dict[SharePartitionKey, Shown | None], dict[SharePartitionKey, int], dict[SharePartitionKey, int]]:
-    held: dict[SharePartitionKey, Shown | None] = {}
-    places, leader_epochs = {}, {}
-    for row in states.to_pylist():
+def _asked_for(
+    states: pa.Table, groups: set[str], state_partitions: int | None
+) -> dict[SharePartitionKey, Row]:
+    """Return the rows of the share-partitions that are asked for."""
+    chosen, _ = each_once(states.to_pylist(), state_partitions)
+    return {
+        key: row
+        for key, row in chosen.items()
         # Of what nobody can read a coordinator does not answer either.
-        if row["unreadable"] is not None or (groups and row["group_id"] not in groups):
-            continue
-        key = SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"])
-        held[key] = Shown(
-            row["state_epoch"],
-            row["leader_epoch"],
-            row["start_offset"],
-            row["delivery_complete_count"],
-            pack(StateBatch(**batch) for batch in row["state_batches"]),
-        )
-        places[key] = row["state_partition"]
-        leader_epochs[key] = row["leader_epoch_max"]
-    return held, places, leader_epochs
+        if row["unreadable"] is None and (not groups or key.group_id in groups)
+    }
+
+
+def _shown(row: Row) -> Shown:
+    return Shown(
+        row["state_epoch"],
+        row["leader_epoch"],
+        row["start_offset"],
+        row["delivery_complete_count"],
+        pack(StateBatch(**batch) for batch in row["state_batches"]),
+    )
 
 
 def _states_since(
-    source: Source, run: Rebuilt, keys: set[SharePartitionKey], places: Mapping[SharePartitionKey, int]
-) -> dict[SharePartitionKey, list[Shown | None]]:
-    """Return what the share-partitions were at each log offset from A to where the log ends by now."""
+    source: Source, run: Rebuilt, rows: Mapping[SharePartitionKey, Row]
+) -> tuple[dict[SharePartitionKey, list[Shown | None]], set[SharePartitionKey]]:
+    """Return what the share-partitions were at each log offset from A to where the log ends by now.
+
+    Those of which the snapshot was pruned since come second: what they were before the next one is not known.
+    """
     cut_at: defaultdict[int, int] = defaultdict(int)
     for row in run.ranges.to_pylist():
         number = row["state_partition"]
         cut_at[number] = max(cut_at[number], row["range_end"])
-    found: dict[SharePartitionKey, list[Shown | None]] = {key: [] for key in keys}
-    for step in steps_of(source, source.plan(Cut()), keys, {places[key] for key in keys}):
-        if step.log_offset < cut_at[step.state_partition]:
+    plan = source.plan(Cut())
+    headless = {
+        key for key, row in rows.items() if plan.starts.get(row["state_partition"], 0) > row["needed_from"]
+    }
+    unknown_yet = set(headless)
+    found: dict[SharePartitionKey, list[Shown | None]] = {key: [] for key in rows}
+    for step in steps_of(source, plan, rows, {row["state_partition"] for row in rows.values()}):
+        key, place = step.record.key, rows[step.record.key]["state_partition"]
+        if step.state_partition != place:
+            continue
+        if not isinstance(step.record.value, ShareUpdateValue):
+            unknown_yet.discard(key)
+        if step.log_offset < cut_at[place] or key in unknown_yet:
             continue
         state = step.after
         shown = None
@@ -155,8 +185,8 @@ def _states_since(
                 state.delivery_complete_count,
                 state.batches,
             )
-        found[step.record.key].append(shown)
-    return found
+        found[key].append(shown)
+    return found, headless
 
 
 def _summary_is(held: Shown | None, answer: Answer) -> bool:

@@ -1,6 +1,6 @@
 """What all jobs do: settle what to read, read it with an engine, and read again what was pruned meanwhile."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,11 +38,14 @@ def read_log(
 ) -> LogRead:
     """Read a log up to a cut with the first function of a job.
 
-    What the function calls `ranges` are rows of `RANGES`.  Raises ConfigError for a cut below the log, and
-    LogUnavailable if the log is pruned faster than it can be read.
+    What the function calls `ranges` are rows of `RANGES`.  A state partition that is pruned meanwhile is read
+    again up to where the cut is by now: of what was not pruned, the snapshot may be behind the end that was
+    found first.  Raises ConfigError for a cut below the log, and LogUnavailable if the log is pruned faster
+    than it can be read.
     """
     cut, phases = cut or Cut(), phases or Phases()
-    plan = checked(source.plan(cut, range_records=range_records), cut)
+    planned = source.plan(cut, range_records=range_records)
+    plan = checked(planned, cut)
     ranges = plan.ranges
     gathered: Gathered | None = None
     pruned_during_read: dict[int, int] = {}
@@ -56,15 +59,37 @@ def read_log(
             return LogRead(plan, gathered, rows, pruned_during_read)
         pruned_during_read |= pruned
         gathered = gathered.without(pruned)
-        again = source.plan(Cut({**(cut.offsets or {}), **plan.ends}), range_records=range_records)
+        again = source.plan(cut, range_records=range_records)
+        planned = again if ALL in pruned else _with_anew(planned, again, pruned)
+        plan = checked(planned, cut)
         ranges = tuple(each for each in again.ranges if ALL in pruned or each.state_partition in pruned)
-        plan = replace(again, notes=plan.notes)
     raise LogUnavailable(f"{source.text} is pruned faster than it can be read")
+
+
+def _with_anew(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Plan:
+    """Return a plan with these state partitions as they are in a later one."""
+
+    def mixed(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
+        return {p: at for p, at in before.items() if p not in state_partitions} | {
+            p: at for p, at in after.items() if p in state_partitions
+        }
+
+    return replace(
+        planned,
+        ranges=(
+            *(each for each in planned.ranges if each.state_partition not in state_partitions),
+            *(each for each in again.ranges if each.state_partition in state_partitions),
+        ),
+        starts=mixed(planned.starts, again.starts),
+        ends=mixed(planned.ends, again.ends),
+        whole_from=mixed(planned.whole_from, again.whole_from),
+    )
 
 
 def checked(plan: Plan, cut: Cut) -> Plan:
     """Refuse a cut below the log, and note where a cut may be too early to be whole."""
     notes = list(plan.notes)
+    doubtful: tuple[int, ...] = ()
     for state_partition, offset in sorted((cut.offsets or {}).items()):
         start = plan.starts.get(state_partition)
         if start is None:
@@ -77,15 +102,17 @@ def checked(plan: Plan, cut: Cut) -> Plan:
                 f"{state_partition}:{offset}",
                 f"at or above {start}, where the log of that state partition begins by now",
             )
-    if cut.offsets is not None or cut.time_ms is not None:
-        doubtful = [
+    if not cut.is_the_end:
+        doubtful = tuple(
             p
-            for p, start in plan.starts.items()
-            if start > 0 and plan.ends.get(p, END) < plan.whole_from.get(p, END)
-        ]
+            for p, start in sorted(plan.starts.items())
+            if (cut.offsets is None or p in cut.offsets)
+            and start > 0
+            and plan.ends.get(p, END) < plan.whole_from.get(p, END)
+        )
         if doubtful:
             notes.append(
                 f"of {len(doubtful)} state partitions the beginning was pruned, perhaps after the cut: then "
                 f"what had a newer snapshot is missing or incomplete (an archive keeps what pruning takes)"
             )
-    return replace(plan, notes=tuple(notes))
+    return replace(plan, notes=tuple(notes), doubtful=doubtful)

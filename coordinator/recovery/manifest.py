@@ -60,6 +60,7 @@ def manifest_of(
         "engine": engine.name,
         "versions": {"share-coordinator": _release(), **engine.versions},
         "notes": list(plan.notes),
+        "doubtful_partitions": list(plan.doubtful),
         "pruned_during_read": {str(p): start for p, start in log.pruned_during_read.items()},
         "totals": totals,
         "partitions": {str(p): of for p, of in sorted(partitions.items())},

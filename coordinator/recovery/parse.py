@@ -70,6 +70,23 @@ def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int =
     return Parsed(records, used_bytes, found)
 
 
+def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_byte: int = 0) -> Parsed:
+    """Parse the batches that a buffer begins with; stop in front of one whose records do not parse, too."""
+    try:
+        return parse(state_partition, buffer, first_byte=first_byte)
+    except DecodeError as error:
+        found = str(error)
+    view, used_bytes = memoryview(buffer), 0
+    for position, size in zip(*_frames(buffer, first_byte)[:2], strict=True):
+        try:
+            parse(state_partition, view[position : position + size], first_byte=first_byte + position)
+        except DecodeError as error:
+            found = str(error)
+            break
+        used_bytes = position + size
+    return parse(state_partition, view[:used_bytes], first_byte=first_byte)._replace(found=found)
+
+
 def _frames(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int], list[int], str | None]:
     """Find the whole and undamaged batches that a buffer begins with: positions, sizes, what ended them."""
     view = memoryview(buffer)

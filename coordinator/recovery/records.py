@@ -101,7 +101,7 @@ class Batches:
 class Records:
     """Records of one state partition, in log order; `batch` is the row of each record's batch.
 
-    `unread_bytes` stand behind them where a file ends in a write that broke off.
+    `unread_bytes` stand behind them where a file ends in a write that broke off or goes on.
     """
 
     state_partition: int
@@ -135,6 +135,10 @@ class Records:
         if len(self) and self.log_offset[0] >= start and self.log_offset[-1] < end:
             return self
         return self.take((self.log_offset >= start) & (self.log_offset < end))
+
+    def reaches(self, end: int) -> bool:
+        """Say whether these are followed by none that is below a log offset."""
+        return len(self) > 0 and int(self.log_offset[-1]) >= end - 1
 
     def data_records(self) -> "Records":
         """Return the records without the markers of transactions."""

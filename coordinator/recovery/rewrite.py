@@ -7,26 +7,27 @@ folded in columns from the source, and record by record from the target, so X4 i
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from coordinator.config import Config
 from coordinator.errors import ConfigError
-from coordinator.migration import Options, Place, Report, migrate, parse_target, target_of
+from coordinator.migration import MigrationRefused, Options, Place, Report, migrate, parse_target, target_of
 from coordinator.migration.fold import Folded
 from coordinator.migration.places import Kind
 from coordinator.migration.readers import Progress
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import Rebuilt, rebuild
+from coordinator.recovery.routing import Row, each_once, is_in_place, key_of, state_partitions_of
 from coordinator.recovery.sources import open_source
 from coordinator.recovery.sources.access import access_of
 from coordinator.recovery.sources.base import END, Cut, Source
 from coordinator.shard import ShareState
 from protocol.state_batches import StateBatch, pack
-from protocol.state_records import SharePartitionKey, parse_topic_id
+from protocol.state_records import SharePartitionKey
 
 # What the fields of a state are called in its row, but for the batches.
 _FIELDS = (
@@ -34,6 +35,9 @@ _FIELDS = (
     *("delivery_complete_count", "create_timestamp", "write_timestamp", "updates", "update_bytes"),
     *("last_write_ms", "unreadable"),
 )
+
+# So many share-partitions are named where something is said about many.
+_NAMED_MAX = 10
 
 # Columns that must be the same on both sides; the others are the log's own business.
 _COMPARED = (
@@ -45,32 +49,52 @@ _COMPARED = (
 class _Reader:
     """A source of the recovery jobs as a migration reads one: what it holds, and where it ends."""
 
-    def __init__(self, engine: Engine, source: Source, cut: Cut, phases: Phases) -> None:
+    def __init__(
+        self, engine: Engine, source: Source, cut: Cut, phases: Phases, *, may_be_incomplete: bool
+    ) -> None:
         self._engine = engine
         self._source = source
         self._cut = cut
         self._phases = phases
+        self._may_be_incomplete = may_be_incomplete
         self._ends: tuple[int, ...] = ()
         self.run: Rebuilt | None = None
+        self.notes: list[str] = []
 
     async def fold(self, progress: Progress) -> Folded | None:
-        """Rebuild all states; the first time up to the cut, which is the same every time after."""
+        """Rebuild all states; the first time up to the cut, which is the same every time after.
+
+        Raises MigrationRefused if what was pruned may be missing, and nobody said that it may be.
+        """
         run = await asyncio.to_thread(rebuild, self._engine, self._source, cut=self._cut, phases=self._phases)
+        doubtful = run.manifest["doubtful_partitions"]
+        if doubtful and not self._may_be_incomplete:
+            named = ", ".join(map(str, doubtful))
+            raise MigrationRefused(
+                f"of state partition {named} the beginning was pruned, perhaps after the cut: then what had "
+                f"a newer snapshot is missing or incomplete. Take an archive, or a later cut; with "
+                f"--incomplete what there is is written"
+            )
+        chosen, left = _each_once(run)
         if self.run is None:
             self.run = run
-        states = {key_of(row): state_of(row) for row in run.states.to_pylist()}
+            self.notes = [*run.manifest["notes"], *_left_behind(left)]
+        states = {key: state_of(row) for key, row in chosen.items()}
         self._ends = _ends_of(run)
         return Folded(states, self._ends)
 
     async def ends(self) -> tuple[int, ...]:
         """Return where the log ends now; with a cut, and with files, where it ended when it was read."""
-        if self._cut.offsets is not None or self._cut.time_ms is not None:
+        if not self._cut.is_the_end:
             return self._ends
         plan = await asyncio.to_thread(self._source.plan, Cut())
         if set(plan.ends) != set(plan.starts) or END in plan.ends.values():
             return self._ends
         partitions = max(plan.ends, default=-1) + 1
         return tuple(plan.ends.get(number, 0) for number in range(partitions))
+
+    async def check_free(self) -> None:
+        """Do nothing: a log is rewritten while a coordinator is at work on it, too."""
 
 
 class _Held:
@@ -92,9 +116,19 @@ def _ends_of(run: Rebuilt) -> tuple[int, ...]:
     return tuple(ends.get(number, 0) for number in range(max(ends, default=-1) + 1))
 
 
-def key_of(row: Mapping[str, Any]) -> SharePartitionKey:
-    """Return the share-partition of a row of states."""
-    return SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"])
+def _each_once(run: Rebuilt) -> tuple[dict[SharePartitionKey, Row], list[Row]]:
+    return each_once(run.states.to_pylist(), state_partitions_of(list(map(int, run.manifest["partitions"]))))
+
+
+def _left_behind(rows: Sequence[Row]) -> list[str]:
+    """Name the states of share-partitions that are in several state partitions, but for the chosen ones."""
+    if not rows:
+        return []
+    named = ", ".join(
+        f"{key_of(row)} in state partition {row['state_partition']}" for row in rows[:_NAMED_MAX]
+    )
+    more = ", ..." if len(rows) > _NAMED_MAX else ""
+    return [f"left behind, because their share-partition is in another state partition, too: {named}{more}"]
 
 
 def state_of(row: Mapping[str, Any]) -> ShareState:
@@ -127,10 +161,12 @@ def rewrite(
     state_partitions: int,
     cut: Cut | None = None,
     options: Options | None = None,
+    incomplete: bool = False,
     phases: Phases | None = None,
 ) -> Rewritten:
     """Write what a log holds to a journal or a topic with so many state partitions.
 
+    What may lack what was pruned is only written if it may be `incomplete`.
     Raises MigrationRefused where that could lose state, ConfigError, LogError and OSError.
     """
     phases, options = phases or Phases(), options or Options()
@@ -139,9 +175,10 @@ def rewrite(
     if existing not in (None, state_partitions):
         raise ConfigError("--state-partitions", state_partitions, f"{existing}, which {target} has already")
     config = with_partitions(config, state_partitions)
-    reader = _Reader(engine, source, cut or Cut(), phases)
+    reader = _Reader(engine, source, cut or Cut(), phases, may_be_incomplete=incomplete)
     progress = _shown_as(phases)
     report = asyncio.run(migrate(_Held(reader), target_of(place, config), options, progress))
+    report = report._replace(notes=[*reader.notes, *report.notes])
     unlike: tuple[str, ...] = ()
     if report.executed and report.is_good and reader.run is not None:
         unlike = _second_look(engine, place, reader.run, config, state_partitions, phases)
@@ -183,14 +220,18 @@ def _second_look(
 ) -> tuple[str, ...]:
     """Rebuild the target, and return which share-partitions are not the same or not in their place."""
     there = rebuild(engine, open_source(str(place), **access_of(config)), phases=phases)
-    wanted, found = (
-        {key_of(row): {name: row[name] for name in _COMPARED} for row in states.to_pylist()}
-        for states in (run.states, there.states)
-    )
-    unlike = {str(key) for key in {*wanted, *found} if wanted.get(key) != found.get(key)}
+    wanted, _ = _each_once(run)
+    found = {key_of(row): row for row in there.states.to_pylist() if is_in_place(row, state_partitions)}
+    unlike = {
+        str(key) for key in {*wanted, *found} if _compared(wanted.get(key)) != _compared(found.get(key))
+    }
     if len(there.manifest["partitions"]) != state_partitions:
         unlike.add(f"{len(there.manifest['partitions'])} state partitions instead of {state_partitions}")
     return tuple(sorted(unlike))
+
+
+def _compared(row: Row | None) -> list[Any] | None:
+    return None if row is None else [row[name] for name in _COMPARED]
 
 
 def _shown_as(phases: Phases) -> Progress:
@@ -213,7 +254,4 @@ def _shown_as(phases: Phases) -> Progress:
 
 def default_partitions(source: Source, config: Config) -> int:
     """Return how many state partitions a log has that its source has all of, else what is configured."""
-    partitions = set(source.plan(Cut()).starts)
-    if partitions and partitions == set(range(len(partitions))):
-        return len(partitions)
-    return config.state_partitions
+    return state_partitions_of(source.plan(Cut()).starts) or config.state_partitions

@@ -70,7 +70,7 @@ RANGES = pa.schema(
         _required("undecodable_records", pa.int64()),
         _required("timestamp_ms_min", pa.int64()),
         _required("timestamp_ms_max", pa.int64()),
-        # Behind the last good batch of a file: of a write that broke off.
+        # Behind the last good batch of a file: of a write that broke off or goes on.
         _required("unread_bytes", pa.int64()),
     ]
 )

@@ -26,10 +26,14 @@ OwnerEpochs = Mapping[tuple[int, int], int]
 def owner_epochs(ranges: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
     """Settle the owner epoch at the start of each range from all rows of `RANGES`.
 
-    The ranges of a state partition must reach back to the start of its log.
+    The ranges of a state partition must reach back to the start of its log.  One without records has no
+    place in it, and nothing to say.
     """
     found: dict[tuple[int, int], int] = {}
-    ordered = sorted(ranges, key=lambda row: (row["state_partition"], row["range_start"]))
+    ordered = sorted(
+        (row for row in ranges if row["records"]),
+        key=lambda row: (row["state_partition"], row["range_start"]),
+    )
     for state_partition, rows in groupby(ordered, key=lambda row: row["state_partition"]):
         of_partition = list(rows)
         owners = [

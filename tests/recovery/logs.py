@@ -171,7 +171,7 @@ def parsed(batches: Sequence[bytes]) -> Records:
 
 def folded(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[Output]:
     """Fold each range of a log by itself; a range is a list of chunks of batches."""
-    return [output for chunks in ranges for output in fold_range(parsed(chunk) for chunk in chunks if chunk)]
+    return [output for chunks in ranges for output in fold_range(parsed(chunk) for chunk in chunks)]
 
 
 def vector_states(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[dict[str, Any]]:

@@ -203,6 +203,17 @@ def renumbered(log: Log) -> Log:
     }
 
 
+def left_elsewhere(log: Log, leaders: Sequence[Leader]) -> SharePartitionKey:
+    """Leave the first state of a share-partition in a later state partition, too, and return which it is."""
+    key = next(
+        each.key for each in leaders if state_partition(each.key, STATE_PARTITIONS) < STATE_PARTITIONS - 1
+    )
+    old = next(each for each in log[state_partition(key, STATE_PARTITIONS)] if each.record.key == key)
+    elsewhere = log[STATE_PARTITIONS - 1]
+    elsewhere.append(replace(old, log_offset=len(elsewhere)))
+    return key
+
+
 def write_log(folder: Path, log: Log, *, topic: str = TOPIC) -> Path:
     """Write a log as segment files."""
     for number, records in log.items():

@@ -13,6 +13,7 @@ from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import Cut
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
+from protocol.record_batch import encode_batch
 from tests.recovery.logs import by_key, comparable
 from tests.recovery.logs_on_disk import (
     TOPIC,
@@ -73,6 +74,22 @@ def test_each_run_copies_what_is_new_and_pruning_takes_nothing_from_it(log: Log,
     for end in (0, 1, 250, 300, 777):
         assert rows(folder, Cut({0: end})) == expected(whole, before={0: end})
     assert rows(folder, Cut(time_ms=1_039)) == expected(whole, before={0: 200})
+
+
+@pytest.mark.parametrize(
+    "unread", [encode_batch(100, 5, [(b"key", b"value")])[:-3], bytes(8_192)], ids=["torn", "zeros"]
+)
+def test_a_write_that_broke_off_is_not_copied(unread: bytes, log: Log, tmp_path: Path) -> None:
+    empty = tmp_path / "empty" / f"{TOPIC}-0"
+    empty.mkdir(parents=True)
+    (empty / f"{100:020}.log").write_bytes(unread)
+    assert archive(SegmentSource(str(tmp_path / "empty")), tmp_path / "nothing").records == 0
+    log.grow(100)
+    (path,) = (tmp_path / "disk" / f"{TOPIC}-0").iterdir()
+    path.write_bytes(path.read_bytes() + unread)
+    copied = [archive(log.source, tmp_path / "archive").records for _ in range(2)]
+    assert copied == [100, 0]
+    assert offsets_read(ArchiveSource(str(tmp_path / "archive"))) == {0: list(range(100))}
 
 
 def test_a_run_that_died_does_not_count(log: Log, tmp_path: Path) -> None:

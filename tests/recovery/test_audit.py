@@ -12,12 +12,14 @@ from coordinator.recovery.checks.catalogue import CATALOGUE
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.engines.base import ALONE_MAX
-from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan
+from coordinator.recovery.sources.base import ALL, RANGE_RECORDS, Cut, Plan
+from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.state_records import decode_record
 from tests.conformance.vectors import RELEASES_WITH_LOG, recorded_log
 from tests.recovery.faults import CLEAN_LIMITS
 from tests.recovery.history_faults import FAULTS
+from tests.recovery.logs_on_disk import TOPIC, some_records, write_journal
 from tests.recovery.share_groups import Groups, Log, Written, audited, write_log
 from tests.recovery.test_audit_outside import FOUND_HERE
 
@@ -72,6 +74,26 @@ def test_a_fault_is_found(name: str, tmp_path: Path) -> None:
     # The place of a cut changes no finding.
     cut = audited(folder, options(limits, range_records=29))
     assert cut.findings.to_pylist() == found
+
+
+@pytest.mark.parametrize("name", ["journal-20261121", "journal-20261121134701"])
+def test_damage_is_of_the_state_partition_that_is_read_whatever_a_folder_is_called(
+    name: str, tmp_path: Path
+) -> None:
+    write_journal(tmp_path / name, {1: some_records(50)})
+    segment = min((tmp_path / name).glob("*.journal"))
+    data = bytearray(segment.read_bytes())
+    data[len(data.rstrip(b"\0")) // 2] ^= 1
+    segment.write_bytes(data)
+    (found,) = audit(LocalEngine(1), JournalSource(str(tmp_path / name)), Options()).findings.to_pylist()
+    assert (found["check"], found["state_partition"]) == ("P4", ALL)
+    log = clean_log()
+    FAULTS["P4"](log)
+    spoilt = [number for number, records in log.items() if any(each.spoilt for each in records)]
+    write_log(tmp_path / "log", log)
+    (tmp_path / "log" / f"{TOPIC}-{spoilt[0]}").rename(tmp_path / f"{TOPIC}-7")
+    found = audited(tmp_path / f"{TOPIC}-7", options()).findings.to_pylist()
+    assert [row["state_partition"] for row in found if row["check"] == "P4"] == [7]
 
 
 class Heavy(SegmentSource):

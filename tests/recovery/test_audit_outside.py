@@ -21,15 +21,28 @@ from coordinator.recovery.checks.facts import state_identity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.diff import Shown, compared
+from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.live import Answer
-from coordinator.recovery.outside import SampleCheck, Tolerant, sample, unlike
+from coordinator.recovery.outside import LiveCheck, SampleCheck, Tolerant, sample, unlike
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.rebuild import Rebuilt
+from coordinator.recovery.rebuild import Rebuilt, rebuild
+from coordinator.recovery.routing import is_in_place, key_of
 from coordinator.recovery.sources.base import Cut
 from coordinator.recovery.sources.segments import SegmentSource
-from protocol.state_records import SharePartitionKey, parse_topic_id
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record, parse_topic_id
 from tests.recovery.faults import CLEAN_LIMITS
-from tests.recovery.share_groups import Groups, Log, audited, renumbered, write_log
+from tests.recovery.logs_on_disk import TOPIC, batches_of, write_segments
+from tests.recovery.share_groups import (
+    STATE_PARTITIONS,
+    Groups,
+    Log,
+    audited,
+    left_elsewhere,
+    renumbered,
+    write_log,
+)
 
 GOOD = {
     "cleanup.policy": "delete",
@@ -107,10 +120,6 @@ def answer_of(row: Mapping[str, Any], **changed: Any) -> Answer:
     return Answer(**{**said, **changed})
 
 
-def key_of(row: Mapping[str, Any]) -> SharePartitionKey:
-    return SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"])
-
-
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
@@ -142,6 +151,72 @@ def test_x1_another_answer_is_found(
     assert found.different[0].what.startswith(what)
     assert isinstance(found.different[0].in_log, Shown)
     assert (found.asked, found.equal) == (len(states), len(states) - 1)
+
+
+@pytest.mark.parametrize(
+    ("pruned_to", "answered", "counts"),
+    [
+        (0, 10, (1, 0, 0)),
+        (0, 77, (0, 1, 0)),
+        # Without the snapshot at 0, nobody knows any more what it was before the one at 12.
+        (5, 10, (0, 0, 1)),
+        (12, 10, (0, 0, 1)),
+        (5, 12, (1, 0, 0)),
+        (12, 12, (1, 0, 0)),
+    ],
+)
+def test_x1_what_was_pruned_since_is_not_known(
+    pruned_to: int,
+    answered: int,
+    counts: tuple[int, int, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key = SharePartitionKey("group", bytes(16), 1)
+    values: list[ShareSnapshotValue | ShareUpdateValue] = [ShareSnapshotValue(0, 0, 1, 0, 1, 1, b"", -1, -1)]
+    values += [ShareUpdateValue(0, 1, offset, b"", -1) for offset in range(1, 12)]
+    values.append(ShareSnapshotValue(1, 0, 1, 12, 1, 1, b"", -1, -1))
+    batches = batches_of([encode_record(StateRecord(key, value)) for value in values], size=1)
+    write_segments(tmp_path / f"{TOPIC}-0", batches[:10])
+    source = SegmentSource(str(tmp_path))
+    run = rebuild(LocalEngine(1), source)
+
+    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+        write_segments(tmp_path / f"{TOPIC}-0", batches)
+        (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {pruned_to}\n")
+        (row,) = run.states.to_pylist()
+        return {key: answer_of(row, start_offset=answered, read_start_offset=answered)}
+
+    monkeypatch.setattr("coordinator.recovery.diff.ask", ask)
+    found = compared(source, run, "nobody:1", phases=Phases())
+    assert (found.moved, len(found.different), len(found.unknown)) == counts
+    assert found.equal == 0
+
+
+def test_a_share_partition_in_two_places_is_compared_each_with_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = Groups(5).work(300)
+    key = left_elsewhere(groups.log, groups.leaders)
+    folder = write_log(tmp_path / "log", groups.log)
+    source = SegmentSource(str(folder))
+    first = audited(folder)
+    assert sum(key_of(row) == key for row in rows(first)) == 2
+    placed = {key_of(row): row for row in rows(first) if is_in_place(row, STATE_PARTITIONS)}
+
+    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+        return {each: answer_of(placed[each]) for each in leader_epochs}
+
+    monkeypatch.setattr("coordinator.recovery.diff.ask", ask)
+    again = audited(
+        folder,
+        Options(
+            baseline=Baseline(first.manifest, first.states),
+            outside=[LiveCheck(source, "nobody:1"), SampleCheck(source, 100, Cut())],
+        ),
+    )
+    assert "R8" in again.manifest["checks"]
+    assert {"X1", "X3", "X6"}.isdisjoint([*again.manifest["checks"], *again.not_checked])
 
 
 # X2
@@ -239,7 +314,7 @@ def test_x4_a_target_that_is_not_the_same_is_found(before: Audited, monkeypatch:
     monkeypatch.setattr(rewrite, "rebuild", lambda *args, **more: run)
     monkeypatch.setattr(rewrite, "open_source", lambda text, **access: None)
     monkeypatch.setattr(rewrite, "access_of", lambda config: {})
-    whole = Rebuilt(before.states, before.ranges, {})
+    whole = Rebuilt(before.states, before.ranges, before.manifest)
     unlike_there = rewrite._second_look(None, None, whole, None, 3, Phases())  # type: ignore[arg-type]
     assert unlike_there == (str(key_of(rows(before)[0])),)
 

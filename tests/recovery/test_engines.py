@@ -86,49 +86,68 @@ def test_damage_in_a_process_is_told_as_it_is(source: SegmentSource, tmp_path: P
 
 @dataclass
 class PrunedSource:
-    """A log that is pruned when its reading has begun, `times` times."""
+    """A log that is written to and pruned when its reading has begun, `times` times."""
 
     inner: SegmentSource
     times: int
     step: int = 100
     text: str = "pruned"
+    end: int = 200
     starts: dict[int, int] = field(default_factory=dict)
-    cuts: list[Cut] = field(default_factory=list)
 
     def plan(self, cut: Cut, *, range_records: int = 100) -> Plan:
         """Plan what is left."""
-        self.cuts.append(cut)
         plan = self.inner.plan(cut, range_records=range_records)
+        ends = {p: min(self.end, cut.end(p)) for p in range(3)}
         left = [
-            replace(each, start=max(each.start, self.starts.get(each.state_partition, 0)))
+            replace(
+                each,
+                start=max(each.start, self.starts.get(each.state_partition, 0)),
+                end=min(each.end, ends[each.state_partition]),
+            )
             for each in plan.ranges
         ]
         starts = {**plan.starts, **self.starts}
-        return Plan(tuple(each for each in left if each.start < each.end), starts, {p: 400 for p in range(3)})
+        return Plan(tuple(each for each in left if each.start < each.end), starts, ends)
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Prune partition 1 in the middle of its second range."""
+        """Write, and prune partition 1, in the middle of its second range."""
         if log_range.state_partition == 1 and log_range.start >= 140 and self.times:
             self.times -= 1
             self.starts[1] = self.starts.get(1, 0) + self.step
+            self.end += self.step
             raise Pruned(1, self.starts[1])
         yield from self.inner.read(log_range)
 
 
-def test_what_is_pruned_meanwhile_is_read_again_from_where_it_begins_now(
+def test_what_is_pruned_meanwhile_is_read_again_from_where_it_begins_to_where_it_ends_now(
     source: SegmentSource, partitions: dict[int, list[bytes]]
 ) -> None:
-    pruned = PrunedSource(source, times=2)
-    run = rebuild(ALONE, pruned)
+    run = rebuild(ALONE, PrunedSource(source, times=2))
     left = {**partitions, 1: batches_of(some_records(400, seed=1)[200:], base_offset=200)}
     found = [{**row, "last_write_ms": 0} for row in comparable(by_key(run.states.to_pylist()))]
-    assert found == [{**row, "last_write_ms": 0} for row in expected(left)]
+    # What was pruned is only superseded at the end that there is by now; the others are as they were read.
+    wanted = expected(left, before={0: 200, 2: 200})
+    assert found == [{**row, "last_write_ms": 0} for row in wanted]
     assert run.manifest["pruned_during_read"] == {"1": 200}
-    assert run.manifest["partitions"]["1"]["start"] == 200
-    # The end stays the one that was found first.
-    assert pruned.cuts[-1].offsets == {0: 400, 1: 400, 2: 400}
+    assert {
+        (number, of["start"], of["end"], of["read_to"]) for number, of in run.manifest["partitions"].items()
+    } == {("0", 0, 200, 200), ("1", 200, 400, 400), ("2", 0, 200, 200)}
     with pytest.raises(LogUnavailable, match="pruned faster than it can be read"):
         rebuild(ALONE, PrunedSource(source, times=99, step=1))
+
+
+def test_only_what_is_cut_may_lack_what_was_pruned(source: SegmentSource) -> None:
+    for cut, doubtful in ((Cut({0: 50}), []), (Cut({1: 150}), [1]), (Cut(), [])):
+        run = rebuild(ALONE, PrunedSource(source, times=0, starts={1: 100}), cut=cut)
+        assert run.manifest["doubtful_partitions"] == doubtful
+        assert len(run.manifest["notes"]) == len(doubtful)
+
+
+def test_a_cut_that_is_pruned_meanwhile_is_refused(source: SegmentSource) -> None:
+    assert rebuild(ALONE, PrunedSource(source, times=1), cut=Cut({1: 150})).manifest["notes"]
+    with pytest.raises(ConfigError, match="1:150 cannot be used: it must be at or above 200"):
+        rebuild(ALONE, PrunedSource(source, times=2), cut=Cut({1: 150}))
 
 
 def test_results_count_once_their_manifest_is_there(source: SegmentSource, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from coordinator.recovery.explain import explain
 from coordinator.recovery.prune_plan import prune_plan, replay_cost
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import Rewritten, rewrite
+from coordinator.recovery.routing import each_once, key_of
 from coordinator.recovery.sources.base import Cut
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
@@ -28,7 +29,7 @@ from protocol.state_records import SharePartitionKey
 from tests.recovery.faults import CLEAN_LIMITS
 from tests.recovery.history_faults import FAULTS
 from tests.recovery.logs import comparable, core_rows
-from tests.recovery.share_groups import STATE_PARTITIONS, Groups, audited, write_log
+from tests.recovery.share_groups import STATE_PARTITIONS, Groups, audited, left_elsewhere, write_log
 
 ALONE = LocalEngine(1)
 EXECUTE = Allowed(execute=True)
@@ -144,6 +145,32 @@ def _name(row: dict[str, object]) -> tuple[object, ...]:
     return (row["group_id"], row["topic_id"], row["partition"])
 
 
+def test_of_a_share_partition_in_two_places_the_state_in_its_place_is_rewritten(
+    groups: Groups, tmp_path: Path
+) -> None:
+    key = left_elsewhere(groups.log, groups.leaders)
+    source = SegmentSource(str(write_log(tmp_path / "log", groups.log)))
+    done = rewritten(source, tmp_path / "there", 7)
+    assert done.is_good
+    wanted = groups.shards[state_partition(key, STATE_PARTITIONS)].state(key)
+    assert wanted is not None
+    assert done.report.folded.states[key].start_offset == wanted.start_offset > 0
+    (note,) = done.report.notes
+    assert note.endswith(f"in another state partition, too: {key} in state partition {STATE_PARTITIONS - 1}")
+
+
+def test_of_states_that_are_all_misplaced_the_newest_is_the_one(source: SegmentSource) -> None:
+    row = rebuild(ALONE, source).states.to_pylist()[0]
+    place = state_partition(key_of(row), 5)
+    newest, older, placed = (
+        {**row, "state_partition": (place + away) % 5, "last_write_ms": ms}
+        for away, ms in ((1, 9), (2, 8), (0, 1))
+    )
+    assert each_once([older, newest], 5) == each_once([newest, older], 5) == ({key_of(row): newest}, [older])
+    assert each_once([newest, placed], 5) == ({key_of(row): placed}, [newest])
+    assert each_once([placed, newest], None) == ({key_of(row): newest}, [placed])
+
+
 def test_a_target_that_holds_something_else_is_refused(source: SegmentSource, tmp_path: Path) -> None:
     folder = tmp_path / "there"
     assert rewritten(source, folder, 5).is_good
@@ -182,6 +209,29 @@ def test_a_log_is_restored_as_of_before_a_fault(groups: Groups, tmp_path: Path) 
     wanted = explain(intact, key, cut=Cut({number: bad["log_offset"]})).events[-1].step.after
     assert wanted is not None
     assert (held.batches, held.start_offset) == (wanted.batches, wanted.start_offset)
+
+
+def test_what_pruning_may_have_taken_is_not_written_unless_it_may_be_incomplete(
+    groups: Groups, tmp_path: Path
+) -> None:
+    log = {number: records[30:] for number, records in groups.log.items()}
+    source = SegmentSource(str(write_log(tmp_path / "pruned", log)))
+    target = tmp_path / "there"
+
+    def attempt(options: Allowed, **more: bool) -> Rewritten:
+        config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
+        return rewrite(
+            *(ALONE, source, f"journal:{target}", config),
+            **(dict(state_partitions=STATE_PARTITIONS, cut=Cut({1: 40}), options=options) | more),  # type: ignore[arg-type]
+        )
+
+    for options in (Allowed(), EXECUTE):
+        with pytest.raises(MigrationRefused, match="of state partition 1 the beginning was pruned"):
+            attempt(options)
+    assert not target.exists()
+    (note,) = attempt(Allowed(), incomplete=True).report.notes
+    assert "missing or incomplete" in note
+    assert attempt(EXECUTE, incomplete=True).is_good
 
 
 # Audits in a row

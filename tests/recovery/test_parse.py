@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coordinator.log.claims import owner_epoch_headers, owner_epoch_of
 from coordinator.recovery.decode import Kind, decode, packed_batches
-from coordinator.recovery.parse import parse
+from coordinator.recovery.parse import parse, parse_readable
 from coordinator.recovery.records import Records, records_from_arrow
 from coordinator.recovery.schema import RECORDS
 from protocol.errors import DecodeError
@@ -130,6 +130,11 @@ def test_a_batch_with_a_good_crc_whose_records_do_not_parse_is_refused() -> None
     batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4)
     with pytest.raises(DecodeError):
         parse(1, bytes(batch))
+    good = encode_batch(0, 5, [(b"key", b"value")])
+    found = parse_readable(1, good + good + bytes(batch) + good)
+    assert (len(found.records), found.used_bytes) == (2, 2 * len(good))
+    assert found.found
+    assert parse_readable(1, good + good).found is None
 
 
 @given(kafkas_logs | our_logs)

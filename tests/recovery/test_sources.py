@@ -1,20 +1,25 @@
 """Segment files and journals as sources: what is read, what is left, what is refused."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from coordinator.errors import ConfigError, LogDamaged
+from coordinator.kafka.cluster import Listed
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.job import read_log
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.rebuild import Rebuilt, rebuild
 from coordinator.recovery.sources import Cut, open_source
-from coordinator.recovery.sources.base import END, Pruned, Source, parse_offsets
+from coordinator.recovery.sources.base import END, LogRange, Pruned, Source, parse_offsets
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.sources.topic import TopicSource
 from protocol.record_batch import encode_batch
 from tests.recovery.logs import by_key, comparable
 from tests.recovery.logs_on_disk import (
@@ -148,6 +153,64 @@ def test_damage_before_the_end_is_refused_and_the_place_is_told(tmp_path: Path) 
         rebuilt(SegmentSource(str(tmp_path)))
 
 
+def test_what_stands_before_damage_is_read(tmp_path: Path) -> None:
+    batches = batches_of(some_records(100))
+    write_segments(tmp_path / f"{TOPIC}-3", [*batches[:7], bytes(100), *batches[8:]])
+    source = SegmentSource(str(tmp_path))
+    assert until_damage(source, source.plan(Cut()).ranges[0]) == (list(range(49)), 3)
+    assert rows(rebuilt(source, Cut({3: 49}))) == expected({3: batches[:7]})
+    with pytest.raises(LogDamaged):
+        rebuilt(source, Cut({3: 50}))
+
+
+def until_damage(source: Source, log_range: LogRange) -> tuple[list[int], int | None]:
+    """Return the log offsets that come before damage, and which state partition is said to be damaged."""
+    found: list[int] = []
+    try:
+        for records in source.read(log_range):
+            found.extend(records.log_offset.tolist())
+    except LogDamaged as damage:
+        return found, damage.state_partition
+    raise AssertionError("no damage was found")
+
+
+def test_what_a_topic_has_before_damage_is_read() -> None:
+    batches = batches_of(some_records(20))
+    answer = b"".join(batches[:2]) + batches[2][:-1] + b"?"
+
+    class Damaged(TopicSource):
+        async def _fetch(self, log_range: LogRange, put: Callable[[bytes], bool]) -> None:
+            put(answer)
+
+    source = Damaged("topic", "nobody:1")
+    assert until_damage(source, LogRange(2, 0, 20, 20)) == (list(range(14)), 2)
+    assert len(next(source.read(LogRange(2, 0, 14, 14)))) == 14
+    assert len(list(source.read(LogRange(2, 0, 14, 14)))) == 1
+
+
+def test_what_a_journal_has_before_damage_is_read(tmp_path: Path) -> None:
+    write_journal(tmp_path, {1: some_records(50)})
+    source = JournalSource(str(tmp_path))
+    (first, *_) = source.plan(Cut()).ranges
+    path = tmp_path / first.place[0]
+    data = bytearray(path.read_bytes())
+    data[len(data.rstrip(b"\0")) // 2] ^= 1
+    path.write_bytes(data)
+    found, state_partition = until_damage(source, first)
+    assert (10 < len(found) < 50, state_partition) == (True, None)
+
+
+def test_a_write_that_a_broker_was_at_when_it_was_looked_at_is_left(tmp_path: Path) -> None:
+    batches = batches_of(some_records(100))
+    (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches[:-2])
+    path.write_bytes(b"".join(batches[:-2]) + batches[-2][:50])
+    source = SegmentSource(str(tmp_path))
+    (planned,) = source.plan(Cut()).ranges
+    path.write_bytes(b"".join(batches))
+    *_, last = source.read(planned)
+    assert (last.log_offset[-1], last.unread_bytes) == (7 * (len(batches) - 2) - 1, 50)
+
+
 def test_what_the_broker_pruned_is_not_read_though_its_segment_is_there(tmp_path: Path) -> None:
     write_segments(tmp_path / f"{TOPIC}-0", batches_of(some_records(100)))
     (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 33\n")
@@ -220,6 +283,36 @@ def test_a_journal_whose_segment_was_dropped_meanwhile_is_planned_anew(tmp_path:
     (tmp_path / first.place[0]).unlink()
     with pytest.raises(Pruned):
         list(source.read(first))
+
+
+class BusyTopic(TopicSource):
+    """A topic that is written to and pruned behind the snapshot in between, after each question."""
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Any]:
+        busy = SimpleNamespace(start=0, end=100, leader=lambda partition: 1)
+
+        def listed(offset: int) -> dict[int, Listed]:
+            busy.start, busy.end = busy.end, busy.end + 100
+            return {0: Listed(0, offset)}
+
+        async def describe_topic() -> SimpleNamespace:
+            return SimpleNamespace(partitions=1)
+
+        async def list_starts(*asked: object) -> dict[int, Listed]:
+            return listed(busy.start)
+
+        async def list_ends(*asked: object) -> dict[int, Listed]:
+            return listed(busy.end)
+
+        busy.describe_topic, busy.list_starts, busy.list_ends = describe_topic, list_starts, list_ends
+        yield busy
+
+
+def test_what_a_topic_begins_with_is_never_newer_than_what_it_ends_with() -> None:
+    plan = BusyTopic("topic", "nobody:1").plan(Cut())
+    # The snapshot that let the first hundred be pruned is in what is read.
+    assert (plan.starts, plan.ends) == ({0: 0}, {0: 200})
 
 
 def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:

@@ -152,16 +152,28 @@ def test_records_are_whole_with_producers_and_epochs(source: TopicSource) -> Non
 
 
 class PrunedTopic(TopicSource):
-    """Is pruned between planning and reading."""
+    """Is written to and pruned between planning and reading."""
 
     def read(self, log_range: LogRange) -> Iterator[Any]:
-        """Prune once, before the first fetch."""
+        """Write and prune once, before the first fetch."""
         if not self._pruned:
             self._pruned.append(True)
+            asyncio.run(write(self, 0, 300, RECORDS_EACH))
             asyncio.run(prune(self, {0: 150}))
         return super().read(log_range)
 
     _pruned: list[bool] = []  # noqa: RUF012
+
+
+async def write(source: TopicSource, partition: int, begin: int, end: int) -> None:
+    """Write as Kafka's own coordinator does, without owner epochs."""
+    brokers = Brokers(source.bootstrap_servers, source.topic)
+    await brokers.connect()
+    for at in range(begin, end, 20):
+        batch = encode_batch(0, BEGAN_MS + at, some_records(RECORDS_EACH, seed=partition)[at : at + 20])
+        answers = await brokers.produce(brokers.leader(partition), "write", [(partition, batch)], 5_000)
+        assert answers[partition].error_code == 0
+    await brokers.close()
 
 
 async def prune(source: TopicSource, offsets: dict[int, int]) -> None:
@@ -172,18 +184,22 @@ async def prune(source: TopicSource, offsets: dict[int, int]) -> None:
     await brokers.close()
 
 
-def test_a_topic_that_is_pruned_meanwhile_is_read_from_where_it_begins_now(built_in: BuiltInRig) -> None:
+def test_a_topic_that_is_pruned_meanwhile_is_read_from_where_it_begins_to_where_it_ends_now(
+    built_in: BuiltInRig,
+) -> None:
     topic, bootstrap = new_topic("pruned"), built_in.broker.bootstrap
+    plain = TopicSource(topic, bootstrap)
 
     async def main() -> None:
-        async with topic_log(bootstrap, topic, PARTITIONS) as log:
-            await fill(log, 0, 300)
+        async with topic_log(bootstrap, topic, PARTITIONS, own=False):
+            for p in range(PARTITIONS):
+                await write(plain, p, 0, 300)
 
     asyncio.run(main())
     run = rebuild(ALONE, PrunedTopic(topic, bootstrap), range_records=100)
     assert run.manifest["pruned_during_read"] == {"0": 150}
-    assert run.manifest["partitions"]["0"]["start"] == 150
-    plain = TopicSource(topic, bootstrap)
+    read = run.manifest["partitions"]["0"]
+    assert (read["start"], read["read_to"]) == (150, RECORDS_EACH)
     assert plain.plan(Cut()).starts[0] == 150
     assert rows(run.states) == expected(plain)
     with pytest.raises(ConfigError, match="0:149 cannot be used: it must be at or above 150"):

@@ -23,9 +23,10 @@ from coordinator.recovery.tasks import Tables
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
 
-# Share-partitions that are deleted, and the log offset of the last tombstone.
+# Share-partitions that are deleted, where, and the log offset of the last tombstone.
 DELETED = pa.schema(
     [
+        pa.field("state_partition", pa.int32(), nullable=False),
         pa.field("share_partition", pa.binary(), nullable=False),
         pa.field("log_offset", pa.int64(), nullable=False),
     ]
@@ -44,7 +45,12 @@ def join_deleted(known: OwnerEpochs, state_partition: int, tables: Tables) -> pa
             identity = histories.identities[int(histories.key[row])]
             found[identity] = max(found.get(identity, NONE), int(deleted_at[row]))
     return pa.RecordBatch.from_pydict(
-        {"share_partition": list(found), "log_offset": list(found.values())}, schema=DELETED
+        {
+            "state_partition": [state_partition] * len(found),
+            "share_partition": list(found),
+            "log_offset": list(found.values()),
+        },
+        schema=DELETED,
     )
 
 
@@ -62,23 +68,23 @@ class Baseline:
         return cls(read_manifest(folder), read_results(folder, "states"))
 
     def check(
-        self, states: pa.Table, deleted_at: Mapping[bytes, int], starts: Mapping[int, int]
+        self, states: pa.Table, deleted_at: Mapping[tuple[int, bytes], int], starts: Mapping[int, int]
     ) -> Iterator[Finding]:
-        """Compare with what is there now."""
-        now = {state_identity(row): row for row in states.to_pylist()}
+        """Compare with what is there now, each state partition by itself: offsets are those of its log."""
+        now = {(row["state_partition"], state_identity(row)): row for row in states.to_pylist()}
         for before in self._states:
-            identity = state_identity(before)
-            is_new = deleted_at.get(identity, -1) > before["last_log_offset"]
+            state_partition, identity = before["state_partition"], state_identity(before)
+            place = (state_partition, identity)
+            is_new = deleted_at.get(place, -1) > before["last_log_offset"]
             if is_new:
                 continue
-            if identity in now:
-                evidence, at = _what_went_back(before, now[identity]), now[identity]["last_log_offset"]
+            if place in now:
+                evidence, at = _what_went_back(before, now[place]), now[place]["last_log_offset"]
             else:
                 evidence = f"it is gone without a deletion, start offset was {before['start_offset']}"
                 at = before["last_log_offset"]
             if not evidence:
                 continue
-            state_partition = before["state_partition"]
             severity = _C
             if starts.get(state_partition, 0) > self._read_to.get(state_partition, 0):
                 severity = _W

@@ -4,12 +4,12 @@ The findings are made of plain values; who asks the cluster for these is `coordi
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.facts import state_identity
 from coordinator.recovery.checks.findings import Finding, identity_of
 from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.routing import Row
 from coordinator.recovery.schema import NONE
 from protocol.state_records import parse_topic_id
 
@@ -25,7 +25,6 @@ _CONFIGS = (
 _MIN_ISR = 2
 
 TopicPartition = tuple[bytes, int]
-Row = Mapping[str, Any]
 
 
 def check_configs(configs: Mapping[str, str], partitions: int, expected: int | None) -> Iterator[Finding]:
@@ -48,7 +47,7 @@ def check_configs(configs: Mapping[str, str], partitions: int, expected: int | N
 def check_groups(
     states: Sequence[Row],
     shown: Collection[tuple[str, bytes, int]],
-    deleted: Mapping[bytes, int],
+    deleted: Collection[bytes],
     groups: Collection[str],
     topics: Mapping[bytes, str],
 ) -> Iterator[Finding]:

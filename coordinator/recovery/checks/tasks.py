@@ -3,7 +3,6 @@
 Beside the findings a range gives what `rebuild` makes of it, so one reading serves both.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -45,7 +44,6 @@ from coordinator.recovery.tasks import Output, Tables
 
 # Entries of histories that wait until they are joined: enough that joining costs little.
 _WAITING_MAX = 200_000
-_PARTITION = re.compile(r"-(\d+)(?:/[^/]*)?$")
 
 # Whose records: owner epoch, and whether it was claimed in the range.
 _Whose = tuple[int, bool]
@@ -183,9 +181,8 @@ def audit_range(limits: Limits, chunks: Iterable[Records]) -> Iterator[Output]:
 
 
 def damaged(damage: LogDamaged) -> tuple[int, list[Finding]]:
-    """Return damage as a finding, and the state partition as far as its place tells."""
-    told = _PARTITION.search(str(damage.file))
-    state_partition = int(told[1]) if told else ALL
+    """Return damage as a finding, and the state partition that it is of, ALL if that is not known."""
+    state_partition = ALL if damage.state_partition is None else damage.state_partition
     finding = Finding(
         "P4", Severity.CRITICAL, state_partition, evidence=f"{damage}; what is behind it was not checked"
     )

@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from textwrap import fill
 
 from coordinator.recovery.report.content import Content, Section, place_of
+from coordinator.visible import written_out
 
 _WIDTH = 100
 
 
 def as_text(content: Content) -> str:
     """Return the report for a terminal: verdict, facts, findings, what was not checked."""
-    return "\n".join(_lines(content)) + "\n"
+    lines = "\n".join(_lines(content)).split("\n")
+    return "".join(f"{written_out(line)}\n" for line in lines)
 
 
 def _lines(content: Content) -> Iterator[str]:

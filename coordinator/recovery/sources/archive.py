@@ -147,7 +147,7 @@ class ArchiveSource:
                             if len(within):
                                 yield within
             except (OSError, ValueError) as error:
-                raise LogDamaged(path, 0, str(error), _ADVICE) from None
+                raise LogDamaged(path, 0, str(error), _ADVICE, log_range.state_partition) from None
 
 
 def _stretch(

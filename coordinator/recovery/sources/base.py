@@ -34,6 +34,11 @@ class Cut(NamedTuple):
     time_ms: int | None = None
     since: Mapping[int, int] | None = None
 
+    @property
+    def is_the_end(self) -> bool:
+        """Say whether the log is read up to its end."""
+        return self.offsets is None and self.time_ms is None
+
     def end(self, state_partition: int) -> int:
         """Return the offset that a state partition is read up to at most."""
         return END if self.offsets is None else self.offsets.get(state_partition, END)
@@ -64,7 +69,7 @@ class Plan:
     `starts` and `ends` are log offsets by state partition; an end that is not known before the records are
     read is missing.  The ranges of a state partition ascend and touch each other.  A log that was
     pruned is whole at a cut only if that is behind what was the end when it was pruned last: `whole_from` is
-    that end, where it is known.
+    that end, where it is known.  `doubtful` are the state partitions that may not be whole for that reason.
     """
 
     ranges: tuple[LogRange, ...]
@@ -73,6 +78,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     whole_from: Mapping[int, int] = field(default_factory=dict)
+    doubtful: tuple[int, ...] = ()
 
     @property
     def records(self) -> int:

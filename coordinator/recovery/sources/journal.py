@@ -14,7 +14,7 @@ from coordinator.log.journal import layout
 from coordinator.log.journal.disk import RealDisk
 from coordinator.log.journal.inspect import JournalReport, look
 from coordinator.log.journal.scan import ADVICE, frames
-from coordinator.recovery.parse import parse
+from coordinator.recovery.parse import parse_readable
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import (
     ALL,
@@ -27,7 +27,6 @@ from coordinator.recovery.sources.base import (
     ends_after,
     run_apart,
 )
-from protocol.errors import DecodeError
 
 # Batches that are parsed together, of all state partitions.
 _PARSE_BYTES = 8 << 20
@@ -97,9 +96,9 @@ class JournalSource:
             if waiting_bytes >= _PARSE_BYTES:
                 yield from _parsed(waiting, starts, ends, path, position)
                 waiting, waiting_bytes = {}, 0
+        yield from _parsed(waiting, starts, ends, path, position)
         if position < used_bytes:
             raise LogDamaged(path, position, "a commit that was valid is not valid any more", ADVICE)
-        yield from _parsed(waiting, starts, ends, path, position)
 
 
 def _parsed(
@@ -109,13 +108,15 @@ def _parsed(
     path: Path,
     position: int,
 ) -> Iterator[Records]:
+    damage: LogDamaged | None = None
     for state_partition, batches in waiting.items():
-        try:
-            found = parse(state_partition, b"".join(batches))
-        except DecodeError as error:
-            raise LogDamaged(path, position, str(error), ADVICE) from None
-        if found.used_bytes != sum(map(len, batches)):
-            raise LogDamaged(path, position, found.found or "a batch is cut off", ADVICE)
+        found = parse_readable(state_partition, b"".join(batches))
         records = found.records.between(starts[state_partition], ends[state_partition])
         if len(records):
             yield records
+        is_past = found.records.reaches(ends[state_partition])
+        if found.used_bytes != sum(map(len, batches)) and not is_past:
+            why = found.found or "a batch is cut off"
+            damage = damage or LogDamaged(path, position, why, ADVICE, state_partition)
+    if damage is not None:
+        raise damage

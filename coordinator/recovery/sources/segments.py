@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from struct import Struct
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from coordinator.errors import ConfigError, LogDamaged
-from coordinator.recovery.parse import parse
+from coordinator.recovery.parse import parse, parse_readable
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, ends_after
 from protocol.errors import DecodeError
@@ -90,22 +90,24 @@ class SegmentSource:
                 wanted = min(_READ_BYTES, end - position - len(data))
                 more = file.read(max(wanted, 0))
                 data = data + more if data else more
-                found = _parsed(log_range.state_partition, data, name, position)
+                found = parse_readable(log_range.state_partition, data, first_byte=position)
                 position += found.used_bytes
                 data = data[found.used_bytes :]
                 # As its head tells: no gigabyte is read for a length that is none, or for what is not there.
                 size_bytes = _bytes_of_batch(data)
                 cut_off = size_bytes is not None and not 0 < size_bytes <= end - position
                 at_end = not more
-                stuck = found.found is not None or (bool(data) and (at_end or cut_off))
-                if stuck and not (may_be_torn and _broke_off(log_range.state_partition, data, file)):
-                    why = found.found or "its last batch is cut off"
-                    raise LogDamaged(name, position, why, _ADVICE)
-                unread_bytes = end - position if stuck else 0
+                is_past = found.records.reaches(log_range.end)
+                stuck = not is_past and (found.found is not None or (bool(data) and (at_end or cut_off)))
+                torn = stuck and may_be_torn and _broke_off(log_range.state_partition, data, file)
+                unread_bytes = end - position if torn else 0
                 records = found.records.between(log_range.start, log_range.end)
                 if len(records) or unread_bytes:
                     yield replace(records, unread_bytes=unread_bytes)
-                if stuck or at_end or _is_past(found.records, log_range.end):
+                if stuck and not torn:
+                    why = found.found or "its last batch is cut off"
+                    raise LogDamaged(name, position, why, _ADVICE, log_range.state_partition)
+                if stuck or at_end or is_past:
                     return
 
     def _folders(self) -> dict[int, Path]:
@@ -135,13 +137,6 @@ class SegmentSource:
         return by_topic[topics[0]]
 
 
-def _parsed(state_partition: int, data: bytes, name: str, position: int) -> Any:
-    try:
-        return parse(state_partition, data, first_byte=position)
-    except DecodeError as error:
-        raise LogDamaged(name, position, str(error), _ADVICE) from None
-
-
 def _bytes_of_batch(data: bytes, at: int = 0) -> int | None:
     """Return the bytes that a batch takes, as its head says: None if that is cut off, 0 if it is no head."""
     try:
@@ -154,12 +149,20 @@ def _bytes_of_batch(data: bytes, at: int = 0) -> int | None:
 def _broke_off(state_partition: int, data: bytes, file: BinaryIO) -> bool:
     """Say whether what does not parse may be a write that broke off: the head of a batch, or room for one.
 
-    Anything else is damage; so is a batch that others follow, as nobody broke off writing there.
+    Or one that a broker was at when the plan was made: by now there is the whole batch.  Anything else is
+    damage; so is a batch that others follow, as nobody broke off writing there.
     """
     data += file.read(max(_READ_BYTES - len(data), 0))
     if not data.strip(b"\0"):
         return True
-    if _bytes_of_batch(data) == 0 or (len(data) > _MAGIC_AT and data[_MAGIC_AT] != MAGIC):
+    size_bytes = _bytes_of_batch(data)
+    if size_bytes == 0 or (len(data) > _MAGIC_AT and data[_MAGIC_AT] != MAGIC):
+        return False
+    try:
+        if parse(state_partition, memoryview(data)[: size_bytes or 0]).used_bytes:
+            return True
+    except DecodeError:
+        # It is whole, and its records do not parse.
         return False
     return not _has_batch(state_partition, data)
 
@@ -177,10 +180,6 @@ def _has_batch(state_partition: int, data: bytes) -> bool:
                     return True
         at = data.find(MAGIC, at + 1)
     return False
-
-
-def _is_past(records: Records, end: int) -> bool:
-    return len(records) > 0 and int(records.log_offset[-1]) >= end - 1
 
 
 def _segments(folder: Path) -> list[tuple[int, str]]:

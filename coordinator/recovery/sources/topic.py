@@ -18,10 +18,9 @@ from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError, LogDamaged, LogError, LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import Listed, NoAnswer
-from coordinator.recovery.parse import parse
+from coordinator.recovery.parse import parse_readable
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan, Pruned, run_apart
-from protocol.errors import DecodeError
 from protocol.record_batch import batch_size_at, next_offset_at
 
 _LANE = "recovery"
@@ -62,10 +61,12 @@ class TopicSource:
             if shape is None:
                 raise ConfigError("kafka", self.topic, f"a topic of {self.bootstrap_servers}")
             partitions = range(shape.partitions)
-            ends = await self._list(brokers, partitions, lambda node, of: brokers.list_ends(node, _LANE, of))
+            # In this order: what is pruned between is met when it is read.  The other way round, a snapshot
+            # that let it be pruned may be behind the end.
             starts = await self._list(
                 brokers, partitions, lambda node, of: brokers.list_starts(node, _LANE, of)
             )
+            ends = await self._list(brokers, partitions, lambda node, of: brokers.list_ends(node, _LANE, of))
             if (time_ms := cut.time_ms) is not None:
                 later = await self._list(
                     brokers, partitions, lambda node, of: brokers.list_later(node, _LANE, of, time_ms)
@@ -106,22 +107,19 @@ class TopicSource:
             while (answer := answers.get()) is not _END_OF_ANSWERS:
                 if isinstance(answer, BaseException):
                     raise answer
-                records = self._parsed(log_range, answer).between(log_range.start, log_range.end)
+                found = parse_readable(log_range.state_partition, answer)
+                records = found.records.between(log_range.start, log_range.end)
                 if len(records):
                     yield records
+                if found.records.reaches(log_range.end):
+                    return
+                if found.found is not None:
+                    place = f"{self.topic}-{log_range.state_partition}"
+                    found_at, why = found.used_bytes, found.found
+                    raise LogDamaged(place, found_at, why, _ADVICE, log_range.state_partition)
         finally:
             closed.set()
             thread.join()
-
-    def _parsed(self, log_range: LogRange, answer: bytes) -> Records:
-        place = f"{self.topic}-{log_range.state_partition}"
-        try:
-            found = parse(log_range.state_partition, answer)
-        except DecodeError as error:
-            raise LogDamaged(place, 0, str(error), _ADVICE) from None
-        if found.found is not None:
-            raise LogDamaged(place, found.used_bytes, found.found, _ADVICE)
-        return found.records
 
     async def _fetch(self, log_range: LogRange, put: Callable[[bytes], bool]) -> None:
         """Fetch a range; put whole batches. Raises Pruned, LogUnavailable."""

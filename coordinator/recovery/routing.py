@@ -1,0 +1,56 @@
+"""Where share-partitions are, and which state is the one if a share-partition is in several state partitions.
+
+A coordinator looks where the hash leads to, so what is there counts.  After the number of state partitions
+was changed, an old state may be left elsewhere beside it, or be all there is.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from protocol.routing import state_partition as routed_to
+from protocol.state_records import SharePartitionKey, parse_topic_id
+
+Row = Mapping[str, Any]
+
+
+def key_of(row: Row) -> SharePartitionKey:
+    """Return the share-partition of a row of states."""
+    return SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"])
+
+
+def state_partitions_of(numbers: Collection[int]) -> int | None:
+    """Return how many state partitions a log has, None if these are not all of them."""
+    known = set(numbers)
+    return len(known) if known and known == set(range(len(known))) else None
+
+
+def each_once(
+    rows: Iterable[Row], state_partitions: int | None
+) -> tuple[dict[SharePartitionKey, Row], list[Row]]:
+    """Choose one row of states for each share-partition; return the chosen, and those that are left.
+
+    It is the one in its place; where there is none, or it is not known how many state partitions there are,
+    the newest.
+    """
+    chosen: dict[SharePartitionKey, Row] = {}
+    left: list[Row] = []
+
+    def rank(row: Row) -> tuple[bool, int]:
+        is_placed = state_partitions is not None and is_in_place(row, state_partitions)
+        return is_placed, row["last_write_ms"]
+
+    for row in rows:
+        key = key_of(row)
+        other = chosen.get(key)
+        if other is None:
+            chosen[key] = row
+            continue
+        chosen[key], less = (row, other) if rank(row) > rank(other) else (other, row)
+        left.append(less)
+    return chosen, left
+
+
+def is_in_place(row: Row, state_partitions: int) -> bool:
+    """Say whether a row of states is where the hash of its share-partition leads to."""
+    state_partition: int = row["state_partition"]
+    return routed_to(key_of(row), state_partitions) == state_partition
