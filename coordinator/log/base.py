@@ -21,6 +21,10 @@ class LoggedBatch(NamedTuple):
     batch: bytes
 
 
+# Of a log without a bound of its own: more than requests and what they add up to bring.
+RECORD_BYTES_MAX = 1 << 30
+
+
 class AppendDone(Protocol):
     """What an append calls when its fate is known.
 

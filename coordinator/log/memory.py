@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from coordinator.errors import LogUnavailable
-from coordinator.log.base import AppendDone, LoggedBatch
+from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, LoggedBatch
 from protocol.record_batch import encode_batch, next_offset_at
 
 CHUNK_BYTES = 1 << 20
@@ -18,7 +18,7 @@ class MemoryLog:
     """Batches per state partition in lists; opening it again finds everything that was appended."""
 
     reads_need_proof = False
-    record_bytes_max = 1 << 30
+    record_bytes_max = RECORD_BYTES_MAX
 
     def __init__(self, partitions: int) -> None:
         self._batches: list[list[bytes]] = [[] for _ in range(partitions)]

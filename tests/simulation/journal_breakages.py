@@ -92,10 +92,29 @@ def gives_nothing_up_that_failed(patch: Patch) -> None:
     def _failed(self: Any, group: Any, error: Any) -> None:
         segment = self._segments.current
         segment.end += layout.frame_bytes(sum(len(append.entry) for append in group))
-        self._refuse(str(error))
+        self._refuse("commits fail", error)
         self._trouble = None
 
     patch.setattr(Journal, "_failed", _failed)
+
+
+@_breakage
+def shows_what_is_in_doubt(patch: Patch) -> None:
+    # Reads on behind the end, as far as there is a frame.
+    read = Journal.read
+
+    async def read_on(self: Any, state_partitions: Any) -> Any:
+        async for chunk in read(self, state_partitions):
+            yield chunk
+        segment = self._segments.current
+        behind = await self._disk.read(segment.name, segment.end, segment.size_bytes - segment.end)
+        frame = layout.frame_at(memoryview(behind), 0, segment.number, segment.end)
+        if frame is not None:
+            yield [
+                logged for logged in layout.entries_of(frame) if logged.state_partition in state_partitions
+            ]
+
+    patch.setattr(Journal, "read", read_on)
 
 
 @_breakage
@@ -103,12 +122,12 @@ def does_not_settle_what_is_in_doubt(patch: Patch) -> None:
     # Says that nothing was written, though it may have been.
     refuse = Journal._refuse
 
-    def _refuse(self: Any, what: str) -> None:
+    def _refuse(self: Any, what: str, error: Any) -> None:
         pending, self._pending = self._pending, []
         for append in pending:
             self._ends[append.state_partition] = append.end_offset
             append.done(append.base_offset, None)
-        refuse(self, what)
+        refuse(self, what, error)
 
     patch.setattr(Journal, "_refuse", _refuse)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 
 from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
-from coordinator.log.base import AppendDone, LoggedBatch
+from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, LoggedBatch
 from protocol.record_batch import encode_batch, next_offset_at
 
 
@@ -70,7 +70,7 @@ class FaultyLog:
     def __init__(self, storage: LogStorage, rng: Random, faults: LogFaults) -> None:
         self.faults = faults
         self.reads_need_proof = faults.reads_need_proof
-        self.record_bytes_max = 1 << 30
+        self.record_bytes_max = RECORD_BYTES_MAX
         self._storage = storage
         self._rng = rng
         self._starts = [0] * len(storage.batches)

@@ -1,6 +1,6 @@
 """The embedded journal, the default log: `layout` has its bytes, `journal` its theory."""
 
-from coordinator.log.journal.disk import Disk, RealDisk
+from coordinator.log.journal.disk import Disk, RealDisk, check_free
 from coordinator.log.journal.journal import Journal
 
-__all__ = ["Disk", "Journal", "RealDisk"]
+__all__ = ["Disk", "Journal", "RealDisk", "check_free"]

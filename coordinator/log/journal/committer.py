@@ -16,7 +16,7 @@ from typing import Protocol
 
 from coordinator import hot
 
-WriteDone = Callable[[OSError | None], None]
+WriteDone = Callable[[Exception | None], None]
 
 _logger = logging.getLogger(__name__)
 
@@ -96,11 +96,11 @@ class ThreadCommitter:
         loop = asyncio.get_running_loop()
 
         def commit() -> None:
-            error = None
+            error: Exception | None = None
             try:
                 write_fully(descriptor, position, data)
                 os.fdatasync(descriptor)
-            except OSError as failure:
+            except Exception as failure:
                 error = failure
             # The loop may be closed by now: then nobody waits any more.
             with suppress(RuntimeError):

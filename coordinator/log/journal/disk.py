@@ -8,6 +8,7 @@ What a disk promises, and what may break:
 * `write` without `sync` survives the process, and the machine only after a later `sync` of the same file.
 * A write that was under way when the process or the machine died may be there in part, any sectors of it.
 * `prepare` gives a file of zeros, durable with its name.
+* What fails says so with OSError as a rule, and any other exception counts as much.
 * Bytes that were durable are read back as they are, or the disk is damaged, which a checksum notices.
 
 `RealDisk` is the machine's; `tests/simulation/disk.py` has one that forgets, tears and fails on purpose, and
@@ -31,6 +32,8 @@ LOCK_NAME = "lock"
 # Zeros are written in pieces of this size. The system keeps each as one in memory, and goes through all of
 # it for each commit: with 1 MiB one takes 1.2 µs longer, with a sync 12 µs of 100 (ext4, Linux 6.18).
 _ZEROS = bytes(1 << 16)
+# Threads for what is no commit.
+_CHORES = 2
 
 
 class Disk(Protocol):
@@ -91,26 +94,52 @@ class Disk(Protocol):
         ...
 
 
-def write_promptly(disk: Disk, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
-    """Write as `Disk.write` does; but where that needs no waiting, `done` is called from within this call."""
-    try:
-        is_written = not sync and disk.put(name, position, data)
-    except OSError as error:
-        done(error)
-        return
-    if is_written:
-        done(None)
-    else:
-        disk.write(name, position, data, sync, done)
+def write_promptly(disk: Disk, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> bool:
+    """Write now and return True, where that needs no waiting; or do what `Disk.write` does, and return False.
+
+    Raises what the disk raises; then `done` is not called.
+    """
+    if not sync and disk.put(name, position, data):
+        return True
+    disk.write(name, position, data, sync, done)
+    return False
 
 
 async def write_durably(disk: Disk, name: str, position: int, data: bytes) -> None:
     """Write with a sync, and wait for it.  Raises OSError."""
-    written: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    written: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
     disk.write(name, position, data, True, written.set_result)
     error = await written
     if error is not None:
         raise error
+
+
+def check_free(folder: Path) -> None:
+    """Raise what `RealDisk.lock` would if another process has the folder. Nothing is made or changed.
+
+    Whoever takes the folder in the same moment may be refused: there is no other way to ask.
+    """
+    path = folder / LOCK_NAME
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        # Shared, so that those who only ask do not meet each other.
+        _flock(path, descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _flock(path: Path, descriptor: int, how: int) -> None:
+    """Take a lock at once. Raises LogLocked, with the number that its owner left there, and OSError."""
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        owner = os.read(descriptor, 32).strip()
+        raise LogLocked(path, int(owner) if owner.isdigit() else None) from None
 
 
 class RealDisk:
@@ -122,7 +151,7 @@ class RealDisk:
         self._opening = threading.Lock()
         self._lock_descriptor: int | None = None
         self._committer: Committer | None = None
-        # Two: a reader does not wait while a file is being prepared.
+        # A reader does not wait while a file is being prepared.
         self._chores: ThreadPoolExecutor | None = None
 
     def lock(self) -> None:
@@ -134,20 +163,18 @@ class RealDisk:
         path = self._folder / LOCK_NAME
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.read(descriptor, 32).strip()
+            _flock(path, descriptor, fcntl.LOCK_EX)
+        except BaseException:
             os.close(descriptor)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise LogLocked(path, int(owner) if owner.isdigit() else None) from None
+            raise
         # A disk that is full does not take even this much; reading goes on all the same.
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         self._lock_descriptor = descriptor
-        self._chores = ThreadPoolExecutor(2, thread_name_prefix="journal-chores")
+        self._chores = ThreadPoolExecutor(_CHORES, thread_name_prefix="journal-chores")
         try:
+            _start_threads(self._chores, _CHORES)
             self._committer = new_committer()
         except BaseException:
             self.unlock()
@@ -209,7 +236,7 @@ class RealDisk:
             while position < size:
                 position += os.pwrite(descriptor, _ZEROS[: size - position], position)
             os.fsync(descriptor)
-        except OSError:
+        except Exception:
             path.unlink(missing_ok=True)
             raise
         finally:
@@ -266,6 +293,21 @@ class RealDisk:
                 descriptor = os.open(self._folder / name, os.O_RDWR | os.O_CLOEXEC)
                 self._descriptors[name] = descriptor
             return descriptor
+
+
+def _start_threads(chores: ThreadPoolExecutor, count: int) -> None:
+    """Start all threads of a new pool.  Raises RuntimeError if one cannot be started.
+
+    What is given to a pool that has to start one for it, and cannot, fails at once and is carried out all the
+    same, by another thread: a file would be made or removed when it is in use by then.
+    """
+    all_started = threading.Barrier(count)
+    try:
+        for _ in range(count):
+            chores.submit(all_started.wait)
+    except BaseException:
+        all_started.abort()
+        raise
 
 
 def _sync_folder(folder: Path) -> None:

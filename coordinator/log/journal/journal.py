@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from coordinator.errors import LogUnavailable
-from coordinator.log.base import AppendDone, Gathered, LoggedBatch
+from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, Gathered, LoggedBatch
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
 from coordinator.log.journal.pending import Append, way
@@ -31,13 +31,9 @@ from coordinator.log.journal.reading import read_stretches
 from coordinator.log.journal.recovery import recover
 from coordinator.log.journal.scan import Segment
 from coordinator.log.journal.segments import Segments
-from coordinator.log.journal.trouble import PROBE_S, probe_delay_s, refuse_all
+from coordinator.log.journal.trouble import PROBE_S, log_failure, probe_delay_s, reason, refuse_all
 
 _logger = logging.getLogger(__name__)
-
-# The end of each segment is kept for frames without entries: they say which files may go even when the disk
-# is full.
-RESERVE_BYTES = 16 * layout.ALIGN_BYTES
 
 
 class Journal:
@@ -48,7 +44,7 @@ class Journal:
     """
 
     reads_need_proof = False
-    record_bytes_max = 1 << 30
+    record_bytes_max = RECORD_BYTES_MAX
 
     def __init__(
         self,
@@ -118,11 +114,11 @@ class Journal:
         if self._given_up:
             # Behind a torn tail nothing is written: what is left of it could be taken for damage later.
             try:
-                await self._begin_segment(self._segment_bytes)
-            except OSError as error:
+                await self._begin_segment(0)
+            except Exception as error:
                 if not found.segments:
                     raise
-                self._refuse(f"no new segment can be made: {error}")
+                self._refuse("no new segment can be made", error)
 
     async def close(self) -> None:
         """Finish the commit under way and what waits for it, then let go of the folder."""
@@ -142,8 +138,8 @@ class Journal:
 
     async def _mark_end(self) -> None:
         """Write a frame without entries: it says that all before it was durable, and what may go."""
-        segment, size_bytes = self._segments.current, layout.frame_bytes(0)
-        if self._given_up or segment is None or segment.end + size_bytes > segment.size_bytes:
+        segment = self._segments.with_room(layout.frame_bytes(0), has_entries=False)
+        if segment is None or self._given_up:
             return
         try:
             if self._sync_mode == "os" and self._segments.retired_are_durable():
@@ -154,8 +150,8 @@ class Journal:
                 segment.number, segment.end, self._next_commit, self._durable, oldest, ()
             )
             await write_durably(self._disk, segment.name, segment.end, frame)
-        except OSError as error:
-            _logger.warning("the end of the journal could not be marked: %s", error)
+        except Exception as error:
+            log_failure(_logger, logging.WARNING, "the end of the journal could not be marked", error)
 
     # Appends.
 
@@ -214,9 +210,8 @@ class Journal:
             return
         entries, size_bytes = self._way.next_entries(self._pending)
         count = len(entries)
-        segment = self._segments.current
-        room = 0 if segment is None else segment.size_bytes - segment.end - (RESERVE_BYTES if count else 0)
-        if segment is None or self._given_up or size_bytes > room:
+        segment = self._segments.with_room(size_bytes, has_entries=count > 0)
+        if segment is None or self._given_up:
             if count:
                 self._roll(size_bytes)
             else:
@@ -225,12 +220,9 @@ class Journal:
         group, self._pending = self._pending[:count], self._pending[count:]
         oldest = self._oldest if has_news else self._oldest_said
         sync = has_news or self._sync_mode == "always"
-        frame = self._way.encode_frame(
-            segment.number, segment.end, self._next_commit, self._durable_commit(), oldest, entries
-        )
         self.committing = True
 
-        def written(error: OSError | None) -> None:
+        def written(error: Exception | None) -> None:
             self.committing = False
             try:
                 if error is None:
@@ -240,7 +232,16 @@ class Journal:
             finally:
                 self._over()
 
-        write_promptly(self._disk, segment.name, segment.end, frame, sync, written)
+        try:
+            frame = self._way.encode_frame(
+                segment.number, segment.end, self._next_commit, self._durable_commit(), oldest, entries
+            )
+            is_written = write_promptly(self._disk, segment.name, segment.end, frame, sync, written)
+        except Exception as error:
+            asyncio.get_running_loop().call_soon(written, error)
+            return
+        if is_written:
+            written(None)
 
     def _committed(
         self, segment: Segment, group: list[Append], size_bytes: int, oldest: int, sync: bool
@@ -267,25 +268,26 @@ class Journal:
 
     # Trouble.
 
-    def _failed(self, group: list[Append], error: OSError) -> None:
+    def _failed(self, group: list[Append], error: Exception) -> None:
         """Give the stretch up and write the records elsewhere; if that was tried before, refuse them."""
         self._given_up = True
         self._pending[:0] = group
         self._doubtful = len(group)
         self._failures += 1
-        _logger.error("a commit to the journal failed: %s; its segment is given up at that place", error)
+        log_failure(_logger, logging.ERROR, "a commit failed; its stretch of the journal is given up", error)
         if self._trouble is not None:
             self._quiet.set()
         elif self._failures > 1:
-            self._refuse(f"commits fail: {error}")
+            self._refuse("commits fail", error)
         else:
             self._roll(0)
 
-    def _refuse(self, what: str) -> None:
+    def _refuse(self, what: str, error: Exception) -> None:
         """Take no appends until a new segment is begun; tell those that wait what is known of them."""
-        if self._trouble is None:
-            _logger.error("the journal takes no writes: %s", what)
-        self._trouble = f"the journal takes no writes: {what}"
+        trouble = f"the journal takes no writes: {what}: {reason(error)}"
+        if self._trouble != trouble:
+            log_failure(_logger, logging.ERROR, f"the journal takes no writes: {what}", error)
+        self._trouble = trouble
         refuse_all(self._pending, self._doubtful, self._trouble)
         self._pending, self._doubtful = [], 0
         self._probe = asyncio.get_running_loop().call_later(probe_delay_s(self._failures), self._try_again)
@@ -300,16 +302,14 @@ class Journal:
 
     def _roll(self, frame_bytes: int) -> None:
         """Go on in a new segment, with room for a frame of this size at least."""
-        first_position = layout.first_position(self._state_partitions)
-        size_bytes = max(self._segment_bytes, first_position + frame_bytes + RESERVE_BYTES)
-        self._rolling = asyncio.get_running_loop().create_task(self._go_on(size_bytes), name="journal roll")
+        self._rolling = asyncio.get_running_loop().create_task(self._go_on(frame_bytes), name="journal roll")
 
-    async def _go_on(self, size_bytes: int) -> None:
+    async def _go_on(self, frame_bytes: int) -> None:
         try:
-            await self._begin_segment(size_bytes)
-        except OSError as error:
+            await self._begin_segment(frame_bytes)
+        except Exception as error:
             self._rolling = None
-            self._refuse(f"no new segment can be made: {error}")
+            self._refuse("no new segment can be made", error)
             self._commit()
             return
         self._rolling = None
@@ -318,7 +318,7 @@ class Journal:
         self._trouble = None
         self._commit()
 
-    async def _begin_segment(self, size_bytes: int) -> None:
+    async def _begin_segment(self, frame_bytes: int) -> None:
         """Begin a segment that says where the one before it ends, and so settles what was in doubt there."""
         before = self._segments.current
         # The header is durable at once, but in `os` mode what was written anew before it may not be.
@@ -333,7 +333,7 @@ class Journal:
             oldest=oldest,
             end_offsets=tuple(self._ends),
         )
-        await self._segments.begin(header, size_bytes)
+        await self._segments.begin(header, frame_bytes)
         self._given_up = False
         self._doubtful = 0
         if oldest != self._oldest_said:

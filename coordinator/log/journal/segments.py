@@ -14,8 +14,13 @@ from typing import Any
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, write_durably
 from coordinator.log.journal.scan import Segment, segment_name
+from coordinator.log.journal.trouble import log_failure
 
 _logger = logging.getLogger(__name__)
+
+# The end of each segment is kept for frames without entries: they say which files may go even when the disk
+# is full.
+RESERVE_BYTES = 16 * layout.ALIGN_BYTES
 
 # The journal wants to hold at most as much as this many segments, or this many times the live state, if that
 # is more.
@@ -32,6 +37,9 @@ class Segments:
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._spare: str | None = None
+        # True while a header may be there that names the end of the current one: what is written behind that
+        # does not count.
+        self._is_ended = False
         self._preparing: asyncio.Task[None] | None = None
         self._retry_s = float("-inf")
         self._dropping: asyncio.Task[None] | None = None
@@ -52,25 +60,38 @@ class Segments:
         used_bytes = sum(segment.size_bytes for segment in (*self._doomed, *self.used))
         return used_bytes + (self._segment_bytes if self._spare is not None else 0)
 
-    async def begin(self, header: layout.SegmentHeader, size_bytes: int) -> None:
-        """Make the segment that `header` describes the current one, or raise OSError."""
+    def with_room(self, frame_bytes: int, *, has_entries: bool) -> Segment | None:
+        """Return the current segment if a frame goes into it."""
+        segment, reserve_bytes = self.current, RESERVE_BYTES if has_entries else 0
+        if segment is None or self._is_ended:
+            return None
+        return segment if segment.end + frame_bytes + reserve_bytes <= segment.size_bytes else None
+
+    async def begin(self, header: layout.SegmentHeader, frame_bytes: int) -> None:
+        """Make the segment that `header` describes the current one, with room for a frame of this size.
+
+        Raises what the disk raises; then the one before it stays the current one.
+        """
         if self._preparing is not None:
             await asyncio.wait({self._preparing})
         name = segment_name(header.number)
-        if self._spare != name or size_bytes > self._segment_bytes:
+        first_position = layout.first_position(len(header.end_offsets))
+        size_bytes = max(self._segment_bytes, first_position + frame_bytes + RESERVE_BYTES)
+        # A file that is to be made anew, and cannot be, is gone.
+        spare, self._spare = self._spare, None
+        if spare != name or size_bytes > self._segment_bytes:
             await self._disk.prepare(name, size_bytes)
-        else:
-            size_bytes = self._segment_bytes
-        self._spare = None
         try:
             await write_durably(self._disk, name, 0, layout.encode_header(header))
-        except OSError:
-            # Its header may or may not be there.  Either is true: it says that nothing comes after what is
-            # durable.
-            with suppress(OSError):
+        except Exception:
+            # Its header may or may not be there.  Either is true as long as nothing is written behind the end
+            # that it names.
+            self._is_ended = True
+            with suppress(Exception):
                 await self._disk.remove(name)
+                self._is_ended = False
             raise
-        first_position = layout.first_position(len(header.end_offsets))
+        self._is_ended = False
         self.used.append(
             Segment(header.number, size_bytes, first_position, {}, header.first_commit - 1, durable=True)
         )
@@ -87,8 +108,10 @@ class Segments:
         try:
             await self._disk.prepare(name, self._segment_bytes)
             self._spare = name
-        except OSError as error:
-            _logger.warning("the next segment of the journal cannot be made ahead: %s", error)
+        except Exception as error:
+            log_failure(
+                _logger, logging.WARNING, "the next segment of the journal cannot be made ahead", error
+            )
             self._retry_s = asyncio.get_running_loop().time() + SPARE_RETRY_S
 
     # What is needed of them. `starts` is the offset from which each state partition's records are.
@@ -125,8 +148,9 @@ class Segments:
         while self._doomed and not self._readers:
             try:
                 await self._disk.remove(self._doomed[0].name)
-            except OSError as error:
-                _logger.warning("a segment of the journal that is not needed cannot be removed: %s", error)
+            except Exception as error:
+                what = "a segment of the journal that is not needed cannot be removed"
+                log_failure(_logger, logging.WARNING, what, error)
                 return
             del self._doomed[0]
 
@@ -150,11 +174,11 @@ class Segments:
         while retired := [segment for segment in self.used[:-1] if not segment.durable]:
             try:
                 await self._disk.sync(retired[0].name)
-            except OSError as error:
+            except Exception as error:
                 # It is tried again with the next segment.  If the system has forgotten by then what it did
                 # not write, a crash of the machine shows that as damage, and not as records that are silently
                 # missing.
-                _logger.error("a full segment of the journal cannot be synced: %s", error)
+                log_failure(_logger, logging.ERROR, "a full segment of the journal cannot be synced", error)
                 return
             retired[0].durable = True
             self.durable_commit = max(self.durable_commit, retired[0].last_commit)

@@ -28,7 +28,7 @@ from coordinator.log.kafka.ownership import LastWord, Ownership, ProducerIds, la
 from coordinator.log.kafka.pruning import Pruner
 from coordinator.log.kafka.replay import Replay, counting_batches
 from coordinator.log.kafka.sizes import PartitionSize
-from coordinator.log.kafka.topic import BATCH_BYTES_MAX, TopicWish, ensure_topic, find_topic
+from coordinator.log.kafka.topic import BATCH_BYTES_MAX, BatchBytes, TopicWish, ensure_topic, find_topic
 from protocol.errors import DecodeError
 from protocol.record_batch import next_offset_at
 
@@ -86,7 +86,7 @@ class KafkaLog:
         self._read_only = read_only
         self._open = False
         self._few_brokers_do_s = float("-inf")
-        self._batch_bytes_max = BATCH_BYTES_MAX
+        self._batch_bytes = BatchBytes(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
         self._owned: dict[int, Ownership] = {}
         self._owner_epochs = [0] * wish.partitions
         self._starts = [0] * wish.partitions
@@ -97,8 +97,8 @@ class KafkaLog:
 
     @property
     def record_bytes_max(self) -> int:
-        """What fits into a batch of the topic's `max.message.bytes`."""
-        return record_bytes_max(self._batch_bytes_max)
+        """What fits into a batch of the topic's `max.message.bytes`, as far as that is known."""
+        return record_bytes_max(self._batch_bytes.taken_max)
 
     async def open(self) -> None:
         """Find the cluster, and make or check the topic. Raises ConfigError and LogUnavailable."""
@@ -113,7 +113,7 @@ class KafkaLog:
             await find_topic(cluster, self._wish)
         else:
             few_brokers_do = now_s() >= self._few_brokers_do_s
-            self._batch_bytes_max = await ensure_topic(
+            self._batch_bytes = await ensure_topic(
                 cluster, self._wish, timeout_s=limits.start_timeout_s, few_brokers_do=few_brokers_do
             )
         wait_s = limits.append_timeout_s
@@ -324,7 +324,7 @@ class KafkaLog:
         landed = self._sizes[state_partition].add
         send = self._appender.append
         appending = BatchedAppend(ownership, timestamp_ms, send=send, landed=landed, done=told)
-        appending.begin(records, self._batch_bytes_max)
+        appending.begin(records, self._batch_bytes.wanted_max)
 
     def _refusal(self, state_partition: int, ownership: Ownership | None) -> LogError | None:
         if not self._open:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.kafka.cluster import Cluster, TopicShape
+from coordinator.log.base import RECORD_BYTES_MAX
 
 _logger = logging.getLogger(__name__)
 
@@ -60,12 +61,19 @@ _WHY = {
 }
 
 
+class BatchBytes(NamedTuple):
+    """How large a batch is made, in bytes, and how large the topic takes it if one record needs more."""
+
+    wanted_max: int
+    taken_max: int
+
+
 async def ensure_topic(
     cluster: Cluster, wish: TopicWish, *, timeout_s: float, few_brokers_do: bool = True
-) -> int:
+) -> BatchBytes:
     """Create the topic or check it, and wait until all its partitions have leaders.
 
-    Returns how many bytes a batch may have.  Raises ConfigError if the topic cannot be used as it is,
+    Returns how large batches may be.  Raises ConfigError if the topic cannot be used as it is,
     LogUnavailable if it cannot be made or does not get ready in time; in time, other starting coordinators
     included, one creates it and all find it.  Unless `few_brokers_do`, it is not created while there are
     fewer brokers than it should have replicas.
@@ -88,13 +96,15 @@ async def ensure_topic(
     # If it is new, another coordinator may have been faster, with another number.
     check_shape(wish, shape)
     if not found:
-        return BATCH_BYTES_MAX
+        return BatchBytes(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
     configs = await cluster.topic_configs()
     for finding in findings(wish, shape, configs):
         _logger.warning("topic %s: %s", wish.name, finding)
     if configs is None:
-        return BROKERS_BATCH_BYTES_MAX
-    return min(_batch_bytes_max(configs), BATCH_BYTES_MAX)
+        # What the topic takes is not known: a record that needs more is tried.
+        return BatchBytes(BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
+    bytes_max = _batch_bytes_max(configs)
+    return BatchBytes(min(bytes_max, BATCH_BYTES_MAX), bytes_max)
 
 
 async def find_topic(cluster: Cluster, wish: TopicWish) -> None:

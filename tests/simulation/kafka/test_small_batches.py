@@ -3,7 +3,7 @@
 import pytest
 
 from coordinator.errors import LogError
-from coordinator.log.kafka import KafkaLog, topic
+from coordinator.log.kafka import topic
 from coordinator.log.kafka.batches import BatchedAppend
 from tests.simulation.runs import verdict
 
@@ -24,8 +24,6 @@ def test_nothing_is_lost_between_the_batches_of_an_append(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(BatchedAppend, "_settle", count)
     monkeypatch.setattr(topic, "BROKERS_BATCH_BYTES_MAX", BATCH_BYTES_MAX)
-    # The brokers of the simulation take a larger record all the same.
-    monkeypatch.setattr(KafkaLog, "record_bytes_max", 1 << 30)
     for seed in SEEDS:
         assert verdict("kafka", None, seed) is None
         if all(later.values()):

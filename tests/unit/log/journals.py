@@ -40,6 +40,27 @@ def filled(world: SimWorld, count: int, end: str) -> None:
     world.run(main())
 
 
+async def opened(world: World, sync: str = "always") -> Journal:
+    """Open the journal of a world."""
+    journal = world.journal(sync)
+    await journal.open()
+    return journal
+
+
+def offsets_after_reopening(world: SimWorld, sync: str = "always") -> list[int]:
+    """Kill the process, and return the log offsets of state partition 0 that the next one finds."""
+    world.storage.kill()
+
+    async def main() -> list[int]:
+        journal = await opened(world, sync)
+        found = [offset for offset, _, _ in (await read_all(journal)).get(0, [])]
+        await journal.close()
+        return found
+
+    found: list[int] = world.run(main())
+    return found
+
+
 def reopened(world: World) -> list[bytes | None]:
     """Open, read, append one more, and close."""
 

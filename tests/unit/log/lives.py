@@ -89,20 +89,19 @@ class Lives:
         ]
         await asyncio.sleep(self.rng.expovariate(1 / self.life_s))
         death = self.rng.choice(self.deaths)
-        if death == "close":
-            for writer in writers:
-                writer.cancel()
-            await asyncio.wait(writers)
-            await journal.close()
-            return
         if death == "kill":
             storage.kill()
-        else:
+        elif death == "power":
             storage.cut_power()
             self._power_failed = True
         for writer in writers:
             writer.cancel()
-        await asyncio.wait(writers)
+        for end in await asyncio.gather(*writers, return_exceptions=True):
+            # One that failed was over before.
+            if not isinstance(end, asyncio.CancelledError):
+                raise end
+        if death == "close":
+            await journal.close()
 
     async def _open(self) -> Journal:
         """Open with the faults that are drawn; where that does not succeed, with a disk that works."""

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.simulation.disk import DiskFaults
+from tests.simulation.journal_breakages import JOURNAL_BREAKAGES
 from tests.unit.log.lives import Lives
 
 SLOW = {"write_s": 0.0002, "sync_s": 0.001}
@@ -39,3 +40,14 @@ def test_acknowledged_records_outlive_every_death(name: str, sync: str) -> None:
             raise
         acknowledged += lives.acknowledged
     assert acknowledged > 100
+
+
+@pytest.mark.parametrize(
+    "name", ["shows_what_is_in_doubt", "takes_a_failed_commit_for_done", "does_not_settle_what_is_in_doubt"]
+)
+def test_a_journal_that_is_broken_on_purpose_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    JOURNAL_BREAKAGES[name](monkeypatch)
+    with pytest.raises(AssertionError) as noticed:
+        test_acknowledged_records_outlive_every_death("failing often", "always")
+    # Some life noticed it, not the count of them all.
+    assert noticed.value.__notes__

@@ -17,6 +17,7 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, AVAILABLE, TOPIC_ID, initialize, read, unpacked, write
 from tests.simulation.disk import DiskFaults
+from tests.unit.log.journals import opened
 from tests.unit.log.worlds import (
     SEGMENT_BYTES,
     STATE_PARTITIONS,
@@ -29,12 +30,6 @@ from tests.unit.log.worlds import (
 
 def some(size: int = 900) -> Records:
     return [(b"key", bytes([7]) * size)]
-
-
-async def opened(world: SimWorld, sync: str = "always") -> Journal:
-    journal = world.journal(sync)
-    await journal.open()
-    return journal
 
 
 def segments_of(world: SimWorld) -> list[str]:
@@ -274,3 +269,28 @@ def test_a_hundred_thousand_updates_leave_a_small_journal_that_is_soon_loaded() 
         [(0, 0, 2, 1), (1, 2, 0, 1), (3, 3, 2, 1), (4, 5, 0, 1), (6, 6, 2, 1), (7, 8, 0, 1)],
     )
     assert world.run(look()) == states
+
+
+def test_compaction_ends_when_the_names_of_groups_are_most_of_what_there_is() -> None:
+    world = SimWorld(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))
+    groups = 600
+
+    async def main() -> None:
+        journal = world.journal(segment_bytes=64 << 10)
+        driven = Driven(journal)
+        await driven.runtime.start()
+        for group in range(groups):
+            request = initialize_api.InitializeShareGroupStateRequest(
+                f"group {group:05}" + "x" * 1000,
+                [initialize_api.InitializeStateData(TOPIC_ID, [initialize()])],
+            )
+            await driven.ask(INITIALIZE, request)
+        await asyncio.sleep(1)
+        ends = sum(journal.end_offset(partition) for partition in range(STATE_PARTITIONS))
+        await asyncio.sleep(10)
+        # Written anew once at most, however often it is looked at.
+        assert ends <= 2 * groups
+        assert sum(journal.end_offset(partition) for partition in range(STATE_PARTITIONS)) == ends
+        await driven.runtime.stop()
+
+    world.run(main())

@@ -9,6 +9,7 @@ import pytest
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.log.journal import Journal
 from tests.simulation.disk import DiskFaults
+from tests.unit.log.journals import offsets_after_reopening, opened
 from tests.unit.log.worlds import (
     SEGMENT_BYTES,
     STATE_PARTITIONS,
@@ -20,25 +21,6 @@ from tests.unit.log.worlds import (
 )
 
 ONE = [(b"key", b"value" * 40)]
-
-
-async def opened(world: SimWorld | RealWorld) -> Journal:
-    journal = world.journal()
-    await journal.open()
-    return journal
-
-
-def offsets_after_reopening(world: SimWorld) -> list[int]:
-    world.storage.kill()
-    found: list[int] = []
-
-    async def main() -> None:
-        journal = await opened(world)
-        found.extend(offset for offset, _, _ in (await read_all(journal)).get(0, []))
-        await journal.close()
-
-    world.run(main())
-    return found
 
 
 @pytest.mark.parametrize("fault", ["write", "sync"])
@@ -90,6 +72,48 @@ def test_a_commit_that_cannot_be_written_at_all_has_an_unknown_outcome(faults: l
 
         world.run(main())
         assert offsets_after_reopening(world) == [0, 1]
+
+
+def test_a_spare_file_that_cannot_be_made_larger_is_gone() -> None:
+    world = SimWorld()
+    large = [(b"key", bytes(3 * SEGMENT_BYTES))]
+
+    async def main() -> None:
+        journal = await opened(world)
+        await append_durably(journal, 0, ONE)
+        await asyncio.sleep(0.1)
+        with_spare = journal.size_bytes()
+        world.storage.next_faults = ["prepare"]
+        _, error = await append(journal, 0, large)
+        assert type(error) is LogUnavailable
+        assert journal.size_bytes() == with_spare - SEGMENT_BYTES
+        await asyncio.sleep(2.5)
+        assert await append_durably(journal, 0, large) == 1
+
+    world.run(main())
+    assert offsets_after_reopening(world) == [0, 1]
+
+
+def test_nothing_is_written_behind_the_end_that_a_header_names_which_may_be_there() -> None:
+    large = [(b"key", bytes(3 * SEGMENT_BYTES))]
+    for seed in range(60):
+        world = SimWorld(seed, DiskFaults(write_s=0.001, sync_s=0.005))
+
+        async def main(world: SimWorld = world) -> None:
+            journal = await opened(world)
+            await append_durably(journal, 0, ONE)
+            await append_durably(journal, 0, large)
+            await asyncio.sleep(0.1)
+            world.storage.next_faults = ["sync", "remove"]
+            _, error = await append(journal, 0, large)
+            assert type(error) is LogUnavailable
+            # The first segment may go, if a frame behind the second one's last says so.
+            journal.prune(0, 1)
+            await asyncio.sleep(world.storage.rng.random() * 0.05)
+            world.storage.cut_power()
+
+        world.run(main())
+        assert offsets_after_reopening(world)[-1] == 1
 
 
 def test_an_unknown_outcome_may_be_found_after_a_restart_but_only_once() -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.kafka import cluster as kafka
+from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.kafka import KafkaLog
 from coordinator.log.kafka.batches import portions
 from coordinator.log.kafka.topic import BROKERS_BATCH_BYTES_MAX, TopicWish, ensure_topic, wanted_configs
@@ -115,10 +116,14 @@ def test_portions_are_as_large_as_they_may_be_and_lose_nothing() -> None:
 def test_a_topic_says_how_large_a_batch_may_be() -> None:
     fake = FakeKafka()
     wish = TopicWish(TOPIC, 1)
-    assert asyncio.run(ensure_topic(fake.cluster(TOPIC), wish, timeout_s=1)) == 16 << 20
-    fake.configs[TOPIC]["max.message.bytes"] = "5000"
-    assert asyncio.run(ensure_topic(fake.cluster(TOPIC), wish, timeout_s=1)) == 5000
-    assert asyncio.run(ensure_topic(Hidden(fake, TOPIC), wish, timeout_s=1)) == BROKERS_BATCH_BYTES_MAX
+    assert asyncio.run(ensure_topic(fake.cluster(TOPIC), wish, timeout_s=1)) == (16 << 20, 16 << 20)
+    for bytes_max, wanted_max in ((5000, 5000), (32 << 20, 16 << 20)):
+        fake.configs[TOPIC]["max.message.bytes"] = str(bytes_max)
+        found = asyncio.run(ensure_topic(fake.cluster(TOPIC), wish, timeout_s=1))
+        assert found == (wanted_max, bytes_max)
+    # One that is not shown may take more than brokers do unless they are told otherwise.
+    found = asyncio.run(ensure_topic(Hidden(fake, TOPIC), wish, timeout_s=1))
+    assert found == (BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
 
 
 class Hidden(FakeCluster):

@@ -1,7 +1,8 @@
 """Where log tests run: the real disk under asyncio's own loop, or the simulated one on virtual time."""
 
 import asyncio
-from collections.abc import Coroutine
+import gc
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,10 +23,27 @@ Records = list[tuple[bytes, bytes | None]]
 class World:
     """Storage that outlives logs, and the loop that they run on."""
 
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = staticmethod(asyncio.new_event_loop)
+
     def run(self, main: Coroutine[Any, Any, Any]) -> Any:
-        """Run to the end."""
-        with asyncio.Runner() as runner:
-            return runner.run(main)
+        """Run to the end; raise what failed in a callback, or in a task that nobody waited for."""
+        failures: list[BaseException] = []
+
+        def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            failures.append(context.get("exception") or RuntimeError(str(context)))
+
+        # That a task failed is told when it goes.  Only what is made from here on is looked through for that.
+        gc.freeze()
+        try:
+            with asyncio.Runner(loop_factory=self.new_loop) as runner:
+                runner.get_loop().set_exception_handler(note)
+                result = runner.run(main)
+            gc.collect()
+        finally:
+            gc.unfreeze()
+        if failures:
+            raise failures[0]
+        return result
 
     def disk(self) -> Disk:
         """Return a disk for one more process."""
@@ -56,12 +74,10 @@ class RealWorld(World):
 class SimWorld(World):
     """Simulated storage on virtual time."""
 
+    new_loop = SimLoop
+
     def __init__(self, seed: int = 1, faults: DiskFaults | None = None) -> None:
         self.storage = SimStorage(Random(seed), faults)
-
-    def run(self, main: Coroutine[Any, Any, Any]) -> Any:
-        with asyncio.Runner(loop_factory=SimLoop) as runner:
-            return runner.run(main)
 
     def disk(self) -> Disk:
         return self.storage.disk()
@@ -72,12 +88,13 @@ async def append(
 ) -> tuple[int, LogError | None]:
     """Append and wait: the base offset and the error that `done` was called with."""
     told: asyncio.Future[tuple[int, LogError | None]] = asyncio.get_running_loop().create_future()
-    log.append(
-        state_partition,
-        records,
-        timestamp_ms,
-        lambda base_offset, error: told.set_result((base_offset, error)),
-    )
+
+    def done(base_offset: int, error: LogError | None) -> None:
+        # Whoever is cancelled does not wait any more.
+        if not told.cancelled():
+            told.set_result((base_offset, error))
+
+    log.append(state_partition, records, timestamp_ms, done)
     assert not told.done(), "done was called from inside append"
     return await told
 

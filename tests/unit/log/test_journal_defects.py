@@ -1,0 +1,290 @@
+"""What is raised on the way to the disk, for want of memory or by a defect, counts as a disk that fails."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.errors import LogOutcomeUnknown, LogUnavailable
+from coordinator.log.journal import Journal
+from coordinator.log.journal.committer import ThreadCommitter, WriteDone
+from tests.simulation.disk import SimDisk
+from tests.unit.log.journals import offsets_after_reopening, opened
+from tests.unit.log.worlds import (
+    SEGMENT_BYTES,
+    STATE_PARTITIONS,
+    RealWorld,
+    SimWorld,
+    append,
+    append_durably,
+)
+
+ONE = [(b"key", b"value" * 40)]
+LARGE = [(b"key", bytes(3 * SEGMENT_BYTES))]
+
+
+class RaisingDisk(SimDisk):
+    """Raises what no disk has, once for each operation that is due to; "tell": a write tells of it."""
+
+    def __init__(self, world: "RaisingWorld") -> None:
+        super().__init__(world.storage)
+        self._due = world.due
+
+    def _may_raise(self, operation: str) -> None:
+        if operation in self._due:
+            self._due.remove(operation)
+            raise RuntimeError("can't start new thread")
+
+    async def prepare(self, name: str, size: int) -> None:
+        self._may_raise("prepare")
+        await super().prepare(name, size)
+
+    async def remove(self, name: str) -> None:
+        self._may_raise("remove")
+        await super().remove(name)
+
+    async def sync(self, name: str) -> None:
+        self._may_raise("sync")
+        await super().sync(name)
+
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
+        self._may_raise("write")
+        if "tell" in self._due:
+            self._due.remove("tell")
+            asyncio.get_running_loop().call_soon(done, MemoryError())
+            return
+        super().write(name, position, data, sync, done)
+
+
+class RaisingWorld(SimWorld):
+    """Its disks raise what is due."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.due: list[str] = []
+
+    def disk(self) -> RaisingDisk:
+        return RaisingDisk(self)
+
+
+@pytest.fixture(params=["always", "os"])
+def sync(request: pytest.FixtureRequest) -> str:
+    mode: str = request.param
+    return mode
+
+
+async def in_use(world: SimWorld, sync: str) -> Journal:
+    journal = await opened(world, sync)
+    await append_durably(journal, 0, ONE)
+    # The spare file is there.
+    await asyncio.sleep(0.1)
+    return journal
+
+
+def tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was logged with a traceback."""
+    return [record.getMessage() for record in caplog.records if record.exc_info]
+
+
+def raising_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    def raising(*args: Any) -> Any:
+        nonlocal is_due
+        if is_due:
+            is_due = False
+            raise MemoryError
+        return function(*args)
+
+    is_due = True
+    return raising
+
+
+@pytest.mark.parametrize("what", ["write", "tell", "encode"])
+def test_a_commit_that_raises_once_is_written_elsewhere_and_nobody_notices(
+    what: str, sync: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = RaisingWorld()
+
+    async def main() -> None:
+        journal = await in_use(world, sync)
+        if what == "encode":
+            encode_frame = raising_once(journal._way.encode_frame)
+            journal._way = journal._way._replace(encode_frame=encode_frame)
+        else:
+            world.due.append(what)
+        results = await asyncio.gather(*(append(journal, partition, ONE) for partition in range(3)))
+        assert results == [(1, None), (0, None), (0, None)]
+        assert journal.health() is None
+        assert await append_durably(journal, 0, ONE) == 2
+        await journal.close()
+
+    world.run(main())
+    (said,) = tracebacks(caplog)
+    assert "a commit failed" in said
+    assert offsets_after_reopening(world, sync) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("due", [["write", "write"], ["tell", "tell"], ["write", "prepare"]])
+def test_a_commit_that_cannot_be_written_at_all_has_an_unknown_outcome(due: list[str], sync: str) -> None:
+    world = RaisingWorld()
+
+    async def main() -> None:
+        journal = await in_use(world, sync)
+        if "prepare" in due:
+            journal._segments._spare = None
+        world.due += due
+        base_offset, error = await append(journal, 0, ONE)
+        assert (base_offset, type(error)) == (1, LogOutcomeUnknown)
+        assert "Error(" in str(journal.health())
+        await asyncio.sleep(2.5)
+        assert journal.health() is None
+        assert await append_durably(journal, 0, ONE) == 1
+        await journal.close()
+
+    world.run(main())
+    assert offsets_after_reopening(world, sync) == [0, 1]
+
+
+@pytest.mark.parametrize("what", ["prepare", "write", "tell"])
+def test_a_new_segment_that_raises_is_tried_again(
+    what: str, sync: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = RaisingWorld()
+
+    async def main() -> None:
+        journal = await in_use(world, sync)
+        files = len(world.storage.files)
+        world.due.append(what)
+        # It does not fit into the one that there is.
+        _, error = await append(journal, 0, LARGE)
+        assert type(error) is LogUnavailable
+        assert "no new segment can be made: " in str(error)
+        assert "Error(" in str(error)
+        assert journal.health() == str(error)
+        # That of which nobody knows whether its header is there has gone.
+        assert len(world.storage.files) == files - (what != "prepare")
+        await asyncio.sleep(1.1)
+        assert journal.health() is None
+        assert await append_durably(journal, 0, LARGE) == 1
+        await journal.close()
+
+    world.run(main())
+    (said,) = tracebacks(caplog)
+    assert said.startswith("the journal takes no writes: no new segment can be made: ")
+    assert offsets_after_reopening(world, sync) == [0, 1]
+
+
+@pytest.mark.parametrize("what", ["prepare", "write"])
+def test_closing_answers_everybody_though_the_disk_raises(what: str, sync: str) -> None:
+    world = RaisingWorld()
+
+    async def main() -> None:
+        journal = await in_use(world, sync)
+        journal._segments._spare = None
+        world.due += ["write", what]
+        waiting = [
+            asyncio.ensure_future(append(journal, partition, ONE)) for partition in range(STATE_PARTITIONS)
+        ]
+        await asyncio.sleep(0)
+        await journal.close()
+        assert {type(error) for _, error in await asyncio.gather(*waiting)} == {LogOutcomeUnknown}
+
+    world.run(main())
+    assert offsets_after_reopening(world, sync) == [0]
+
+
+def test_an_end_that_cannot_be_marked_is_said_and_the_folder_is_let_go_of(
+    sync: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = RaisingWorld()
+
+    async def main() -> None:
+        journal = await in_use(world, sync)
+        world.due.append("write")
+        await journal.close()
+
+    world.run(main())
+    (said,) = tracebacks(caplog)
+    assert "the end of the journal could not be marked" in said
+    assert offsets_after_reopening(world, sync) == [0]
+
+
+@pytest.mark.parametrize(("what", "sync"), [("prepare", "always"), ("remove", "always"), ("sync", "os")])
+def test_what_raises_in_the_background_is_said_and_tried_again(
+    what: str, sync: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = RaisingWorld()
+
+    async def main() -> None:
+        journal = await in_use(world, sync)
+        if what == "prepare":
+            journal._segments._spare = None
+        world.due.append(what)
+        for _ in range(200):
+            journal.prune(0, await append_durably(journal, 0, ONE))
+        await asyncio.sleep(1.1)
+        assert await append_durably(journal, 0, ONE) == 201
+        await asyncio.sleep(0.1)
+        assert journal._segments.retired_are_durable() or what != "sync"
+        # The current segment, its spare, and one that is about to go.
+        assert len(world.storage.files) <= 3
+        await journal.close()
+
+    world.run(main())
+    assert len(tracebacks(caplog)) == 1
+    assert not world.due
+    assert offsets_after_reopening(world, sync)[-1] == 201
+
+
+def test_an_error_of_the_disk_is_logged_without_a_traceback(
+    sync: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = RaisingWorld()
+
+    async def main() -> None:
+        journal = await in_use(world, sync)
+        world.storage.next_faults = ["write", "write"]
+        _, error = await append(journal, 0, ONE)
+        assert error is not None
+        await journal.close()
+
+    with caplog.at_level(logging.WARNING):
+        world.run(main())
+    assert "Input/output error" in caplog.text
+    assert tracebacks(caplog) == []
+
+
+def test_a_thread_that_writes_survives_what_is_no_fault_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "coordinator.log.journal.committer.write_fully", raising_once(lambda descriptor, position, data: None)
+    )
+    committer = ThreadCommitter()
+
+    async def commit(descriptor: int) -> Exception | None:
+        over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        committer.commit(descriptor, 0, b"data", over.set_result)
+        return await asyncio.wait_for(over, 10)
+
+    with open(tmp_path / "file", "wb") as file:
+        assert isinstance(asyncio.run(commit(file.fileno())), MemoryError)
+        assert asyncio.run(commit(file.fileno())) is None
+    committer.close()
+
+
+def test_no_thread_is_started_once_a_disk_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        disk = RealWorld(tmp_path).disk()
+        disk.lock()
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
+        await asyncio.gather(*(disk.prepare(str(number), 1 << 20) for number in range(5)))
+        disk.unlock()
+
+    asyncio.run(main())
