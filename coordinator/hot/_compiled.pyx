@@ -77,12 +77,14 @@ cdef extern from "Python.h":
 cdef enum:
     BATCH_BYTES = 20
     GROUP_BYTES_MAX = 32767
-    # Partitions above this one go the general way: a row of keys is made up to the greatest one that is named.
-    PARTITION_MAX = 8191
-    # What comes to larger records goes the general way, which looks whether the log takes them.
-    PLAIN_BATCHES_BYTES_MAX = 65536
-    # Keys that are remembered, some 150 bytes each.
-    KEYS_REMEMBERED_MAX = 262144
+    # What may come to a larger record, or to one that the log does not take, goes the general way.
+    PLAIN_RECORD_BYTES_MAX = 65536
+    # More than all in a record of state but its batches and what a _Topic knows of its key.
+    RECORD_REST_BYTES = 128
+    # What is remembered of topics and their partitions, and about what one of them takes beside the group's name.
+    REMEMBERED_BYTES_MAX = 67108864
+    TOPIC_BYTES = 1024
+    PARTITION_BYTES = 256
     FRAME_HEAD_BYTES = 40
     FRAME_ALIGN_BYTES = 64
     COMMIT_BYTES_MAX = 8388608
@@ -104,44 +106,33 @@ cdef tuple STORED_KEY = (write_api.API_KEY, 0)
 
 @cython.final
 @cython.no_gc
+cdef class _Partition:
+    """A share-partition as it was named before: its key and its shard."""
+
+    cdef object key
+    cdef object runner
+    # The number of the request that named it last, to notice one that is named twice.
+    cdef uint64_t named_by
+
+
+@cython.final
+@cython.no_gc
 cdef class _Topic:
-    """A topic as one group consumes it: the key and the shard of each partition that was named so far."""
+    """A topic as one group consumes it, with the partitions that were named so far."""
 
     cdef object group_id
     cdef bytes topic_id
     # What the key of a ShareUpdate record begins with.
     cdef bytes record_key
-    cdef list keys
-    cdef list runners
-    # The number of the request that named a partition last, to notice one that is named twice.
-    cdef uint64_t *named_by
-    cdef uint64_t itself_named_by
+    cdef dict partitions
+    cdef uint64_t named_by
 
     def __cinit__(self, group_id, bytes topic_id):
         group = group_id.encode()
         self.group_id = group_id
         self.topic_id = topic_id
         self.record_key = UPDATE_TYPE.to_bytes(2, "big") + len(group).to_bytes(2, "big") + group + topic_id
-        self.keys = []
-        self.runners = []
-
-    def __dealloc__(self):
-        PyMem_Free(self.named_by)
-
-    cdef int reach(self, Py_ssize_t partition, list runners) except -1:
-        """Know the partitions up to this one."""
-        cdef Py_ssize_t known = len(self.keys)
-        cdef void *named_by = PyMem_Realloc(self.named_by, (partition + 1) * sizeof(uint64_t))
-        if named_by == NULL:
-            raise MemoryError()
-        self.named_by = <uint64_t *> named_by
-        while known <= partition:
-            self.named_by[known] = 0
-            key = SharePartitionKey(self.group_id, self.topic_id, known)
-            self.keys.append(key)
-            self.runners.append(runners[state_partition(key, len(runners))])
-            known += 1
-        return 0
+        self.partitions = {}
 
 
 @cython.final
@@ -268,7 +259,7 @@ cdef class PlainWrites:
     cdef Py_ssize_t mailbox_max
     # Group as on the wire -> topic id -> _Topic.
     cdef dict groups
-    cdef Py_ssize_t keys_remembered
+    cdef Py_ssize_t remembered_bytes
     cdef uint64_t requests
 
     def __init__(self, list runners, time, requests, Tally seconds, Py_ssize_t mailbox_max):
@@ -325,6 +316,7 @@ cdef class PlainWrites:
         cdef int used
         cdef int32_t partition
         cdef _Topic topic
+        cdef _Partition named
         cdef WritePart part
         if end - at < 16 or get16(at) != 85 or not 0 <= get16(at + 2) <= 1:
             return None
@@ -347,9 +339,9 @@ cdef class PlainWrites:
             return None
         at += used
         self.requests += 1
-        if self.keys_remembered > KEYS_REMEMBERED_MAX:
+        if self.remembered_bytes > REMEMBERED_BYTES_MAX:
             self.groups.clear()
-            self.keys_remembered = 0
+            self.remembered_bytes = 0
         # An answer is shorter than its request.
         answer = PyBytes_FromStringAndSize(NULL, end - begin + 16)
         out = <uint8_t *> PyBytes_AS_STRING(answer) + 4
@@ -364,9 +356,9 @@ cdef class PlainWrites:
                 PyBytes_FromStringAndSize(<char *> group_at, size - 1),
                 PyBytes_FromStringAndSize(<char *> at, 16),
             )
-            if topic is None or topic.itself_named_by == self.requests:
+            if topic is None or topic.named_by == self.requests:
                 return None
-            topic.itself_named_by = self.requests
+            topic.named_by = self.requests
             memcpy(out, at, 16)
             at += 16
             out += 16
@@ -379,18 +371,16 @@ cdef class PlainWrites:
                 if end - at < fixed_bytes + 1:
                     return None
                 partition = get32(at)
-                if not 0 <= partition <= PARTITION_MAX:
+                if partition < 0:
                     return None
-                if partition >= len(topic.keys):
-                    self.keys_remembered += partition + 1 - len(topic.keys)
-                    topic.reach(partition, self.runners)
-                if topic.named_by[partition] == self.requests:
+                named = self.partition(topic, partition)
+                if named is None or named.named_by == self.requests:
                     return None
-                topic.named_by[partition] = self.requests
+                named.named_by = self.requests
                 part = WritePart.__new__(WritePart)
                 part.request = request
                 part.place = len(parts)
-                part.key = topic.keys[partition]
+                part.key = named.key
                 part.record_key = topic.record_key
                 part.frame = frame
                 part.partition = partition
@@ -401,7 +391,7 @@ cdef class PlainWrites:
                 at += fixed_bytes
                 used = get_uvarint(at, end, &batches)
                 at += used
-                if not used or not batches or end - at <= <Py_ssize_t> (batches - 1) * BATCH_BYTES:
+                if not used or not batches or end - at <= <int64_t> (batches - 1) * BATCH_BYTES:
                     return None
                 part.batches_at = skipped + (at - begin)
                 part.batch_count = batches - 1
@@ -413,7 +403,7 @@ cdef class PlainWrites:
                 if at[0]:
                     return None
                 at += 1
-                part.runner = topic.runners[partition]
+                part.runner = named.runner
                 parts.append(part)
                 put32(out, partition)
                 put32(out + 4, 0)
@@ -441,7 +431,24 @@ cdef class PlainWrites:
         except UnicodeDecodeError:
             return None
         self.groups.setdefault(group, {})[topic_id] = made
-        self.keys_remembered += 1
+        # The group's name is in it as it is on the wire, in text, and in keys of records.
+        self.remembered_bytes += TOPIC_BYTES + 3 * len(group)
+        return made
+
+    cdef _Partition partition(self, _Topic topic, int32_t number):
+        """Return a partition of a topic, remembered or made; None if there is no room to remember it."""
+        partition = number
+        cdef PyObject *known = PyDict_GetItemWithError(topic.partitions, partition)
+        if known is not NULL:
+            return <_Partition> known
+        if self.remembered_bytes > REMEMBERED_BYTES_MAX:
+            # The next request begins with none.
+            return None
+        cdef _Partition made = _Partition.__new__(_Partition)
+        made.key = SharePartitionKey(topic.group_id, topic.topic_id, partition)
+        made.runner = self.runners[state_partition(made.key, len(self.runners))]
+        topic.partitions[partition] = made
+        self.remembered_bytes += PARTITION_BYTES
         return made
 
 
@@ -733,6 +740,7 @@ cdef class _Turn:
     cdef int64_t updates_max
     cdef int64_t update_bytes_min
     cdef int64_t live_bytes
+    cdef int64_t record_bytes_max
 
     def add(self, record, tuple encoded):
         key, value = encoded
@@ -756,6 +764,7 @@ cdef class PlainTurns:
     cdef object now_ms
     cdef double now_s
     cdef bint accepts_writes
+    cdef int64_t record_bytes_max
     # The journal's: appends that wait, and the end of each state partition. None: another log, or it refuses.
     cdef list pending
     cdef list ends
@@ -768,12 +777,16 @@ cdef class PlainTurns:
         self.request_age_max_s = request_age_max_s
         self.operations_max = operations_max
 
-    def begin(self, now_ms, double now_s, bint accepts_writes, tuple gathered):
-        """Take turns at this time; the log may take no writes. `gathered` is where appends go, if not to the log."""
+    def begin(self, now_ms, double now_s, bint accepts_writes, int64_t record_bytes_max, tuple gathered):
+        """Take turns at this time; the log may take no writes, and takes no records that are larger.
+
+        `gathered` is where appends go, if not to the log.
+        """
         self.pending, self.ends = gathered if gathered is not None else (None, None)
         self.now_ms = now_ms
         self.now_s = now_s
         self.accepts_writes = accepts_writes
+        self.record_bytes_max = min(record_bytes_max, <int64_t> PLAIN_RECORD_BYTES_MAX)
         self.taken = 0
 
     def carry_out(self, list all_due, failed):
@@ -852,6 +865,7 @@ cdef class PlainTurns:
         turn.topics = self.topics
         turn.updates_max, turn.update_bytes_min = policy[0], policy[1]
         turn.live_bytes = 0
+        turn.record_bytes_max = self.record_bytes_max
         try:
             while done[0] < len(operations):
                 if type(operations[done[0]]) is not WritePart:
@@ -938,7 +952,7 @@ cdef bint _write(_Turn turn, WritePart part) except -1:
     cdef StateNumbers numbers
     cdef const uint8_t *current
     cdef const uint8_t *batches
-    cdef Py_ssize_t current_bytes, written_bytes, batches_bytes, count
+    cdef Py_ssize_t current_bytes, written_bytes, batches_bytes, record_bytes, count
     cdef int64_t floor
     cdef uint8_t *written
     cdef bint is_due
@@ -982,7 +996,9 @@ cdef bint _write(_Turn turn, WritePart part) except -1:
         turn.update_bytes_min, OVERHEAD_BYTES + current_bytes
     )
 
-    if (batches_bytes if is_due else written_bytes) > PLAIN_BATCHES_BYTES_MAX:
+    record_bytes = RECORD_REST_BYTES + PyBytes_GET_SIZE(part.record_key)
+    record_bytes += batches_bytes if is_due else written_bytes
+    if record_bytes > turn.record_bytes_max:
         return False
 
     numbers.last_write_ms = turn.now_ms

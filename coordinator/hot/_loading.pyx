@@ -175,11 +175,20 @@ cdef class Replay:
         cdef const uint8_t *end = begin + size
         cdef int64_t base_offset = get64(begin)
         cdef int64_t base_ms = get64(begin + 27)
-        cdef Py_ssize_t count = 0
+        cdef Py_ssize_t count = 0, place = 0
+        # As the general way has them, once one of them has to go it.
+        cdef list decoded = None
         cdef _Record record
         while at < end:
             at = _read_record(at, end, base_offset, base_ms, &record)
-            if self.record(&record) or self.generally_one(begin, size, &record):
+            is_folded = self.record(&record)
+            if not is_folded:
+                if decoded is None:
+                    (whole,) = decode_batches(PyBytes_FromStringAndSize(<char *> begin, size))
+                    decoded = list(whole.records)
+                is_folded = self.generally_one(&record, decoded[place])
+            place += 1
+            if is_folded:
                 # One that is skipped does not settle.
                 assert record.log_offset >= self.end_log_offset, "records settle in log order"
                 count += 1
@@ -354,18 +363,14 @@ cdef class Replay:
         name = self.names.key(key, key_bytes)
         return name is None or self.shard.state(name) is not None
 
-    cdef bint generally_one(self, const uint8_t *begin, Py_ssize_t size, const _Record *record) except -1:
+    cdef bint generally_one(self, const _Record *record, decoded) except -1:
         """Have the general way replay one record, and have it keep the state from here on."""
         cdef _State *state
         if record.key != NULL and record.key_bytes > 2:
             state = self.known(record.key + 2, record.key_bytes - 2)
             if state != NULL and state.batches != NULL:
                 self.hand_over(state)
-        (batch,) = decode_batches(PyBytes_FromStringAndSize(<char *> begin, size))
-        for found in batch.records:
-            if found.offset == record.log_offset:
-                return self.general(self.shard, found)
-        return False
+        return self.general(self.shard, decoded)
 
     cdef Py_ssize_t generally(self, bytes data) except -1:
         """Have the general way replay batches that are not plain. Raises DecodeError."""
@@ -578,7 +583,7 @@ cdef const uint8_t *_batches(
         return NULL
     begin = at + used
     count[0] = length - 1
-    if count[0] * BATCH_BYTES >= end - begin:
+    if <int64_t> count[0] * BATCH_BYTES >= end - begin:
         return NULL
     at = begin + count[0] * BATCH_BYTES
     for i in range(count[0]):
@@ -629,8 +634,9 @@ cdef bytes _combined(bytes current, const uint8_t *written, Py_ssize_t count, in
         if begin == end:
             return PyBytes_FromStringAndSize(<char *> written, count * BATCH_BYTES)
         if start_offset == NO_START_OFFSET or get64(begin) >= start_offset:
-            if get64(last + 8) < get64(written) - 1 or (
-                get64(last + 8) == get64(written) - 1 and memcmp(last + 16, written + 16, 3)
+            # Adjacent ones in the same state become one.
+            if get64(last + 8) < get64(written) and (
+                get64(last + 8) + 1 < get64(written) or memcmp(last + 16, written + 16, 3)
             ):
                 both = PyBytes_FromStringAndSize(NULL, end - begin + count * BATCH_BYTES)
                 out = <uint8_t *> PyBytes_AS_STRING(both)

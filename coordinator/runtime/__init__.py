@@ -4,5 +4,6 @@ from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation, Origin
 from coordinator.runtime.opening import Opening
 from coordinator.runtime.runtime import Runtime, ShardView
+from coordinator.runtime.turns import Status
 
-__all__ = ["Opening", "Operation", "Origin", "Runtime", "RuntimeLimits", "ShardView"]
+__all__ = ["Opening", "Operation", "Origin", "Runtime", "RuntimeLimits", "ShardView", "Status"]

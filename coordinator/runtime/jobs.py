@@ -7,7 +7,7 @@ Source: ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4 for cold snapshot
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from coordinator.clock import Clock
@@ -135,7 +135,11 @@ class Jobs:
         is_stuck = not isinstance(self._log, SharedLog) and self._log.health() is not None
         if is_stuck or self._log.pinned(live_bytes):
             await self.prune()
+        ends = {each.state_partition: self._log.end_offset(each.state_partition) for each in self._runners}
         while pinned := self._log.pinned(live_bytes):
+            if all(before > ends[state_partition] for state_partition, before in pinned.items()):
+                # All that was there is written anew, and is not smaller: another lap is of no use now.
+                return
             for runner in self._active():
                 before = pinned.get(runner.state_partition)
                 if before is not None:
@@ -157,17 +161,6 @@ class Jobs:
         """Own one shard anew, the next in turn, so that each claim is younger than what brokers forget."""
         self._renewed = (self._renewed + 1) % len(self._runners)
         self._runners[self._renewed].renew()
-
-    async def forget_topics(self, topic_ids: Collection[bytes]) -> None:
-        """Delete the state of topics that are gone, in every shard; waits for shards that load.
-
-        Kafka forgets to do so for a shard that is loading at that moment.
-        """
-        for runner in self._runners:
-            await self._repeat(
-                runner,
-                lambda shard, _: shard.forget_topics(topic_ids, count_max=self._limits.job_records_max),
-            )
 
     # What a person asks for.
 

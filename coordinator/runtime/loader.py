@@ -1,7 +1,8 @@
 """Loading: a shard's state is rebuilt by replaying its log, in slices between which others are served.
 
 All shards that wait to be loaded are loaded in one pass over the log: the journal holds every shard's
-records in one sequence, and after a failed group commit many shards load at once.
+records in one sequence, and after a failed group commit many shards load at once.  One that cannot be loaded
+does not keep the others from it.
 
 In a log that several processes can write to, each load begins with an ownership of its own: the claim is in
 the log before it is read, so that nothing counts which is not seen.
@@ -10,9 +11,10 @@ the log before it is read, so that nothing counts which is not seen.
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from coordinator.errors import LogError, LogFenced
 from coordinator.log.base import SharedLog, StateLog
@@ -31,7 +33,11 @@ CLAIM_WAIT_S = 1.0
 
 
 class Loader:
-    """Loads the shards that ask for it, one pass over the log at a time. Runs as one task."""
+    """Loads the shards that ask for it, together in one pass over the log at a time. Runs as one task.
+
+    Where a pass over a log of several processes fails, each of its shards is loaded in a pass of its own from
+    then on, until one succeeds: there each has a log of its own.
+    """
 
     def __init__(
         self,
@@ -53,10 +59,12 @@ class Loader:
         self._owning: dict[int, asyncio.Task[None]] = {}
         self._waiting: dict[int, ShardRunner] = {}
         self._asked = asyncio.Event()
-        self._backoff_s = limits.reload_backoff_first_s
+        self._apart: set[int] = set()
+        self._backoffs_s: dict[int, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         # What is said of a burst of loads: it lasts until nothing is about to be read.
         self._claiming: set[int] = set()
-        self._reading = False
+        self._passes = 0
         self._burst_began_s: float | None = None
         self._burst_shards = self._burst_records = 0
 
@@ -85,6 +93,7 @@ class Loader:
         self._claiming.add(runner.state_partition)
 
     def _owned(self, partition: int, owning: "asyncio.Task[None]") -> None:
+        """Note that a claim is over, whatever came of it; not if another has followed it already."""
         if self._owning.get(partition, owning) is owning:
             self._owning.pop(partition, None)
             self._claimed(partition)
@@ -150,73 +159,120 @@ class Loader:
         self._asked.set()
 
     async def run(self) -> None:
-        """Load for ever; a pass that fails is tried again after a growing pause."""
+        """Load for ever; what cannot be loaded is tried again after a growing pause."""
         try:
             while True:
                 await self._asked.wait()
                 self._asked.clear()
                 runners, self._waiting = self._waiting, {}
+                for partition in self._apart & runners.keys():
+                    self._beside(self._pass({partition: runners.pop(partition)}))
                 if runners:
-                    self._reading = True
-                    await self._try_to_load(runners)
-                    self._reading = False
+                    await self._pass(runners)
                 self._say_loaded()
         finally:
-            for owning in list(self._owning.values()):
-                owning.cancel()
+            for task in (*self._owning.values(), *self._tasks):
+                task.cancel()
 
-    async def _try_to_load(self, runners: dict[int, ShardRunner]) -> None:
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside the pass of all the others; it ends with `run` at the latest."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _pass(self, runners: dict[int, ShardRunner]) -> None:
+        """Load shards in one pass over the log; see to it that those which cannot be are tried again."""
         # One that was closed a moment ago is about to leave.
         runners = {partition: one for partition, one in runners.items() if one.status is Status.LOADING}
         for runner in runners.values():
             runner.begin_loading()
         shards = {partition: runner.shard for partition, runner in runners.items()}
+        self._passes += 1
         try:
-            await self._load(runners, shards)
-            self._backoff_s = self._limits.reload_backoff_first_s
+            failed = await self._load(runners, shards)
         except Exception as error:
             _complain(f"loading {len(runners)} shards failed", error)
-            failed = [runner for partition, runner in runners.items() if runner.shard is shards[partition]]
-            for runner in failed:
-                runner.failed(str(error))
-            await asyncio.sleep(self._backoff_s)
-            self._backoff_s = min(2 * self._backoff_s, self._limits.reload_backoff_max_s)
-            # A damaged one is looked at again, because an operator may have put the file back.
-            for runner in failed:
-                if runner.elected and runner.shard is shards[runner.state_partition]:
-                    self.ask(runner)
+            failed = dict.fromkeys(runners, error)
+        finally:
+            self._passes -= 1
+        # What they all failed of shows, in a log of several processes, when each is loaded by itself.
+        apart = self._shared is not None and len(failed) == len(runners) > 1
+        if apart:
+            self._apart.update(failed)
+        for partition, reason in failed.items():
+            runner, shard = runners[partition], shards[partition]
+            if runner.shard is not shard:
+                continue
+            if apart:
+                self.ask(runner)
+            else:
+                runner.failed(str(reason))
+                self._beside(self._ask_later(runner, shard))
+        self._say_loaded()
 
-    async def _load(self, runners: dict[int, ShardRunner], shards: dict[int, Shard]) -> None:
+    async def _ask_later(self, runner: ShardRunner, shard: Shard) -> None:
+        """Load a shard again after a pause, unless it was closed, or elected anew, meanwhile.
+
+        A damaged one, too, because an operator may have put the file back.
+        """
+        partition = runner.state_partition
+        backoff_s = self._backoffs_s.get(partition, self._limits.reload_backoff_first_s)
+        self._backoffs_s[partition] = min(2 * backoff_s, self._limits.reload_backoff_max_s)
+        await asyncio.sleep(backoff_s)
+        if runner.elected and runner.shard is shard:
+            self.ask(runner)
+
+    async def _load(self, runners: dict[int, ShardRunner], shards: dict[int, Shard]) -> dict[int, Exception]:
+        """Load shards, and return those that cannot be replayed. Raises what reading the log does."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         records = dict.fromkeys(runners, 0)
         replays = replays_of(shards)
+        failed: dict[int, Exception] = {}
         slice_left = self._limits.load_slice_batches
         with _collector_paused():
             async for chunk in self._log.read(runners):
                 for state_partition, batch in chunk:
-                    records[state_partition] += replays[state_partition].take(batch)
+                    if state_partition in failed:
+                        continue
+                    try:
+                        records[state_partition] += replays[state_partition].take(batch)
+                    except Exception as error:
+                        failed[state_partition] = error
                     slice_left -= 1
                     if slice_left == 0:
                         slice_left = self._limits.load_slice_batches
                         await asyncio.sleep(0)
-            await _finish(replays)
+            while replays:
+                state_partition, replay = replays.popitem()
+                try:
+                    if state_partition not in failed:
+                        await _finish(replay)
+                except Exception as error:
+                    failed[state_partition] = error
+                # With the memory that it took.
+                del replay
         give_memory_back()
         load_s = loop.time() - began_s
         for state_partition, runner in runners.items():
-            runner.loaded(
-                shards[state_partition],
-                self._log.end_offset(state_partition),
-                records[state_partition],
-                round(load_s * 1000),
-            )
-            self._metrics.shard_loaded(state_partition, records[state_partition], load_s)
-        self._burst_shards += len(runners)
-        self._burst_records += sum(records.values())
+            if state_partition in failed:
+                _complain(f"shard {state_partition} cannot be replayed", failed[state_partition])
+            else:
+                self._loaded(runner, shards[state_partition], records[state_partition], load_s)
+        return failed
+
+    def _loaded(self, runner: ShardRunner, shard: Shard, records: int, load_s: float) -> None:
+        partition = runner.state_partition
+        runner.loaded(shard, self._log.end_offset(partition), records, round(load_s * 1000))
+        self._metrics.shard_loaded(partition, records, load_s)
+        self._apart.discard(partition)
+        self._backoffs_s.pop(partition, None)
+        self._burst_shards += 1
+        self._burst_records += records
 
     def _say_loaded(self) -> None:
         """Say at the end of a burst what it came to, claims included: shards of a topic come one by one."""
-        busy = self._waiting or self._claiming or self._reading
+        busy = self._waiting or self._claiming or self._passes
         if busy or self._burst_began_s is None:
             return
         took_s = asyncio.get_running_loop().time() - self._burst_began_s
@@ -239,12 +295,9 @@ def _complain(what: str, error: Exception) -> None:
     _logger.error("%s: %s", what, error, exc_info=error if unexpected else None)
 
 
-async def _finish(replays: dict[int, Replay]) -> None:
-    """Finish replays, and drop them with the memory they took."""
-    while replays:
-        _, replay = replays.popitem()
-        while not replay.finish(FINISHED_TOGETHER):  # noqa: ASYNC110
-            await asyncio.sleep(0)
+async def _finish(replay: Replay) -> None:
+    while not replay.finish(FINISHED_TOGETHER):  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 @contextmanager

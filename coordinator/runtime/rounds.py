@@ -142,7 +142,8 @@ class Rounds:
         plain = self._plain
         if plain is not None:
             accepts_writes = gathered is not None or self._log.health() is None
-            plain.begin(self._clock.now_ms(), self._loop.time(), accepts_writes, gathered)
+            record_bytes_max = self._log.record_bytes_max
+            plain.begin(self._clock.now_ms(), self._loop.time(), accepts_writes, record_bytes_max, gathered)
             plain.carry_out(all_due, self._failed)
             self._metrics.write_operations(plain.taken)
             return

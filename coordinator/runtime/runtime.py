@@ -235,10 +235,6 @@ class Runtime:
         )
         return writes
 
-    async def forget_topics(self, topic_ids: Collection[bytes]) -> None:
-        """Delete all state of topics that the cluster has deleted."""
-        await self.jobs.forget_topics(topic_ids)
-
     async def _tick(self) -> None:
         """Expire waits, and measure how late the event loop is."""
         loop = asyncio.get_running_loop()

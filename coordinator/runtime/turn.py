@@ -19,10 +19,12 @@ class Turn:
         self.append_bytes = 0
 
     def add(self, record: StateRecord, encoded: Encoded) -> None:
+        """Take a record that was applied."""
         self.records.append(record)
         self.encoded.append(encoded)
         self.append_bytes += size_bytes(encoded)
 
 
 def size_bytes(encoded: Encoded) -> int:
+    """Return the bytes of key and value together."""
     return len(encoded[0]) + len(encoded[1] or b"")

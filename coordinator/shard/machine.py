@@ -58,11 +58,13 @@ class Shard:
     """
 
     # The compiled module finds the fields by where they lie.
-    __slots__ = ("_frontier", "_policy", "_states", "live_bytes", "state_partition")
+    __slots__ = ("_frontier", "_key_bytes", "_policy", "_states", "live_bytes", "state_partition")
 
     def __init__(self, state_partition: int, policy: SnapshotPolicy) -> None:
         self.state_partition = state_partition
+        # About what snapshots of all states would take on the log, and of that the keys' own part.
         self.live_bytes = 0
+        self._key_bytes = 0
         self._policy = policy
         self._states: dict[SharePartitionKey, bytes] = {}
         self._frontier = Frontier(self._states)
@@ -158,20 +160,6 @@ class Shard:
             if state is not None and state.unreadable is None
         ]
 
-    def forget_topics(self, topic_ids: Collection[bytes], *, count_max: int) -> list[StateRecord]:
-        """Delete the state of topics that are gone, at most `count_max` share-partitions at a time.
-
-        The caller repeats until nothing is left. Kafka writes all of it as one atomic batch, which
-        fails as a whole when it is too large.
-        """
-        records: list[StateRecord] = []
-        for key in self._states:
-            if len(records) == count_max:
-                break
-            if key.topic_id in topic_ids:
-                records.append(StateRecord(key, None))
-        return records
-
     # Follow.
 
     def apply(self, record: StateRecord, timestamp_ms: int) -> None:
@@ -184,9 +172,12 @@ class Shard:
             self.live_bytes -= before.snapshot_bytes
         if after is not None:
             self.live_bytes += after.snapshot_bytes
+            if packed is None:
+                self._count_key(len(key.group_id))
             self._states[key] = pack(after, NOT_DURABLE if packed is None else needed_from(packed))
         elif packed is not None:
             del self._states[key]
+            self._count_key(-len(key.group_id))
             self._frontier.deleting(key, packed)
 
     def settle(self, record: StateRecord, log_offset: int) -> None:
@@ -219,10 +210,16 @@ class Shard:
         last where they end.
         """
         before = self._states.pop(key, None)
-        if before is not None:
+        if before is None:
+            self._count_key(len(key.group_id))
+        else:
             self.live_bytes -= snapshot_bytes(before)
         self.live_bytes += snapshot_bytes(packed)
         self._states[key] = packed
+
+    def _count_key(self, size_bytes: int) -> None:
+        self._key_bytes += size_bytes
+        self.live_bytes += size_bytes
 
     # Look.
 
@@ -234,7 +231,8 @@ class Shard:
     @property
     def state_batches(self) -> int:
         """Number of state batches in flight, of all share-partitions."""
-        return (self.live_bytes - RECORD_OVERHEAD_BYTES * len(self._states)) // BATCH_BYTES
+        overhead_bytes = self._key_bytes + RECORD_OVERHEAD_BYTES * len(self._states)
+        return (self.live_bytes - overhead_bytes) // BATCH_BYTES
 
     def state(self, key: SharePartitionKey) -> ShareState | None:
         """Return the state of a share-partition, or None."""

@@ -15,6 +15,7 @@ import pytest
 
 from coordinator import hot
 from coordinator.config import HostPort
+from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
@@ -153,11 +154,22 @@ class Topics:
         return not (self.gone and partition == 1)
 
 
+class FussyLog(MemoryLog):
+    """Whose records may not be large; who appends has to see to it."""
+
+    def append(self, state_partition: int, records: Any, timestamp_ms: int, done: Any) -> None:
+        assert all(len(key) + len(value or b"") <= self.record_bytes_max for key, value in records)
+        super().append(state_partition, records, timestamp_ms, done)
+
+
 class Coordinator:
     """One of the two."""
 
-    def __init__(self, policy: SnapshotPolicy, topics: TopicDirectory) -> None:
-        self.log = MemoryLog(STATE_PARTITIONS)
+    def __init__(
+        self, policy: SnapshotPolicy, topics: TopicDirectory, record_bytes_max: int = RECORD_BYTES_MAX
+    ) -> None:
+        self.log = FussyLog(STATE_PARTITIONS)
+        self.log.record_bytes_max = record_bytes_max
         self.metrics = Metrics()
         self.runtime = Runtime(
             log=self.log,
@@ -235,10 +247,11 @@ async def live(seed: int) -> None:
     random = draw.random
     policy = SnapshotPolicy(random.choice([2, 30, 500]), random.choice([500, 10_000]))
     topics: EveryTopic | Topics = EveryTopic() if random.randrange(2) else Topics()
-    plain = Coordinator(policy, topics)
+    record_bytes_max = random.choice([RECORD_BYTES_MAX, RECORD_BYTES_MAX, 300])
+    plain = Coordinator(policy, topics, record_bytes_max)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hot, "compiled", None)
-        general = Coordinator(policy, topics)
+        general = Coordinator(policy, topics, record_bytes_max)
     both = (plain, general)
     for each in both:
         await each.begin()

@@ -4,6 +4,7 @@ What is drawn is what logs hold, and everything next to it: tombstones, updates 
 other versions, tags that nobody knows, unknown record types, compressed batches, groups that are no text.
 """
 
+from collections.abc import Iterator
 from random import Random
 
 import cramjam
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from coordinator.runtime.replay import GeneralReplay, replay_one
 from coordinator.shard import Shard, SnapshotPolicy
 from coordinator.shard.packed import needed_from
+from protocol import record_batch
 from protocol.errors import DecodeError
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
@@ -50,6 +52,9 @@ class Draw:
             length = random.randrange(3)
             drawn.append(StateBatch(first, first + length, random.choice((0, 2, 4)), random.randrange(1, 3)))
             first += length + random.randrange(1, 3)
+        if self.seldom():
+            end = random.choice((-(2**63), 2**63 - 1))
+            drawn.insert(0 if end < 0 else len(drawn), StateBatch(end, end, 2, 1))
         if self.seldom():
             random.shuffle(drawn)
         return pack(drawn)
@@ -191,3 +196,25 @@ def test_an_empty_log_leaves_an_empty_shard() -> None:
     assert replay.take(b"") == 0
     assert replay.finish(1)
     assert seen(own) == seen(shard())
+
+
+def test_a_batch_is_decoded_once_for_all_records_that_need_the_general_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded = []
+
+    def counted(data: bytes) -> Iterator[record_batch.RecordBatch]:
+        decoded.append(data)
+        return record_batch.decode_batches(data)
+
+    monkeypatch.setattr(loading, "decode_batches", counted)
+    keys = [SharePartitionKey("group", TOPIC_ID, number) for number in range(100)]
+    # Initialised anew after they had a leader.
+    made = [StateRecord(key, ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0, 5)) for key in keys]
+    data = encode_batch(0, 1, list(map(encode_record, made)))
+    own = shard()
+    replay = loading.Replay(own, loading.Names(), replay_one)
+    assert replay.take(data) == len(keys)
+    assert decoded == [data]
+    assert replay.finish(1_000)
+    assert [state.leader_epoch_max for _, state in own.items()] == [5] * len(keys)

@@ -206,7 +206,8 @@ class ShardBesideModel(RuleBasedStateMachine):
         # A log that was pruned to its end gives nothing to replay, and knows no offset.
         redundant = max(replayed.shard.redundant_offset, self.pruned_to)
         assert redundant == self.driven.shard.redundant_offset
-        assert self.driven.shard.live_bytes == sum(state.snapshot_bytes for state in live.values())
+        live_bytes = sum(len(key.group_id) + state.snapshot_bytes for key, state in live.items())
+        assert self.driven.shard.live_bytes == live_bytes
         assert self.driven.shard.state_batches == sum(state.batch_count for state in live.values())
 
 

@@ -18,7 +18,7 @@ from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
-from tests.builders import ACKNOWLEDGED, KEY, OTHER_TOPIC_ID, TOPIC_ID, initialize, read, unpacked, write
+from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpacked, write
 from tests.unit.runtime.held_log import HeldLog
 
 # One shard, so that everything meets in it.
@@ -321,25 +321,6 @@ def test_an_append_that_lands_elsewhere_than_expected_makes_the_shard_load_again
     asyncio.run(scenario())
 
 
-def test_hazard_a_topic_deletion_reaches_a_shard_that_is_still_loading() -> None:
-    async def scenario() -> None:
-        async with driven() as one:
-            one.log.holding = False
-            await one.ask(INITIALIZE, initialize(), topic_id=OTHER_TOPIC_ID)
-            refused = one.ask(WRITE, write())
-            one.log.holding = True
-            await one.until(lambda: one.log.held)
-            one.log.fail(LogOutcomeUnknown("lost"))
-            await refused
-            one.log.holding = False
-            assert one.runtime.shard_views()[0].status == "LOADING"
-            await one.runtime.forget_topics({TOPIC_ID})
-            keys = [key async for key, _ in one.runtime.share_partitions()]
-            assert {key.topic_id for key in keys} == {OTHER_TOPIC_ID}
-
-    asyncio.run(scenario())
-
-
 def test_a_share_partition_named_twice_gets_one_result_and_success_only_if_all_of_it_is_stored() -> None:
     async def scenario() -> None:
         async with driven() as one:
@@ -349,46 +330,5 @@ def test_a_share_partition_named_twice_gets_one_result_and_success_only_if_all_o
             results = await one.ask(WRITE, write((5, 5, 0, 1), state_epoch=-1), write((6, 6, 0, 1)))
             assert [r.error_code for r in results] == [ErrorCode.INVALID_REQUEST]
             assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(0, 1, 0, 1)]
-
-    asyncio.run(scenario())
-
-
-def test_pruning_and_compaction_leave_the_state_as_it_was() -> None:
-    async def scenario() -> None:
-        async with driven() as one:
-            one.log.holding = False
-            for n in range(600):
-                await one.ask(WRITE, write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
-            before = one.runtime.share_partition(KEY)
-            one.clock.ms += 4_000_000
-            await one.runtime.jobs.snapshot_cold()
-            await one.runtime.jobs.prune()
-            assert one.log.start_offset(0) > 500
-            lost = one.ask(WRITE, write())
-            one.log.holding = True
-            await one.until(lambda: one.log.held)
-            one.log.fail(LogOutcomeUnknown("lost"))
-            await lost
-            await one.until(lambda: one.runtime.health() == [])
-            after = one.runtime.share_partition(KEY)
-            assert before is not None
-            assert after is not None
-            assert after.batches == before.batches
-
-    asyncio.run(scenario())
-
-
-def test_a_log_that_is_well_and_not_too_big_is_pruned_in_its_own_interval_only() -> None:
-    async def scenario() -> None:
-        async with driven() as one:
-            one.log.holding = False
-            for n in range(600):
-                await one.ask(WRITE, write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
-            await one.runtime.jobs.compact()
-            assert one.log.start_offset(0) == 0
-            # But one whose disk may be full.
-            one.log.unhealthy = "disk full"
-            await one.runtime.jobs.compact()
-            assert one.log.start_offset(0) > 0
 
     asyncio.run(scenario())

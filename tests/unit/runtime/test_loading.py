@@ -1,0 +1,134 @@
+"""One shard that cannot be loaded: the others are, and it is as soon as it can be."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from coordinator.clock import SystemClock
+from coordinator.log.base import StateLog
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.log.memory import MemoryLog
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import EveryTopic
+from protocol.record_batch import encode_batch
+from tests.unit.log.fake_kafka import FakeKafka
+
+TOPIC = "state"
+SHARDS = 5
+BAD = 2
+# Longer than any test here waits: once it has failed, a shard is tried again after the test, or when told.
+LIMITS = RuntimeLimits(reload_backoff_first_s=1_000, reload_backoff_max_s=1_000)
+NO_KEY = encode_batch(0, 1, [(b"", b"value")])
+
+
+@asynccontextmanager
+async def running(
+    log: StateLog, limits: RuntimeLimits = LIMITS, *, elect_all: bool = True
+) -> AsyncIterator[Runtime]:
+    runtime = Runtime(
+        log=log,
+        clock=SystemClock(),
+        topics=EveryTopic(),
+        metrics=Metrics(),
+        policy=SnapshotPolicy(),
+        limits=limits,
+        state_partitions=SHARDS,
+        cold_interval_ms=3_600_000,
+        prune_interval_ms=3_600_000,
+    )
+    await runtime.start(elect_all=elect_all)
+    try:
+        yield runtime
+    finally:
+        await runtime.stop()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - statuses that nobody announces
+            await asyncio.sleep(0.001)
+
+
+def statuses(runtime: Runtime) -> list[str]:
+    return [view.status for view in runtime.shard_views()]
+
+
+ALL_BUT_ONE = ["FAILED" if shard == BAD else "ACTIVE" for shard in range(SHARDS)]
+
+
+def kafka_log(fake: FakeKafka) -> KafkaLog:
+    limits = KafkaLogLimits(append_timeout_s=3.0)
+    return KafkaLog(
+        fake.cluster(TOPIC), TopicWish(TOPIC, SHARDS), owner="test", clock=SystemClock(), limits=limits
+    )
+
+
+async def with_damage() -> tuple[FakeKafka, bytes]:
+    """Return a topic with a batch that fails its checks, and that batch as it should be."""
+    fake = FakeKafka()
+    async with running(kafka_log(fake)) as runtime:
+        await until(lambda: statuses(runtime) == ["ACTIVE"] * SHARDS)
+    batches = fake.topics[TOPIC][BAD].batches
+    good = batches[0]
+    batches[0] = good[:-1] + bytes([good[-1] ^ 1])
+    return fake, good
+
+
+def test_a_damaged_partition_of_a_topic_harms_its_own_shard_only(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        fake, _ = await with_damage()
+        caplog.clear()
+        async with running(kafka_log(fake)) as runtime:
+            await until(lambda: statuses(runtime) == ALL_BUT_ONE)
+            assert f"{TOPIC}-{BAD}" in runtime.health()[0]
+            # And if one that is well has to be loaded again, it does not wait for the other.
+            runtime._runners[0].renew()
+            assert statuses(runtime)[0] == "LOADING"
+            await until(lambda: statuses(runtime)[0] == "ACTIVE")
+
+    asyncio.run(scenario())
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    # Of all together, if they were, and of it alone.
+    assert 1 <= len(said) <= 2
+    assert said[-1].startswith(f"loading 1 shards failed: {TOPIC}-{BAD} at log offset 0 is damaged")
+
+
+def test_who_is_elected_while_another_cannot_be_loaded_does_not_wait_for_it() -> None:
+    async def scenario() -> None:
+        fake, _ = await with_damage()
+        async with running(kafka_log(fake), elect_all=False) as runtime:
+            runtime.elect(BAD)
+            await until(lambda: statuses(runtime)[BAD] == "FAILED")
+            runtime.elect(0)
+            await until(lambda: statuses(runtime)[0] == "ACTIVE")
+
+    asyncio.run(scenario())
+
+
+def test_what_was_put_right_is_loaded() -> None:
+    async def scenario() -> None:
+        fake, good = await with_damage()
+        async with running(kafka_log(fake), RuntimeLimits(reload_backoff_first_s=0.01)) as runtime:
+            await until(lambda: statuses(runtime) == ALL_BUT_ONE)
+            fake.topics[TOPIC][BAD].batches[0] = good
+            await until(lambda: statuses(runtime) == ["ACTIVE"] * SHARDS)
+
+    asyncio.run(scenario())
+
+
+def test_records_that_cannot_be_replayed_harm_their_own_shard_only(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        log = MemoryLog(SHARDS)
+        log._batches[BAD].append(NO_KEY)
+        log._ends[BAD] = 1
+        async with running(log) as runtime:
+            await until(lambda: statuses(runtime) == ALL_BUT_ONE)
+
+    asyncio.run(scenario())
+    (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert said.startswith(f"shard {BAD} cannot be replayed: a record of the state log has no key")
