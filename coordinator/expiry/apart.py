@@ -9,14 +9,20 @@ import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from coordinator.errors import LogUnavailable
 from coordinator.expiry.observer import Groups, Topics
 from coordinator.kafka.group_facts import GroupDescription, Outcome, Presence, ShownOffset
 
 Answer = TypeVar("Answer")
 
+_CLOSED = "Kafka is not asked any more: the coordinator stops."
+
 
 class ClusterApart:
-    """A `Groups` and a `Topics`. Its methods are called on any event loop, and raise what those raise."""
+    """A `Groups` and a `Topics`. Its methods are called on any event loop, and raise what those raise.
+
+    Once it is closed, all that is asked, or was still unanswered, ends with LogUnavailable.
+    """
 
     def __init__(self, make: Callable[[], tuple[Groups, Topics]]) -> None:
         """Prepare; `make` is called in the thread, which begins with the first question."""
@@ -24,6 +30,7 @@ class ClusterApart:
         self._made: tuple[Groups, Topics] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._closed = False
 
     async def names(self) -> set[str]:
         return await self._groups(lambda groups: groups.names())
@@ -47,21 +54,24 @@ class ClusterApart:
         return await self._apart(lambda made: made[1].look(topic_ids))
 
     async def close(self) -> None:
-        """Close the connections and end the thread; harmless if it was never begun, or has ended."""
+        """Break off what is asked, close the connections, and end the thread; may be called again."""
+        self._closed = True
         loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
         if loop is None or thread is None:
             return
-        if self._made is not None:
-            await self._apart(self._close)
-        self._loop = self._thread = None
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._end(), loop))
         loop.call_soon_threadsafe(loop.stop)
         await asyncio.to_thread(thread.join)
         loop.close()
 
-    @staticmethod
-    async def _close(made: tuple[Groups, Topics]) -> None:
-        for each in made:
-            await each.close()
+    async def _end(self) -> None:
+        asked = asyncio.all_tasks() - {asyncio.current_task()}
+        for each in asked:
+            each.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        for made in self._made or ():
+            await made.close()
 
     async def _groups(self, ask: Callable[[Groups], Coroutine[Any, Any, Answer]]) -> Answer:
         return await self._apart(lambda made: ask(made[0]))
@@ -72,8 +82,18 @@ class ClusterApart:
                 self._made = self._make()
             return await ask(self._made)
 
+        if self._closed:
+            raise LogUnavailable(_CLOSED)
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="expiry", daemon=True)
             self._thread.start()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(run(), self._loop))
+        asked = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        try:
+            return await asyncio.wrap_future(asked)
+        except asyncio.CancelledError:
+            asking = asyncio.current_task()
+            assert asking is not None
+            if not asking.cancelling():
+                raise LogUnavailable(_CLOSED) from None
+            raise

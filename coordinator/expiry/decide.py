@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from coordinator.expiry.watch import Watch
+from coordinator.kafka.group_facts import NO_GROUP_EPOCH
 
 _MINUTE_MS = 60_000
 
@@ -80,7 +81,8 @@ class Seen(NamedTuple):
 class Abandoned(NamedTuple):
     """A topic of a group that goes at `expires_ms`, if nothing happens until then; None: never, by the rules.
 
-    `since_ms` is when its clock began: as far as was seen, nobody has wanted it since.
+    `since_ms` is when its clock began: as far as was seen, nobody has wanted it since. `initialized_ms` and
+    `group_epoch` are as in the look that found it so; where another is found when it goes, it is wanted.
     """
 
     group_id: str
@@ -91,6 +93,8 @@ class Abandoned(NamedTuple):
     since_ms: int
     expires_ms: int | None
     status: Status
+    initialized_ms: int
+    group_epoch: int
 
 
 def abandoned(held: Collection[Held], seen: Seen, rules: Rules, now_ms: int) -> Iterator[Abandoned]:
@@ -128,6 +132,8 @@ def _gone(part: Held, seen: Seen, rules: Rules, now_ms: int) -> Abandoned | None
         since_ms,
         expires_ms,
         status,
+        part.initialized_ms,
+        NO_GROUP_EPOCH if watch is None else watch.group_epoch,
     )
 
 
@@ -159,6 +165,8 @@ def _unwanted(part: Held, seen: Seen, rules: Rules, now_ms: int) -> Abandoned | 
         since_ms,
         expires_ms,
         status,
+        part.initialized_ms,
+        watch.group_epoch,
     )
 
 

@@ -185,10 +185,11 @@ class Expiry:
         each = removal.abandoned
         if removal.failed:
             self._metrics.expiry_failed()
+        if removal.share_partitions:
+            self._metrics.state_expired(each.reason, removal.share_partitions)
         if removal.refused:
             _logger.info("%s does not expire now: %s", told(each), removal.refused)
             return
-        self._metrics.state_expired(each.reason, removal.share_partitions)
         _logger.info(
             "%s expired (%s): %d share-partitions", told(each), each.reason, removal.share_partitions
         )

@@ -16,9 +16,8 @@ from coordinator.kafka.cluster import (
     NOT_COORDINATOR,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, ShownOffset
-from coordinator.runtime import Operation, Runtime
-from coordinator.runtime.turns import Status
+from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, GroupDescription, ShownOffset
+from coordinator.runtime import Operation, Runtime, Status
 from coordinator.shard import Facts, Result, Shard, ShareState
 from protocol.errors import ErrorCode
 from protocol.routing import state_partition
@@ -34,9 +33,11 @@ SHARE_PARTITIONS_MAX = 1_000
 # A group's coordinator was looked for as long as that is of use.
 _NOT_FOUND_NOW = (COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR)
 
+_USED = "it was used just now"
+
 
 class Removal(NamedTuple):
-    """What became of something that was due; an empty `refused` means that it went.
+    """What became of something that was due; an empty `refused` means that all of it went.
 
     `failed` is what should not happen, and `unanswered` that the group's coordinator could not be asked.
     """
@@ -49,26 +50,26 @@ class Removal(NamedTuple):
 
 
 class _Deletion(Operation):
-    """Deletes the state of one share-partition if it is still what was seen: whether it was."""
+    """Deletes the state of one share-partition if it is still what was seen; tells why not, or nothing."""
 
-    __slots__ = ("deleted",)
+    __slots__ = ("refused",)
 
     def __init__(self, key: SharePartitionKey, seen: ShareState, now_s: float) -> None:
         def decide(shard: Shard, key: SharePartitionKey, unit: Sequence[Any], facts: Facts) -> Result:
             if shard.state(key) != seen:
-                return Result((), False)
-            return Result([StateRecord(key, None)], True)
+                return Result((), _USED)
+            return Result([StateRecord(key, None)], "")
 
         super().__init__(decide, key, (), writes=True, origin=None, received_s=now_s)
-        self.deleted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def answer(self, result: Any) -> None:
-        if not self.deleted.done():
-            self.deleted.set_result(result)
+        if not self.refused.done():
+            self.refused.set_result(result)
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
-        if not self.deleted.done():
-            self.deleted.set_result(False)
+        if not self.refused.done():
+            self.refused.set_result(error_message or error_code.name)
 
 
 class Remover:
@@ -114,12 +115,18 @@ class Remover:
         owned = [each for each in due if self._still_owned(each)]
         if not owned:
             return []
-        shown = await self._shown(group)
         states = {each: self._states(each) for each in owned}
-        names = [each.topic for each in owned if each.topic is not None]
-        outcomes = await self._groups.delete_offsets(group, names)
-        removals = []
-        for each in owned:
+        # With others before it, the look may be minutes old: whoever came and went since then wants it.
+        described = (await self._groups.describe_groups([group]))[group]
+        if described.error_code != NONE:
+            return [_refused(each, described.error_code, described.error_message) for each in owned]
+        still = [each for each in owned if _is_as_seen(each, described, states[each])]
+        removals = [Removal(each, 0, _USED) for each in owned if each not in still]
+        if not still:
+            return removals
+        shown = await self._shown(group)
+        outcomes = await self._groups.delete_offsets(group, [str(each.topic) for each in still])
+        for each in still:
             outcome = outcomes[str(each.topic)]
             if outcome.error_code == NONE:
                 count = sum(offset.topic_id == each.topic_id for offset in shown)
@@ -127,12 +134,12 @@ class Remover:
                 self._emptied.add(group)
             elif outcome.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 # The group has nothing of that topic as far as Kafka knows: what is here was left behind.
-                removals.append(Removal(each, await self._delete(states[each])))
-                self._emptied.add(group)
+                removal = await self._delete(each, states[each])
+                removals.append(removal)
+                if not removal.refused:
+                    self._emptied.add(group)
             else:
-                failed = outcome.error_code not in (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND)
-                why = outcome.error_message or f"Kafka's error {outcome.error_code}"
-                removals.append(Removal(each, 0, why, failed, outcome.error_code in _NOT_FOUND_NOW))
+                removals.append(_refused(each, outcome.error_code, outcome.error_message))
         return removals
 
     async def _shown(self, group: str) -> list[ShownOffset]:
@@ -188,9 +195,7 @@ class Remover:
         # The states first: one that comes to be after Kafka has answered is another one.
         missing = await self._missing_still(chosen)
         return [
-            Removal(each, await self._delete(states))
-            if each in missing
-            else Removal(each, 0, "it is there again")
+            await self._delete(each, states) if each in missing else Removal(each, 0, "it is there again")
             for each, states in chosen.items()
         ]
 
@@ -214,13 +219,29 @@ class Remover:
         states = ((key, self._runtime.share_partition(key)) for key in keys)
         return {key: state for key, state in states if state is not None}
 
-    async def _delete(self, states: Mapping[SharePartitionKey, ShareState]) -> int:
-        """Delete these states as far as they have not changed; return how many that were."""
+    async def _delete(self, each: Abandoned, states: Mapping[SharePartitionKey, ShareState]) -> Removal:
+        """Delete these states as far as they have not changed."""
         now_s = asyncio.get_running_loop().time()
         deletions = [_Deletion(key, state, now_s) for key, state in states.items()]
         for deletion in deletions:
             self._runtime.submit(deletion)
-        return sum(await asyncio.gather(*(deletion.deleted for deletion in deletions)))
+        refusals = await asyncio.gather(*(deletion.refused for deletion in deletions))
+        why = sorted(set(filter(None, refusals)))
+        return Removal(each, refusals.count(""), "; ".join(why), failed=bool(set(why) - {_USED}))
+
+
+def _is_as_seen(
+    each: Abandoned, now: GroupDescription, states: Mapping[SharePartitionKey, ShareState]
+) -> bool:
+    """Tell whether nothing has happened to an empty group, or to what it has of a topic, since the look."""
+    initialized_ms = max((state.create_timestamp for state in states.values()), default=0)
+    return now.is_empty and now.group_epoch == each.group_epoch and initialized_ms <= each.initialized_ms
+
+
+def _refused(each: Abandoned, error_code: int, message: str) -> Removal:
+    failed = error_code not in (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND)
+    why = message or f"Kafka's error {error_code}"
+    return Removal(each, 0, why, failed, error_code in _NOT_FOUND_NOW)
 
 
 def told(each: Abandoned) -> str:

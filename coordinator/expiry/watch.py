@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from coordinator.kafka.cluster import NONE
-from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, GroupDescription
+from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, NO_GROUP_EPOCH, GroupDescription
 
 # How far the clocks of two coordinators may be apart.
 _CLOCKS_APART_MS = 60_000
@@ -29,7 +29,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
     looked_ms: int
     since_ms: int
-    group_epoch: int = -1
+    group_epoch: int = NO_GROUP_EPOCH
     subscribed: frozenset[str] = frozenset()
     left_ms: Mapping[str, int] = {}
     is_empty: bool = False

@@ -9,6 +9,8 @@ NON_EMPTY_GROUP = 68
 GROUP_ID_NOT_FOUND = 69
 UNKNOWN_TOPIC_ID = 100
 
+NO_GROUP_EPOCH = -1
+
 # What GroupDescription.state is while a group has no members.
 EMPTY = "Empty"
 
@@ -32,7 +34,7 @@ class GroupDescription(NamedTuple):
     error_code: int
     error_message: str = ""
     state: str = ""
-    group_epoch: int = -1
+    group_epoch: int = NO_GROUP_EPOCH
     members: int = 0
     subscribed: frozenset[str] = frozenset()
 

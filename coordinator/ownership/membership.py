@@ -173,7 +173,7 @@ class Membership:
         self.member_id, self.generation = joined.member_id, joined.generation
         self.leads = joined.leader_id == joined.member_id
         if self._missed_maps(joined):
-            await self._soon(self._part.forget())
+            await self._in_time(self._part.forget())
         assignments = await self._decide(joined) if self.leads else {}
         sent_s = self._monotonic()
         synced = await self._unless_abandoned(
@@ -183,7 +183,7 @@ class Membership:
         self._part.adopt(joined.generation, synced.assignment)
         if not self._lease.is_fresh():
             # What the map takes away must not be read under the lease that comes with it.
-            await self._soon(self._part.heard())
+            await self._in_time(self._part.heard())
         self.map_generation, self._map_member_id = joined.generation, joined.member_id
         self.rebalances += 1
         self._lease.renew(sent_s)
@@ -198,7 +198,7 @@ class Membership:
         next_one = (self.map_generation + 1, self._map_member_id)
         return (joined.generation, joined.member_id) != next_one and not self._lease.is_fresh()
 
-    async def _soon(self, hearing: Coroutine[Any, Any, None]) -> None:
+    async def _in_time(self, hearing: Coroutine[Any, Any, None]) -> None:
         """Wait for the process to hear something. Raises Setback if it hangs: others must know that."""
         try:
             async with asyncio.timeout(self._limits.session_timeout_s):

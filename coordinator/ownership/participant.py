@@ -210,7 +210,8 @@ class Participant:
             self._refuse(f"This replica does not understand what the group's leader decided: {error}.")
             return None
         instance = self._replica.instance
-        if not assignment.mentions(instance):
+        known = assignment.mentions(instance)
+        if not known:
             self._ask_to_be_known(assignment)
         reason = assignment.refused.get(instance)
         if reason is not None or assignment.setting != self._setting:
@@ -222,10 +223,8 @@ class Participant:
                 f"Another replica that started later has the same address, {self._replica.wire}, and gets "
                 "the shards."
             )
-        elif all(replica.instance != instance for replica in assignment.replicas):
-            if any(replica.wire == self._replica.wire for replica in assignment.replicas):
-                # Of a process that was here before us, whose place we took: its shards are to be given anew.
-                return assignment
+        elif not known and all(replica.wire != self._replica.wire for replica in assignment.replicas):
+            # Nor does it know the process that was here before us, whose place we may have taken.
             self._refuse("The group's leader does not understand this replica, which gets no shards.")
         return assignment
 

@@ -6,6 +6,9 @@ from coordinator.expiry import Rules, Status
 from coordinator.expiry import remover as remover_module
 from coordinator.kafka.cluster import NOT_COORDINATOR
 from coordinator.kafka.group_facts import Outcome
+from coordinator.runtime import Operation
+from coordinator.runtime import Status as RunnerStatus
+from protocol.errors import ErrorCode
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 from tests.unit.admin.serving import SHARDS, looped
@@ -123,6 +126,79 @@ async def test_state_that_comes_to_be_while_kafka_is_asked_is_not_deleted() -> N
         cluster.before["describe"] = initialise_after_the_second_look
         await one.expiry.round()
         assert ("g", "t") in await one.topics()
+
+
+@looped
+@pytest.mark.parametrize("happens", ["visit", "reset"])
+async def test_what_is_wanted_again_after_the_look_stays(happens: str) -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        clock.move(RETENTION)
+
+        async def visit() -> None:
+            async def right_after_the_look() -> None:
+                cluster.groups["g"].join("t")
+                cluster.groups["g"].leave()
+
+            cluster.before["describe"] = right_after_the_look
+
+        async def reset() -> None:
+            # The look has gone over the states when it asks about the groups.
+            shard = state_partition(SharePartitionKey("g", topic_id("t"), 0), SHARDS)
+            one.runtime._runners[shard].shard.apply(state("g", "t", initialized_ms=clock.ms), clock.ms)
+
+        cluster.before["describe"] = {"visit": visit, "reset": reset}[happens]
+        done = await one.expiry.round()
+        assert [removal.refused for removal in done.removals] == ["it was used just now"]
+        assert cluster.deletions == []
+        assert one.counted("expiry_failures_total") == 0
+
+
+@looped
+@pytest.mark.parametrize("kafka_has_the_topic", [False, True])
+async def test_what_a_shard_refuses_to_delete_has_not_expired(
+    kafka_has_the_topic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, clock = a_cluster(*("t" * kafka_has_the_topic), g=FakeGroup()), StandingClock()
+    async with replica(cluster, clock, [KNOWN, *(state("g", "t", number) for number in range(3))]) as one:
+        submit = one.runtime.submit
+
+        def submit_or_refuse(operation: Operation) -> None:
+            if operation.key.partition == 1:
+                operation.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The log takes no writes.")
+            else:
+                submit(operation)
+
+        monkeypatch.setattr(one.runtime, "submit", submit_or_refuse)
+        await one.expiry.round()
+        clock.move(RETENTION + GAP)
+        (removal,) = (await one.expiry.round()).removals
+        assert (removal.share_partitions, removal.refused, removal.failed) == (
+            2,
+            "The log takes no writes.",
+            True,
+        )
+        reason = "group_empty" if kafka_has_the_topic else "topic_deleted"
+        assert one.counted("expired_share_partitions_total", reason=reason) == 2
+        assert one.counted("expiry_failures_total") == 1
+        assert cluster.deleted_groups == []
+
+
+@looped
+async def test_hazard_a_a_deleted_topic_goes_from_a_shard_that_was_loading() -> None:
+    cluster, clock = a_cluster(g=FakeGroup()), StandingClock()
+    async with replica(cluster, clock, [KNOWN, *(state("g", "t", number) for number in range(3))]) as one:
+        await one.expiry.round()
+        clock.move(GRACE)
+        runner = one.runtime._runners[state_partition(SharePartitionKey("g", topic_id("t"), 1), SHARDS)]
+        runner.renew()
+        assert runner.status is not RunnerStatus.ACTIVE
+        await one.expiry.round()
+        assert ("g", "t") in await one.topics()
+        # It may be missed from the start again.
+        await one.rounds(GRACE + LOOK_MINUTES)
+        assert await one.topics() == {("other", "known")}
 
 
 @looped

@@ -104,6 +104,27 @@ async def test_a_round_that_is_cut_off_by_a_stop_ends_with_its_thread() -> None:
     assert "expiry" not in {thread.name for thread in threading.enumerate()}
 
 
+@looped
+async def test_who_still_asks_when_it_stops_is_told_so() -> None:
+    cluster, begun = a_cluster(), threading.Event()
+
+    async def hang() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    apart = ClusterApart(lambda: (cluster, cluster))
+    cluster.before["describe"] = hang
+    asked = asyncio.create_task(apart.describe_groups(["g"]))
+    await until(begun.is_set)
+    async with asyncio.timeout(60):
+        await apart.close()
+        with pytest.raises(LogUnavailable, match="the coordinator stops"):
+            await asked
+        with pytest.raises(LogUnavailable, match="the coordinator stops"):
+            await apart.names()
+    assert "expiry" not in {thread.name for thread in threading.enumerate()}
+
+
 def test_a_retention_time_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="at once would be a mistake"):
         Config(bootstrap_servers="kafka:9092", state_retention_minutes=0)

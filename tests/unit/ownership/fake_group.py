@@ -285,14 +285,15 @@ class FakeGroup:
 class FakeLink:
     """A `GroupLink` of one process. `cut` cuts it off; `back_s` is how long answers take.
 
-    While `syncs_pass` is cleared, answers to syncs do not arrive.
+    While `joins_pass` or `syncs_pass` is cleared, answers to joins or syncs do not arrive.
     """
 
     def __init__(self, group: FakeGroup) -> None:
         self.group = group
         self.cut = False
         self.back_s = TRAVEL_S
-        self.syncs_pass = asyncio.Event()
+        self.joins_pass, self.syncs_pass = asyncio.Event(), asyncio.Event()
+        self.joins_pass.set()
         self.syncs_pass.set()
         self.closed = False
 
@@ -327,6 +328,7 @@ class FakeLink:
             return Joined(code)
         answer = self.group.join(member_id, metadata, instance_id)
         joined = answer if isinstance(answer, Joined) else await asyncio.shield(answer)
+        await self.joins_pass.wait()
         await self._back(node)
         return joined
 

@@ -79,6 +79,29 @@ def test_heartbeats_renew_no_lease_while_the_newest_map_is_not_there(play: Play)
     play(scene)
 
 
+def test_what_a_late_map_takes_away_is_gone_before_its_lease_is_believed(play: Play) -> None:
+    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+        ones = await fleet.add_all(2)
+        one = ones[1]
+        resigned, fresh = one.heard.resigned, []
+
+        def hear(state_partition: int) -> None:
+            fresh.append(one.ownership.lease_is_fresh())
+            resigned(state_partition)
+
+        one.heard.resigned = hear  # type: ignore[method-assign]
+        one.link.joins_pass.clear()  # type: ignore[attr-defined]
+        added = await fleet.add()
+        await fleet.until(lambda: not one.ownership.lease_is_fresh())
+        one.link.joins_pass.set()  # type: ignore[attr-defined]
+        await fleet.until(lambda: fleet.shared_by(*ones, added))
+        assert fresh
+        assert not any(fresh)
+        await fleet.until(one.ownership.lease_is_fresh)
+
+    play(scene)
+
+
 def test_the_lease_counts_from_when_we_asked(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: Fleet) -> None:
         (one,) = await fleet.add_all(1)
