@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, print_table
+from coordinator.cli.output import Output, OutputOption, print_json, print_table, say
 
 if TYPE_CHECKING:
     from coordinator.migration import Place, Report
@@ -135,22 +135,22 @@ def _print_report(source: "Place", target: "Place", report: "Report") -> None:
     print_table(("GROUP", "TOPIC-ID", "SHARE-PARTITIONS", "BATCHES", "START-OFFSETS", "STEP"), rows)
     counts = report.plan.counts()
     verb = "were" if report.executed else "would be"
-    typer.echo(
+    say(
         f"{source} -> {target}: {len(report.folded.states)} share-partitions; {counts[Step.COPY]} {verb} "
         f"copied, {counts[Step.REPLACE]} replaced, {counts[Step.DELETE]} deleted, {counts[Step.LEAVE_OUT]} "
         f"left out, {counts[Step.THERE]} were there already"
     )
     for note in report.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
     if not report.executed:
-        typer.echo("Nothing was written: --execute does it.")
+        say("Nothing was written: --execute does it.")
     elif report.is_good:
         same = len(report.folded.states) - counts[Step.LEAVE_OUT]
-        typer.echo(f"Both sides hold the same state of {same} share-partitions.")
+        say(f"Both sides hold the same state of {same} share-partitions.")
     else:
         for difference in report.different[:DIFFERENT_SHOWN_MAX]:
-            typer.echo(f"{difference.key}: {difference.what}", err=True)
-        typer.echo(
+            say(f"{difference.key}: {difference.what}", err=True)
+        say(
             f"share-coordinator: {len(report.different)} share-partitions are not the same on both sides",
             err=True,
         )

@@ -160,6 +160,9 @@ class CoordinatorTarget:
 
     # Write.
 
+    async def check_free(self) -> None:
+        """Do nothing: a coordinator takes what it is sent."""
+
     async def carry_out(
         self,
         states: Mapping[SharePartitionKey, ShareState],

@@ -75,6 +75,10 @@ class LogTarget:
         others = {number: owner for number, owner in folded.owners.items() if owner != OWNER}
         return Looked(folded.held(), owners=others)
 
+    async def check_free(self) -> None:
+        """See whether a coordinator has the lock of a journal; who owns a topic was looked at."""
+        await self._reader.check_free()
+
     async def carry_out(
         self,
         states: Mapping[SharePartitionKey, ShareState],

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from coordinator.errors import LogUnavailable
 from coordinator.kafka.cluster import Cluster
 from coordinator.log.claims import Validity, is_claim, is_mark, is_release, owner_of
+from coordinator.log.journal import check_free
 from coordinator.log.journal.inspect import dump, verify
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.replay import Replay
@@ -32,6 +33,10 @@ class LogReader(Protocol):
 
     async def ends(self) -> tuple[int, ...]:
         """Return where the log of each state partition ends now."""
+        ...
+
+    async def check_free(self) -> None:
+        """Raise LogLocked if somebody keeps all others out, now. Changes nothing."""
         ...
 
 
@@ -86,6 +91,9 @@ class TopicReader:
             return tuple((await self._extent(cluster, partitions)).ends.values())
         finally:
             await cluster.close()
+
+    async def check_free(self) -> None:
+        """Do nothing: who claims a topic is found when it is folded."""
 
     async def _extent(self, cluster: Cluster, partitions: int) -> _Extent:
         ends = OffsetFinder(cluster, ("ends",), cluster.list_ends, timeout_s=self._timeout_s)
@@ -169,6 +177,10 @@ class JournalReader:
     async def ends(self) -> tuple[int, ...]:
         """Return the end offsets."""
         return tuple((await asyncio.to_thread(verify, self.folder)).end_offsets)
+
+    async def check_free(self) -> None:
+        """See whether a coordinator has the lock."""
+        check_free(self.folder)
 
     def _fold(self, progress: Progress) -> Folded | None:
         report = verify(self.folder)

@@ -94,6 +94,9 @@ async def migrate(source: Source, target: Target, options: Options, progress: Pr
     if left_out := plan.keys(Step.LEAVE_OUT):
         notes.append(f"left out, because the cluster does not know their topic: {_named(left_out)}")
     if not options.execute:
+        await source.reader.check_free()
+        if not plan.is_done:
+            await target.check_free()
         return Report(folded, plan, False, notes, [])
     async with source.held():
         await _see_that_it_stands_still(source.reader, folded, progress, "Nothing was written.")
@@ -170,8 +173,10 @@ async def _compare(
     left_out = set(plan.keys(Step.LEAVE_OUT))
     wanted = {key: state for key, state in wanted.items() if key not in left_out}
     looked = await target.look(wanted, progress)
+    # The target may hold it from earlier: it is none of this migration's business.
+    held = {key: state for key, state in looked.held.items() if key not in left_out}
     reasons = {difference.key: difference for difference in failed}
-    return [reasons.get(difference.key, difference) for difference in differences(wanted, looked.held)]
+    return [reasons.get(difference.key, difference) for difference in differences(wanted, held)]
 
 
 async def _see_that_it_stands_still(

@@ -41,6 +41,10 @@ class Target(Protocol):
         """Return what the target holds now. Changes nothing."""
         ...
 
+    async def check_free(self) -> None:
+        """Raise what would keep `carry_out` from beginning, if `look` does not tell it. Changes nothing."""
+        ...
+
     async def carry_out(
         self,
         states: Mapping[SharePartitionKey, ShareState],

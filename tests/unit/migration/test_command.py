@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from coordinator.migration.run import migrate
-from protocol.state_records import topic_id_text
+from protocol.state_records import StateRecord, topic_id_text
 from tests.builders import TOPIC_ID
 from tests.unit.cli.calling import CommandLine
 from tests.unit.cli.conftest import share_coordinator as share_coordinator
-from tests.unit.migration.places import EXECUTE, Places, journal_target, quietly, some_state
+from tests.unit.migration.places import EXECUTE, Places, journal_target, key, quietly, snapshot, some_state
+
+EVIL, WRITTEN_OUT = "x\x1b[31mred\x07\nnew", r"x\x1b[31mred\x07\nnew"
 
 
 @pytest.fixture
@@ -51,6 +53,27 @@ def test_a_migration_is_told_done_and_told_again(share_coordinator: CommandLine,
         "state_batches": 2,
         "step": "already there",
     }
+
+
+def test_what_a_terminal_would_obey_is_written_out(share_coordinator: CommandLine, tmp_path: Path) -> None:
+    places = Places([StateRecord(key(number, EVIL), snapshot(number)) for number in range(2)])
+    asyncio.run(migrate(places.source(), journal_target(tmp_path / "from"), EXECUTE, quietly))
+    asyncio.run(migrate(Places(some_state()).source(), journal_target(tmp_path / "to"), EXECUTE, quietly))
+    source = ("--from", f"journal:{tmp_path / 'from'}")
+    done = share_coordinator("migrate", *source, "--to", f"journal:{tmp_path / 'new'}")
+    assert [line.split()[0] for line in done.out.splitlines()[1:3]] == [WRITTEN_OUT] * 2
+    refused = share_coordinator("migrate", "--from", f"journal:{tmp_path / 'to'}", *("--to", source[1]))
+    assert rf"x\x1b[31mred\x07 new:{topic_id_text(TOPIC_ID)}:1" in refused.err
+    for words in (
+        ("rebuild", *source),
+        ("plan-prune", *source),
+        ("audit", *source),
+        ("rewrite", *source, "--to", f"journal:{tmp_path / 'new'}"),
+        ("explain", EVIL, topic_id_text(TOPIC_ID), "1", *source),
+    ):
+        told = share_coordinator("recovery", *words)
+        assert WRITTEN_OUT in told.out + told.err or words[0] == "audit", words
+        assert all(line.isprintable() for line in (told.out + told.err).split("\n")), words
 
 
 def test_a_refusal_is_exit_code_1_and_one_line(share_coordinator: CommandLine, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from coordinator.errors import LogFenced, LogLocked
 from coordinator.migration.assembly import JournalSource
 from coordinator.migration.errors import MigrationRefused
 from coordinator.migration.log_target import LogTarget
-from coordinator.migration.plan import Step
+from coordinator.migration.plan import Difference, Plan, Step
 from coordinator.migration.run import Options, migrate
 from coordinator.migration.target import Looked
 from coordinator.shard.state import snapshot_of
@@ -103,12 +103,35 @@ def test_a_coordinator_at_work_in_a_journal_is_refused_on_either_side(tmp_path: 
         places.write(SOURCE, [StateRecord(key(50), snapshot(50))])
         coordinator = journal(folder)
         await coordinator.open()
-        with pytest.raises(LogLocked):
-            await migrate(places.source(), journal_target(folder), EXECUTE, quietly)
-        with pytest.raises(LogLocked):
-            await migrate(JournalSource(folder), places.target(), EXECUTE, quietly)
+        said = set()
+        for options in (EXECUTE, Options()):
+            with pytest.raises(LogLocked) as caught:
+                await migrate(places.source(), journal_target(folder), options, quietly)
+            said.add(str(caught.value))
+            with pytest.raises(LogLocked) as caught:
+                await migrate(JournalSource(folder), places.target(), options, quietly)
+            said.add(str(caught.value))
+        assert len(said) == 1
         assert places.produced() == 0
         await coordinator.close()
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, quietly)).is_good
+
+    asyncio.run(main())
+
+
+def test_without_execute_no_lock_is_made_and_none_is_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        places, folder = Places(some_state()), tmp_path / "data"
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, quietly)).is_good
+        places.write(SOURCE, [StateRecord(key(50), snapshot(50))])
+        for _ in range(2):
+            before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+            await migrate(places.source(), journal_target(folder), Options(), quietly)
+            await migrate(JournalSource(folder), journal_target(tmp_path / "new"), Options(), quietly)
+            assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+            # As in a copy of a journal.
+            (folder / "lock").unlink(missing_ok=True)
+        assert not (tmp_path / "new").exists()
         assert (await migrate(places.source(), journal_target(folder), EXECUTE, quietly)).is_good
 
     asyncio.run(main())
@@ -138,6 +161,36 @@ def test_a_source_that_changes_is_refused(number: int, written: bool) -> None:
         with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({key(6)}\).*still active on it"):
             await migrate(places.source(), target, EXECUTE, quietly)
         assert (TARGET in places.kafka.topics) == written
+
+    run(main())
+
+
+class Forgotten(LogTarget):
+    """A target whose cluster knows one topic no more, though there still is state of it."""
+
+    def __init__(self, places: Places) -> None:
+        vars(self).update(vars(places.target()))
+
+    async def look(self, wanted: Any, progress: Any) -> Looked:
+        looked = await super().look(wanted, progress)
+        return looked._replace(unknown_topics=frozenset({key(4)} & set(wanted)))
+
+    async def carry_out(self, states: Any, plan_for: Any, progress: Any) -> list[Difference]:
+        def plan(looked: Looked) -> Plan:
+            return plan_for(looked._replace(unknown_topics=frozenset({key(4)})))  # type: ignore[no-any-return]
+
+        return await super().carry_out(states, plan, progress)
+
+
+def test_what_is_left_out_and_there_is_no_difference() -> None:
+    async def main() -> None:
+        places = Places(some_state())
+        places.make_topic(TARGET, TARGET_PARTITIONS)
+        places.write(TARGET, [StateRecord(key(4), snapshot(4, start_offset=7))])
+        options = Options(execute=True, leave_out_unknown_topics=True)
+        report = await migrate(places.source(), Forgotten(places), options, quietly)
+        assert report.plan.keys(Step.LEAVE_OUT) == [key(4)]
+        assert report.different == []
 
     run(main())
 
