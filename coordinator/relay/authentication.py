@@ -9,6 +9,7 @@ authenticated gets the error ILLEGAL_SASL_STATE for it, or no answer at all (Kaf
 from struct import Struct
 
 from coordinator.relay.inbound import SIZE_BYTES, Ended, Head, Inbound
+from coordinator.relay.room import Room
 from coordinator.relay.sasl import Exchange
 from protocol.errors import ErrorCode
 from protocol.messages import request_header, response_header
@@ -22,19 +23,21 @@ _CORRELATION_ID = 0x5EA5
 _ANSWER = Struct(">ih")
 
 
-async def authenticate(peer: Inbound, broker: Inbound, exchange: Exchange) -> Head:
+async def authenticate(peer: Inbound, broker: Inbound, exchange: Exchange, room: Room) -> Head:
     """Carry a SASL exchange to its end, and return how the request begins that is no part of it.
 
     That request is left where it is. Raises Ended when either side closes, and after a wrong password, when
-    the peer has its answer. Raises OSError, ProtocolError.
+    the peer has its answer. Raises OSError, ProtocolError, Refused.
     """
     while True:
         head = await peer.head()
         if not exchange.is_next(head.api_key, head.api_version):
             return head
-        request = await peer.frame()
-        exchange.asked(request)
-        await broker.end.send(request)
+        with room.taken(head):
+            request = await peer.frame()
+            exchange.asked(request)
+            await broker.end.send(request)
+            del request
         answer = await broker.frame()
         exchange.answered(head.api_key, answer)
         await peer.end.send(answer)

@@ -7,6 +7,7 @@ mode does, and as much for each small message.
 """
 
 import asyncio
+import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -56,7 +57,7 @@ def carry(
 class _SocketCarriage:
     """Between two sockets. At the source's last word the target is told so."""
 
-    __slots__ = ("_ending", "_loop", "_settled", "_source", "_take", "_target", "_waiting", "over")
+    __slots__ = ("_broken", "_ending", "_loop", "_settled", "_source", "_take", "_target", "_waiting", "over")
 
     def __init__(
         self,
@@ -74,6 +75,9 @@ class _SocketCarriage:
         # What the target has not taken yet, and whether nothing comes after it.
         self._waiting = b""
         self._ending = False
+        # Tells of a reset, and of nothing else.
+        self._broken = select.poll()
+        self._broken.register(source, 0)
         self.over: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(source, self._readable)
         if first:
@@ -88,19 +92,26 @@ class _SocketCarriage:
             self.over.exception()
 
     def _readable(self) -> None:
+        # Of a reset uvloop tells once, and nothing more after it: what the system still holds is read now.
+        while self._read() and self._broken.poll(0):
+            pass
+
+    def _read(self) -> bool:
+        """Carry what one read gives; return whether there may be more."""
         try:
             count = self._source.recv_into(_shared)
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             self._fail(error)
-            return
+            return False
         if count:
             self._guarded(_shared[:count])
-            return
+            return not self._waiting and not self.over.done()
         with suppress(OSError):
             self._target.shutdown(socket.SHUT_WR)
         self._end()
+        return False
 
     def _guarded(self, data: Bytes) -> None:
         """Send what is to go on; whatever goes wrong is how it ended."""

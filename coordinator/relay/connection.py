@@ -14,10 +14,11 @@ from coordinator.relay.authentication import authenticate, is_authenticated
 from coordinator.relay.carrying import join
 from coordinator.relay.ends import PlainEnd, TlsEnd, accept
 from coordinator.relay.figures import Figures
-from coordinator.relay.inbound import Ended, Inbound
+from coordinator.relay.inbound import Ended, Inbound, Refused
 from coordinator.relay.limits import RelayLimits
 from coordinator.relay.outward import Target
 from coordinator.relay.persister import PersisterLink, Session, SessionLost
+from coordinator.relay.room import Room
 from coordinator.relay.sasl import Exchange
 from coordinator.security.principals import (
     AllowedPrincipals,
@@ -32,14 +33,6 @@ _logger = logging.getLogger(__name__)
 
 # Whom a peer is taken for: anybody, the owner of its certificate, or the user that the broker authenticated.
 PeerCheck = Literal["none", "certificate", "sasl"]
-
-
-class Refused(Exception):
-    """A connection that the relay closes on purpose: why in a word, and in a sentence."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 class Route(NamedTuple):
@@ -62,6 +55,7 @@ class Connection:
         accepted: socket.socket,
         route: Route,
         limits: RelayLimits,
+        room: Room,
         figures: Figures,
         warn: Callable[[str, str], None],
     ) -> None:
@@ -69,6 +63,7 @@ class Connection:
         self._socket = accepted
         self._route = route
         self._limits = limits
+        self._room = room
         self._figures = figures
         self._warn = warn
         self._peer: Inbound | None = None
@@ -98,23 +93,27 @@ class Connection:
         self._task = asyncio.current_task()
         self._figures.undecided += 1
         try:
-            await self._serve()
+            try:
+                await self._serve()
+            except (Ended, OSError) as error:
+                _logger.debug("a connection ended: %s", _said(error))
+            await self._finish()
         except Refused as refusal:
-            self._figures.refuse(refusal.reason)
-            self._warn(refusal.reason, str(refusal))
+            self._refuse(refusal.reason, refusal)
         except SessionLost as lost:
-            self._figures.refuse("session")
-            self._warn("session", str(lost))
-        except Ended:
-            pass
-        except (OSError, ProtocolError) as error:
-            _logger.debug("a connection ended: %s", error)
+            self._refuse("session", lost)
+        except ProtocolError as error:
+            self._refuse("bad_frame", error)
         except Exception:
             # A defect of ours costs one connection: for a broker an everyday event.
             _logger.exception("a connection was dropped")
             self._figures.refuse("internal_error")
         finally:
             self._close()
+
+    def _refuse(self, reason: str, why: Exception) -> None:
+        self._figures.refuse(reason)
+        self._warn(reason, str(why))
 
     async def _serve(self) -> None:
         limits = self._limits
@@ -149,7 +148,7 @@ class Connection:
         if route.check == "sasl":
             exchange = Exchange(route.sub_claim)
             broker = self._broker = await self._connected_broker()
-            head = await authenticate(peer, broker, exchange)
+            head = await authenticate(peer, broker, exchange, self._room)
             if head.is_persisters:
                 await self._check_user(broker, exchange)
         if head.is_persisters:
@@ -186,19 +185,18 @@ class Connection:
         self._session = Session.of(exchange, asyncio.get_running_loop().time())
 
     async def _connected_broker(self) -> Inbound:
-        """Connect to the broker; one that restarts gets a few moments. Raises OSError."""
-        limits = self._limits
+        """Connect to the broker; one that restarts gets a few moments. Raises Refused."""
+        limits, address = self._limits, self._route.broker.address
         for attempts_left in reversed(range(limits.broker_attempts)):
             try:
                 end = await self._route.broker.connect(limits.connect_s)
                 return Inbound(end, limits.handshake_frame_bytes_max)
             except OSError as error:
                 self._figures.failed_connects["broker"] += 1
-                self._warn("broker", f"the broker cannot be reached at {self._route.broker.address}: {error}")
-                if not attempts_left:
-                    raise
-            await asyncio.sleep(limits.retry_s)
-        raise AssertionError("there is at least one attempt")
+                self._warn("broker", f"the broker cannot be reached at {address}: {_said(error)}")
+            if attempts_left:
+                await asyncio.sleep(limits.retry_s)
+        raise Refused("no_broker", "a peer waited for the broker in vain")
 
     async def _to_broker(self) -> None:
         assert self._peer is not None
@@ -240,7 +238,9 @@ class Connection:
                 except OSError as error:
                     self._figures.failed_connects["coordinator"] += 1
                     address = self._route.coordinator.address
-                    self._warn("coordinator", f"the coordinator cannot be reached at {address}: {error}")
+                    self._warn(
+                        "coordinator", f"the coordinator cannot be reached at {address}: {_said(error)}"
+                    )
                 if loop.time() + limits.retry_s > give_up_s:
                     raise Refused("no_coordinator", "a persister waited for the coordinator in vain")
                 await asyncio.sleep(limits.retry_s)
@@ -251,16 +251,19 @@ class Connection:
         """Carry another exchange to the broker, over a connection of its own."""
         assert self._peer is not None
         peer, exchange = self._peer, Exchange(self._route.sub_claim)
+        deadline = asyncio.timeout(self._limits.handshake_s)
         try:
-            async with asyncio.timeout(self._limits.handshake_s):
+            async with deadline:
                 broker = await self._connected_broker()
                 try:
-                    await authenticate(peer, broker, exchange)
+                    await authenticate(peer, broker, exchange, self._room)
                     if not exchange.accepted or not await is_authenticated(broker):
                         raise SessionLost("a peer did not succeed in authenticating again")
                 finally:
                     broker.end.close()
         except TimeoutError:
+            if not deadline.expired():
+                raise
             raise SessionLost("a peer did not finish to authenticate again in time") from None
         self._figures.authentications_again += 1
         return exchange
@@ -271,6 +274,10 @@ class Connection:
         self._figures.bytes_to[destination] += sent
         self._figures.bytes_from[destination] += received
 
+    async def _finish(self) -> None:
+        """Close what is open with all that was sent. Who takes time for that is still there, and counted."""
+        await asyncio.gather(*(inbound.end.finish() for inbound in self._inbounds()))
+
     def _close(self) -> None:
         if self.destination:
             self._figures.open[self.destination] -= 1
@@ -278,6 +285,13 @@ class Connection:
             self._figures.undecided -= 1
         if self._peer is None:
             self._socket.close()
-        for inbound in (self._peer, self._broker, self._coordinator):
-            if inbound is not None:
-                inbound.end.close()
+        for inbound in self._inbounds():
+            inbound.end.close()
+
+    def _inbounds(self) -> list[Inbound]:
+        return [inbound for inbound in (self._peer, self._broker, self._coordinator) if inbound is not None]
+
+
+def _said(error: Exception) -> str:
+    """Return what an error says; those of timeouts say nothing."""
+    return str(error) or type(error).__name__

@@ -7,6 +7,7 @@ An end with TLS is a stream of asyncio.
 import asyncio
 import socket
 import ssl
+from contextlib import suppress
 from typing import Any, Protocol
 
 from coordinator.config import HostPort
@@ -14,14 +15,18 @@ from coordinator.config import HostPort
 # What is read at a time. In clear more would be a new mapping of memory for each read.
 _CHUNK_BYTES = 64 << 10
 _TLS_CHUNK_BYTES = 256 << 10
-# What waits in each direction where there is TLS: so much that nobody stands still while somebody else works.
+# What waits to go out where there is TLS: so much that nobody stands still while somebody else works.
 _TLS_WAITING_BYTES = 1 << 20
+# What is read before somebody asks for it, encrypted and again in clear: strangers send as much as they can.
+_TLS_READ_BYTES = 64 << 10
+# With TLS, how long what was sent may take to go out, and the other side to agree that this was all.
+_TLS_FINISH_S = 2.0
 
 
 class End(Protocol):
     """One end of a connection, used by one reader and one writer at a time. Raises OSError when it broke."""
 
-    async def receive(self) -> bytes:
+    async def receive(self, bytes_max: int = _CHUNK_BYTES) -> bytes:
         """Return what came, b"" when the other side has said its last word."""
         ...
 
@@ -29,8 +34,12 @@ class End(Protocol):
         """Send all of `data`; return when the system, or a bounded buffer, has it."""
         ...
 
-    def close(self) -> None:
+    async def finish(self) -> None:
         """Close; what was sent goes out first. Nobody may be receiving or sending any more."""
+        ...
+
+    def close(self) -> None:
+        """Close at once; harmless if it is closed."""
         ...
 
 
@@ -43,11 +52,15 @@ class PlainEnd:
         self._loop = asyncio.get_running_loop()
         settle(plain_socket)
 
-    async def receive(self) -> bytes:
-        return await self._loop.sock_recv(self.socket, _CHUNK_BYTES)
+    async def receive(self, bytes_max: int = _CHUNK_BYTES) -> bytes:
+        return await self._loop.sock_recv(self.socket, min(bytes_max, _CHUNK_BYTES))
 
     async def send(self, data: bytes | bytearray | memoryview) -> None:
         await self._loop.sock_sendall(self.socket, data)
+
+    async def finish(self) -> None:
+        # What was sent is the system's to bring.
+        self.socket.close()
 
     def close(self) -> None:
         self.socket.close()
@@ -66,15 +79,20 @@ class TlsEnd:
         found: dict[str, Any] | None = self._writer.get_extra_info("peercert")
         return found
 
-    async def receive(self) -> bytes:
-        return await self._reader.read(_TLS_CHUNK_BYTES)
+    async def receive(self, bytes_max: int = _TLS_CHUNK_BYTES) -> bytes:
+        return await self._reader.read(bytes_max)
 
     async def send(self, data: bytes | bytearray | memoryview) -> None:
         self._writer.write(data)
         await self._writer.drain()
 
-    def close(self) -> None:
+    async def finish(self) -> None:
         self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+    def close(self) -> None:
+        self._writer.transport.abort()
 
 
 def settle(plain_socket: socket.socket) -> None:
@@ -137,13 +155,21 @@ async def _connected(address: HostPort) -> socket.socket:
 async def _secured(plain_socket: socket.socket, tls: ssl.SSLContext, server_name: str | None) -> TlsEnd:
     """Shake hands as a server, or as a client that wants a server of that name."""
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=_TLS_WAITING_BYTES // 2)
+    reader = asyncio.StreamReader(limit=_TLS_READ_BYTES // 2)
     protocol = asyncio.StreamReaderProtocol(reader)
     if server_name is None:
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, plain_socket, ssl=tls)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, plain_socket, ssl=tls, ssl_shutdown_timeout=_TLS_FINISH_S
+        )
     else:
         transport, _ = await loop.create_connection(
-            lambda: protocol, sock=plain_socket, ssl=tls, server_hostname=server_name
+            lambda: protocol,
+            sock=plain_socket,
+            ssl=tls,
+            server_hostname=server_name,
+            ssl_shutdown_timeout=_TLS_FINISH_S,
         )
     transport.set_write_buffer_limits(high=_TLS_WAITING_BYTES)
+    # All transports with TLS have this, the type of all transports does not.
+    transport.set_read_buffer_limits(high=_TLS_READ_BYTES)  # type: ignore[attr-defined]
     return TlsEnd(reader, asyncio.StreamWriter(transport, protocol, reader, loop))

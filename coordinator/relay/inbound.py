@@ -14,6 +14,9 @@ _CLIENT_ID_AT = _HEAD.size
 _REQUEST_BYTES_MIN = 8
 _unpack_size = Struct(">i").unpack_from
 
+# What is read beyond what is asked for: strangers may send as much as they like.
+_AHEAD_BYTES = 4 << 10
+
 PERSISTER = b"Persister-client-"
 
 
@@ -21,9 +24,18 @@ class Ended(Exception):
     """The other side closed the connection where a frame was expected."""
 
 
+class Refused(Exception):
+    """A connection that the relay closes on purpose: why in a word, and in a sentence."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class Head(NamedTuple):
     """The beginning of a request. `client_id` is cut after as many bytes as `PERSISTER` has."""
 
+    size: int
     api_key: int
     api_version: int
     client_id: bytes
@@ -55,11 +67,11 @@ class Inbound:
         await self._hold(min(SIZE_BYTES + size, _CLIENT_ID_AT))
         if SIZE_BYTES + size < _CLIENT_ID_AT:
             api_key, api_version = Struct(">hh").unpack_from(self._held, SIZE_BYTES)
-            return Head(api_key, api_version, b"")
+            return Head(size, api_key, api_version, b"")
         _, api_key, api_version, _, length = _HEAD.unpack_from(self._held)
         shown = min(max(length, 0), len(PERSISTER), SIZE_BYTES + size - _CLIENT_ID_AT)
         await self._hold(_CLIENT_ID_AT + shown)
-        return Head(api_key, api_version, bytes(self._held[_CLIENT_ID_AT : _CLIENT_ID_AT + shown]))
+        return Head(size, api_key, api_version, bytes(self._held[_CLIENT_ID_AT : _CLIENT_ID_AT + shown]))
 
     async def frame(self) -> bytes:
         """Take the next frame, its size in front. Raises Ended; FrameError for a size beyond the bound."""
@@ -85,7 +97,7 @@ class Inbound:
     async def _hold(self, count: int) -> None:
         """Receive until at least `count` bytes are held."""
         while len(self._held) < count:
-            data = await self.end.receive()
+            data = await self.end.receive(max(count - len(self._held), _AHEAD_BYTES))
             if not data:
                 raise Ended
             self._held += data

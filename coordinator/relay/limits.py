@@ -9,8 +9,11 @@ class RelayLimits(NamedTuple):
     connections_max: int = 4_000
     # From the first byte to the decision where the connection goes.
     handshake_s: float = 30.0
-    # Kafka's sasl.server.max.receive.size.
+    # Kafka's sasl.server.max.receive.size: answers of the broker, and tokens.
     handshake_frame_bytes_max: int = 512 << 10
+    # Requests before the login are small, all but some tokens, which together are no larger than this.
+    small_frame_bytes_max: int = 8 << 10
+    large_frames_bytes_max: int = 32 << 20
     idle_s: float = 1_200.0
     # How long one direction goes on when the other is over.
     half_closed_s: float = 30.0

@@ -10,6 +10,7 @@ from coordinator.errors import ListenError
 from coordinator.relay.connection import Connection, Route
 from coordinator.relay.figures import Figures
 from coordinator.relay.limits import RelayLimits
+from coordinator.relay.room import Room
 
 _logger = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class Listener:
         self.route = route
         self.limits = limits
         self._figures = figures
+        self._room = Room(limits)
         self._socket: socket.socket | None = None
         self._acceptor: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -83,7 +85,7 @@ class Listener:
                 self._warn("too_many_connections", "there are as many connections as there may be")
                 continue
             accepted.setblocking(False)
-            connection = Connection(accepted, self.route, self.limits, self._figures, self._warn)
+            connection = Connection(accepted, self.route, self.limits, self._room, self._figures, self._warn)
             task = asyncio.create_task(connection.run())
             self._connections[connection] = task
             task.add_done_callback(partial(self._gone, connection))

@@ -187,6 +187,7 @@ async def test_a_broker_that_restarts_is_waited_for_and_one_that_is_gone_is_not(
         gone = await here.peer()
         gone.say(handshake())
         assert await gone.is_closed()
+        assert here.figures.refused == {"no_broker": 1}
 
 
 @looped
@@ -229,6 +230,7 @@ async def test_what_is_no_request_closes_the_connection() -> None:
         peer.say(framed(b"\0"))
         assert await peer.is_closed()
         assert await coordinator.is_closed()
+        assert here.figures.refused == {"bad_frame": 1}
 
 
 # Stopping, and defects.

@@ -273,6 +273,43 @@ async def test_a_token_beyond_the_bound_is_not_read() -> None:
 
 
 @looped
+async def test_only_a_token_may_be_large() -> None:
+    async with world() as here:
+        for before, asked in (
+            (b"", request(API_VERSIONS, "x" * 9_000)),
+            (b"", handshake("x" * 9_000)),
+            (request(API_VERSIONS, None), handshake("x" * 9_000)),
+        ):
+            peer = await here.peer()
+            if before:
+                await peer.ask(before)
+            # Not even the rest is waited for.
+            peer.say(asked[:100])
+            assert await peer.is_closed()
+        assert here.figures.refused == {"bad_frame": 3}
+
+
+@looped
+async def test_large_tokens_share_a_room() -> None:
+    large = token(plain(password="x" * (100 << 10)))
+    async with world(limits=LIMITS._replace(large_frames_bytes_max=150 << 10)) as here:
+        first, second, third = [await here.peer() for _ in range(3)]
+        for peer in (first, second, third):
+            await peer.ask(handshake())
+        first.say(large[:100])
+        # Its answer says that what was said before has been seen.
+        await (await here.peer()).ask(handshake())
+        second.say(large[:100])
+        assert await second.is_closed()
+        assert here.figures.refused == {"no_room": 1}
+        # Logins with passwords of an ordinary length need none of it.
+        await (await here.peer()).log_in()
+        first.hang_up()
+        await until(lambda: here.figures.undecided == 3)
+        assert b"no" in await third.ask(large)
+
+
+@looped
 async def test_who_does_not_say_who_it_is_does_not_stay() -> None:
     async with world(limits=LIMITS._replace(handshake_s=1.5)) as here:
         silent, halfway = await here.peer(), await here.peer()

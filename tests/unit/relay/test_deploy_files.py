@@ -27,12 +27,21 @@ def test_the_example_has_all_that_the_relay_needs() -> None:
     assert socket["ListenStream"] == str(config.relay_listen)
 
 
-def test_the_unit_gives_the_relay_time_to_stop() -> None:
+def test_the_unit_gives_the_relay_what_it_needs() -> None:
     service = unit("share-coordinator-relay.service")["Service"]
     assert service["ExecStart"].split()[1:3] == ["relay", "--config"]
     config = load_config().config
     assert int(service["TimeoutStopSec"].removesuffix("s")) * 1000 > config.relay_stop_timeout_ms
     assert int(service["LimitNOFILE"]) > 2 * config.relay_connections_max
+    # What connections take that are not logged in, by docs/routing.md.
+    assert int(service["MemoryMax"].removesuffix("G")) << 30 > config.relay_connections_max * (400 << 10)
+
+
+def test_the_unit_starts_the_relay_again_however_often_it_fails() -> None:
+    relay = unit("share-coordinator-relay.service")
+    assert relay["Service"]["Restart"] == "always"
+    # Of any other section systemd would ignore it, and give up after five quick failures.
+    assert relay["Unit"]["StartLimitIntervalSec"] == "0"
 
 
 def patched(whole: Any, patch: Any) -> Any:

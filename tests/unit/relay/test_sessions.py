@@ -1,7 +1,10 @@
 """A persister whose session ends after a time, and who has to authenticate again (KIP-368)."""
 
+import errno
+
 import pytest
 
+from coordinator.relay import connection, outward
 from tests.unit.relay.played import (
     ANSWER,
     PERSISTER,
@@ -15,6 +18,7 @@ from tests.unit.relay.played import (
     plain,
     request,
     token,
+    until,
     world,
 )
 
@@ -109,3 +113,37 @@ async def test_a_wrong_password_the_second_time_is_answered_and_the_end() -> Non
         await peer.ask(handshake())
         assert b"no" in await peer.ask(token(plain(password="guessed")))
         assert await peer.is_closed()
+
+
+@looped
+async def test_a_broker_that_does_not_answer_is_not_the_persisters_fault(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world() as here:
+        peer, coordinator = await persister(here)
+        monkeypatch.setattr(outward, "connect", _timed_out)
+        peer.say(handshake())
+        assert await peer.is_closed()
+        assert await coordinator.is_closed()
+        assert here.figures.refused == {"no_broker": 1}
+        assert f"the broker cannot be reached at {here.broker.address}: TimeoutError" in caplog.text
+
+
+@looped
+async def test_a_connection_that_breaks_meanwhile_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world() as here:
+        peer, coordinator = await persister(here)
+        monkeypatch.setattr(connection, "authenticate", _broken)
+        peer.say(handshake())
+        assert await peer.is_closed()
+        assert await coordinator.is_closed()
+        await until(lambda: here.figures.open["coordinator"] == 0)
+        assert here.figures.refused == {}
+
+
+async def _timed_out(*_: object) -> None:
+    raise TimeoutError
+
+
+async def _broken(*_: object) -> None:
+    raise OSError(errno.ETIMEDOUT, "nothing is acknowledged any more")

@@ -1,12 +1,15 @@
 """The relay where the inter-broker listener wants TLS: it ends here, and begins anew towards the broker."""
 
 import asyncio
+import socket
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from coordinator.errors import ConfigError
+from coordinator.relay import ends
 from coordinator.relay.outward import ClientTls, OutwardFiles
 from coordinator.security.tls import ClientAuth, ServerTls, TlsFiles
 from tests.certificates import Authority, Issued
@@ -14,14 +17,19 @@ from tests.unit.relay.played import (
     ANSWER,
     FETCH,
     FETCHER,
+    HERE,
+    LIMITS,
     PERSISTER,
     WRITE,
     Speaker,
     World,
     framed,
+    handshake,
     looped,
     persister,
+    plain,
     request,
+    token,
     until,
     world,
 )
@@ -162,6 +170,83 @@ async def test_a_broker_that_shows_anothers_certificate_is_not_spoken_to(
         peer.say(request(18, None))
         assert await peer.is_closed()
         assert here.figures.failed_connects["broker"] == 3
+
+
+def silent(address: tuple[str, int], tls: ssl.SSLContext, asked: list[bytes]) -> socket.socket:
+    """Say something over TLS, waiting for an answer after each but the last; do not take part in its end."""
+    plain = socket.create_connection(address, timeout=20)
+    encrypted = tls.wrap_socket(plain, server_hostname="localhost")
+    for each in asked[:-1]:
+        encrypted.sendall(each)
+        assert encrypted.recv(4096)
+    encrypted.sendall(asked[-1])
+    return socket.socket(fileno=encrypted.detach())
+
+
+def is_closed(below_tls: socket.socket) -> bool:
+    """Wait until the connection is closed, whatever is said before."""
+    with below_tls, suppress(ConnectionError):
+        below_tls.settimeout(20)
+        while below_tls.recv(4096):
+            pass
+    return True
+
+
+def said_before_it_stops(address: tuple[str, int], tls: ssl.SSLContext) -> int:
+    """Say as much as the other side takes; return how many bytes that was."""
+    with socket.socket() as plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 10)
+        plain.connect(address)
+        plain.settimeout(2)
+        said = 0
+        with suppress(TimeoutError), tls.wrap_socket(plain, server_hostname="localhost") as encrypted:
+            while said < 8 * MIB:
+                encrypted.sendall(bytes(4 << 10))
+                said += 4 << 10
+        return said
+
+
+@looped
+async def test_little_is_read_over_tls_before_it_is_asked_for(certificates: Certificates) -> None:
+    with socket.create_server((HERE, 0)) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 10)
+        address = listening.getsockname()
+        saying = asyncio.ensure_future(asyncio.to_thread(said_before_it_stops, address, certificates.peers()))
+        accepted, _ = await asyncio.to_thread(listening.accept)
+        accepted.setblocking(False)
+        end = await ends.accept(accepted, certificates.relays().context)
+        said = await saying
+        assert said < 512 << 10
+        end.close()
+
+
+@looped
+async def test_who_talks_nonsense_over_tls_is_not_taken_leave_of(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ends, "_TLS_FINISH_S", 60.0)
+    async with world(tls=certificates.relays(), broker_tls=certificates.served()) as here:
+        address = (HERE, here.listener.port)
+        peer = await asyncio.to_thread(silent, address, certificates.peers(), [framed(b"\0")])
+        assert await asyncio.to_thread(is_closed, peer)
+
+
+@looped
+async def test_who_does_not_take_leave_counts_as_there_until_it_is_gone(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ends, "_TLS_FINISH_S", 1.0)
+    async with world(
+        tls=certificates.relays(), broker_tls=certificates.served(), limits=LIMITS._replace(connections_max=1)
+    ) as here:
+        address = (HERE, here.listener.port)
+        wrong = [handshake(), token(plain(password="guessed"))]
+        peer = await asyncio.to_thread(silent, address, certificates.peers(), wrong)
+        await until(lambda: here.broker.left == 1)
+        assert await (await here.peer()).is_closed()
+        assert here.figures.refused == {"too_many_connections": 1}
+        assert await asyncio.to_thread(is_closed, peer)
+        await until(lambda: here.figures.undecided == 0)
 
 
 def test_files_that_were_replaced_are_used_for_the_next_connection(tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""One side resets its connection: what the system took of it arrives, and the other side is told."""
+
+import asyncio
+import socket
+from struct import pack
+
+import pytest
+
+from coordinator.relay import carrying
+from coordinator.relay.carrying import join
+from coordinator.relay.ends import PlainEnd
+from tests.unit.relay.played import HERE, looped, until
+
+SAID = bytes(range(256)) * 512
+
+
+def connected(buffer_bytes: int) -> tuple[socket.socket, socket.socket]:
+    """Return two ends of a connection in whose buffers about so much waits."""
+    with socket.create_server((HERE, 0)) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        near = socket.socket()
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+        near.connect(listening.getsockname())
+        far, _ = listening.accept()
+    near.setblocking(False)
+    far.setblocking(False)
+    return near, far
+
+
+def reset(broken: socket.socket) -> None:
+    broken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+    broken.close()
+
+
+@pytest.mark.parametrize("piece_bytes", [100, 256 << 10], ids=["in pieces", "at once"])
+@pytest.mark.parametrize("reads_slowly", [False, True], ids=["quick", "slow"])
+@looped
+async def test_a_reset_comes_after_what_was_said(
+    reads_slowly: bool, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "_shared", memoryview(bytearray(piece_bytes)))
+    loop = asyncio.get_running_loop()
+    peer, from_peer = connected(2 * len(SAID))
+    to_broker, broker = connected(4 << 10 if reads_slowly else 2 * len(SAID))
+    assert peer.send(SAID) == len(SAID)
+    reset(peer)
+    moved = 0
+
+    def count(there: int, back: int) -> None:
+        nonlocal moved
+        moved += there
+
+    joined = asyncio.ensure_future(join(PlainEnd(from_peer), PlainEnd(to_broker), count, 30.0))
+    with from_peer, to_broker, broker:
+        if reads_slowly:
+            await until(lambda: moved)
+        arrived = b""
+        async with asyncio.timeout(20):
+            while len(arrived) < len(SAID):
+                arrived += await loop.sock_recv(broker, len(SAID))
+            with pytest.raises(ConnectionResetError):
+                await joined
+    assert arrived == SAID
