@@ -55,12 +55,18 @@ def check(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Say whether serve would accept its settings; exit code 2 if not. Takes the flags of serve."""
+    from coordinator.admin.access import Access
+    from coordinator.admin.side import tls_of
     from coordinator.clock import SystemClock
     from coordinator.server import wire_security_of
 
     loaded = flags.load(ctx.args, config, settings)
-    # Files of certificates, users and keys are read as serve would read them.
+    # Files of certificates, users, tokens and keys are read as serve would read them.
     wire_security_of(loaded.config, SystemClock())
+    Access(loaded.config)
+    tls_of(loaded.config)
+    if loaded.config.bootstrap_servers:
+        flags.client_security(None, loaded.config)
     if output is Output.JSON:
         print_json({"good": True, "notes": list(loaded.notes)})
         return
@@ -86,10 +92,17 @@ def scram_keys(
     from coordinator.errors import ConfigError
     from coordinator.security.users import users_line
 
-    if sys.stdin.isatty():
-        password = typer.prompt("Password", hide_input=True, err=True)
-    else:
-        password = sys.stdin.readline().rstrip("\r\n")
+    # Bytes that are no UTF-8 come as halves of characters, which cannot be printed.
+    if not (name and name.isprintable()):
+        raise ConfigError("NAME", name, "a name of characters that can be printed")
+    try:
+        if sys.stdin.isatty():
+            password = typer.prompt("Password", hide_input=True, err=True)
+        else:
+            password = sys.stdin.readline().rstrip("\r\n")
+        password.encode()
+    except UnicodeError:
+        raise ConfigError("password", None, "a text in UTF-8") from None
     if not password:
         raise ConfigError("password", "", "given on standard input")
     typer.echo(users_line(name, password, iterations))

@@ -5,6 +5,7 @@ allows, is said by `coordinator.config`, which knows the nearest name.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,9 @@ Set = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting by its dotted name; may be repeated."),
 ]
 
+
+# The name of a setting, with blanks around it.
+_NAME = re.compile(r"\s*[\w.-]+\s*")
 
 # How a command of typer takes flags that only `coordinator.config` knows.
 ANY_SETTING = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -46,27 +50,34 @@ def load(extra: Sequence[str], file: Path | None, settings: Sequence[str] | None
 
     `extra` is what typer did not know. Raises ConfigError.
     """
-    from coordinator.config import load_config
+    from coordinator.config import load_config, shown_value
     from coordinator.errors import ConfigError
 
     flags: dict[str, str] = {}
     for name, text in (*pairs_of_flags(extra), *pairs_of_sets(settings or ())):
         if name in flags:
-            raise ConfigError(name, text, "given once")
+            raise ConfigError(name, shown_value(name, text), "given once")
         flags[name] = text
     return load_config(flags, os.environ, file)
 
 
 def pairs_of_flags(extra: Sequence[str]) -> list[tuple[str, str]]:
     """Read `--flag value` and `--flag=value`. Raises ConfigError for what is neither."""
+    from coordinator.config import shown_value
     from coordinator.errors import ConfigError
 
-    pairs, at = [], 0
+    pairs: list[tuple[str, str]] = []
+    at = 0
     while at < len(extra):
         flag, equals, text = extra[at].partition("=")
         at += 1
         if not flag.startswith("--") or flag == "--":
-            raise ConfigError(flag, text, "a flag, --NAME VALUE")
+            if pairs and shown_value(*pairs[-1]) != pairs[-1][1]:
+                # It may be the rest of a secret that has a blank in it.
+                raise ConfigError(
+                    pairs[-1][0], None, "followed by one value, in quotes if it has blanks in it"
+                )
+            raise ConfigError(flag, shown_value(flag, text), "a flag, --NAME VALUE")
         if not equals:
             if at == len(extra):
                 raise ConfigError(flag, "", "followed by a value")
@@ -83,8 +94,10 @@ def pairs_of_sets(settings: Sequence[str]) -> list[tuple[str, str]]:
     pairs = []
     for setting in settings:
         name, equals, text = setting.partition("=")
-        if not (equals and name):
-            raise ConfigError("--set", setting, "NAME=VALUE")
+        if not (equals and _NAME.fullmatch(name)):
+            # What comes after the name may be a secret.
+            begun = _NAME.match(setting)
+            raise ConfigError("--set", begun and begun[0], "NAME=VALUE")
         pairs.append((name.strip(), text.strip()))
     return pairs
 

@@ -6,7 +6,7 @@ file, then the defaults; the first that says something wins.
 """
 
 from coordinator.config.fields import INT32_MAX, HostPort
-from coordinator.config.loading import LoadedConfig, load_config
+from coordinator.config.loading import LoadedConfig, load_config, shown_value
 from coordinator.config.reference import render_reference
 from coordinator.config.settings import SETTINGS, Config, Setting
 
@@ -19,4 +19,5 @@ __all__ = [
     "Setting",
     "load_config",
     "render_reference",
+    "shown_value",
 ]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator
 
-from coordinator.config.fields import HostPort, Named
+from coordinator.config.fields import MASK, HostPort, Named
 from coordinator.errors import ConfigError
 
 ANYBODY = "User:ANONYMOUS"
@@ -126,7 +126,7 @@ class HttpSettings(BaseModel):
         """Raise ConfigError if the settings do not go together."""
         tls_only = {
             "http.ssl.key.location": self.http_ssl_key_location,
-            "http.ssl.key.password": self.http_ssl_key_password and "********",
+            "http.ssl.key.password": self.http_ssl_key_password and MASK,
             "http.ssl.ca.location": self.http_ssl_ca_location,
             "http.ssl.client.auth": "" if self.http_ssl_client_auth == "none" else self.http_ssl_client_auth,
         }

@@ -6,6 +6,8 @@ from typing import Annotated, NamedTuple, Self
 from pydantic import BeforeValidator, Field
 
 INT32_MAX = 2**31 - 1
+# What people see of a secret.
+MASK = "********"
 WILDCARD_HOSTS = ("0.0.0.0", "::", "*")
 
 

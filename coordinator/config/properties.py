@@ -83,7 +83,7 @@ def _unescape(text: str) -> str:
             if char == "u":
                 digits = text[at : at + 4]
                 if len(digits) < 4 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
-                    raise ValueError(f"\\u{digits} is not \\u and four hexadecimal digits")
+                    raise ValueError("a \\u is not followed by four hexadecimal digits")
                 char = chr(int(digits, 16))
                 at += 4
             else:

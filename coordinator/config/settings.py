@@ -16,6 +16,7 @@ from coordinator.config.admin import HttpSettings
 from coordinator.config.expiry import ExpirySettings
 from coordinator.config.fields import (
     INT32_MAX,
+    MASK,
     WILDCARD_HOSTS,
     Address,
     Count,
@@ -248,6 +249,8 @@ class Config(
             self.check_kafka_log()
         else:
             self.check_one_copy()
+        if self.bootstrap_servers:
+            self.check_sasl_client()
         self.check_ownership(self.log)
         self.check_expiry()
         self.check_http()
@@ -283,7 +286,7 @@ class Setting(NamedTuple):
     def shown(self, config: Config) -> str:
         """Return the setting's value for people, who do not see secrets."""
         value = str(getattr(config, self.attribute))
-        return "********" if self.secret and value else value
+        return MASK if self.secret and value else value
 
 
 def env_of(name: str) -> str:

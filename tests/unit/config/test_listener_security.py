@@ -113,6 +113,6 @@ def test_a_secret_is_given_once_and_its_file_must_be_there(tmp_path: Path) -> No
 
 
 def test_a_secret_behind_a_misspelt_name_is_not_shown() -> None:
-    with pytest.raises(ConfigError, match=r"sasl.pasword=\*+ cannot .* did you mean sasl.password") as raised:
+    with pytest.raises(ConfigError, match=r"^sasl.pasword cannot .* did you mean sasl.password") as raised:
         load_config({"sasl.pasword": "let-me-in"})
     assert "let-me-in" not in str(raised.value)

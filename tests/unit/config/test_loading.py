@@ -91,6 +91,7 @@ def test_the_environment_can_name_the_file(tmp_path: Path) -> None:
         ("advertise", "kafka 1:9095", "HOST:PORT"),
         ("advertise", "kafka\u200b:9095", "HOST:PORT"),
         ("data.dir", "/data\0", "a text without NUL"),
+        ("sasl.password.file", "/data\0", "a text without NUL"),
         ("log", "disk", "memory, journal or kafka"),
         ("logging.level", "loud", "DEBUG, INFO, WARNING or ERROR"),
         ("data.dir", "", "a folder"),
@@ -129,6 +130,35 @@ def test_an_unknown_setting_comes_with_the_nearest_known_one(given: str, nearest
     error = refusal(flags={given: "1"})
     assert error.setting == given
     assert f"did you mean {nearest}?" in str(error)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sasl.jaas.config", "listener.name.internal.plain.sasl.jaas.config", "sasl.client.secret", "password"],
+)
+def test_what_is_behind_an_unknown_name_is_not_shown(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "x.properties"
+    file.write_text(f'{name}=org.apache password="hush"')
+    for error in (
+        refusal(file=file),
+        refusal(flags={name: "hush"}),
+        refusal(flags={"--" + name.replace(".", "-"): "hush"}),
+        refusal(environ={"SHARE_COORDINATOR_" + name.replace(".", "_").upper(): "hush"}),
+    ):
+        assert str(error).startswith(f"{error.setting} cannot be used: it must be a known setting; ")
+        assert "hush" not in str(error)
+
+
+def test_a_secret_is_not_shown_whatever_is_wrong_with_it(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hush\0")
+    for error in (
+        refusal(flags={"sasl.password": "hush\0"}),
+        refusal(flags={"--sasl-password-file": str(tmp_path / "secret")}),
+        refusal(environ={"SHARE_COORDINATOR_SASL_PASSWORD": "hush\0"}),
+        refusal(flags={"--sasl-password": "a", "sasl.password": "hush"}),
+    ):
+        assert str(error).startswith("sasl.password=******** cannot be used: ")
+        assert "hush" not in str(error)
 
 
 def test_an_unknown_setting_near_nothing_comes_with_the_way_to_all() -> None:
