@@ -18,6 +18,7 @@ from coordinator.clock import seconds_since_boot
 from coordinator.config import Config
 from coordinator.config.admin import is_loopback
 from coordinator.errors import ConfigError
+from coordinator.logs import AUDIT
 from coordinator.security.principals import (
     ANONYMOUS,
     AllowedPrincipals,
@@ -25,8 +26,9 @@ from coordinator.security.principals import (
     UnmappedCertificate,
     principal_of_certificate,
 )
+from coordinator.visible import written_out
 
-audit = logging.getLogger("coordinator.audit")
+audit = logging.getLogger(AUDIT)
 # What was changed, and by whom, is told whatever else is not.
 audit.setLevel(logging.INFO)
 
@@ -104,7 +106,7 @@ class Access:
         if self._only_here and not _is_own_name(host):
             raise Denied(
                 403,
-                f"{in_one_line(host)} is not a name of this machine alone: ask for 127.0.0.1 or localhost, "
+                f"{written_out(host)} is not a name of this machine alone: ask for 127.0.0.1 or localhost, "
                 f"set http.token.file, or let everybody look with http.allowed.principals={ANONYMOUS}",
             )
 
@@ -118,7 +120,7 @@ class Access:
         if not self._guarded or self._readers.allows(principal):
             return Visitor(principal, address)
         if principal != ANONYMOUS:
-            self._note(address, "not allowed", principal)
+            self.note(address, "not allowed", principal)
             raise Denied(403, f"{principal} may not look here: http.allowed.principals does not name it")
         if self._tokens is not None:
             also = ", or connect with a certificate" if self._by_certificate else ""
@@ -132,7 +134,7 @@ class Access:
     def writer(self, visitor: Visitor) -> None:
         """Let somebody pass who may change something. Raises Denied."""
         if visitor.who != ANONYMOUS and not (self._writes and visitor.may_write):
-            self._note(visitor.address, "no right to write", visitor.who)
+            self.note(visitor.address, "no right to write", visitor.who)
         if not self._writes:
             raise Denied(403, "this coordinator only shows: http.writes=true lets it take writes over HTTP")
         if not visitor.may_write:
@@ -159,7 +161,7 @@ class Access:
         token = self._tokens.find(given)
         if token is None:
             self._attempts.wrong(address)
-            self._note(address, "wrong token")
+            self.note(address, "wrong token")
             raise Denied(401, f"this token is not known here: {_HOW_TO_SEND}", _CHALLENGE)
         self._attempts.right(address, digest)
         return Visitor(f"token {token.name}", address, token.may_write)
@@ -168,15 +170,16 @@ class Access:
         try:
             return principal_of_certificate(certificate, self._rules)
         except UnmappedCertificate as error:
-            self._note(address, "no rule", str(error))
+            self.note(address, "no rule", str(error))
             raise Denied(
                 403,
                 f"no rule of http.ssl.principal.mapping.rules applies to the certificate of {error}",
             ) from None
 
     @staticmethod
-    def _note(address: str, why: str, who: str = "-") -> None:
-        audit.warning("refused", extra={"who": in_one_line(who), "address": address, "why": why})
+    def note(address: str, why: str, who: str = "-") -> None:
+        """Say in the audit log that somebody was refused."""
+        audit.warning("refused", extra={"who": written_out(who), "address": address, "why": why})
 
 
 def _is_own_name(host: str) -> bool:
@@ -187,11 +190,6 @@ def _is_own_name(host: str) -> bool:
     except ValueError:
         return name == "" or name.lower() == "localhost" or name.lower().endswith(".localhost")
     return True
-
-
-def in_one_line(name: str) -> str:
-    """Write out what does not show in a name: a certificate may have a line end in it, the log must not."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
 
 
 def _principals(setting: str, text: str) -> AllowedPrincipals:

@@ -1,5 +1,6 @@
 """The FastAPI application: routes, the shape of errors, and paths whose parts may contain any character."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -101,6 +102,8 @@ async def _refused(_: Request, error: Exception) -> JSONResponse:
     # The bare phrase of the status is what the router says.
     if error.detail == HTTPStatus(error.status_code).phrase:
         problem["message"] = _NO_ROUTE.get(error.status_code, error.detail)
+    # It may name what was asked for, and JSON can ask for what is no text: a half of a surrogate pair.
+    problem["message"] = str(problem["message"]).encode("utf-8", "backslashreplace").decode()
     if isinstance(error, NotHere) and error.owner is not None:
         problem["owner"] = error.owner.model_dump()
     return JSONResponse(problem, error.status_code, headers=error.headers)
@@ -113,7 +116,10 @@ async def _failed(_: Request, error: Exception) -> JSONResponse:
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    sentences = [
-        f"{problem['loc'][-1]}: {problem['msg']}, not {problem.get('input')!r}" for problem in error.errors()
-    ]
-    return JSONResponse({"status": 422, "message": "; ".join(sentences)}, 422)
+    return JSONResponse({"status": 422, "message": "; ".join(map(_sentence, error.errors()))}, 422)
+
+
+def _sentence(problem: Mapping[str, Any]) -> str:
+    if problem["type"] == "json_invalid":
+        return f"the body is not JSON: {problem['ctx']['error']}"
+    return f"{problem['loc'][-1]}: {problem['msg']}, not {problem.get('input')!r}"

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coordinator.admin.access import Access, Denied, Visitor
+from coordinator.visible import written_out
 
 # Where the server leaves the certificate of whoever connected, and the guard who it is.
 CERTIFICATE = "client_certificate"
@@ -44,7 +45,7 @@ class Guard:
             visitor = self._visitor(scope)
             if scope["method"] not in _LOOKING:
                 self._check_write(scope, visitor)
-                receive = _Measured(receive)
+                receive = _Measured(receive, self._refused)
         except Denied as denied:
             self._refused(denied.status)
             answer = {"status": denied.status, "message": denied.message}
@@ -55,6 +56,9 @@ class Guard:
             await JSONResponse(answer, denied.status, headers)(scope, receive, send)
             return
         scope.setdefault("state", {})[VISITOR] = visitor
+        if scope["method"] == "HEAD":
+            # The answer of a GET, of which the server leaves the body out.
+            scope = {**scope, "method": "GET"}
         await self._app(scope, receive, send)
 
     def _visitor(self, scope: Scope) -> Visitor:
@@ -76,7 +80,8 @@ class Guard:
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
-            raise Denied(403, f"writes are not taken from pages of {origin}")
+            self._access.note(visitor.address, f"from a page of {written_out(origin)}", visitor.who)
+            raise Denied(403, f"writes are not taken from pages of {written_out(origin)}")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Denied(415, "send a body of JSON, with Content-Type: application/json")
         length = headers.get("content-length", "0")
@@ -90,13 +95,15 @@ _TOO_LARGE = f"the body is too large: at most {BODY_BYTES_MAX} bytes are taken"
 class _Measured:
     """Passes on what is received, as long as it is not too much."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, refused: Callable[[int], None]) -> None:
         self._receive = receive
+        self._refused = refused
         self._bytes = 0
 
     async def __call__(self) -> Message:
         message = await self._receive()
         self._bytes += len(message.get("body", b""))
         if self._bytes > BODY_BYTES_MAX:
+            self._refused(413)
             raise HTTPException(413, _TOO_LARGE, {"Connection": "close"})
         return message

@@ -4,7 +4,8 @@ uvicorn's own bound (`limit_concurrency`) keeps no connection out: each is held,
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -21,6 +22,11 @@ _HEAD_WITHIN_S = 20.0
 class Connection(HttpToolsProtocol):
     """One connection over HTTP. Its requests have the certificate of whoever made it, if they showed one."""
 
+    def __init__(self, *uvicorns: Any, turned_away: Callable[[HTTPStatus], None], **more: Any) -> None:
+        """Make what uvicorn does; `turned_away` is told what is answered before there is a request."""
+        super().__init__(*uvicorns, **more)
+        self._turned_away = turned_away
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, or close at once when there are too many connections."""
         super().connection_made(transport)
@@ -31,7 +37,7 @@ class Connection(HttpToolsProtocol):
         self._late = self.loop.call_later(_HEAD_WITHIN_S, self._give_up)
         if len(self.connections) > http_connections_to_accept():
             # Over TLS nobody comes this far: the doorway is closed before.
-            self._turn_away(b"503 Service Unavailable")
+            self._turn_away(HTTPStatus.SERVICE_UNAVAILABLE)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
@@ -47,7 +53,7 @@ class Connection(HttpToolsProtocol):
             self._head_bytes += len(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-            self._turn_away(b"431 Request Header Fields Too Large")
+            self._turn_away(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -63,8 +69,10 @@ class Connection(HttpToolsProtocol):
         self._late.cancel()
         super().on_headers_complete()
 
-    def _turn_away(self, status: bytes) -> None:
-        self.transport.write(b"HTTP/1.1 " + status + b"\r\nConnection: close\r\n\r\n")
+    def _turn_away(self, status: HTTPStatus) -> None:
+        self._turned_away(status)
+        line = f"HTTP/1.1 {status.value} {status.phrase}\r\nConnection: close\r\n\r\n"
+        self.transport.write(line.encode())
         self.transport.close()
 
     def _give_up(self) -> None:

@@ -6,6 +6,8 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -15,7 +17,7 @@ from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.open_files import http_connections_to_accept
 from coordinator.security.complaints import Complaints
-from coordinator.security.doorway import TlsDoorway
+from coordinator.security.doorway import NO_ROOM, TlsDoorway
 
 _logger = logging.getLogger(__name__)
 
@@ -35,9 +37,14 @@ class HttpServer:
         *,
         tls: ssl.SSLContext | None = None,
         before_stop: Callable[[], None] = lambda: None,
+        refused: Callable[[int], None] = lambda status: None,
     ) -> None:
-        """Prepare; `before_stop` is told to end the answers that would not end by themselves."""
+        """Prepare; `before_stop` is told to end the answers that would not end by themselves.
+
+        `refused` is told the status of each refusal that comes before there is a request.
+        """
         self._before_stop = before_stop
+        self._refused = refused
         self._address = address
         self._server = _EmbeddedServer(
             uvicorn.Config(
@@ -46,7 +53,8 @@ class HttpServer:
                 access_log=False,
                 lifespan="off",
                 ws="none",
-                http=Connection,
+                # Any callable will do, and only a class is declared.
+                http=self._make_connection,  # type: ignore[arg-type]
                 server_header=False,
                 # A header that anybody can send would tell who asks.
                 proxy_headers=False,
@@ -67,7 +75,9 @@ class HttpServer:
         """
         # Bound by us, because uvicorn ends the process when it cannot bind.
         try:
-            sockets = [self._listening()] if self._tls is None else await self._accept_tls(self._tls)
+            sockets = [self._listening()] if self._tls is None else []
+            if self._tls is not None:
+                await self._accept_tls(self._tls)
         except (OSError, OverflowError) as error:
             raise ListenError("http", str(self._address), error) from None
         self._task = asyncio.create_task(self._server.serve(sockets=sockets), name="http")
@@ -79,7 +89,7 @@ class HttpServer:
         self.port = listening.getsockname()[1]
         return listening
 
-    async def _accept_tls(self, context: ssl.SSLContext) -> list[socket.socket]:
+    async def _accept_tls(self, context: ssl.SSLContext) -> None:
         """Accept connections ourselves: uvicorn counts none that does not finish its handshake."""
         self._doorway = TlsDoorway(
             context,
@@ -90,10 +100,19 @@ class HttpServer:
         )
         await self._doorway.start(self._address.host, self._address.port, _BACKLOG)
         self.port = self._doorway.port
-        return []
+
+    def _make_connection(self, *uvicorns: Any, **more: Any) -> Connection:
+        return Connection(*uvicorns, turned_away=self._note_refusal, **more)
+
+    def _note_refusal(self, status: HTTPStatus) -> None:
+        self._refused(status)
+        if status is HTTPStatus.SERVICE_UNAVAILABLE:
+            self._complaints.say("http: there are as many connections as there may be")
 
     def _turn_away(self, reason: str, sentence: str, peer: str) -> None:
         _logger.debug("a client of HTTP is turned away", extra={"reason": reason, "peer": peer})
+        if reason == NO_ROOM:
+            self._note_refusal(HTTPStatus.SERVICE_UNAVAILABLE)
         if sentence:
             self._complaints.say(f"http: {sentence}", peer=peer)
 
@@ -120,7 +139,8 @@ class _EmbeddedServer(uvicorn.Server):
         """Return the protocol of a connection that was accepted for us, None for one that is too early."""
         if not self.up.is_set():
             return None
-        return Connection(self.config, self.server_state, self.lifespan.state)
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return make(self.config, self.server_state, self.lifespan.state)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

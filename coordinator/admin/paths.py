@@ -31,7 +31,7 @@ async def _group(
     try:
         return unquote(group, errors="strict")
     except UnicodeDecodeError:
-        raise HTTPException(422, f"group: {group} is not percent-encoded UTF-8") from None
+        raise HTTPException(422, f"group: {group!r} is not percent-encoded UTF-8") from None
 
 
 def parsed_topic(topic: str) -> bytes:
@@ -40,7 +40,7 @@ def parsed_topic(topic: str) -> bytes:
         return UUID(topic).bytes if len(topic) == 36 else parse_topic_id(topic)
     except ValueError:
         raise HTTPException(
-            422, f"topic: {topic} is not a topic id: 22 characters of base64url, or a UUID with hyphens"
+            422, f"topic: {topic!r} is not a topic id: 22 characters of base64url, or a UUID with hyphens"
         ) from None
 
 
@@ -55,10 +55,11 @@ async def _asked_topic(topic: Annotated[str, Query(description=_TOPIC_DESCRIPTIO
     return parsed_topic(topic)
 
 
-_PARTITION_MAX = 2**31 - 1
+# Kafka's partitions are numbers of 32 bits.
+PARTITION_MAX = 2**31 - 1
 
 GroupId = Annotated[str, Depends(_group)]
 TopicId = Annotated[bytes, Depends(_topic)]
 AskedTopicId = Annotated[bytes, Depends(_asked_topic)]
-Partition = Annotated[int, Path(ge=0, le=_PARTITION_MAX)]
-AskedPartition = Annotated[int, Query(ge=0, le=_PARTITION_MAX)]
+Partition = Annotated[int, Path(ge=0, le=PARTITION_MAX)]
+AskedPartition = Annotated[int, Query(ge=0, le=PARTITION_MAX)]

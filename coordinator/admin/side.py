@@ -58,6 +58,7 @@ class AdminSide:
             config.http,
             tls=None if self._tls is None else self._tls.context,
             before_stop=self._live.end,
+            refused=metrics.http_refused,
         )
         self._address = config.http
         self._risk = config.http_risk(config.http)

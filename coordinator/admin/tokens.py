@@ -3,8 +3,8 @@
 ::
 
     # name      scope   token
-    prometheus  read    5v0F0mXqI0J3pXn8mV9c7nYw2p1hQm0k
-    alice       write   sha256:8d969eef6ecad3c29a3a629280e686cf0c3f5d5a86aff3ca12020c923adc6c92
+    prometheus  read    TOKEN
+    alice       write   sha256:DIGEST
 
 What is kept, and compared, are digests: a comparison takes the same time whatever is wrong with a token, and
 a dump of memory has no token in it.  A file that cannot be read, or that became wrong, changes nothing.

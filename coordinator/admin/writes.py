@@ -13,15 +13,16 @@ from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from coordinator.admin import listing
-from coordinator.admin.access import Visitor, audit, in_one_line
+from coordinator.admin.access import Visitor, audit
 from coordinator.admin.answers import Elsewhere, Problem, Responses
 from coordinator.admin.guard import VISITOR
 from coordinator.admin.listing import Found, Order
 from coordinator.admin.owners import Owner, owner_of
-from coordinator.admin.paths import MALFORMED, parsed_topic
+from coordinator.admin.paths import MALFORMED, PARTITION_MAX, parsed_topic
 from coordinator.admin.state import NotHere
 from coordinator.admin.watched import Watched
 from coordinator.errors import NotDone
+from coordinator.visible import written_out
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
@@ -41,7 +42,8 @@ _REFUSALS: Responses = {
 
 
 class _Order(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    # What changes something is not guessed from what looks like it.
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     execute: bool = Field(default=False, description="Without it, the answer says what would be done.")
 
@@ -52,7 +54,7 @@ class SnapshotOrder(_Order):
     shard: int | None = Field(default=None, ge=0)
     group: str | None = None
     topic: str | None = Field(default=None, description="A topic id; with group and partition.")
-    partition: int | None = Field(default=None, ge=0)
+    partition: int | None = Field(default=None, ge=0, le=PARTITION_MAX)
 
 
 class Snapshots(BaseModel):
@@ -158,7 +160,7 @@ async def audited(request: Request, what: str, order: BaseModel, work: Awaitable
         name: value for name, value in order.model_dump().items() if value is not None and name != "execute"
     }
     facts: dict[str, Any] = {
-        "who": in_one_line(visitor.who),
+        "who": written_out(visitor.who),
         "address": visitor.address,
         "what": what,
         "order": given,

@@ -25,9 +25,11 @@ _NO_TLS = {
     "RECORD_LAYER_FAILURE",
     "PACKET_LENGTH_TOO_LONG",
 }
+# Why one is refused that would be one too many.
+NO_ROOM = "too_many_connections"
 # The system has no room for another connection: it passes when some close.
-_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-_NO_ROOM_WAIT_S = 1.0
+_NO_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_NO_FILES_WAIT_S = 1.0
 
 # Gives the protocol for a client whose handshake is over; None: it is turned away.
 Come = Callable[[asyncio.Transport], asyncio.Protocol | None]
@@ -163,14 +165,14 @@ class TlsDoorway:
             try:
                 accepted, address = await self._loop.sock_accept(listening)
             except OSError as error:
-                if error.errno in _NO_ROOM:
+                if error.errno in _NO_FILES:
                     _logger.error("no connection can be accepted: %s", error.strerror)
-                    await asyncio.sleep(_NO_ROOM_WAIT_S)
+                    await asyncio.sleep(_NO_FILES_WAIT_S)
                 # Otherwise somebody went away before it was accepted.
                 continue
             if len(self._handshakes) >= self._room():
                 accepted.close()
-                self._refuse("too_many_connections", "", _told(address))
+                self._refuse(NO_ROOM, "", _told(address))
                 continue
             handshake = asyncio.create_task(self._shake_hands(accepted, _told(address)))
             self._handshakes.add(handshake)

@@ -106,6 +106,9 @@ class Admin:
     ) -> httpx.Response:
         return await self._client.post(path, json=order, headers=headers)
 
+    async def post_bytes(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        return await self._client.post(path, content=body, headers=headers)
+
     def _wish(self, state_partition: int, instance: str) -> None:
         self.wishes.append((state_partition, instance))
 
@@ -192,7 +195,11 @@ def served(
                 live, tls = coordinator.app.state.live, coordinator.tls
                 context = None if tls is None else tls.context
                 server = HttpServer(
-                    coordinator.app, HostPort("127.0.0.1", 0), tls=context, before_stop=live.end
+                    coordinator.app,
+                    HostPort("127.0.0.1", 0),
+                    tls=context,
+                    before_stop=live.end,
+                    refused=coordinator.metrics.http_refused,
                 )
                 await server.start()
                 url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.port}"

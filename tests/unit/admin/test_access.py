@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.admin.access import PROBES, Access, Denied, in_one_line
+from coordinator.admin.access import PROBES, Access, Denied
 from coordinator.admin.attempts import WRONG_IN_A_ROW_MAX
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError
@@ -125,19 +125,6 @@ def test_whatever_is_sent_is_refused_and_nothing_else(text: str, kind: str) -> N
     with pytest.raises(Denied) as denied:
         access.reader("10.0.0.1", kind + text, None)
     assert denied.value.status == 401
-
-
-@pytest.mark.parametrize(
-    ("name", "written"),
-    [
-        ("User:CN=a\\,b", "User:CN=a\\,b"),
-        ("a\nINFO b", r"a\nINFO b"),
-        ("\x1b[2J", r"\x1b[2J"),
-        ("日本", "日本"),
-    ],
-)
-def test_a_name_is_one_line_in_the_log(name: str, written: str) -> None:
-    assert in_one_line(name) == written
 
 
 @looped

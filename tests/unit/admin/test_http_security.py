@@ -212,6 +212,8 @@ def test_a_body_that_is_too_large_is_refused(files: Files, requested: Served) ->
             json.loads(response.read())["message"] == "the body is too large: at most 65536 bytes are taken"
         )
         connection.close()
+    metrics = requested.coordinator.metrics.registry
+    assert metrics.get_sample_value("sharecoord_http_refused_total", {"status": "413"}) == 2
 
 
 @pytest.mark.parametrize(
@@ -229,11 +231,16 @@ def test_a_body_that_is_too_large_is_refused(files: Files, requested: Served) ->
             403,
             "writes are not taken from pages of null",
         ),
-        ({"Content-Type": "application/json"}, 422, ""),
+        ({"Content-Type": "application/json"}, 422, "the body is not JSON: "),
     ],
 )
 def test_a_write_must_look_like_one(
-    files: Files, requested: Served, headers: dict[str, str], status: int, said: str
+    files: Files,
+    requested: Served,
+    headers: dict[str, str],
+    status: int,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     connection = files.connection(requested.url)
     connection.request("POST", "/api/v1/prunes", b"{]", {"Authorization": f"Bearer {WRITING}", **headers})
@@ -242,6 +249,8 @@ def test_a_write_must_look_like_one(
     assert response.status == status
     assert answer["message"].startswith(said)
     connection.close()
+    if status == 403:
+        assert "from a page of" in caplog.records[-1].why  # type: ignore[attr-defined]
 
 
 def test_an_endless_head_is_cut_off(files: Files, requested: Served) -> None:
@@ -268,12 +277,17 @@ def test_of_a_crowd_those_count_that_never_finish_their_handshake(
     silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(3)]
     # Whoever came before is gone by now or not: of three that say nothing one at least is too many.
     closed, _, _ = select.select(silent, [], [], 60)
+    assert closed
     assert [one.recv(1) for one in closed] == [b""] * len(closed)
     with pytest.raises((ssl.SSLError, ConnectionError)):
         files.connection(requested.url).connect()
     for one in silent:
         one.close()
     wait_until(lambda: _is_served(files, requested.url), seconds=60, what="there is room again")
+    metrics = requested.coordinator.metrics.registry
+    refused = metrics.get_sample_value("sharecoord_http_refused_total", {"status": "503"})
+    assert refused is not None
+    assert refused >= len(closed)
 
 
 def _is_served(files: Files, url: str) -> bool:

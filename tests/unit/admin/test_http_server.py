@@ -74,6 +74,22 @@ async def test_an_idle_client_does_not_keep_it_from_stopping() -> None:
 
 
 @looped
+async def test_the_head_of_an_answer_is_given_without_the_rest() -> None:
+    async with admin() as coordinator:
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
+        await server.start()
+        for path in ("/readyz", "/", "/metrics"):
+            answer = await answers_to(
+                server.port,
+                b"HEAD %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path.encode(),
+            )
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert answer.endswith(b"\r\n\r\n")
+            assert answer.count(b"\r\n\r\n") == 1
+        await server.stop()
+
+
+@looped
 async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.admin.http_protocol._HEAD_WITHIN_S", 1.0)
     async with admin() as coordinator:
@@ -87,10 +103,13 @@ async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.Monke
 
 
 @looped
-async def test_of_a_crowd_only_so_many_are_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_a_crowd_only_so_many_are_let_in(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("coordinator.open_files.HTTP_CONNECTIONS_MAX", 3)
+    refused: list[int] = []
     async with admin() as coordinator:
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
         await server.start()
         crowd = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
         assert (await ask(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
@@ -98,6 +117,9 @@ async def test_of_a_crowd_only_so_many_are_let_in(monkeypatch: pytest.MonkeyPatc
         for _ in range(2):
             answer = await answers_to(server.port, b"")
             assert answer == b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"
+        assert refused == [503, 503]
+        (said,) = caplog.messages
+        assert said == "http: there are as many connections as there may be"
         # Those that are in are served, and who leaves makes room.
         reader, writer = crowd.pop()
         writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")

@@ -84,7 +84,7 @@ async def test_groups_are_found_and_sorted(query: str, expected: list[str]) -> N
     [
         ("limit=1001", "limit: Input should be less than or equal to 1000"),
         ("sort=size", "sort: Input should be 'key', 'in-flight', 'delivery-count' or 'last-write'"),
-        ("topic=short", "topic: short is not a topic id"),
+        ("topic=short", "topic: 'short' is not a topic id"),
     ],
 )
 @looped

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from hashlib import sha256
 from pathlib import Path
 
@@ -33,6 +34,18 @@ def test_a_token_has_a_name_and_a_scope(tmp_path: Path) -> None:
     assert (writing.name, writing.may_write) == ("alice", True)
     for wrong in ("", READING[:-1], READING + "x", digest, f"sha256:{digest}", "é", "\udcff"):
         assert tokens.find(wrong) is None
+
+
+def test_what_is_shown_as_a_sample_lets_nobody_in(tmp_path: Path) -> None:
+    pages = [
+        Path(__file__).parents[3] / page for page in ("docs/operations.md", "coordinator/admin/tokens.py")
+    ]
+    line = re.compile(r"^ *(\w+ +(?:read|write) +\S+)$", re.MULTILINE)
+    samples = [sample for page in pages for sample in line.findall(page.read_text("utf-8"))]
+    assert len(samples) == 4
+    for sample in samples:
+        with pytest.raises(ConfigError, match="that of line 1 is neither"):
+            TokenFile(str(file_of(tmp_path, sample)))
 
 
 @pytest.mark.parametrize(

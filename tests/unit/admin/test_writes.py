@@ -1,6 +1,7 @@
 """What changes something over HTTP: asked first, done where the shard is, and noted."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,15 @@ async def test_what_is_not_needed_is_pruned(
         ("snapshots", {"shard": 0, "topic": TOPIC, "partition": 0}, 422, "give a shard, or a group"),
         ("snapshots", {"group": "nobody"}, 404, "group 'nobody' has no state here"),
         ("snapshots", {"group": "orders", "topic": TOPIC, "partition": 7}, 404, "share-partition orders:"),
-        ("snapshots", {"group": "orders", "topic": "x", "partition": 0}, 422, "topic: x is not a topic id"),
+        ("snapshots", {"group": "orders", "topic": "x", "partition": 0}, 422, "topic: 'x' is not a topic id"),
+        (
+            "snapshots",
+            {"group": "orders", "topic": TOPIC, "partition": 2**31},
+            422,
+            "partition: Input should",
+        ),
+        ("snapshots", {"shard": True}, 422, "shard: Input should be a valid integer, not True"),
+        ("snapshots", {"shard": 0, "execute": "yes"}, 422, "execute: Input should be a valid boolean"),
         ("snapshots", {"shard": SHARDS}, 404, "there is no shard 4: they are numbered from 0 to 3"),
         ("snapshots", {"shard": -1}, 422, "shard: Input should be greater than or equal to 0"),
         ("snapshots", {"shard": 0, "exceute": True}, 422, "exceute: Extra inputs are not permitted"),
@@ -134,8 +143,19 @@ async def test_what_cannot_be_done_is_refused(
 ) -> None:
     async with admin([snapshot()], **writing) as coordinator:
         for execute in ({}, {"execute": True}):
-            answer = await ordered(coordinator, what, {**order, **execute}, status)
+            answer = await ordered(coordinator, what, {**execute, **order}, status)
             assert answer["message"].startswith(said)
+
+
+@looped
+@pytest.mark.parametrize("part", ["group", "topic"])
+async def test_what_is_no_text_is_refused_with_a_sentence(writing: dict[str, str], part: str) -> None:
+    async with admin([snapshot()], **writing) as coordinator:
+        order = json.dumps({"group": "orders", "topic": TOPIC, "partition": 0} | {part: "\ud800"})
+        headers = {**bearer(WRITING), "Content-Type": "application/json"}
+        answer = await coordinator.post_bytes("/api/v1/snapshots", order.encode(), headers)
+        assert answer.status_code in (404, 422)
+        assert "\\ud800" in answer.json()["message"]
 
 
 @looped

@@ -231,6 +231,7 @@ def test_too_many_connections_counts_those_that_shake_hands(world: World) -> Non
         first, second = await one.connect(), await one.connect()
         one_too_many = await one.connect()
         assert await one_too_many.closed()
+        assert closed(one)["too_many_connections"] == 1
         for client in (first, second):
             client.writer.close()
         await one.until(lambda: closed(one)["tls_unfinished"] == 2)
@@ -239,6 +240,7 @@ def test_too_many_connections_counts_those_that_shake_hands(world: World) -> Non
         # And those that shake hands count those that are there: each takes one of the files that are left.
         silent, one_too_many = await one.connect(), await one.connect()
         assert await one_too_many.closed()
+        assert closed(one)["too_many_connections"] == 2
         silent.writer.close()
         assert await find_error(there) == 0
 
