@@ -7,7 +7,7 @@
 # PYTHON  the interpreter the environment is made from (3.11 or later)
 # TEST_WORKERS  how many tests run at a time; each may start brokers of its own. On two processors three: they often wait
 # RECOVERY_ARGS  passed to the benchmark of the recovery jobs
-# ARGS    passed on: make run ARGS='--listen 0.0.0.0:9095 --advertise 10.0.0.7:9095', make test ARGS='-k journal'
+# ARGS    passed on: make run ARGS='--listen 127.0.0.1:9195 --log memory', make test ARGS='-k journal'
 
 PYTHON ?= python3
 ARGS ?=

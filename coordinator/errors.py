@@ -22,6 +22,7 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
+from coordinator.visible import written_out
 from protocol.errors import ErrorCode
 
 
@@ -47,13 +48,14 @@ def _remade(
 class ConfigError(CoordinatorError):
     """A setting that cannot be used; the text is one line for the operator.
 
-    ``allowed`` says in words what would be accepted ("a number from 1 to 500").
+    ``allowed`` says in words what would be accepted ("a number from 1 to 500"). ``value`` None is not shown.
     """
 
     def __init__(self, setting: str, value: object, allowed: str) -> None:
-        text = f"{setting}={value} cannot be used: it must be {allowed}"
+        given = setting if value is None else f"{setting}={value}"
+        text = f"{given} cannot be used: it must be {allowed}"
         # A value may hold line ends, and whatever else does something to a terminal.
-        super().__init__("".join(char if char.isprintable() else ascii(char)[1:-1] for char in text))
+        super().__init__(written_out(text))
         self.setting = setting
         self.value = value
         self.allowed = allowed
@@ -93,14 +95,20 @@ class LogFenced(LogError):
 
 
 class LogDamaged(LogError):
-    """Acknowledged bytes cannot be read back; starting over them would lose state silently."""
+    """Acknowledged bytes cannot be read back; starting over them would lose state silently.
 
-    def __init__(self, file: Path | str, position: int, found: str, advice: str) -> None:
+    ``state_partition`` is the one that they are of, None where that is not known or it is more than one.
+    """
+
+    def __init__(
+        self, file: Path | str, position: int, found: str, advice: str, state_partition: int | None = None
+    ) -> None:
         super().__init__(f"{file} is damaged at byte {position}: {found}; {advice}")
         self.file = str(file)
         self.position = position
         self.found = found
         self.advice = advice
+        self.state_partition = state_partition
 
 
 class LogLocked(LogError):

@@ -10,6 +10,11 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
+from coordinator.visible import written_out
+
+# Who did what, or was refused. Its name is on its lines, in the text too: people look for it.
+AUDIT = "coordinator.audit"
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
@@ -61,12 +66,19 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Time of day, level, event, fields; a traceback follows on its own lines."""
+    """Time of day, level, event, fields; a traceback follows on its own lines, which are indented.
+
+    Nothing from outside, such as a group id, can look like a line of ours: line ends are written out.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text, without its last line end."""
         fields = "".join(f" {name}={value}" for name, value in fields_of(record).items())
-        line = f"{_moment(record)[11:23]} {record.levelname:<7} {record.getMessage()}{fields}"
+        name = f"{AUDIT}: " if record.name == AUDIT else ""
+        said = written_out(f"{name}{record.getMessage()}{fields}")
+        lines = [f"{_moment(record)[11:23]} {record.levelname:<7} {said}"]
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return line
+            lines += (
+                f"    {written_out(line)}" for line in self.formatException(record.exc_info).split("\n")
+            )
+        return "\n".join(lines)

@@ -7,7 +7,9 @@ import json
 import os
 import ssl
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from http.client import BadStatusLine, HTTPException, HTTPMessage, RemoteDisconnected
+from threading import Thread
 from typing import IO, TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
@@ -18,12 +20,22 @@ from coordinator.errors import ConfigError, CoordinatorError
 if TYPE_CHECKING:
     from coordinator.config import Config
 
+# For the whole answer: a server may drip bytes for ever.
 _TIMEOUT_S = 30
 # Snapshots of a large shard, or a rebalance.
 _WRITE_TIMEOUT_S = 300
 _PAGE = 1_000
 
 Answer = dict[str, Any]
+
+
+class _Object(Answer):
+    """An object of an answer. That of another service, or another release, may lack what is asked of it."""
+
+    def __missing__(self, name: str) -> Any:
+        raise CoordinatorError(
+            f"the answer has no {name!r}: it is not from a coordinator, or from one of another release"
+        )
 
 
 class Refused(CoordinatorError):
@@ -40,14 +52,12 @@ class AdminApi:
     def __init__(
         self, url: str, *, token_file: str = "", ca: str = "", cert: str = "", key: str = ""
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigError("--url", url, "http://HOST:PORT or https://HOST:PORT")
+        scheme = _scheme(url)
         self.url = url.rstrip("/")
         self._headers = {"Accept": "application/json"}
         if token_file:
             self._headers["Authorization"] = f"Bearer {_token(token_file)}"
-        context = _tls(ca, cert, key) if parts.scheme == "https" else None
+        context = _tls(scheme, ca, cert, key)
         self._opener = build_opener(HTTPSHandler(context=context), _NoRedirects())
 
     def get(self, path: str, **query: object) -> Answer:
@@ -73,21 +83,38 @@ class AdminApi:
                 return
 
     def _ask(self, request: Request, timeout_s: float) -> Answer:
+        asked: Future[Answer] = Future()
+
+        def ask() -> None:
+            try:
+                asked.set_result(self._answer(request, timeout_s))
+            except BaseException as error:
+                asked.set_exception(error)
+
+        # A thread can be left alone with a server that never ends; the time-out of a socket is for each read.
+        Thread(target=ask, daemon=True).start()
         try:
-            with self._opener.open(request, timeout=timeout_s) as response:
-                answer: Answer = json.load(response)
-                return answer
-        except HTTPError as error:
-            # /healthz answers in full with status 503 while a coordinator is not ready.
-            answer = _read(error)
-            if "message" not in answer and error.code == 503:
-                return answer
-            raise Refused(error.code, _told(answer, error)) from None
+            return asked.result(timeout_s)
         except (URLError, OSError, ValueError, HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
+            said = str(reason) or f"no whole answer within {timeout_s} s"
             raise CoordinatorError(
-                f"no coordinator answers at {self.url}: {reason}{self._advice(reason)}"
+                f"no coordinator answers at {self.url}: {said}{self._advice(reason)}"
             ) from None
+
+    def _answer(self, request: Request, timeout_s: float) -> Answer:
+        answer: object
+        try:
+            with self._opener.open(request, timeout=timeout_s) as response:
+                answer = json.load(response, object_hook=_Object)
+        except HTTPError as error:
+            answer = _read(error)
+            # /healthz answers in full with status 503 while a coordinator is not ready.
+            if error.code != 503 or "reasons" not in answer:
+                raise Refused(error.code, _told(answer, error)) from None
+        if not isinstance(answer, _Object):
+            raise CoordinatorError(f"no coordinator answers at {self.url}: that is no JSON object")
+        return answer
 
     def _advice(self, reason: object) -> str:
         """Return what may help, as the end of a sentence."""
@@ -116,6 +143,21 @@ class _NoRedirects(HTTPRedirectHandler):
         """Take a redirection for the answer that it is."""
 
 
+def _scheme(url: str) -> str:
+    """Return http or https. Raises ConfigError for what is no address; a password in it is not shown."""
+    allowed = "http://HOST:PORT or https://HOST:PORT"
+    if "@" in url:
+        shown = f"********@{url.rpartition('@')[2]}"
+        raise ConfigError("--url", shown, f"{allowed}, no user in it: --token-file is for the token")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigError("--url", url, allowed) from None
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ConfigError("--url", url, allowed)
+    return parts.scheme
+
+
 def _token(path: str) -> str:
     """Return the token of a file: the last word of its first line that is no comment. Raises ConfigError."""
     try:
@@ -133,7 +175,18 @@ def _token(path: str) -> str:
     return token
 
 
-def _tls(ca: str, cert: str, key: str) -> ssl.SSLContext:
+def _tls(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLContext | None:
+    """Return the context for https, None for http. Raises ConfigError for a file of no use, in both."""
+    if key and not cert:
+        raise ConfigError("--key", key, "left out, or given with --cert")
+    if scheme == "http":
+        for option, file in (("ca", ca), ("cert", cert), ("key", key)):
+            if file:
+                places = f"here and as SHARE_COORDINATOR_{option.upper()}"
+                raise ConfigError(
+                    f"--{option}", file, f"left out, {places}, with an http:// URL: it has no TLS"
+                )
+        return None
     try:
         context = ssl.create_default_context(cafile=ca or None)
     except OSError as error:
@@ -150,17 +203,19 @@ def _tls(ca: str, cert: str, key: str) -> ssl.SSLContext:
 
 def _read(error: HTTPError) -> Answer:
     try:
-        answer = json.load(error)
+        answer = json.load(error, object_hook=_Object)
     except ValueError:
         return {}
-    return answer if isinstance(answer, dict) else {}
+    return answer if isinstance(answer, _Object) else {}
 
 
 def _told(answer: Answer, error: HTTPError) -> str:
     """Return what went wrong, and who should be asked instead."""
-    message = str(answer.get("message", f"HTTP status {error.code}"))
-    owner = answer.get("owner") or {}
-    page = owner.get("page")
+    if "message" not in answer:
+        status = f"HTTP status {error.code}"
+        return f"{status}: that is no coordinator, or it is too busy" if error.code == 503 else status
+    message, owner = str(answer["message"]), answer.get("owner")
+    page = owner.get("page") if isinstance(owner, _Object) else None
     return f"{message}; ask {page}" if page and page not in message else message
 
 

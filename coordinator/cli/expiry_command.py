@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.admin_options import ExecuteOption, asks
-from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
+from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, say
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_api import AdminApi, Answer
@@ -51,7 +51,7 @@ def _print_forecast(api: "AdminApi", retention_minutes: int | None, output: Form
         return
     print_table(_HEAD, map(_row, items))
     for sentence in _sentences(answer):
-        typer.echo(f"share-coordinator: {sentence}", err=True)
+        say(f"share-coordinator: {sentence}", err=True)
 
 
 def _about(answer: "Answer") -> "Answer":
@@ -60,7 +60,7 @@ def _about(answer: "Answer") -> "Answer":
 
 def _row(item: "Answer") -> tuple[object, ...]:
     return (
-        seen(item["group"]),
+        item["group"],
         item["topic"] or item["topic_id"],
         _ranges(item["partitions"]),
         item["reason"],
@@ -105,7 +105,7 @@ def _print_round(answer: "Answer", output: Form) -> None:
         _REMOVED,
         [
             (
-                seen(item["group"]),
+                item["group"],
                 item["topic"] or item["topic_id"],
                 item["reason"],
                 item["share_partitions"],
@@ -114,4 +114,4 @@ def _print_round(answer: "Answer", output: Form) -> None:
             for item in answer["items"]
         ],
     )
-    typer.echo(f"share-coordinator: {answer['outcome']}", err=True)
+    say(f"share-coordinator: {answer['outcome']}", err=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.admin_options import CLUSTER_FLAGS, asks
-from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
+from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, say
 from coordinator.cli.settings_flags import ANY_SETTING
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def list_groups(
             ("GROUP", "TOPICS", "SHARE-PARTITIONS", "STATE-BATCHES", "LAST-WRITE"),
             [
                 (
-                    seen(group["group"]),
+                    group["group"],
                     group["topics"],
                     group["share_partitions"],
                     group["state_batches"],
@@ -95,7 +95,7 @@ def known(value: int | None) -> object:
 
 
 def _row(item: "Answer", *, verbose: bool) -> tuple[object, ...]:
-    key = (seen(item["group"]), item["topic"] or item["topic_id"], item["partition"])
+    key = (item["group"], item["topic"] or item["topic_id"], item["partition"])
     start = (known(item["start_offset"]), known(item["lag"]))
     flight = (item["in_flight_records"], item["delivery_count_max"] or "-", item["last_write"] or "-")
     if not verbose:
@@ -118,7 +118,7 @@ def _warn_of_missing(api: "AdminApi") -> None:
         return
     pages = sorted({shard["owner"]["page"] or shard["owner"]["wire"] for shard in missing if shard["owner"]})
     where = f"; they are with {', '.join(pages)}" if pages else ""
-    typer.echo(
+    say(
         f"share-coordinator: {len(missing)} of {len(shards)} shards are not here, nor in this list{where}",
         err=True,
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.cli.output import Output, OutputOption, print_json, print_table
+from coordinator.cli.output import Output, OutputOption, print_json, print_table, say
 
 if TYPE_CHECKING:
     from coordinator.log.journal.inspect import JournalReport
@@ -103,7 +103,7 @@ def _as_json(report: "JournalReport") -> dict[str, Any]:
 
 def _print_report(report: "JournalReport") -> None:
     if not _is_whole(report) and report.damage is None:
-        typer.echo(f"share-coordinator: there is no journal in {report.folder}", err=True)
+        say(f"share-coordinator: there is no journal in {report.folder}", err=True)
         return
     print_table(
         ("FILE", "BYTES", "USED", "FIRST-COMMIT", "COMMITS", "RECORDS"),
@@ -121,16 +121,16 @@ def _print_report(report: "JournalReport") -> None:
     )
     records = sum(segment.records for segment in report.segments)
     commits = sum(segment.commits for segment in report.segments)
-    typer.echo(f"{report.state_partitions} state partitions, {records} records in {commits} commits")
+    say(f"{report.state_partitions} state partitions, {records} records in {commits} commits")
     if report.unused_files:
-        typer.echo(f"not needed, the next start removes or reuses them: {', '.join(report.unused_files)}")
+        say(f"not needed, the next start removes or reuses them: {', '.join(report.unused_files)}")
     if report.torn_tail is not None:
         file, position, lost_commits = report.torn_tail
         lost = f"; {lost_commits} commits behind that place do not count" if lost_commits else ""
-        typer.echo(f"the last write broke off in {file} at byte {position}, before it was acknowledged{lost}")
+        say(f"the last write broke off in {file} at byte {position}, before it was acknowledged{lost}")
     if report.in_motion:
-        typer.echo("a coordinator is writing to it: its end was not seen at rest")
+        say("a coordinator is writing to it: its end was not seen at rest")
     if report.damage is not None:
-        typer.echo(f"share-coordinator: {report.damage}", err=True)
+        say(f"share-coordinator: {report.damage}", err=True)
     else:
-        typer.echo("The journal is whole.")
+        say("The journal is whole.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from coordinator.cli.admin_options import ExecuteOption, asks
-from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
+from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, say
 from coordinator.cli.settings_flags import ANY_SETTING
 from coordinator.cli.write_commands import say_if_dry
 
@@ -167,7 +167,7 @@ def _states(api: "AdminApi", group: str) -> "dict[TopicPartition, dict[str, obje
     try:
         return states_of(api, group)
     except CoordinatorError as error:
-        typer.echo(f"share-coordinator: what is in flight is not known: {error}", err=True)
+        say(f"share-coordinator: what is in flight is not known: {error}", err=True)
         return None
 
 
@@ -207,7 +207,7 @@ def _show(group: str, planned: "Sequence[Planned]", output: Form, *, executed: b
             tuple(
                 "-" if cell is None else cell
                 for cell in (
-                    seen(group),
+                    group,
                     each.topic,
                     each.partition,
                     each.start_offset,
@@ -223,7 +223,7 @@ def _show(group: str, planned: "Sequence[Planned]", output: Form, *, executed: b
 
 def _end(remarks: Sequence[str], *, executed: bool) -> None:
     for remark in remarks:
-        typer.echo(f"share-coordinator: {remark}", err=True)
+        say(f"share-coordinator: {remark}", err=True)
     say_if_dry(executed=executed)
     if any(remark.startswith("FAILED") for remark in remarks):
         raise typer.Exit(1)

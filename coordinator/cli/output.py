@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from coordinator.visible import written_out
+
 
 class Output(StrEnum):
     """How a command prints its result."""
@@ -61,17 +63,17 @@ def _yaml_entry(label: str, item: object) -> Iterator[str]:
         yield from (f"  {line}" for line in (first, *others))
 
 
-def seen(text: str) -> str:
-    """Write out the characters of a text that a terminal would not show, or obey."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line. What a terminal would obey is written out: group ids and servers' words may have it."""
+    typer.echo(written_out(text), err=err)
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print left-aligned columns, as wide as their widest entry; the last one is not padded."""
-    lines = [[str(cell) for cell in row] for row in (head, *rows)]
+    """Print left-aligned columns, as wide as their widest entry; the last one is not padded.
+
+    What a terminal would obey is written out.
+    """
+    lines = [[written_out(str(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
         padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]

@@ -24,6 +24,7 @@ from coordinator.cli.shards_command import shards
 from coordinator.cli.state_commands import state_app
 from coordinator.cli.top_command import top
 from coordinator.cli.write_commands import hand_over, prune, snapshot
+from coordinator.visible import written_out
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -92,4 +93,4 @@ def _explain(error: Exception) -> int:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return written_out(" ".join(str(error).split()))

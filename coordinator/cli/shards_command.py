@@ -2,10 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from coordinator.cli.admin_options import asks
-from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
+from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, say
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_api import AdminApi, Answer
@@ -35,7 +33,7 @@ def shards(output: FormOption = Form.TABLE, *, api: "AdminApi") -> None:
         (print_json if output is Form.JSON else print_yaml)(items)
     for item in items:
         if item["failure"] and output is Form.TABLE:
-            typer.echo(f"shard {item['state_partition']}: {seen(item['failure'])}", err=True)
+            say(f"shard {item['state_partition']}: {item['failure']}", err=True)
 
 
 def _row(item: "Answer") -> tuple[object, ...]:

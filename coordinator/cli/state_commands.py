@@ -8,7 +8,7 @@ import typer
 
 from coordinator.cli.admin_options import CLUSTER_FLAGS, asks
 from coordinator.cli.groups_commands import known
-from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
+from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, say
 from coordinator.cli.settings_flags import ANY_SETTING
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _print(detail: "Answer") -> None:
         ("GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "START-OFFSET", "LAG", "END-OFFSET", "IN-FLIGHT"),
         [
             (
-                seen(detail["group"]),
+                detail["group"],
                 detail["topic"] or detail["topic_id"],
                 detail["partition"],
                 detail["leader_epoch"],
@@ -124,9 +124,9 @@ def _print(detail: "Answer") -> None:
         ("snapshot epoch", f"{detail['snapshot_epoch']}, updates since: {detail['updates_since_snapshot']}"),
         ("shard", detail["state_partition"]),
     ):
-        typer.echo(f"{name + ':':26}{value}")
+        say(f"{name + ':':26}{value}")
     if detail["unreadable"]:
-        typer.echo(f"share-coordinator: this state cannot be served: {detail['unreadable']}", err=True)
+        say(f"share-coordinator: this state cannot be served: {detail['unreadable']}", err=True)
     if detail["in_flight"]:
         typer.echo()
         print_table(

@@ -9,7 +9,7 @@ import typer
 
 from coordinator.cli.admin_options import asks
 from coordinator.cli.groups_commands import known
-from coordinator.cli.output import seen
+from coordinator.visible import written_out
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,7 +37,11 @@ def top(
     looks: Annotated[
         int | None,
         typer.Option(
-            "-n", "--looks", metavar="N", help="How often in all; once, if the output is no terminal.", min=1
+            "-n",
+            "--looks",
+            metavar="N",
+            help="How often in all; once, if the output is no terminal or a dumb one.",
+            min=1,
         ),
     ] = None,
     *,
@@ -49,14 +53,20 @@ def top(
 
     console = Console(highlight=False, markup=False, emoji=False)
     view = _View(api, sort, group)
-    if not sys.stdout.isatty():
+    if not sys.stdout.isatty() or console.is_dumb_terminal:
         console.print(view.look(_ROWS_WITHOUT_SCREEN))
         return
-    pause = Event()
+
+    def rows() -> int:
+        return max(1, console.height - _OTHER_LINES)
+
+    # Whoever cannot look at all is told on the screen that stays.
+    shown, looked, pause = view.look(rows()), 1, Event()
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        looked = 0
+        live.update(shown, refresh=True)
+        pause.wait(interval)
         while looks is None or looked < looks:
-            live.update(view.look(max(1, console.height - _OTHER_LINES)), refresh=True)
+            live.update(view.look_again(rows()), refresh=True)
             looked += 1
             pause.wait(interval)
 
@@ -81,6 +91,7 @@ class _View:
         self._sort = sort
         self._group = group
         self._before: tuple[float, int] | None = None
+        self._last: RenderableType = ""
 
     def look(self, rows: int) -> "RenderableType":
         """Ask, and draw what was answered."""
@@ -97,7 +108,20 @@ class _View:
         end = sum(shard["end_log_offset"] for shard in shards)
         before, self._before = self._before, (now_s, end)
         rate = None if before is None else max(0.0, (end - before[1]) / max(now_s - before[0], 0.001))
-        return Group(_head(self._api.url, health, shards, rate), "", _table(page, self._sort))
+        self._last = Group(_head(self._api.url, health, shards, rate), "", _table(page, self._sort))
+        return self._last
+
+    def look_again(self, rows: int) -> "RenderableType":
+        """Look; if that fails, say why, above what was seen last: a coordinator that restarts comes back."""
+        from rich.console import Group
+        from rich.text import Text
+
+        from coordinator.errors import CoordinatorError
+
+        try:
+            return self.look(rows)
+        except CoordinatorError as error:
+            return Group(Text(f"! {written_out(str(error))}; as it was:", "red"), self._last)
 
 
 def _head(url: str, health: "Answer", shards: "list[Answer]", rate: float | None) -> "RenderableType":
@@ -116,7 +140,7 @@ def _head(url: str, health: "Answer", shards: "list[Answer]", rate: float | None
         f"   event loop lag: {health['event_loop_lag_seconds'] * 1000:.1f} ms   log: {health['log']}",
     )
     for reason in health["reasons"]:
-        text.append(f"\n! {seen(reason)}", "red")
+        text.append(f"\n! {written_out(reason)}", "red")
     return text
 
 
@@ -144,5 +168,5 @@ def _table(page: "Answer", sort: TopOrder) -> "RenderableType":
         width = max([len(head), *(len(row[number]) for row in rows)])
         table.add_column(head, justify="right", no_wrap=True, min_width=width)
     for item, row in zip(page["items"], rows, strict=True):
-        table.add_row(Text(seen(item["group"])), Text(item["topic"] or item["topic_id"]), *row)
+        table.add_row(Text(written_out(item["group"])), Text(item["topic"] or item["topic_id"]), *row)
     return table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.admin_options import ExecuteOption, asks
-from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, seen
+from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, say
 from coordinator.cli.state_commands import topic_id_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def snapshot(
         print_table(head, [(done["share_partitions"], done["updates"], done["bytes"])])
         if done["missing_shards"]:
             missing = len(done["missing_shards"])
-            typer.echo(f"share-coordinator: {missing} shards are not here, and left out", err=True)
+            say(f"share-coordinator: {missing} shards are not here, and left out", err=True)
     _end(done, output)
 
 
@@ -95,7 +95,7 @@ def hand_over(
     if output is Form.TABLE:
         giver, taker = (done[role]["wire"] if done[role] else "-" for role in ("giver", "taker"))
         print_table(("SHARD", "OWNER", "NEW-OWNER"), [(shard, giver, taker if execute else to or "-")])
-        typer.echo(seen(done["outcome"]))
+        say(done["outcome"])
     _end(done, output)
 
 
@@ -109,4 +109,4 @@ def _end(done: "Answer", output: Form) -> None:
 def say_if_dry(*, executed: bool) -> None:
     """Say, where a program does not read it, that nothing was done."""
     if not executed:
-        typer.echo("share-coordinator: a dry run, nothing was changed; --execute does it", err=True)
+        say("share-coordinator: a dry run, nothing was changed; --execute does it", err=True)

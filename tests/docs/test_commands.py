@@ -34,7 +34,7 @@ ELSEWHERE = {
 # Pages that are one story, run from their first command to their last.
 STORIES = {"docs/security.md": "tests/e2e/test_security_page.py"}
 # What a mention leaves out, because the sentence around it says it.
-MENTIONS_OF_OTHERS = r"(kafka-[a-z-]+\.sh|docker|promtool|curl|make) .*"
+MENTIONS_OF_OTHERS = r"(kafka-[a-z-]+\.sh|docker|systemctl|promtool|curl|make) .*"
 
 ALL = list(dict.fromkeys(commands()))
 

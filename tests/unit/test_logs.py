@@ -59,6 +59,29 @@ def test_text_is_for_people() -> None:
     assert stream.getvalue()[13:] == "WARNING slow append shard=7\n"
 
 
+def test_text_from_outside_cannot_look_like_a_line_of_ours() -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "text", stream)
+    forged = "x\n12:00:00.000 INFO    coordinator.audit: a write was done\x1b[2J"
+    logging.getLogger("x").info("group %s expired", forged, extra={"group": forged})
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        logging.getLogger("x").exception("no")
+    first, *others = stream.getvalue().splitlines()
+    written = r"x\n12:00:00.000 INFO    coordinator.audit: a write was done\x1b[2J"
+    assert first[13:] == f"INFO    group {written} expired group={written}"
+    assert [line for line in others if not line.startswith("    ")] == [others[0]]
+    assert others[-1].endswith(r"a write was done\x1b[2J")
+
+
+def test_lines_of_the_audit_have_its_name_in_the_text() -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "text", stream)
+    logging.getLogger("coordinator.audit").warning("refused", extra={"who": "eve"})
+    assert stream.getvalue()[13:] == "WARNING coordinator.audit: refused who=eve\n"
+
+
 def test_auto_is_text_on_a_terminal_only() -> None:
     terminal, pipe = Terminal(), io.StringIO()
     for stream in (terminal, pipe):

@@ -1,11 +1,18 @@
 """`groups`, `state`, `shards` and `top`: what people and programs read of a running coordinator."""
 
 import json
+import socket
+import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
 
+from coordinator.cli import admin_api
+from coordinator.cli.admin_api import AdminApi, Answer
+from coordinator.errors import CoordinatorError
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
 from tests.unit.admin.serving import served
@@ -120,6 +127,52 @@ def test_top_shows_one_look_where_nobody_watches(share_coordinator: CommandLine,
     assert table[0][-4:] == ["-", "19", "5", "22:13:20"]
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> pytest.MonkeyPatch:
+    """Have the output be a terminal."""
+    # The test has another object to write to, of the same class.
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("LINES", "30")
+    return monkeypatch
+
+
+def test_top_goes_on_after_a_look_that_failed(
+    share_coordinator: CommandLine, url: str, terminal: pytest.MonkeyPatch
+) -> None:
+    looks = iter((True, False, True))
+    well = AdminApi.get
+
+    def get(api: AdminApi, path: str, **query: object) -> Answer:
+        if path == "/healthz" and not next(looks):
+            raise CoordinatorError("no coordinator answers\x1b[2J")
+        return well(api, path, **query)
+
+    terminal.setattr(AdminApi, "get", get)
+    done = share_coordinator("top", "--url", url, "--looks", "3", "--interval", "0.1")
+    assert (done.exit_code, done.err) == (0, "")
+    assert r"! no coordinator answers\x1b[2J; as it was:" in done.out
+    assert done.out.count("share-partitions: 5") == 3
+
+
+def test_top_ends_if_the_first_look_fails(
+    share_coordinator: CommandLine, terminal: pytest.MonkeyPatch
+) -> None:
+    done = share_coordinator("top", "--url", "http://127.0.0.1:1")
+    assert (done.exit_code, done.out) == (1, "")
+    assert "no coordinator answers at http://127.0.0.1:1" in done.err
+
+
+def test_top_shows_one_look_on_a_terminal_that_cannot_do_more(
+    share_coordinator: CommandLine, url: str, terminal: pytest.MonkeyPatch
+) -> None:
+    terminal.setenv("TERM", "dumb")
+    done = share_coordinator("top", "--url", url, "--looks", "1", "--interval", "0.1")
+    assert done.exit_code == 0
+    assert "share-partitions: 5" in done.out
+
+
 def test_top_of_a_group_without_state_is_empty(share_coordinator: CommandLine, url: str) -> None:
     done = share_coordinator("top", "--group", "nobody", "--url", url)
     assert done.exit_code == 0
@@ -155,3 +208,96 @@ def test_a_coordinator_that_does_not_answer(
     done = share_coordinator("groups", "list", "--url", given)
     assert done.exit_code == exit_code
     assert urlsplit(given).path in done.err
+
+
+@contextmanager
+def answering(*pieces: bytes) -> Iterator[str]:
+    """Serve the same bytes, piece by piece, to all who come; nothing else is a coordinator about it."""
+    ended = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        while not ended.is_set():
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                for piece in pieces:
+                    connection.sendall(piece)
+                    if len(pieces) > 1 and ended.wait(0.05):
+                        break
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            ended.set()
+            socket.create_connection(("127.0.0.1", port)).close()
+            thread.join()
+
+
+COMMANDS = (
+    ("groups", "list"),
+    ("shards",),
+    ("top",),
+    ("expiry",),
+    ("prune",),
+    ("state", "show", "a", TOPIC, "0"),
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (
+            b"503 Service Unavailable",
+            b"<html>Busy</html>",
+            "status 503: that is no coordinator, or it is too",
+        ),
+        (b"503 Service Unavailable", b"{}", "status 503: that is no coordinator, or it is too busy"),
+        (b"503 Service Unavailable", b'{"message": "no", "owner": "x"}', "share-coordinator: no\n"),
+        (b"200 OK", b"{}", "it is not from a coordinator, or from one of another release"),
+        (b"200 OK", b"[]", "no coordinator answers at http://127"),
+        (b"200 OK", b"null", "that is no JSON object"),
+    ],
+)
+def test_what_is_no_coordinator_is_told_so(
+    share_coordinator: CommandLine, words: tuple[str, ...], status: bytes, body: bytes, said: str
+) -> None:
+    head = b"HTTP/1.1 %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body))
+    with answering(head + body) as url:
+        done = share_coordinator(*words, "--url", url)
+    assert (done.exit_code, done.out) == (1, "")
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_what_a_server_says_is_written_out(share_coordinator: CommandLine) -> None:
+    body = b'{"message": "x\\u001b[31mred\\u0007"}'
+    with answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body) + body) as url:
+        done = share_coordinator("shards", "--url", url)
+    assert done == (1, "", "share-coordinator: x\\x1b[31mred\\x07\n")
+
+
+def test_an_answer_that_never_ends_is_not_waited_for(
+    share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_api, "_TIMEOUT_S", 0.3)
+    with answering(b"HTTP/1.1 200 OK\r\n\r\n", *[b" "] * 100) as url:
+        done = share_coordinator("shards", "--url", url)
+    assert (done.exit_code, done.out) == (1, "")
+    assert done.err.endswith(": no whole answer within 0.3 s\n")
+
+
+@pytest.mark.parametrize(
+    "given", ["http://[::1", "http://eve:secret@[::1", "http://eve:secret@127.0.0.1:1", "eve:secret@x"]
+)
+def test_an_address_of_no_use_is_refused_without_its_password(
+    share_coordinator: CommandLine, given: str
+) -> None:
+    done = share_coordinator("shards", "--url", given)
+    assert (done.exit_code, done.out) == (2, "")
+    assert "must be http://HOST:PORT or https://HOST:PORT" in done.err
+    assert "secret" not in done.err

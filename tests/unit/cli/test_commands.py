@@ -63,7 +63,7 @@ def test_every_command_has_help(share_coordinator: CommandLine, command: str) ->
         (["--log"], "--log= cannot be used: it must be followed by a value"),
         (["--config", "/does/not/exist"], "--config=/does/not/exist cannot be used"),
         (["--log", "memory", "--log", "journal"], "log=journal cannot be used: it must be given once"),
-        (["stray"], "stray= cannot be used: it must be a flag"),
+        (["stray"], "stray cannot be used: it must be a flag"),
     ],
 )
 @pytest.mark.parametrize("command", [["serve"], ["config", "check"], ["config", "show"]])
@@ -100,6 +100,12 @@ def test_config_show_can_be_json(share_coordinator: CommandLine) -> None:
     (row,) = (row for row in shown if row["name"] == "node.ids")
     assert (row["value"], row["from"], row["default"]) == ("7", "flag --set node.ids", "4")
     assert set(row) == {"name", "value", "from", "env", "flag", "default", "allowed", "meaning"}
+
+
+def test_the_example_of_make_run_is_good(share_coordinator: CommandLine) -> None:
+    makefile = (Path(__file__).parents[3] / "Makefile").read_text("utf-8")
+    (example,) = re.findall(r"^# .*make run ARGS='([^']+)'", makefile, re.MULTILINE)
+    assert share_coordinator("config", "check", *example.split()).exit_code == 0
 
 
 def test_config_check_says_good_and_what_has_no_effect(

@@ -10,7 +10,7 @@ from coordinator.client import ClientSecurity
 from coordinator.config import Config
 from coordinator.security.users import Users
 from tests.certificates import Authority
-from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.calling import CommandLine, Outcome
 
 
 def test_config_check_reads_the_files(share_coordinator: CommandLine, tmp_path: Path) -> None:
@@ -54,6 +54,49 @@ def test_config_check_reads_the_files(share_coordinator: CommandLine, tmp_path: 
         assert said in with_bad(flag, text)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"http.token.file": "/nope"}, "http.token.file=/nope cannot"),
+        ({"http.token.file": "{short}"}, "that of line 1 is neither"),
+        ({"http.ssl.certificate.location": "/nope"}, "http.ssl.certificate.location=/nope cannot"),
+        ({"http.ssl.certificate.location": "{alone}"}, "http.ssl.certificate.location={alone} cannot"),
+        (
+            {"http.ssl.certificate.location": "{both}", "http.ssl.ca.location": "/nope"},
+            "http.ssl.ca.location=/nope cannot",
+        ),
+        ({"http.allowed.principals": "bob"}, "http.allowed.principals=bob cannot"),
+        (
+            {"http.ssl.principal.mapping.rules": "RULE:("},
+            "http.ssl.principal.mapping.rules=RULE:( cannot",
+        ),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/nope"}, "ssl.ca.location=/nope cannot"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.username= cannot"),
+    ],
+)
+def test_config_check_reads_what_http_and_the_client_of_the_cluster_need(
+    share_coordinator: CommandLine, tmp_path: Path, settings: dict[str, str], said: str
+) -> None:
+    us = Authority(tmp_path).issue("us")
+    files = {"short": tmp_path / "short", "alone": us.certificate, "both": us.both}
+    files["short"].write_text("alice read short\n")
+    (tmp_path / "tokens").write_text("alice read 0123456789abcdef\n")
+    good = {
+        "log": "memory",
+        "http.token.file": str(tmp_path / "tokens"),
+        "http.ssl.certificate.location": str(us.both),
+        "bootstrap.servers": "127.0.0.1:1",
+    }
+
+    def checked(settings: dict[str, str]) -> Outcome:
+        return share_coordinator("config", "check", *(f"--set={name}={settings[name]}" for name in settings))
+
+    assert checked(good).exit_code == 0
+    outcome = checked({**good, **{name: text.format(**files) for name, text in settings.items()}})
+    assert (outcome.exit_code, outcome.err.count("\n")) == (2, 1)
+    assert said.format(**files) in outcome.err
+
+
 def test_config_show_hides_what_is_secret(share_coordinator: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("let-me-in\n")
@@ -63,6 +106,31 @@ def test_config_show_hides_what_is_secret(share_coordinator: CommandLine, tmp_pa
     assert said.exit_code == 0
     assert "let-me-in" not in said.out
     assert said.out.count("********") == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["--sasl-password", "a", "--sasl-password", "hush"], "--sasl-password=********"),
+        (["--sasl-password", "a", "--sasl-password=hush"], "--sasl-password=********"),
+        (["--sasl-password", "a", "--set", "sasl.password=hush"], "sasl.password=********"),
+        (["--set", "sasl.password=a", "--set", "sasl.password=hush"], "sasl.password=********"),
+        (["--set", "sasl.password: hush=="], "--set=sasl.password"),
+        (["--set", "sasl.password hush"], "--set=sasl.password"),
+        (["--sasl-jaas-config", "a", "--sasl-jaas-config", "hush"], "--sasl-jaas-config"),
+        (["--sasl-password", "a", "hush"], "--sasl-password"),
+        (["--sasl-jaas-config=a", "hush"], "--sasl-jaas-config"),
+        (["sasl.password=hush"], "sasl.password=********"),
+        (["sasl.jaas.config=hush"], "sasl.jaas.config"),
+    ],
+)
+def test_a_complaint_hides_what_is_secret(
+    share_coordinator: CommandLine, args: list[str], named: str
+) -> None:
+    said = share_coordinator("config", "check", *args)
+    assert said.exit_code == 2
+    assert said.err.startswith(f"share-coordinator: {named} cannot be used: it must be ")
+    assert "hush" not in said.err
 
 
 def test_scram_keys_takes_the_password_from_standard_input(
@@ -78,6 +146,27 @@ def test_scram_keys_takes_the_password_from_standard_input(
     assert user.keys["SCRAM-SHA-256"].fits("between brokers", "SCRAM-SHA-256")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert share_coordinator("config", "scram-keys", "kafka").exit_code == 2
+
+
+@pytest.mark.parametrize("strictly", ["strict", "surrogateescape"])
+def test_scram_keys_takes_a_password_in_utf_8_only(
+    share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch, strictly: str
+) -> None:
+    given = io.TextIOWrapper(io.BytesIO(b"hush\xff\n"), "utf-8", strictly)
+    monkeypatch.setattr("sys.stdin", given)
+    said = share_coordinator("config", "scram-keys", "kafka")
+    assert (said.exit_code, said.out) == (2, "")
+    assert said.err == "share-coordinator: password cannot be used: it must be a text in UTF-8\n"
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\udcff"])
+def test_scram_keys_takes_a_name_that_fits_on_a_line(
+    share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("between brokers\n"))
+    said = share_coordinator("config", "scram-keys", name)
+    assert (said.exit_code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert "cannot be used: it must be a name of characters that can be printed" in said.err
 
 
 def test_how_to_connect_to_a_coordinator_is_in_the_settings_or_in_a_file(tmp_path: Path) -> None:

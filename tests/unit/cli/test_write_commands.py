@@ -129,6 +129,7 @@ def test_commands_take_the_options_from_the_environment(
     monkeypatch.setenv("SHARE_COORDINATOR_KEY", str(files.bob.key))
     assert share_coordinator("groups", "describe", "orders").exit_code == 0
     monkeypatch.delenv("SHARE_COORDINATOR_CERT")
+    monkeypatch.delenv("SHARE_COORDINATOR_KEY")
     monkeypatch.setenv("SHARE_COORDINATOR_TOKEN_FILE", str(files.tokens.parent / "reading"))
     assert share_coordinator("state", "show", "orders", TOPIC, "0").exit_code == 0
     assert share_coordinator("top").exit_code == 0
@@ -202,6 +203,28 @@ def test_a_certificate_file_of_no_use(share_coordinator: CommandLine, tmp_path: 
         done = share_coordinator("shards", "--url", "https://127.0.0.1:1", option, str(path))
         assert (done.exit_code, done.out) == (2, "")
         assert f"{option}={path} cannot be used" in done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (
+            ["--url", "https://127.0.0.1:1", "--key", "k.pem"],
+            "--key=k.pem cannot be used: it must be left out, or",
+        ),
+        (
+            ["--url", "http://127.0.0.1:1", "--ca", "c.pem"],
+            "--ca=c.pem cannot be used: it must be left out, ",
+        ),
+        (["--cert", "c.pem", "--key", "k.pem"], "--cert=c.pem cannot be used: it must be left out, "),
+    ],
+)
+def test_a_certificate_that_would_not_be_used_is_refused(
+    share_coordinator: CommandLine, args: list[str], said: str
+) -> None:
+    done = share_coordinator("shards", *args)
+    assert (done.exit_code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert said in done.err
 
 
 def test_a_token_is_not_carried_elsewhere(share_coordinator: CommandLine, files: Files) -> None:
