@@ -6,6 +6,7 @@ A message is a constant; its facts are fields, passed as `extra={"shard": 7}`, a
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from typing import TextIO
@@ -16,6 +17,8 @@ from coordinator.visible import written_out
 AUDIT = "coordinator.audit"
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+_PLAIN = re.compile(r'[^\s"=]+')
 
 
 def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None:
@@ -40,6 +43,11 @@ def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
     """Return what a call passed as `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _field(value: object) -> str:
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def _moment(record: logging.LogRecord) -> str:
@@ -68,12 +76,13 @@ class JsonFormatter(logging.Formatter):
 class TextFormatter(logging.Formatter):
     """Time of day, level, event, fields; a traceback follows on its own lines, which are indented.
 
-    Nothing from outside, such as a group id, can look like a line of ours: line ends are written out.
+    Nothing from outside, such as a group id, can look like a line of ours, or like a field: line ends are
+    written out, and a value that is not one plain word is in quotes, as JSON has them.
     """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text, without its last line end."""
-        fields = "".join(f" {name}={value}" for name, value in fields_of(record).items())
+        fields = "".join(f" {name}={_field(value)}" for name, value in fields_of(record).items())
         name = f"{AUDIT}: " if record.name == AUDIT else ""
         said = written_out(f"{name}{record.getMessage()}{fields}")
         lines = [f"{_moment(record)[11:23]} {record.levelname:<7} {said}"]

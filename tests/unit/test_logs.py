@@ -70,9 +70,32 @@ def test_text_from_outside_cannot_look_like_a_line_of_ours() -> None:
         logging.getLogger("x").exception("no")
     first, *others = stream.getvalue().splitlines()
     written = r"x\n12:00:00.000 INFO    coordinator.audit: a write was done\x1b[2J"
-    assert first[13:] == f"INFO    group {written} expired group={written}"
+    quoted = r'"x\n12:00:00.000 INFO    coordinator.audit: a write was done\u001b[2J"'
+    assert first[13:] == f"INFO    group {written} expired group={quoted}"
     assert [line for line in others if not line.startswith("    ")] == [others[0]]
     assert others[-1].endswith(r"a write was done\x1b[2J")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (7, "7"),
+        ("orders", "orders"),
+        ("", '""'),
+        ("a b", '"a b"'),
+        ("a who=root", '"a who=root"'),
+        ('say "no"', r'"say \"no\""'),
+        ("a=b", '"a=b"'),
+        ("a\u2028b", r'"a\u2028b"'),
+        ("a\u202eb", r"a\u202eb"),
+        (None, "None"),
+    ],
+)
+def test_fields_of_text_end_where_they_end(value: object, shown: str) -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "text", stream)
+    logging.getLogger("x").info("up", extra={"group": value, "shard": 7})
+    assert stream.getvalue()[13:] == f"INFO    up group={shown} shard=7\n"
 
 
 def test_lines_of_the_audit_have_its_name_in_the_text() -> None:

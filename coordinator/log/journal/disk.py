@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from coordinator.errors import LogLocked
+from coordinator.errors import LogLocked, LogUnavailable
 from coordinator.log.journal.committer import Committer, WriteDone, new_committer, write_fully
 
 LOCK_NAME = "lock"
@@ -42,7 +42,8 @@ class Disk(Protocol):
     def lock(self) -> None:
         """Take the folder for this process, and make it if it is not there.
 
-        Raises LogLocked if another process has it, OSError if it cannot be used.
+        Raises LogLocked if another process has it, LogUnavailable if no thread can be started, OSError if it
+        cannot be used.
         """
         ...
 
@@ -176,6 +177,12 @@ class RealDisk:
         try:
             _start_threads(self._chores, _CHORES)
             self._committer = new_committer()
+        except RuntimeError as error:
+            self.unlock()
+            raise LogUnavailable(
+                f"the journal cannot be used: {error}; allow more threads (ulimit -u, or the container's pids "
+                f"limit)"
+            ) from error
         except BaseException:
             self.unlock()
             raise
@@ -296,7 +303,7 @@ class RealDisk:
 
 
 def _start_threads(chores: ThreadPoolExecutor, count: int) -> None:
-    """Start all threads of a new pool.  Raises RuntimeError if one cannot be started.
+    """Start all threads of a new pool. Raises RuntimeError if one cannot be started.
 
     What is given to a pool that has to start one for it, and cannot, fails at once and is carried out all the
     same, by another thread: a file would be made or removed when it is in use by then.

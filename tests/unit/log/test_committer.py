@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from coordinator import hot
+from coordinator.errors import LogUnavailable
 from coordinator.log.journal.committer import Committer, KernelCommitter, ThreadCommitter, new_committer
 from coordinator.log.journal.disk import RealDisk
 from tests.kafka.toolchain import all_required
@@ -161,7 +162,7 @@ def test_a_folder_is_let_go_of_if_no_thread_can_be_started(
     disk = RealDisk(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
-        with pytest.raises(RuntimeError):
+        with pytest.raises(LogUnavailable, match="can't start new thread; allow more threads"):
             disk.lock()
     disk.lock()
     disk.unlock()

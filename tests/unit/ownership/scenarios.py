@@ -46,8 +46,8 @@ async def one_that_drains_hands_over(fleet: Fleet) -> float:
     for one, owned in zip(ones[1:], before[1:], strict=True):
         assert one.owned >= owned
         assert one.heard.resignations == []
-        # Kafka refuses SyncGroup once a member leaves: who asks a moment later gets the next map only, by which
-        # nobody hands over any more.
+        # Kafka refuses SyncGroup once a member leaves: who asks a moment later gets the next map only, by
+        # which nobody hands over any more.
         expected = given_away in one.heard.maps
         assert sorted(one.heard.elections) == [
             (partition, expected) for partition in sorted(one.owned - owned)
