@@ -180,8 +180,8 @@ class RealDisk:
         except RuntimeError as error:
             self.unlock()
             raise LogUnavailable(
-                f"the journal cannot be used: {error}; allow more threads (ulimit -u, or the container's pids "
-                f"limit)"
+                f"the journal cannot be used: {error}; allow more threads (ulimit -u, or the container's "
+                f"pids limit)"
             ) from error
         except BaseException:
             self.unlock()
