@@ -28,7 +28,7 @@ from tests.kafka.ports import free_ports
 pytestmark = pytest.mark.e2e
 
 SEED = 4242
-ROUNDS = 20
+ROUNDS = 12
 BOOKS = 24
 CLIENTS = 6
 # A round ends when so many writes were acknowledged, and some milliseconds later.

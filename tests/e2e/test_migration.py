@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +133,9 @@ def consume_some(rig: MovingRig, ledger: Ledger, group: str, topic: str, settled
     consumer.close()
 
 
-# Every release and both places; what one does has nothing to do with the other, so not each with each.
-@pytest.mark.parametrize(
-    ("release", "place"),
-    [*zip(RELEASES, cycle([OURS, "journal"]), strict=False), (RELEASES[-1], "journal")],
-)
+# The oldest and the newest release, and both places; what one does has nothing to do with the other, so not
+# each with each. Migration without consumers is tested with every release (tests/topic).
+@pytest.mark.parametrize(("release", "place"), [(RELEASES[0], "journal"), (RELEASES[-1], OURS)])
 def test_a_share_group_goes_on_after_its_state_moved_and_moved_back(
     release: str, place: str, tmp_path: Path
 ) -> None:

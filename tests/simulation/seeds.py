@@ -12,8 +12,8 @@ FIXED = {
 
 # Those that are run with all tests; thousands of others are tried by `python -m tests.simulation`.
 RANGES = {
-    "alone": range(10_000, 10_120),
-    "kafka": range(20_000, 20_120),
+    "alone": range(10_000, 10_080),
+    "kafka": range(20_000, 20_080),
 }
 
 # Where to look first for a seed that notices a breakage; without one all are tried, from 1 up. Each run

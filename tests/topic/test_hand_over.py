@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SHARDS = 4
 BOOKS = 12
-HAND_OVERS = 6
+HAND_OVERS = 4
 
 
 class Pair:
