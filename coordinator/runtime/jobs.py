@@ -18,7 +18,7 @@ from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation
 from coordinator.runtime.shard_runner import ShardRunner
 from coordinator.runtime.turns import Status
-from coordinator.shard import Facts, Result, Shard
+from coordinator.shard import Facts, Portion, Result, Shard
 from protocol.errors import ErrorCode
 from protocol.state_records import SharePartitionKey, StateRecord
 
@@ -54,13 +54,6 @@ class _Job(Operation):
             self.written.set_result(None)
 
 
-def _snapshots_of(keys: Sequence[SharePartitionKey]) -> _MakeRecords:
-    def make(shard: Shard, now_ms: int) -> list[StateRecord]:
-        return shard.snapshots_of(keys, now_ms=now_ms)
-
-    return make
-
-
 class Jobs:
     """The periodic work of all shards of this process."""
 
@@ -80,6 +73,7 @@ class Jobs:
         self._clock = clock
         self._metrics = metrics
         self._limits = limits
+        self._portion = Portion(limits.job_records_max, limits.job_bytes_max)
         self._cold_interval_ms = cold_interval_ms
         self._prune_interval_ms = prune_interval_ms
         self._renewed = -1
@@ -110,7 +104,7 @@ class Jobs:
             await self._repeat(
                 runner,
                 lambda shard, now_ms: shard.snapshot_cold(
-                    now_ms=now_ms, interval_ms=self._cold_interval_ms, count_max=self._limits.job_records_max
+                    now_ms=now_ms, interval_ms=self._cold_interval_ms, portion=self._portion
                 ),
             )
 
@@ -151,9 +145,7 @@ class Jobs:
     async def _write_anew(self, runner: ShardRunner, before: int) -> None:
         await self._repeat(
             runner,
-            lambda shard, now_ms: shard.snapshot_before(
-                before, now_ms=now_ms, count_max=self._limits.job_records_max
-            ),
+            lambda shard, now_ms: shard.snapshot_before(before, now_ms=now_ms, portion=self._portion),
         )
         self._prune(runner)
 
@@ -169,15 +161,19 @@ class Jobs:
 
         What has no state any more, or one that cannot be served, is passed by. Raises NotDone.
         """
-        runner, size, written = self._runners[state_partition], self._limits.job_records_max, 0
-        for at in range(0, len(keys), size):
-            job = _Job(_snapshots_of(keys[at : at + size]), asyncio.get_running_loop().time())
+        runner, left, written = self._runners[state_partition], iter(keys), 0
+        while True:
+            job = _Job(
+                lambda shard, now_ms: shard.snapshots_of(left, now_ms=now_ms, portion=self._portion),
+                asyncio.get_running_loop().time(),
+            )
             runner.submit(job)
             count = await job.written
             if count is None:
                 raise NotDone(f"{written} of {len(keys)} snapshots were written: {job.refusal}")
+            if not count:
+                return written
             written += count
-        return written
 
     def prune_now(self, state_partition: int) -> None:
         """Tell the log what it does not need of one shard. Raises NotDone."""

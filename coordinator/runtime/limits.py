@@ -19,7 +19,9 @@ class RuntimeLimits(NamedTuple):
     reload_backoff_first_s: float = 0.1
     reload_backoff_max_s: float = 30.0
     load_slice_batches: int = 256
+    # What a job writes at a time, so that no client waits long behind it.
     job_records_max: int = 500
+    job_bytes_max: int = 1 << 20
     compaction_interval_s: float = 10.0
     # How long the next owner waits for the last one to release a shard: until its lease is over for sure.
     release_wait_s: float = 8.0

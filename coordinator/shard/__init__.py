@@ -6,7 +6,7 @@ meaning of an operation, `machine.Shard` holds the states of one state partition
 
 from coordinator.shard.batches import combine
 from coordinator.shard.decisions import Facts, SnapshotPolicy
-from coordinator.shard.machine import Result, Shard
+from coordinator.shard.machine import Portion, Result, Shard
 from coordinator.shard.state import ShareState, advance
 
-__all__ = ["Facts", "Result", "Shard", "ShareState", "SnapshotPolicy", "advance", "combine"]
+__all__ = ["Facts", "Portion", "Result", "Shard", "ShareState", "SnapshotPolicy", "advance", "combine"]

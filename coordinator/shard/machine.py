@@ -9,7 +9,8 @@ thrown away and loaded again.
 Held by one task; nothing here waits, and nothing here is told twice.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from coordinator.shard import decisions
@@ -39,6 +40,13 @@ class Result(NamedTuple):
 
     records: Sequence[StateRecord]
     answer: Any
+
+
+class Portion(NamedTuple):
+    """How much is snapshotted in one go: records, and bytes of them, of which the last one may have more."""
+
+    records_max: int
+    bytes_max: int = 1 << 20
 
 
 _Decide = Callable[
@@ -117,48 +125,54 @@ class Shard:
                 state = advance(state, record, facts.now_ms)
         return Result(records, answer)
 
-    def snapshot_cold(self, *, now_ms: int, interval_ms: int, count_max: int) -> list[StateRecord]:
-        """Snapshot share-partitions that hold pruning back: the oldest ones, at most `count_max`.
+    def snapshot_cold(self, *, now_ms: int, interval_ms: int, portion: Portion) -> list[StateRecord]:
+        """Snapshot share-partitions that hold pruning back: the oldest ones, as many as a portion has.
 
         One is cold when its last snapshot is older than `interval_ms`. Nothing is written while the log
         is short for what it holds, nor behind one that cannot be read, which holds pruning back for good.
         Kafka snapshots every idle share-partition as soon as one is active, all in one atomic batch; we take
         those that matter, a few at a time.
         """
-        records: list[StateRecord] = []
         end_log_offset = self._frontier.end_log_offset
         length = end_log_offset - self._frontier.redundant_offset
         if length <= RECORDS_PER_SHARE_PARTITION_MAX * len(self._states):
-            return records
-        for key in self._frontier.needed_below(end_log_offset):
-            state = self.state(key)
-            if len(records) == count_max or state is None:
-                break
+            return []
+
+        def is_cold(key: SharePartitionKey) -> bool:
+            state = unpack(self._states[key])
             # A clock that was set back must not make it warm.
-            if 0 <= now_ms - state.write_timestamp < interval_ms or state.unreadable is not None:
-                break
-            records.append(StateRecord(key, snapshot_of(state, now_ms=now_ms)))
-        return records
+            return state.unreadable is None and not 0 <= now_ms - state.write_timestamp < interval_ms
 
-    def snapshot_before(self, log_offset: int, *, now_ms: int, count_max: int) -> list[StateRecord]:
-        """Snapshot share-partitions that need records below a log offset, at most `count_max`."""
+        oldest = self._frontier.needed_below(end_log_offset)
+        return self._snapshots(takewhile(is_cold, oldest), now_ms, portion)
+
+    def snapshot_before(self, log_offset: int, *, now_ms: int, portion: Portion) -> list[StateRecord]:
+        """Snapshot share-partitions that need records below a log offset, as many as a portion has."""
+        return self._snapshots(self._frontier.needed_below(log_offset), now_ms, portion)
+
+    def snapshots_of(
+        self, keys: Iterator[SharePartitionKey], *, now_ms: int, portion: Portion
+    ) -> list[StateRecord]:
+        """Snapshot those of these share-partitions that have a state, and one that can be read.
+
+        As many as a portion has; the others are left in `keys`.
+        """
+        return self._snapshots(keys, now_ms, portion)
+
+    def _snapshots(
+        self, keys: Iterable[SharePartitionKey], now_ms: int, portion: Portion
+    ) -> list[StateRecord]:
         records: list[StateRecord] = []
-        for key in self._frontier.needed_below(log_offset):
-            if len(records) == count_max:
-                break
+        size_bytes = 0
+        for key in keys:
             state = self.state(key)
-            if state is not None and state.unreadable is None:
-                records.append(StateRecord(key, snapshot_of(state, now_ms=now_ms)))
+            if state is None or state.unreadable is not None:
+                continue
+            records.append(StateRecord(key, snapshot_of(state, now_ms=now_ms)))
+            size_bytes += state.snapshot_bytes
+            if len(records) >= portion.records_max or size_bytes >= portion.bytes_max:
+                break
         return records
-
-    def snapshots_of(self, keys: Collection[SharePartitionKey], *, now_ms: int) -> list[StateRecord]:
-        """Snapshot those of these share-partitions that have a state, and one that can be read."""
-        states = ((key, self.state(key)) for key in keys)
-        return [
-            StateRecord(key, snapshot_of(state, now_ms=now_ms))
-            for key, state in states
-            if state is not None and state.unreadable is None
-        ]
 
     # Follow.
 

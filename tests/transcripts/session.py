@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coordinator.shard import SnapshotPolicy
+from coordinator.shard import Portion, SnapshotPolicy
 from protocol.errors import ErrorCode
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
@@ -83,7 +83,7 @@ class Session:
 
     def _snapshot_cold(self, key: None, settings: dict[str, str]) -> str:
         for record in self.driven.shard.snapshot_cold(
-            now_ms=self.driven.now_ms, interval_ms=300_000, count_max=100
+            now_ms=self.driven.now_ms, interval_ms=300_000, portion=Portion(100)
         ):
             self.driven.append(record)
         return f"redundant below log offset {self.driven.shard.redundant_offset}"

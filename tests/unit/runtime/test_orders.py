@@ -44,6 +44,25 @@ def test_snapshots_come_in_small_parts_and_clients_in_between() -> None:
     asyncio.run(scenario())
 
 
+def test_what_is_large_is_a_part_by_itself() -> None:
+    async def scenario() -> None:
+        async with driven(RuntimeLimits(job_bytes_max=1)) as one:
+            one.log.holding = False
+            await one.ask(INITIALIZE, *(initialize(partition=number) for number in range(2, 5)))
+            one.log.holding = True
+            ordering = asyncio.ensure_future(
+                one.runtime.jobs.snapshot_now(0, [key_of(number) for number in range(5)])
+            )
+            for _ in range(5):
+                await one.until(lambda: one.log.held)
+                ((_, records, _, _),) = one.log.held
+                assert len(records) == 1
+                one.log.let_through()
+            assert await ordering == 5
+
+    asyncio.run(scenario())
+
+
 def test_what_has_no_state_is_passed_by() -> None:
     async def scenario() -> None:
         async with driven() as one:
