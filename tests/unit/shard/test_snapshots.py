@@ -1,0 +1,78 @@
+"""Snapshots that a request or a job leaves say all that the updates before them said, fencing above all.
+
+Where every record is a snapshot, what a reload finds is what the last of them says.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from coordinator.shard import SnapshotPolicy
+from protocol.errors import ErrorCode
+from protocol.state_records import StateRecord, UnreadableValue
+from tests.builders import ACKNOWLEDGED, KEY, DrivenShard, initialize, read, unpacked, write
+
+
+@pytest.fixture
+def driven() -> DrivenShard:
+    shard = DrivenShard(SnapshotPolicy(updates_max=0))
+    shard.initialize(initialize())
+    return shard
+
+
+def last_record_alone(driven: DrivenShard) -> DrivenShard:
+    reloaded = driven.reloaded()
+    assert driven.shard.redundant_offset == len(driven.log) - 1, "only the last snapshot is left"
+    return reloaded
+
+
+def test_a_read_that_leaves_a_snapshot_fences_the_leader_before(driven: DrivenShard) -> None:
+    driven.read(read(leader_epoch=5))
+    for shard in (driven, last_record_alone(driven)):
+        assert shard.write(write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert shard.summary().leader_epoch == 5
+
+
+def test_a_write_that_leaves_a_snapshot_changes_no_epoch(driven: DrivenShard) -> None:
+    driven.read(read(leader_epoch=5))
+    driven.write(write((0, 4, ACKNOWLEDGED, 1), leader_epoch=8, state_epoch=3))
+    for shard in (driven, last_record_alone(driven)):
+        assert (shard.summary().leader_epoch, shard.summary().state_epoch) == (5, 0)
+        assert shard.read(read(leader_epoch=5)).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        lambda driven: driven.write(write(state_epoch=1, leader_epoch=9, start_offset=50)),
+        lambda driven: driven.append(driven.shard.snapshots_of([KEY], now_ms=driven.now_ms)[0]),
+    ],
+    ids=["by a write", "by a job"],
+)
+def test_a_snapshot_remembers_who_was_fenced_before_a_reinitialise(
+    driven: DrivenShard, snapshot: Callable[[DrivenShard], object]
+) -> None:
+    driven.read(read(leader_epoch=9))
+    driven.initialize(initialize(state_epoch=1, start_offset=50))
+    snapshot(driven)
+    reloaded = last_record_alone(driven)
+    assert reloaded.write(write(state_epoch=1, leader_epoch=8)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert reloaded.summary().leader_epoch == 0
+
+
+def test_of_equal_start_offsets_the_greater_complete_count_stays(driven: DrivenShard) -> None:
+    driven.write(write(start_offset=10, complete_count=5))
+    driven.write(write(start_offset=10, complete_count=3))
+    assert driven.summary().delivery_complete_count == 5
+    driven.write(write(start_offset=11, complete_count=1))
+    assert driven.summary().delivery_complete_count == 1
+
+
+@pytest.mark.parametrize("start_offset", [0, -1])
+def test_what_cannot_be_read_is_begun_anew_by_an_initialise_with_its_own_state_epoch(
+    driven: DrivenShard, start_offset: int
+) -> None:
+    driven.append(StateRecord(KEY, UnreadableValue(b"\0\7", "value version 7")))
+    assert driven.initialize(initialize(start_offset=start_offset)).error_code == ErrorCode.NONE
+    answer = driven.read(read())
+    assert (answer.error_code, unpacked(answer.state_batches)) == (ErrorCode.NONE, [])
