@@ -50,6 +50,47 @@ def test_a_deposed_owner_whom_no_broker_stops_is_not_believed() -> None:
     run(main())
 
 
+def test_who_has_heard_that_it_was_deposed_sends_nothing_more() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        all_of_them.kafka.transactional = False
+        first = await all_of_them.owner(0)
+        await all_of_them.owner(0)
+        end = all_of_them.partition(0).end
+        for records in ([], ONE):
+            _, error = await append(first, 0, records)
+            assert isinstance(error, LogFenced)
+        assert all_of_them.partition(0).end == end
+
+    run(main())
+
+
+def test_a_late_claim_of_an_owner_before_deposes_nobody() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        assert await log.own(0) == 2
+        assert await values(log) == []
+        all_of_them.write(0, [encode_claim(0, "late")], owner_epoch=1)
+        _, error = await append(log, 0, ONE)
+        assert isinstance(error, LogOutcomeUnknown), "owned anew, and not given up"
+
+    run(main())
+
+
+def test_nothing_is_claimed_by_who_may_not_any_more() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        owner = await all_of_them.owner(0)
+        late = all_of_them.log()
+        await late.open()
+        with pytest.raises(LogUnavailable, match="given to somebody else"):
+            await late.own(0, 0.0, lambda: False)
+        await append_durably(owner, 0, ONE)
+
+    run(main())
+
+
 def test_an_append_before_the_claim_was_seen_accepted_is_refused() -> None:
     async def main() -> None:
         all_of_them = Coordinators()

@@ -157,6 +157,23 @@ def test_the_next_owner_does_not_wait_for_a_release_for_ever() -> None:
     run(scenario)
 
 
+def test_a_lease_that_ends_while_a_release_is_waited_for_claims_nothing() -> None:
+    async def scenario() -> None:
+        fake, owner, late = FakeKafka(), Lease(), Lease()
+        limits = LIMITS._replace(release_wait_s=0.2)
+        async with replica(fake, lease=owner) as first, replica(fake, limits, late) as second:
+            await elected(first)
+            second.runtime.elect(0, release_expected=True)
+            # By now it waits for the release; it has to ask once more before it claims.
+            await asyncio.sleep(0)
+            late.fresh = False
+            await second.until(lambda: status(second) != "LOADING")
+            assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            assert (status(second), owner.taken) == ("FAILED", [])
+
+    run(scenario)
+
+
 def test_a_new_log_is_not_waited_for() -> None:
     async def scenario() -> None:
         limits = LIMITS._replace(release_wait_s=3_600.0)
