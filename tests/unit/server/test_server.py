@@ -262,18 +262,6 @@ async def begun_frames(one: Served) -> list[Client]:
     return clients
 
 
-def test_what_all_clients_hold_together_is_bounded() -> None:
-    async def scenario(one: Served) -> None:
-        clients = await begun_frames(one)
-        await one.until(lambda: one.listener.held_bytes >= 100_000)
-        for client in clients:
-            client.send(b"x" * 20_000)
-        # What a transport hands over in one go may come on top of the bound, once for each client.
-        assert one.listener.held_bytes <= 100_000 + 20 * 50_000
-
-    run(scenario, ServerLimits(queued_bytes_max=100_000, sweep_s=0.02))
-
-
 def test_frames_that_nobody_is_read_on_for_do_not_end_and_are_let_go_of() -> None:
     async def scenario(one: Served) -> None:
         for client in await begun_frames(one):
