@@ -3,9 +3,13 @@
 import asyncio
 
 from coordinator.errors import LogOutcomeUnknown
+from coordinator.metrics import Metrics
+from coordinator.runtime import RuntimeLimits
+from coordinator.runtime.jobs import Jobs
 from coordinator.service import WRITE
 from tests.builders import ACKNOWLEDGED, KEY, write
-from tests.unit.runtime.test_runtime import driven
+from tests.unit.runtime.held_log import HeldLog
+from tests.unit.runtime.test_runtime import StandingClock, driven
 
 
 def test_pruning_and_compaction_leave_the_state_as_it_was() -> None:
@@ -59,5 +63,35 @@ def test_compaction_writes_anew_what_was_there_and_leaves_the_rest_for_its_next_
             one.log.pinned = lambda live_bytes: {0: one.log.end_offset(0)}
             await asyncio.wait_for(one.runtime.jobs.compact(), 10)
             assert one.log.end_offset(0) == before + 2
+
+    asyncio.run(scenario())
+
+
+def test_a_job_that_fails_is_tried_again_and_takes_no_other_along() -> None:
+    async def scenario() -> None:
+        log, tried, again = HeldLog(1), [], asyncio.Event()
+
+        def pinned(live_bytes: int) -> dict[int, int]:
+            tried.append(live_bytes)
+            if len(tried) > 1:
+                again.set()
+            raise RuntimeError("a defect")
+
+        log.pinned = pinned
+        jobs = Jobs(
+            (),
+            log=log,
+            clock=StandingClock(),
+            metrics=Metrics(),
+            limits=RuntimeLimits(compaction_interval_s=0.001),
+            cold_interval_ms=3_600_000,
+            prune_interval_ms=3_600_000,
+        )
+        running, waiting = asyncio.create_task(jobs.run()), asyncio.create_task(again.wait())
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        assert not running.done()
+        running.cancel()
+        waiting.cancel()
+        await asyncio.gather(running, waiting, return_exceptions=True)
 
     asyncio.run(scenario())
