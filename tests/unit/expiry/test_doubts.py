@@ -6,6 +6,8 @@ import pytest
 
 from coordinator.errors import LogUnavailable
 from coordinator.expiry import MemoryFile, Status
+from coordinator.expiry.watch import Watch, look
+from coordinator.kafka.group_facts import EMPTY, GroupDescription
 from coordinator.runtime.turns import Status as RunnerStatus
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.routing import state_partition
@@ -15,6 +17,7 @@ from tests.unit.expiry.clusters import (
     GRACE,
     KNOWN,
     LOOK_MINUTES,
+    MINUTE_MS,
     RETENTION,
     FakeGroup,
     StandingClock,
@@ -199,3 +202,20 @@ async def test_a_look_before_all_is_loaded_forgets_nobody(
     assert after is not None
     assert after.groups["g"].since_ms == before.groups["g"].since_ms
     assert after.groups["g"].looked_ms == clock.ms
+
+
+@pytest.mark.parametrize(("initialized_minute", "since_minute"), [(1, 10), (999, 1000), (None, 1000)])
+def test_after_a_gap_a_group_epoch_alone_does_not_say_that_it_is_the_same_group(
+    initialized_minute: int | None, since_minute: int
+) -> None:
+    def looked(before: Watch | None, minute: int) -> Watch:
+        initialized_ms = None if initialized_minute is None else initialized_minute * MINUTE_MS
+        seen = GroupDescription(0, "", EMPTY, 3, 0, frozenset())
+        watch = look(
+            before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=MINUTE_MS, initialized_ms=initialized_ms
+        )
+        assert watch is not None
+        return watch
+
+    # What was initialised after the last look may be of a group that was deleted and made again in between.
+    assert looked(looked(None, 10), 1000).since_ms == since_minute * MINUTE_MS

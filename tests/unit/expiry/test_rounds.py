@@ -262,6 +262,34 @@ async def test_without_a_fresh_lease_nothing_is_done() -> None:
 
 
 @looped
+async def test_a_lease_that_ends_in_a_round_ends_what_is_removed() -> None:
+    cluster, clock = a_cluster("t", g1=FakeGroup("t"), g2=FakeGroup("t")), StandingClock()
+    lease = [True]
+    records = [KNOWN, state("g1", "t"), state("g2", "t")]
+    async with replica(cluster, clock, records, may_act=lambda: lease[0]) as one:
+        await one.expiry.round()
+        clock.move(RETENTION)
+
+        async def end() -> None:
+            lease[0] = False
+
+        cluster.before["delete"] = end
+        await one.expiry.round()
+        assert len(cluster.deletions) == 1
+
+
+@looped
+async def test_a_group_of_which_kafka_knows_more_than_is_here_stays() -> None:
+    cluster, clock = a_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        clock.move(RETENTION)
+        await one.expiry.round()
+        assert cluster.deletions == [("g", ("t",))]
+        assert cluster.deleted_groups == []
+
+
+@looped
 async def test_a_shard_that_moves_meanwhile_is_left_to_its_new_owner() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
