@@ -266,6 +266,24 @@ def test_keys_come_over_tls_from_whom_the_given_authority_signed(
     assert all("CERTIFICATE_VERIFY_FAILED" in record.reason for record in refusals)  # type: ignore[attr-defined]
 
 
+def test_keys_do_not_come_from_another_host_of_the_same_authority(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+
+    @looped
+    async def asked() -> None:
+        with key_server(authority.issue("else", hosts=("else.example",)).both) as (server, url):
+            server.keys = ISSUER.keys
+            trusting = keys_of(url, SETTING, 3600, ca_file=str(authority.certificate))
+            assert await trusting.named("key-1") == []
+            assert server.asked == 0
+
+    asked()
+    (refusal,) = [record for record in caplog.records if "the last ones stay in use" in record.message]
+    assert "certificate is not valid for" in refusal.reason  # type: ignore[attr-defined]
+
+
 def test_an_authority_of_keys_that_cannot_be_read_is_named() -> None:
     with pytest.raises(ConfigError) as raised:
         keys_of("https://keys.example/", SETTING, 3600, ca_file="/nowhere")
