@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.shard import SnapshotPolicy
+from coordinator.shard import Portion, SnapshotPolicy
 from protocol.errors import ErrorCode
 from protocol.state_records import StateRecord, UnreadableValue
 from tests.builders import ACKNOWLEDGED, KEY, DrivenShard, initialize, read, unpacked, write
@@ -45,7 +45,9 @@ def test_a_write_that_leaves_a_snapshot_changes_no_epoch(driven: DrivenShard) ->
     "snapshot",
     [
         lambda driven: driven.write(write(state_epoch=1, leader_epoch=9, start_offset=50)),
-        lambda driven: driven.append(driven.shard.snapshots_of([KEY], now_ms=driven.now_ms)[0]),
+        lambda driven: driven.append(
+            driven.shard.snapshots_of(iter([KEY]), now_ms=driven.now_ms, portion=Portion(1))[0]
+        ),
     ],
     ids=["by a write", "by a job"],
 )
