@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coordinator.visible import written_out
+from coordinator.visible import written_in_json, written_out
 
 
 class Output(StrEnum):
@@ -30,8 +30,8 @@ OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to pri
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON, indented, characters as they are."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """Print a value as JSON, indented. What would not show is escaped, other characters stay."""
+    typer.echo(written_in_json(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
 
 
 def print_yaml(value: object) -> None:
@@ -40,7 +40,10 @@ def print_yaml(value: object) -> None:
 
 
 def _yaml_lines(value: object) -> Iterator[str]:
-    """Write a value as YAML in blocks. A scalar is written as JSON, which YAML takes as it is."""
+    """Write a value as YAML in blocks. A scalar is written as JSON, which YAML takes as it is.
+
+    What a terminal would obey is written out, which YAML reads in quotes as what it was.
+    """
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
             yield from _yaml_entry(f"{name}:", item)
@@ -48,7 +51,7 @@ def _yaml_lines(value: object) -> Iterator[str]:
         for item in value:
             yield from _yaml_entry("-", item)
     else:
-        yield json.dumps(value, ensure_ascii=False)
+        yield written_out(json.dumps(value, ensure_ascii=False))
 
 
 def _yaml_entry(label: str, item: object) -> Iterator[str]:

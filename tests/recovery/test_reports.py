@@ -20,6 +20,8 @@ from tests.unit.cli.calling import CommandLine
 
 # A name that every form must keep from being taken for something else.
 EVIL = "<b>&\"'|`_*[x](y)"
+# And one that turns round what stands beside it, and that a terminal obeys.
+HOSTILE = "\u202eevil\x9b31m"
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Audited:
     return audited(folder, Options(limits=CLEAN_LIMITS._replace(updates_max=1)))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """An audit that has findings of the group with the hostile name only."""
+    log = Groups(3, names=(HOSTILE,)).work(600).log
+    FAULTS["K1"](log)
+    return audited(write_log(tmp_path_factory.mktemp("log"), log), Options(limits=CLEAN_LIMITS))
 
 
 def test_text_begins_with_the_verdict_and_ends_with_what_was_not_checked(run: Audited) -> None:
@@ -97,6 +107,12 @@ def test_json_has_everything(run: Audited) -> None:
         said["not_checked"]
     ) == set(CATALOGUE)
     assert sum(each["records"] for each in said["partitions"]) == said["manifest"]["totals"]["records"]
+
+
+def test_json_has_nothing_that_a_terminal_would_obey(hostile: Audited) -> None:
+    said = as_json(content_of(hostile))
+    assert all(line.isprintable() for line in said.split("\n"))
+    assert HOSTILE in {each["group_id"] for each in json.loads(said)["findings"]}
 
 
 def test_markdown_keeps_names_as_they_are(run: Audited) -> None:

@@ -1,8 +1,10 @@
-"""Text from outside is one line, and nothing in it is obeyed."""
+"""Text from outside is one line, and nothing in it is obeyed; as JSON it is still the same text."""
+
+import json
 
 import pytest
 
-from coordinator.visible import written_out
+from coordinator.visible import written_in_json, written_out
 
 
 @pytest.mark.parametrize(
@@ -17,3 +19,25 @@ from coordinator.visible import written_out
 )
 def test_what_does_not_show_is_written_out(text: str, written: str) -> None:
     assert written_out(text) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("\x1b\x9b\x7f", r"\u001b\u009b\u007f"),
+        ("right\u202eleft", r"right\u202eleft"),
+        ("\U000e0061", r"\udb40\udc61"),
+        ("日本 😀", "日本 😀"),
+    ],
+)
+def test_what_does_not_show_is_written_in_json_as_the_same_value(text: str, written: str) -> None:
+    value = {"group": text, "more": [1]}
+    line = written_in_json(json.dumps(value, ensure_ascii=False))
+    assert f'"{written}"' in line
+    assert line.isprintable()
+    assert json.loads(line) == value
+
+
+def test_json_keeps_its_own_line_ends() -> None:
+    text = json.dumps({"a": "b\nc"}, indent=2)
+    assert written_in_json(text) == text

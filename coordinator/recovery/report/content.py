@@ -10,6 +10,7 @@ from coordinator.recovery.audit import Audited
 from coordinator.recovery.checks.catalogue import CATALOGUE, Check, Severity
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import ALL
+from coordinator.visible import written_in_json
 
 # Share-partitions that are named for one check; all are counted, and all are in the JSON.
 EXAMPLES_MAX = 20
@@ -202,4 +203,4 @@ def as_json(content: Content) -> str:
         "manifest": run.manifest,
         "checks": {name: check._asdict() for name, check in CATALOGUE.items()},
     }
-    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    return written_in_json(json.dumps(found, indent=2, ensure_ascii=False)) + "\n"

@@ -4,11 +4,12 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from coordinator.cli import admin_api
 from coordinator.cli.admin_api import AdminApi, Answer
@@ -23,6 +24,9 @@ TOPIC, OTHER_TOPIC = topic_id_text(TOPIC_ID), topic_id_text(OTHER_TOPIC_ID)
 KEY = ("GROUP", "TOPIC", "PARTITION")
 WRITTEN = "2023-11-14T22:13:20.123Z"
 EVIL = "\x1b[2J\u202eevil"
+# One that a terminal obeys as it obeys escape and "[", what YAML must not hold as it is, what it folds to a
+# space, and one that takes more than four digits.
+EVIL_BEYOND = "\x9b31m\x7f\ufffe\x85\U000e0061"
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +79,17 @@ def test_more_is_described(share_coordinator: CommandLine, url: str) -> None:
     shown = dict(zip(head, first, strict=True))
     assert (shown["LEADER-EPOCH"], shown["STATE-EPOCH"], shown["STATE-BATCHES"]) == ("7", "5", "3")
     assert shown["END-OFFSET"] == "-"
+
+
+@pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_what_a_terminal_would_obey_is_escaped_for_programs_too(
+    share_coordinator: CommandLine, form: str, read: Callable[[str], list[Answer]]
+) -> None:
+    with served([snapshot(EVIL), snapshot(EVIL_BEYOND), snapshot("日本")]) as coordinator:
+        out = share_coordinator("groups", "list", "--url", coordinator.url, "-o", form).out
+    assert all(line.isprintable() for line in out.split("\n"))
+    assert {group["group"] for group in read(out)} == {EVIL, EVIL_BEYOND, "日本"}
+    assert "日本" in out
 
 
 @pytest.mark.parametrize("group", ["..", EVIL])

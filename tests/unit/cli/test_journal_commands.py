@@ -16,7 +16,7 @@ from tests.unit.cli.calling import CommandLine
 NOW_MS = 1_700_000_000_123
 
 
-def record(partition: int) -> StateRecord:
+def record(partition: int, group: str = "orders") -> StateRecord:
     value = ShareSnapshotValue(
         snapshot_epoch=1,
         state_epoch=2,
@@ -26,24 +26,24 @@ def record(partition: int) -> StateRecord:
         write_timestamp=NOW_MS,
         state_batches=packed((5, 9, 2, 1)),
     )
-    return StateRecord(SharePartitionKey("orders", TOPIC_ID, partition), value)
+    return StateRecord(SharePartitionKey(group, TOPIC_ID, partition), value)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A journal with one record in each of the state partitions 0 to 2."""
-    asyncio.run(_write(tmp_path / "data"))
+    asyncio.run(_write(tmp_path / "data", [record(number) for number in range(3)]))
     return tmp_path / "data"
 
 
-async def _write(folder: Path) -> None:
+async def _write(folder: Path, records: list[StateRecord]) -> None:
     journal = Journal(folder, state_partitions=4, segment_bytes=1 << 20, sync="os")
     await journal.open()
-    for number in range(3):
+    for number, each in enumerate(records):
         done: asyncio.Future[LogError | None] = asyncio.get_running_loop().create_future()
         journal.append(
             number,
-            [encode_record(record(number))],
+            [encode_record(each)],
             NOW_MS,
             lambda _, error, done=done: done.set_result(error),
         )
@@ -119,6 +119,16 @@ def test_a_dump_can_be_json_lines_of_some_state_partitions(
     assert [entry["state_partition"] for entry in shown] == [0, 2]
     assert shown[1]["key"]["data"]["partition"] == 2
     assert shown[1]["value"]["data"]["startOffset"] == 4
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_dump_has_nothing_that_a_terminal_would_obey(
+    share_coordinator: CommandLine, tmp_path: Path, form: str
+) -> None:
+    asyncio.run(_write(tmp_path / "data", [record(0, "\x9b31mred\u202e日本")]))
+    outcome = share_coordinator("journal", "dump", str(tmp_path / "data"), "-o", form)
+    assert all(line.isprintable() for line in outcome.out.split("\n"))
+    assert r"\u009b31mred\u202e日本" in outcome.out
 
 
 def test_a_state_partition_without_records_is_an_empty_dump(
