@@ -13,8 +13,12 @@ def written_out(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def written_in_json(text: str) -> str:
-    """Escape in JSON, which may have lines, what would not show; it stays the same value."""
-    return _MAY_NOT_SHOW.sub(
-        lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text
-    )
+def written_in_json(text: str, encoding: str = "utf-8") -> str:
+    """Escape in JSON, which may have lines, what would not show or cannot be encoded: the same value."""
+
+    def shown(found: re.Match[str]) -> str:
+        char = found[0]
+        shows = char.isprintable() and char.encode(encoding, "ignore")
+        return char if shows else json.dumps(char)[1:-1]
+
+    return _MAY_NOT_SHOW.sub(shown, text)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.cli.output import Output, OutputOption, print_json, print_table, say
-from coordinator.visible import written_in_json
+from coordinator.cli.output import Output, OutputOption, print_json, print_table, say, say_json
 
 if TYPE_CHECKING:
     from coordinator.log.journal.inspect import JournalReport
@@ -71,10 +70,10 @@ def dump(
         empty = False
         if output is Output.JSON:
             for shown in record_objects(batch):
-                typer.echo(written_in_json(json.dumps(shown, ensure_ascii=False)))
+                say_json(json.dumps(shown, ensure_ascii=False))
         else:
             for line in kafka_lines(batch):
-                typer.echo(written_in_json(line))
+                say_json(line)
     if empty:
         report = verify_journal(folder)
         if not _is_whole(report):

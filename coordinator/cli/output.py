@@ -1,6 +1,7 @@
 """What commands print: aligned columns for people, JSON for programs."""
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -30,8 +31,8 @@ OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to pri
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON, indented. What would not show is escaped, other characters stay."""
-    typer.echo(written_in_json(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
+    """Print a value as JSON, indented."""
+    say_json(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
 def print_yaml(value: object) -> None:
@@ -69,6 +70,11 @@ def _yaml_entry(label: str, item: object) -> Iterator[str]:
 def say(text: str, *, err: bool = False) -> None:
     """Print a line. What a terminal would obey is written out: group ids and servers' words may have it."""
     typer.echo(written_out(text), err=err)
+
+
+def say_json(text: str) -> None:
+    """Print text that holds JSON. What would not show, or the output has no character for, is escaped."""
+    typer.echo(written_in_json(text, sys.stdout.encoding))
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -6,6 +6,7 @@ interrupted.
 
 import os
 import sys
+from io import TextIOWrapper
 
 import typer
 
@@ -64,6 +65,9 @@ app.command()(version)
 
 def main() -> None:
     """Run the command that `sys.argv` names and end the process with its exit code."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A name that the terminal has no characters for is written out, as what does not show is.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="share-coordinator")
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ import typer
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, say
+from coordinator.cli.output import Output, OutputOption, say, say_json
 
 if TYPE_CHECKING:
     from coordinator.config import Config, HostPort
@@ -210,7 +210,10 @@ class _Job:
         from coordinator.recovery.report import as_json, as_text, content_of
 
         content = content_of(found)
-        typer.echo(as_json(content) if output is Output.JSON else as_text(content), nl=False)
+        if output is Output.JSON:
+            say_json(as_json(content).rstrip("\n"))
+        else:
+            typer.echo(as_text(content), nl=False)
 
     def repeat(self, every_s: float, listen: "HostPort | None") -> None:
         """Audit until told to end; a line for each run."""

@@ -1,24 +1,30 @@
 """`top`: a running coordinator in the terminal, live: its health, and what should be looked at first."""
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from threading import Event
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from coordinator.cli.admin_options import asks
 from coordinator.cli.groups_commands import known
+from coordinator.cli.output import print_table, say
 from coordinator.visible import written_out
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
     from coordinator.cli.admin_api import AdminApi, Answer
 
 # Lines that the screen needs beside the share-partitions.
 _OTHER_LINES = 7
 _ROWS_WITHOUT_SCREEN = 20
+# What a name is given before figures; a longer one goes on in the next line.
+_NAME_WIDTH = 30
+_BETWEEN_COLUMNS = 2
 
 
 class TopOrder(StrEnum):
@@ -54,50 +60,49 @@ def top(
     console = Console(highlight=False, markup=False, emoji=False)
     view = _View(api, sort, group)
     if not sys.stdout.isatty() or console.is_dumb_terminal:
-        console.print(view.look(_ROWS_WITHOUT_SCREEN))
+        _print(view.look(_ROWS_WITHOUT_SCREEN), sort)
         return
 
     def rows() -> int:
         return max(1, console.height - _OTHER_LINES)
 
     # Whoever cannot look at all is told on the screen that stays.
-    shown, looked, pause = view.look(rows()), 1, Event()
+    seen, looked, pause = view.look(rows()), 1, Event()
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        live.update(shown, refresh=True)
+        live.update(_drawn(seen, sort, console.width), refresh=True)
         pause.wait(interval)
         while looks is None or looked < looks:
-            live.update(view.look_again(rows()), refresh=True)
+            seen = view.look_again(rows())
+            live.update(_drawn(seen, sort, console.width), refresh=True)
             looked += 1
             pause.wait(interval)
 
 
-_FIGURES = (
-    ("PARTITION", None),
-    ("START-OFFSET", None),
-    ("LAG", None),
-    ("IN-FLIGHT", TopOrder.IN_FLIGHT),
-    ("DELIVERIES", TopOrder.DELIVERY_COUNT),
-    ("LAST-WRITE", TopOrder.LAST_WRITE),
-)
-# Of a time in ISO 8601.
-_TIME_OF_DAY = slice(11, 19)
+class _Seen(NamedTuple):
+    """What a coordinator answered at one look; `trouble` is why it did not since then."""
+
+    url: str
+    health: "Answer"
+    shards: "Sequence[Answer]"
+    items: "Sequence[Answer]"
+    rate: float | None
+    now_ms: int
+    trouble: str | None = None
 
 
 class _View:
-    """What was seen at one look after the other; the log's growth between two of them is a rate."""
+    """One look after the other; the log's growth between two of them is a rate."""
 
     def __init__(self, api: "AdminApi", sort: TopOrder, group: str | None) -> None:
         self._api = api
         self._sort = sort
         self._group = group
         self._before: tuple[float, int] | None = None
-        self._last: RenderableType = ""
+        self._last: _Seen | None = None
 
-    def look(self, rows: int) -> "RenderableType":
-        """Ask, and draw what was answered."""
-        from rich.console import Group
-
-        from coordinator.clock import seconds_since_boot
+    def look(self, rows: int) -> _Seen:
+        """Ask, and return what was answered."""
+        from coordinator.clock import SystemClock, seconds_since_boot
 
         health = self._api.get("/healthz")
         shards = list(self._api.items("/api/v1/shards"))
@@ -108,33 +113,94 @@ class _View:
         end = sum(shard["end_log_offset"] for shard in shards)
         before, self._before = self._before, (now_s, end)
         rate = None if before is None else max(0.0, (end - before[1]) / max(now_s - before[0], 0.001))
-        self._last = Group(_head(self._api.url, health, shards, rate), "", _table(page, self._sort))
+        self._last = _Seen(self._api.url, health, shards, page["items"], rate, SystemClock().now_ms())
         return self._last
 
-    def look_again(self, rows: int) -> "RenderableType":
-        """Look; if that fails, say why, above what was seen last: a coordinator that restarts comes back."""
-        from rich.console import Group
-        from rich.text import Text
-
+    def look_again(self, rows: int) -> _Seen:
+        """Look; if that fails, say why, with what was seen last: a coordinator that restarts comes back."""
         from coordinator.errors import CoordinatorError
 
         try:
             return self.look(rows)
         except CoordinatorError as error:
-            return Group(Text(f"! {written_out(str(error))}; as it was:", "red"), self._last)
+            if self._last is None:
+                raise
+            return self._last._replace(trouble=str(error))
 
 
-def _head(url: str, health: "Answer", shards: "list[Answer]", rate: float | None) -> "RenderableType":
+class _Column(NamedTuple):
+    """A column; `order` is the one that sorts by it."""
+
+    head: str
+    cell: "Callable[[Answer, int], object]"
+    order: TopOrder | None = None
+
+    def head_of(self, sort: TopOrder) -> str:
+        return f"{self.head} v" if self.order is sort else self.head
+
+
+_GROUP = _Column("GROUP", lambda item, _: item["group"])
+_TOPIC = _Column("TOPIC", lambda item, _: item["topic"] or item["topic_id"])
+_PARTITION = _Column("PARTITION", lambda item, _: item["partition"])
+_START_OFFSET = _Column("START-OFFSET", lambda item, _: known(item["start_offset"]))
+_LAG = _Column("LAG", lambda item, _: known(item["lag"]))
+_IN_FLIGHT = _Column("IN-FLIGHT", lambda item, _: item["in_flight_records"], TopOrder.IN_FLIGHT)
+_DELIVERIES = _Column(
+    "DELIVERIES", lambda item, _: item["delivery_count_max"] or "-", TopOrder.DELIVERY_COUNT
+)
+_LAST_WRITE = _Column(
+    "LAST-WRITE",
+    lambda item, now_ms: age(now_ms - item["last_write_ms"]) if item["last_write"] else "-",
+    TopOrder.LAST_WRITE,
+)
+_NAMES = (_GROUP, _TOPIC)
+_COLUMNS = (*_NAMES, _PARTITION, _START_OFFSET, _LAG, _IN_FLIGHT, _DELIVERIES, _LAST_WRITE)
+# Those that names need the room of: the first one goes first, and the one that is sorted by stays.
+_GIVE_WAY = (_START_OFFSET, _DELIVERIES, _LAST_WRITE, _LAG, _IN_FLIGHT)
+
+
+def age(ms: int) -> str:
+    """Say how long ago something was: a time of day does not say of which day."""
+    seconds = max(0, round(ms / 1000))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit} ago"
+    return f"{seconds}s ago"
+
+
+def _cells(seen: _Seen, columns: Sequence[_Column]) -> list[list[str]]:
+    return [[written_out(str(column.cell(item, seen.now_ms))) for column in columns] for item in seen.items]
+
+
+def _print(seen: _Seen, sort: TopOrder) -> None:
+    """Print everything whole, for a file or a program that takes lines."""
+    for line in _head(seen).plain.split("\n"):
+        say(line)
+    say("")
+    print_table([column.head_of(sort) for column in _COLUMNS], _cells(seen, _COLUMNS))
+
+
+def _drawn(seen: _Seen, sort: TopOrder, width: int) -> "RenderableType":
+    """Return what fits into the width of a screen."""
+    from rich.console import Group
+
+    return Group(_head(seen), "", _table(seen, sort, width))
+
+
+def _head(seen: _Seen) -> "Text":
     from rich.text import Text
 
+    health, rate = seen.health, seen.rate
     well = health["status"] == "ready"
+    text = Text(f"! {written_out(seen.trouble)}; as it was:\n" if seen.trouble else "", "red")
     text = Text.assemble(
+        text,
         ("share-coordinator ", "bold"),
-        f"{health['version']}  {url}  ",
+        f"{health['version']}  {seen.url}  ",
         (health["status"], "bold green" if well else "bold red"),
         "\n",
         f"shards: {', '.join(f'{number} {status.lower()}' for status, number in health['shards'].items())}"
-        f" of {len(shards)}   share-partitions: {health['share_partitions']}"
+        f" of {len(seen.shards)}   share-partitions: {health['share_partitions']}"
         f"   state batches: {health['state_batches']}   live bytes: {health['live_bytes']}\n",
         f"log records/s: {'-' if rate is None else round(rate)}"
         f"   event loop lag: {health['event_loop_lag_seconds'] * 1000:.1f} ms   log: {health['log']}",
@@ -144,29 +210,34 @@ def _head(url: str, health: "Answer", shards: "list[Answer]", rate: float | None
     return text
 
 
-def _table(page: "Answer", sort: TopOrder) -> "RenderableType":
+def _fitting(wanted: "Mapping[_Column, int]", sort: TopOrder, width: int) -> list[_Column]:
+    """Return the columns that there is room for. Names are never cut: figures give way to them."""
+    columns = list(_COLUMNS)
+    for column in _GIVE_WAY:
+        named = sum(min(wanted[name], _NAME_WIDTH) for name in _NAMES)
+        figures = sum(wanted[each] for each in columns if each not in _NAMES)
+        if named + figures + _BETWEEN_COLUMNS * (len(columns) - 1) <= width:
+            break
+        if column.order is not sort:
+            columns.remove(column)
+    return columns
+
+
+def _table(seen: _Seen, sort: TopOrder, width: int) -> "RenderableType":
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    rows = [
-        (
-            str(item["partition"]),
-            str(known(item["start_offset"])),
-            str(known(item["lag"])),
-            str(item["in_flight_records"]),
-            str(item["delivery_count_max"] or "-"),
-            (item["last_write"] or "-")[_TIME_OF_DAY],
-        )
-        for item in page["items"]
-    ]
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    for name in ("GROUP", "TOPIC"):
-        table.add_column(name, overflow="ellipsis", no_wrap=True, ratio=1)
-    for number, (name, order) in enumerate(_FIGURES):
-        head = f"{name} v" if order is sort else name
-        # Names give way to figures where there is no room for both.
-        width = max([len(head), *(len(row[number]) for row in rows)])
-        table.add_column(head, justify="right", no_wrap=True, min_width=width)
-    for item, row in zip(page["items"], rows, strict=True):
-        table.add_row(Text(written_out(item["group"])), Text(item["topic"] or item["topic_id"]), *row)
+    heads = [column.head_of(sort) for column in _COLUMNS]
+    widths = [max(map(cell_len, cells)) for cells in zip(heads, *_cells(seen, _COLUMNS), strict=True)]
+    wanted = dict(zip(_COLUMNS, widths, strict=True))
+    columns = _fitting(wanted, sort, width)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        if column in _NAMES:
+            table.add_column(column.head, overflow="fold")
+        else:
+            table.add_column(column.head_of(sort), justify="right", no_wrap=True, min_width=wanted[column])
+    for row in _cells(seen, columns):
+        table.add_row(*map(Text, row))
     return table

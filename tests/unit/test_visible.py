@@ -38,6 +38,15 @@ def test_what_does_not_show_is_written_in_json_as_the_same_value(text: str, writ
     assert json.loads(line) == value
 
 
+@pytest.mark.parametrize(
+    ("encoding", "written"),
+    [("utf-8", "é日😀"), ("latin-1", r"é\u65e5\ud83d\ude00"), ("ascii", r"\u00e9\u65e5\ud83d\ude00")],
+)
+def test_json_is_read_back_from_any_encoding(encoding: str, written: str) -> None:
+    assert written_in_json('"é日😀"', encoding) == f'"{written}"'
+    assert json.loads(f'"{written}"') == "é日😀"
+
+
 def test_json_keeps_its_own_line_ends() -> None:
     text = json.dumps({"a": "b\nc"}, indent=2)
     assert written_in_json(text) == text

@@ -1,8 +1,7 @@
-"""`groups`, `state`, `shards` and `top`: what people and programs read of a running coordinator."""
+"""`groups`, `state` and `shards`: what people and programs read of a running coordinator."""
 
 import json
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,8 +11,7 @@ import pytest
 import yaml
 
 from coordinator.cli import admin_api
-from coordinator.cli.admin_api import AdminApi, Answer
-from coordinator.errors import CoordinatorError
+from coordinator.cli.admin_api import Answer
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
 from tests.unit.admin.serving import served
@@ -133,65 +131,6 @@ def test_shards_are_listed(share_coordinator: CommandLine, url: str) -> None:
     assert head[:5] == ["SHARD", "STATUS", "OWNER", "OWNER-EPOCH", "SHARE-PARTITIONS"]
     assert [(row[0], row[1]) for row in shards] == [(str(number), "ACTIVE") for number in range(4)]
     assert sum(int(row[4]) for row in shards) == 5
-
-
-def test_top_shows_one_look_where_nobody_watches(share_coordinator: CommandLine, url: str) -> None:
-    out = share_coordinator("top", "--url", url).out
-    assert " ready" in out
-    table = [line.split() for line in out.splitlines() if line.startswith("orders")]
-    assert table[0][-4:] == ["-", "19", "5", "22:13:20"]
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> pytest.MonkeyPatch:
-    """Have the output be a terminal."""
-    # The test has another object to write to, of the same class.
-    monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("LINES", "30")
-    return monkeypatch
-
-
-def test_top_goes_on_after_a_look_that_failed(
-    share_coordinator: CommandLine, url: str, terminal: pytest.MonkeyPatch
-) -> None:
-    looks = iter((True, False, True))
-    well = AdminApi.get
-
-    def get(api: AdminApi, path: str, **query: object) -> Answer:
-        if path == "/healthz" and not next(looks):
-            raise CoordinatorError("no coordinator answers\x1b[2J")
-        return well(api, path, **query)
-
-    terminal.setattr(AdminApi, "get", get)
-    done = share_coordinator("top", "--url", url, "--looks", "3", "--interval", "0.1")
-    assert (done.exit_code, done.err) == (0, "")
-    assert r"! no coordinator answers\x1b[2J; as it was:" in done.out
-    assert done.out.count("share-partitions: 5") == 3
-
-
-def test_top_ends_if_the_first_look_fails(
-    share_coordinator: CommandLine, terminal: pytest.MonkeyPatch
-) -> None:
-    done = share_coordinator("top", "--url", "http://127.0.0.1:1")
-    assert (done.exit_code, done.out) == (1, "")
-    assert "no coordinator answers at http://127.0.0.1:1" in done.err
-
-
-def test_top_shows_one_look_on_a_terminal_that_cannot_do_more(
-    share_coordinator: CommandLine, url: str, terminal: pytest.MonkeyPatch
-) -> None:
-    terminal.setenv("TERM", "dumb")
-    done = share_coordinator("top", "--url", url, "--looks", "1", "--interval", "0.1")
-    assert done.exit_code == 0
-    assert "share-partitions: 5" in done.out
-
-
-def test_top_of_a_group_without_state_is_empty(share_coordinator: CommandLine, url: str) -> None:
-    done = share_coordinator("top", "--group", "nobody", "--url", url)
-    assert done.exit_code == 0
-    assert "IN-FLIGHT v" in done.out
 
 
 @pytest.mark.parametrize(

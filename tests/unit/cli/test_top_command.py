@@ -1,0 +1,181 @@
+"""`top`: the share-partitions to look at first, on a screen of any width or for a program."""
+
+import re
+import sys
+from collections.abc import Iterator
+from io import BytesIO, TextIOWrapper
+
+import pytest
+
+from coordinator.cli.admin_api import AdminApi, Answer
+from coordinator.cli.top_command import age
+from coordinator.errors import CoordinatorError
+from tests.builders import TOPIC_ID, packed
+from tests.unit.admin.serving import TopicsInMemory, served
+from tests.unit.admin.test_state import snapshot
+from tests.unit.cli.calling import CommandLine
+
+KEY = ("GROUP", "TOPIC", "PARTITION")
+LONG = ("payments-eu-west", "payments-eu-north", "payments-eu")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A coordinator with some state, on an event loop of its own."""
+    batches = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1))
+    with served([snapshot(batches=batches), *(snapshot(f"group-{number}") for number in range(4))]) as it:
+        yield it.url
+
+
+def test_top_shows_one_look_where_nobody_watches(share_coordinator: CommandLine, url: str) -> None:
+    out = share_coordinator("top", "--url", url).out
+    assert " ready" in out
+    table = [line.split() for line in out.splitlines() if line.startswith("orders")]
+    assert table[0][-5:-2] == ["-", "19", "5"]
+    assert re.fullmatch(r"\d+d ago", " ".join(table[0][-2:]))
+
+
+LONG = ("payments-eu-west", "payments-eu-north", "payments-eu")
+
+
+@pytest.fixture(scope="module")
+def long_names() -> Iterator[str]:
+    """A coordinator whose groups differ at the end of their names."""
+    names = {TOPIC_ID: "orders.dead-letter"}
+    states = [snapshot(group, batches=packed((100, 199, 0, 2))) for group in LONG]
+    with served([*states, snapshot("日本")], lambda: TopicsInMemory(names)) as coordinator:
+        yield coordinator.url
+
+
+def test_top_tells_a_program_everything_whole(share_coordinator: CommandLine, long_names: str) -> None:
+    out = share_coordinator("top", "--url", long_names).out
+    head, *shown = (re.split("  +", line) for line in out.splitlines()[4:])
+    assert head == [*KEY, "START-OFFSET", "LAG", "IN-FLIGHT v", "DELIVERIES", "LAST-WRITE"]
+    assert {tuple(row[:2]) for row in shown} == {(group, "orders.dead-letter") for group in (*LONG, "日本")}
+
+
+def test_top_says_that_a_last_write_is_not_known(
+    share_coordinator: CommandLine, long_names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    well = AdminApi.get
+
+    def get(api: AdminApi, path: str, **query: object) -> Answer:
+        answer = well(api, path, **query)
+        if path == "/api/v1/share-partitions":
+            answer["items"] = [{**item, "last_write": None, "last_write_ms": 0} for item in answer["items"]]
+        return answer
+
+    monkeypatch.setattr(AdminApi, "get", get)
+    out = share_coordinator("top", "--url", long_names).out
+    assert [line.split()[-1] for line in out.splitlines()[5:]] == ["-"] * 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "sort", "head"),
+    [
+        (120, "in-flight", [*KEY, "START-OFFSET", "LAG", "IN-FLIGHT v", "DELIVERIES", "LAST-WRITE"]),
+        (80, "in-flight", [*KEY, "LAG", "IN-FLIGHT v", "LAST-WRITE"]),
+        (80, "delivery-count", [*KEY, "LAG", "IN-FLIGHT", "DELIVERIES v"]),
+        (40, "in-flight", [*KEY, "IN-FLIGHT v"]),
+        (40, "last-write", [*KEY, "LAST-WRITE v"]),
+    ],
+)
+def test_top_has_whole_names_on_any_screen(
+    share_coordinator: CommandLine,
+    long_names: str,
+    terminal: pytest.MonkeyPatch,
+    columns: int,
+    sort: str,
+    head: list[str],
+) -> None:
+    terminal.setenv("COLUMNS", str(columns))
+    out = share_coordinator("top", "--url", long_names, "--sort", sort, "-n", "1", "--interval", "0.1").out
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out).splitlines()]
+    at = next(number for number, line in enumerate(lines) if line.startswith("GROUP"))
+    assert re.split("  +", lines[at]) == head
+    end = lines[at].index("TOPIC")
+    # A name that is too long for its column goes on in the next line.
+    names = "".join(line[:end].strip() for line in lines[at + 1 :])
+    assert all(name in names for name in LONG)
+    assert max(map(len, lines[at:])) <= columns
+
+
+@pytest.mark.parametrize("command", [("top",), ("groups", "list"), ("groups", "list", "-o", "yaml")])
+def test_a_name_that_the_output_has_no_characters_for_is_written_out(
+    share_coordinator: CommandLine,
+    long_names: str,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+) -> None:
+    printed = BytesIO()
+    with TextIOWrapper(printed, "latin-1", write_through=True) as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        done = share_coordinator(*command, "--url", long_names)
+        assert (done.exit_code, done.err) == (0, "")
+        assert rb"\u65e5\u672c" in printed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (-5, "0s ago"),
+        (59_000, "59s ago"),
+        (60_000, "1min ago"),
+        (7_200_000, "2h ago"),
+        (3 * 86_400_000, "3d ago"),
+    ],
+)
+def test_top_says_how_long_ago_a_write_was(ms: int, text: str) -> None:
+    assert age(ms) == text
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> pytest.MonkeyPatch:
+    """Have the output be a terminal."""
+    # The test has another object to write to, of the same class.
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("LINES", "30")
+    return monkeypatch
+
+
+def test_top_goes_on_after_a_look_that_failed(
+    share_coordinator: CommandLine, url: str, terminal: pytest.MonkeyPatch
+) -> None:
+    looks = iter((True, False, True))
+    well = AdminApi.get
+
+    def get(api: AdminApi, path: str, **query: object) -> Answer:
+        if path == "/healthz" and not next(looks):
+            raise CoordinatorError("no coordinator answers\x1b[2J")
+        return well(api, path, **query)
+
+    terminal.setattr(AdminApi, "get", get)
+    done = share_coordinator("top", "--url", url, "--looks", "3", "--interval", "0.1")
+    assert (done.exit_code, done.err) == (0, "")
+    assert r"! no coordinator answers\x1b[2J; as it was:" in done.out
+    assert done.out.count("share-partitions: 5") == 3
+
+
+def test_top_ends_if_the_first_look_fails(
+    share_coordinator: CommandLine, terminal: pytest.MonkeyPatch
+) -> None:
+    done = share_coordinator("top", "--url", "http://127.0.0.1:1")
+    assert (done.exit_code, done.out) == (1, "")
+    assert "no coordinator answers at http://127.0.0.1:1" in done.err
+
+
+def test_top_shows_one_look_on_a_terminal_that_cannot_do_more(
+    share_coordinator: CommandLine, url: str, terminal: pytest.MonkeyPatch
+) -> None:
+    terminal.setenv("TERM", "dumb")
+    done = share_coordinator("top", "--url", url, "--looks", "1", "--interval", "0.1")
+    assert done.exit_code == 0
+    assert "share-partitions: 5" in done.out
+
+
+def test_top_of_a_group_without_state_is_empty(share_coordinator: CommandLine, url: str) -> None:
+    done = share_coordinator("top", "--group", "nobody", "--url", url)
+    assert done.exit_code == 0
+    assert "IN-FLIGHT v" in done.out
