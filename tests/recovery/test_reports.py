@@ -140,6 +140,16 @@ def test_html_is_one_page_that_needs_nothing_else(run: Audited, tmp_path: Path) 
     assert page == _written_again(run, tmp_path)
 
 
+def test_pages_write_names_out_and_html_sets_them_apart(hostile: Audited) -> None:
+    html, markdown = as_html(content_of(hostile)), as_markdown(content_of(hostile))
+    for page in (html, markdown):
+        assert all(line.isprintable() for line in page.split("\n"))
+    assert r"<td><bdi>\u202eevil\x9b31m</bdi> <bdi>" in html
+    assert r"| \\u202eevil\\x9b31m " in markdown
+    # A name that is long takes no room from what stands beside it.
+    assert "td { overflow-wrap: anywhere; }" in html
+
+
 def _written_again(run: Audited, folder: Path) -> str:
     write_report(folder / "again.html", run)
     return (folder / "again.html").read_text("utf-8")

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,11 +145,11 @@ def _facts(run: Audited) -> list[tuple[str, str]]:
     return facts
 
 
-def place_of(row: Mapping[str, Any]) -> str:
-    """Say where a finding is: share-partition, state partition, log offsets."""
+def place_of(row: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
+    """Say where a finding is: share-partition, state partition, log offsets. `named` sets names apart."""
     parts = []
     if row["group_id"] is not None:
-        parts.append(f"{row['group_id']} {row['topic_id']} {row['partition']}")
+        parts.append(" ".join(map(named, (row["group_id"], row["topic_id"], str(row["partition"])))))
     if row["state_partition"] >= 0:
         parts.append(f"state partition {row['state_partition']}")
     if row["log_offset"] >= 0:

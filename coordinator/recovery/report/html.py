@@ -5,6 +5,7 @@ from html import escape
 
 from coordinator.recovery.report.content import Content, Section, place_of
 from coordinator.recovery.report.plots import plots_of
+from coordinator.visible import written_out
 
 # Partitions that are listed; the largest ones.
 _PARTITIONS_MAX = 20
@@ -33,8 +34,9 @@ table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 .wide { overflow-x: auto; }
 th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; }
+td { overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 500; white-space: nowrap; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 code { font: .85rem/1.4 ui-monospace, monospace; overflow-wrap: anywhere; }
 section.finding { background: var(--panel); border-left: .3rem solid var(--grey); border-radius: .3rem;
   padding: .7rem 1rem; margin: .8rem 0; }
@@ -58,6 +60,15 @@ def as_html(content: Content) -> str:
     return "\n".join(_page(content)) + "\n"
 
 
+def _text(said: str) -> str:
+    return escape(written_out(said))
+
+
+def _name(said: str) -> str:
+    """Set apart what users named: a word that is read from the right turns nothing round beside it."""
+    return f"<bdi>{_text(said)}</bdi>"
+
+
 def _page(content: Content) -> Iterator[str]:
     gravest = content.sections[0].severity.value if content.sections else "clean"
     if gravest in ("info", "clean"):
@@ -65,13 +76,13 @@ def _page(content: Content) -> Iterator[str]:
     yield "<!doctype html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{escape(content.title)}</title><style>{_STYLE}</style></head><body>"
-    yield f"<h1>{escape(content.title)}</h1>"
-    yield f'<p><span class="verdict {gravest}">{escape(content.verdict)}</span></p>'
-    yield f"<p>{escape(content.answer[:1].upper() + content.answer[1:])}.</p>"
+    yield f"<title>{_text(content.title)}</title><style>{_STYLE}</style></head><body>"
+    yield f"<h1>{_text(content.title)}</h1>"
+    yield f'<p><span class="verdict {gravest}">{_text(content.verdict)}</span></p>'
+    yield f"<p>{_text(content.answer[:1].upper() + content.answer[1:])}.</p>"
     yield '<div class="wide"><table>'
     for label, said in content.facts:
-        yield f"<tr><th>{escape(label)}</th><td>{escape(said)}</td></tr>"
+        yield f"<tr><th>{_text(label)}</th><td>{_text(said)}</td></tr>"
     yield "</table></div>"
     yield "<h2>Findings</h2>"
     if not content.sections:
@@ -80,17 +91,17 @@ def _page(content: Content) -> Iterator[str]:
         yield from _section(section)
     yield '<h2>Plots</h2><div class="plots">'
     for title, about, svg in plots_of(content.run):
-        yield f"<figure><figcaption><b>{escape(title)}</b>{escape(about)}</figcaption>{svg}</figure>"
+        yield f"<figure><figcaption><b>{_text(title)}</b>{_text(about)}</figcaption>{svg}</figure>"
     yield "</div>"
     yield from _partitions(content)
     yield "<h2>Checks</h2>"
-    yield f"<p>Passed: {escape(content.passed_text)}.</p>"
+    yield f"<p>Passed: {_text(content.passed_text)}.</p>"
     yield '<div class="wide"><table>'
     for check, why in content.run.not_checked.items():
-        yield f"<tr><th>{escape(check)}</th><td>not run: {escape(why)}</td></tr>"
+        yield f"<tr><th>{_text(check)}</th><td>not run: {_text(why)}</td></tr>"
     yield "</table></div>"
     for command in content.following:
-        yield f"<p class='soft'>Next: <code>{escape(command)}</code></p>"
+        yield f"<p class='soft'>Next: <code>{_text(command)}</code></p>"
     yield "</body></html>"
 
 
@@ -103,14 +114,14 @@ def _section(section: Section) -> Iterator[str]:
     )
     yield f'<section class="finding {severity}">'
     yield (
-        f'<h3><span class="tag {severity}">{escape(section.check.id)} {severity}</span> '
-        f"{escape(section.check.title)} <span class='soft'>({count})</span></h3>"
+        f'<h3><span class="tag {severity}">{_text(section.check.id)} {severity}</span> '
+        f"{_text(section.check.title)} <span class='soft'>({count})</span></h3>"
     )
-    yield f"<p>{escape(section.check.meaning)}</p>"
-    yield f"<p><b>To do:</b> {escape(section.check.advice)}</p>"
+    yield f"<p>{_text(section.check.meaning)}</p>"
+    yield f"<p><b>To do:</b> {_text(section.check.advice)}</p>"
     yield '<div class="wide"><table><tr><th>where</th><th>evidence</th></tr>'
     for row in section.examples:
-        yield f"<tr><td>{escape(place_of(row))}</td><td><code>{escape(row['evidence'])}</code></td></tr>"
+        yield f"<tr><td>{place_of(row, _name)}</td><td><code>{_name(row['evidence'])}</code></td></tr>"
     if len(section.rows) > len(section.examples):
         yield f"<tr><td>...</td><td>{len(section.rows) - len(section.examples)} more</td></tr>"
     yield "</table></div></section>"
@@ -131,5 +142,5 @@ def _partitions(content: Content) -> Iterator[str]:
             *(each.start, each.end, each.prunable),
         )
         cells = "".join(f'<td class="n">{number:,}</td>' for number in numbers)
-        yield f'<tr>{cells}<td class="n">{each.replay_s:.2f}</td><td>{escape(each.pinned_by)}</td></tr>'
+        yield f'<tr>{cells}<td class="n">{each.replay_s:.2f}</td><td>{_name(each.pinned_by)}</td></tr>'
     yield "</table></div>"

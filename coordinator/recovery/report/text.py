@@ -101,12 +101,13 @@ def _markdown(content: Content) -> Iterator[str]:
     if content.following:
         yield ""
         yield "```"
-        yield from content.following
+        yield from map(written_out, content.following)
         yield "```"
 
 
 def _escaped(said: str) -> str:
-    """Keep what users named from being taken for Markdown."""
+    """Keep what users named from being taken for Markdown, and from turning round what stands beside it."""
+    said = written_out(" ".join(said.split()))
     for char in "\\`*_[]<>|":
         said = said.replace(char, f"\\{char}")
-    return " ".join(said.split())
+    return said
