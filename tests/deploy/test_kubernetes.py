@@ -169,6 +169,37 @@ def test_the_coordinators_are_configured_as_a_group_of_replicas(path: Path) -> N
         assert advertised[1] in hosts
 
 
+def lets(rules: list[Object], direction: str, labels: Object, port: int) -> bool:
+    """Whether a rule of a policy names pods of this namespace that have these labels, and the port."""
+    return any(
+        port in {each["port"] for each in rule["ports"]}
+        and any(
+            is_part(peer["podSelector"].get("matchLabels", {}), labels)
+            for peer in rule.get(direction, [])
+            if "podSelector" in peer
+        )
+        for rule in rules
+    )
+
+
+@BOTH
+def test_coordinators_reach_each_other_where_they_are_advertised(path: Path) -> None:
+    config = load_config(environ=environment(path)).config
+    (policy,) = objects(path, "NetworkPolicy")
+    assert lets(policy["spec"]["egress"], "to", pod_labels(path), config.advertise.port)
+    assert lets(policy["spec"]["ingress"], "from", pod_labels(path), config.advertise.port)
+
+
+@BOTH
+def test_coordinators_and_brokers_reach_each_other(path: Path) -> None:
+    config = load_config(environ=environment(path)).config
+    (policy,) = objects(path, "NetworkPolicy")
+    brokers = pod_labels(BROKERS)
+    assert lets(policy["spec"]["ingress"], "from", brokers, config.advertise.port)
+    for server in config.bootstrap_servers.split(","):
+        assert lets(policy["spec"]["egress"], "to", brokers, int(server.partition(":")[2]))
+
+
 @BOTH
 def test_the_coordinator_runs_as_its_image_is_made(path: Path) -> None:
     said = dict(
