@@ -23,6 +23,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+from coordinator.errors import LogError, LogFenced
 from coordinator.metrics.families import (
     PREFIX,
     ObservedForwarder,
@@ -117,14 +118,17 @@ class Metrics:
         """Count what Kafka's write-total counts: a write, rejected or not, or a read that writes a record."""
         self._write_operations += count
 
-    def append_done(self, records: int, log_bytes: int, seconds: float, failed: bool) -> None:
-        """Count one append to the log, from the call until it was durable or had failed."""
+    def append_done(self, records: int, log_bytes: int, seconds: float, error: LogError | None) -> None:
+        """Count one append to the log, from the call until it was durable or had failed.
+
+        One that was fenced is no failure of the log: `shard_fenced` counts what comes of it.
+        """
         self._append_seconds.add(seconds)
-        if failed:
+        if error is None:
+            self._append_records.add(records)
+            self._append_bytes.add(log_bytes)
+        elif not isinstance(error, LogFenced):
             self._append_failures += 1
-            return
-        self._append_records.add(records)
-        self._append_bytes.add(log_bytes)
 
     def append_tallies(self) -> tuple[Tally, Tally, Tally]:
         """Return where appends that did not fail are counted: their records, seconds and bytes."""

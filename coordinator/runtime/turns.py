@@ -318,9 +318,8 @@ class Turns:
         self._forget_changing()
         if self._quiet is not None:
             self._quiet.set()
-        self._metrics.append_done(
-            len(records), self._append_bytes, self._loop.time() - self._append_began_s, error is not None
-        )
+        seconds = self._loop.time() - self._append_began_s
+        self._metrics.append_done(len(records), self._append_bytes, seconds, error)
         if error is None and records and base_offset != self._next_log_offset:
             error = LogError(f"an append landed at {base_offset}, expected {self._next_log_offset}")
         if self.status is not Status.ACTIVE:

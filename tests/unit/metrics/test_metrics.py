@@ -10,6 +10,7 @@ from timeit import repeat
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from coordinator.errors import LogFenced, LogUnavailable
 from coordinator.metrics import Metrics, ShardFigures, exposition
 from coordinator.metrics.tally import Tally
 from coordinator.shard import ShareState
@@ -90,8 +91,9 @@ def used() -> Metrics:
     metrics.attach(FakeRuntime(), log_bytes=lambda: 4096)
     metrics.request_done(85, 0, 0.002)
     metrics.write_operations(1)
-    metrics.append_done(3, 700, 0.001, False)
-    metrics.append_done(9, 999, 0.5, True)
+    metrics.append_done(3, 700, 0.001, None)
+    metrics.append_done(9, 999, 0.5, LogUnavailable("the disk is full"))
+    metrics.append_done(9, 999, 0.5, LogFenced("somebody else owns it"))
     metrics.shard_loaded(7, 40, 0.02)
     metrics.snapshot_written("cold")
     metrics.state_expired("group_empty", 3)
@@ -114,7 +116,7 @@ def test_what_is_counted_comes_out() -> None:
     assert found["sharecoord_append_batch_records_sum{}"] == 3
     assert found["sharecoord_append_bytes_total{}"] == 700
     assert found["sharecoord_append_failures_total{}"] == 1
-    assert found["sharecoord_append_duration_seconds_count{}"] == 2
+    assert found["sharecoord_append_duration_seconds_count{}"] == 3
     assert found["sharecoord_append_inflight{}"] == 2
     assert found["sharecoord_shard_load_duration_seconds_sum{}"] == 0.02
     assert found["sharecoord_snapshots_total{kind=cold}"] == 1
