@@ -201,7 +201,8 @@ class Loader:
             self._apart.update(failed)
         for partition, reason in failed.items():
             runner, shard = runners[partition], shards[partition]
-            if runner.shard is not shard:
+            # Of what was closed meanwhile nothing is to be tried again, even if it is about to be forgotten.
+            if runner.shard is not shard or runner.status is not Status.LOADING:
                 continue
             if apart:
                 self.ask(runner)

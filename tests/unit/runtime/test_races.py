@@ -1,12 +1,13 @@
 """What may fall together while shards come and go: claims, passes, proofs and maps, in any order."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Collection, Coroutine
 from typing import Any
 
 import pytest
 
-from coordinator.errors import LogFenced
+from coordinator.errors import LogFenced, LogUnavailable
+from coordinator.log.base import LoggedBatch
 from coordinator.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
@@ -14,6 +15,7 @@ from tests.builders import ACKNOWLEDGED, initialize, read, write
 from tests.simulation.loop import SimLoop
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.test_handover import LIMITS, TOPIC, Lease, elected, owner_epoch, replica, status
+from tests.unit.runtime.test_loading import kafka_log, running, statuses
 
 HOUR_S = 3_600.0
 
@@ -91,6 +93,44 @@ def test_what_is_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None
 
     for milliseconds in range(16):
         run(scenario(milliseconds / 1000))
+
+
+@pytest.mark.parametrize("elected_again", [False, True])
+@pytest.mark.parametrize("turns", range(6))
+def test_what_is_resigned_at_any_moment_of_a_pass_that_fails_is_closed(
+    turns: int, elected_again: bool
+) -> None:
+    async def scenario() -> None:
+        log = kafka_log(FakeKafka())
+        read, fails = log.read, asyncio.Event()
+        together: list[int] = []
+
+        async def fails_once(partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+            if len(partitions) > 1 and not together:
+                together.extend(partitions)
+                await fails.wait()
+                raise LogUnavailable("a partition was pruned while it was read")
+            async for chunk in read(partitions):
+                yield chunk
+
+        log.read = fails_once  # type: ignore[method-assign]
+        async with running(log, elect_all=False) as runtime:
+            for partition in range(5):
+                runtime.elect(partition)
+            await asyncio.sleep(1)
+            gone = together[0]
+            fails.set()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            runtime.resign(gone)
+            if elected_again:
+                runtime.elect(gone)
+            await asyncio.sleep(60)
+            here = {partition for partition in range(5) if elected_again or partition != gone}
+            assert statuses(runtime) == ["ACTIVE" if one in here else "CLOSED" for one in range(5)]
+            assert (set(runtime.owned()), runtime.health()) == (here, [])
+
+    run(scenario())
 
 
 @pytest.mark.parametrize("turns", range(4))
