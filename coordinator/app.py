@@ -103,6 +103,7 @@ class _Coordinator:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._one_owner = config.ownership == "static"
         self._stop_asked = asyncio.Event()
         self._hurry_asked = asyncio.Event()
         self._metrics = Metrics()
@@ -139,8 +140,7 @@ class _Coordinator:
             self._ownership = make_ownership(
                 config, instance, advertised, config.http._replace(port=http.port)
             )
-            one_owner = config.ownership == "static"
-            if one_owner:
+            if self._one_owner:
                 directory.advertise(advertised)
             else:
                 directory.follow(None)
@@ -149,7 +149,7 @@ class _Coordinator:
                 metrics.attach_membership(self._ownership)
             if self._forwarding is not None:
                 self._forwarding.start()
-            shards = _Shards(runtime, directory, forwarder, http.owners, one_owner=one_owner)
+            shards = _Shards(runtime, directory, forwarder, http.owners, one_owner=self._one_owner)
             await self._ownership.start(shards)
             if self._expiry is not None:
                 self._expiry.start()
@@ -179,11 +179,10 @@ class _Coordinator:
 
     async def _open(self, runtime: Runtime) -> bool:
         """Start the runtime; return False if we are told to stop before there is a cluster for its log."""
-        elect_all = self._config.ownership == "static"
         if self._config.log != "kafka":
-            await runtime.start(elect_all=elect_all)
+            await runtime.start(elect_all=self._one_owner)
             return True
-        opening = Opening(lambda: runtime.start(elect_all=elect_all), SystemClock())
+        opening = Opening(lambda: runtime.start(elect_all=self._one_owner), SystemClock())
         runtime.ask_health_of(opening.health)
         return await opening.run(self._stop_asked)
 
@@ -202,7 +201,8 @@ class _Coordinator:
             self._ownership.hand_over(state_partition, to_instance)
 
     def _may_read(self) -> bool:
-        return self._ownership is not None and self._ownership.lease_is_fresh()
+        # One owner of all has nobody to hear of, so that it loads before ownership begins.
+        return self._one_owner or (self._ownership is not None and self._ownership.lease_is_fresh())
 
     def _taken(self, state_partition: int) -> None:
         self._metrics.shard_fenced()

@@ -30,6 +30,8 @@ _logger = logging.getLogger(__name__)
 
 # How long a shard that is given away while it is claimed may take to be claimed all the same.
 CLAIM_WAIT_S = 1.0
+# How soon it is looked again whether shards may be claimed; after that, less and less often.
+LEASE_PAUSE_FIRST_S = 0.01
 
 
 class Loader:
@@ -127,14 +129,8 @@ class Loader:
         backoff_s = self._limits.reload_backoff_first_s
         partition = runner.state_partition
         while True:
-            if not self._may_claim():
-                runner.failed("nothing was heard of the others for too long to claim it")
-                self._claimed(partition)
-                while self._is_wanted(runner) and not self._may_claim():  # noqa: ASYNC110
-                    await asyncio.sleep(self._limits.tick_s)
-                if not self._is_wanted(runner):
-                    return
-                self._claims_again(runner)
+            if not await self._leased(runner):
+                return
             try:
                 runner.owner_epoch = await log.own(partition, release_wait_s, self._may_claim)
             except LogFenced as error:
@@ -153,6 +149,24 @@ class Loader:
                 if self._is_wanted(runner):
                     self._pass_on(runner)
                 return
+
+    async def _leased(self, runner: ShardRunner) -> bool:
+        """Wait until shards may be claimed, and return whether this one is still meant to be.
+
+        Who starts is elected a moment before it has a lease: only a shard that waits for longer has failed.
+        """
+        pause_s = LEASE_PAUSE_FIRST_S
+        while not self._may_claim():
+            if pause_s >= self._limits.tick_s:
+                runner.failed("nothing was heard of the others for too long to claim it")
+                self._claimed(runner.state_partition)
+            await asyncio.sleep(pause_s)
+            if not self._is_wanted(runner):
+                return False
+            pause_s = min(2 * pause_s, self._limits.tick_s)
+        if runner.status is Status.FAILED:
+            self._claims_again(runner)
+        return True
 
     def _pass_on(self, runner: ShardRunner) -> None:
         self._waiting[runner.state_partition] = runner

@@ -5,12 +5,18 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coordinator import app
+from coordinator.clock import SystemClock
 from coordinator.config import Config, HostPort
+from coordinator.log.kafka import KafkaLog, TopicWish
+from coordinator.runtime import Runtime
+from coordinator.server import Listener
 from protocol.messages import write_share_group_state as write_api
+from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.held_log import HeldLog
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, write_body
 from tests.unit.server.wire import Client, request_frame
@@ -94,5 +100,48 @@ def test_a_second_signal_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch, t
             signal.raise_signal(signal.SIGTERM)
             async with asyncio.timeout(60):
                 assert await one.ended == 0
+
+    asyncio.run(scenario())
+
+
+def test_the_owner_of_all_claims_before_anybody_can_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(
+        listen=HostPort("127.0.0.1", 0),
+        http=HostPort("127.0.0.1", 0),
+        state_partitions=4,
+        log="kafka",
+        bootstrap_servers="127.0.0.1:1",
+    )
+    log = KafkaLog(
+        FakeKafka().cluster(config.state_topic),
+        TopicWish(config.state_topic, config.state_partitions),
+        owner="test",
+        clock=SystemClock(),
+    )
+    listen, make_runtime = Listener.start, app.make_runtime
+    made: list[Runtime] = []
+
+    def kept(*arguments: Any, **more: Any) -> Runtime:
+        made.append(make_runtime(*arguments, **more))
+        return made[0]
+
+    async def listen_when_loaded(listener: Listener, address: HostPort) -> None:
+        async with asyncio.timeout(10):
+            while not made[0].loaded_once:  # noqa: ASYNC110 - nobody announces it
+                await asyncio.sleep(0.001)
+        await listen(listener, address)
+
+    monkeypatch.setattr(app, "make_log", lambda *_: log)
+    monkeypatch.setattr(app, "make_runtime", kept)
+    monkeypatch.setattr(Listener, "start", listen_when_loaded)
+
+    async def scenario() -> None:
+        said: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        ended = asyncio.create_task(app._Coordinator(config).run(said.set_result))
+        await asyncio.wait({said, ended}, return_when=asyncio.FIRST_COMPLETED)
+        assert not ended.done(), ended
+        assert made[0].health() == []
+        signal.raise_signal(signal.SIGTERM)
+        await ended
 
     asyncio.run(scenario())

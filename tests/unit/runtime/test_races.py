@@ -200,3 +200,38 @@ def test_a_log_whose_end_cannot_be_read_is_looked_at_until_it_can() -> None:
             assert (status(one), one.runtime.health()) == ("ACTIVE", [])
 
     run(scenario())
+
+
+def test_who_is_elected_a_moment_before_its_lease_has_not_failed() -> None:
+    async def scenario() -> None:
+        lease = Lease()
+        lease.fresh = False
+        async with replica(FakeKafka(), lease=lease) as one:
+            one.runtime.elect(0)
+            for _ in range(10):
+                await asyncio.sleep(0.01)
+                assert one.runtime.health() == ["1 of 1 shards are loading."]
+            lease.fresh = True
+            await asyncio.sleep(0.2)
+            assert (status(one), one.runtime.health()) == ("ACTIVE", [])
+
+    run(scenario())
+
+
+def test_who_has_no_lease_for_longer_says_so_until_it_has_one() -> None:
+    async def scenario() -> None:
+        lease = Lease()
+        lease.fresh = False
+        async with replica(FakeKafka(), lease=lease) as one:
+            one.runtime.elect(0)
+            await asyncio.sleep(1)
+            (reason,) = one.runtime.health()
+            assert (status(one), reason) == (
+                "FAILED",
+                "Shards failed to load: nothing was heard of the others for too long to claim it",
+            )
+            lease.fresh = True
+            await asyncio.sleep(1)
+            assert (status(one), one.runtime.health()) == ("ACTIVE", [])
+
+    run(scenario())
