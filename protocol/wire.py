@@ -18,6 +18,9 @@ MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
 # What a value out of range, or text with lone surrogates, raises in straight-line code.
 UNENCODABLE = (struct.error, UnicodeEncodeError)
 
+# The longest string that Kafka reads, in bytes; strings of the older layouts have no longer length.
+STRING_BYTES_MAX = 0x7FFF
+
 # The unsigned varints of one byte, by value: cheaper than a call where most values are small.
 SHORT_UVARINTS = tuple(bytes([value]) for value in range(128))
 
@@ -87,10 +90,31 @@ def read_length(buf: bytes, at: int) -> tuple[int, int]:
     return value, at
 
 
-def read_text_length(buf: bytes, at: int) -> tuple[int, int]:
-    """Read like `read_length`, but return the position of the length's last byte: the text is behind it."""
+def read_bytes_length(buf: bytes, at: int) -> tuple[int, int]:
+    """Read like `read_length`, but return the position of the length's last byte: the bytes are behind it."""
     value, at = read_length(buf, at)
     return value, at - 1
+
+
+def read_string_length(buf: bytes, at: int) -> tuple[int, int]:
+    """Read like `read_bytes_length`; DecodeError for a string that is longer than Kafka's are."""
+    value, at = read_bytes_length(buf, at)
+    _check_string(value, at)
+    return value, at
+
+
+def read_nullable_string_length(buf: bytes, at: int) -> tuple[int, int]:
+    """Read length + 1 of a compact string, 0 if it is null; DecodeError if it is longer than Kafka's are."""
+    value, at = read_uvarint(buf, at)
+    _check_string(value, at)
+    return value, at
+
+
+def _check_string(value: int, at: int) -> None:
+    if value > STRING_BYTES_MAX + 1:
+        raise DecodeError(
+            f"string of {value - 1} bytes at byte {at}: Kafka's have {STRING_BYTES_MAX} at most"
+        )
 
 
 def skip_tags(buf: bytes, at: int) -> int:

@@ -81,12 +81,16 @@ class Decoder:
             self._source.add(f"at += {size_of(formats) - left}")
 
     def _length(self, legacy_format: str, is_flexible: bool, is_nullable: bool) -> None:
-        """Read a length or count into ``n``: the number + 1 if flexible, the number itself if not."""
+        """Read a length or count into ``n``: the number + 1 if flexible, the number itself if not.
+
+        A length that may be null is that of a string: the grammar here has no other field that may be null.
+        """
         self._run.append(("B" if is_flexible else legacy_format, "n"))
         self._read_run()
         if is_flexible and is_nullable:
             with self._source.block("if n > 127:"):
-                self._source.add(f"n, at = {self._source.use('protocol.wire', 'read_uvarint')}(buf, at - 1)")
+                read = self._source.use("protocol.wire", "read_nullable_string_length")
+                self._source.add(f"n, at = {read}(buf, at - 1)")
         elif is_flexible:
             with self._source.block("if not 0 < n < 128:"):
                 self._source.add(f"n, at = {self._source.use('protocol.wire', 'read_length')}(buf, at - 1)")
@@ -118,7 +122,8 @@ class Decoder:
         self._run.append(("B", "n"))
         self._read_run(left=1)
         with self._source.block("if not 0 < n < 128:"):
-            read = self._source.use("protocol.wire", "read_text_length")
+            reader = "read_string_length" if field.type == "string" else "read_bytes_length"
+            read = self._source.use("protocol.wire", reader)
             self._source.add(f"n, at = {read}(buf, at)")
         decode = ".decode()" if field.type == "string" else ""
         self._source.add(f"{name} = buf[at + 1 : at + n]{decode}")

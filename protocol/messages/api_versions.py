@@ -13,7 +13,7 @@ from protocol.wire import (
     SHORT_UVARINTS,
     UNENCODABLE,
     read_length,
-    read_text_length,
+    read_string_length,
     read_uvarint,
     skip_tags,
     tagged_field_end,
@@ -131,12 +131,12 @@ def _decode_request_v2(buf: bytes, at: int) -> ApiVersionsRequest:
 def _decode_request_v4(buf: bytes, at: int) -> ApiVersionsRequest:
     n = buf[at]
     if not 0 < n < 128:
-        n, at = read_text_length(buf, at)
+        n, at = read_string_length(buf, at)
     client_software_name = buf[at + 1 : at + n].decode()
     at += n
     n = buf[at]
     if not 0 < n < 128:
-        n, at = read_text_length(buf, at)
+        n, at = read_string_length(buf, at)
     client_software_version = buf[at + 1 : at + n].decode()
     at += n
     if buf[at]:
@@ -259,7 +259,7 @@ def _decode_response_v4(buf: bytes, at: int) -> ApiVersionsResponse:
             for _ in range(n - 1):
                 n = buf[at]
                 if not 0 < n < 128:
-                    n, at = read_text_length(buf, at)
+                    n, at = read_string_length(buf, at)
                 name = buf[at + 1 : at + n].decode()
                 at += n
                 min_version, max_version, n = _unpack_hhB(buf, at)
@@ -279,7 +279,7 @@ def _decode_response_v4(buf: bytes, at: int) -> ApiVersionsResponse:
             for _ in range(n - 1):
                 n = buf[at]
                 if not 0 < n < 128:
-                    n, at = read_text_length(buf, at)
+                    n, at = read_string_length(buf, at)
                 name = buf[at + 1 : at + n].decode()
                 at += n
                 max_version_level, min_version_level, n = _unpack_hhB(buf, at)

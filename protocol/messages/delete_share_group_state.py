@@ -13,8 +13,8 @@ from protocol.wire import (
     SHORT_UVARINTS,
     UNENCODABLE,
     read_length,
-    read_text_length,
-    read_uvarint,
+    read_nullable_string_length,
+    read_string_length,
     skip_tags,
     write_uvarint,
 )
@@ -96,7 +96,7 @@ def decode_request(buf: bytes, offset: int, version: int) -> DeleteShareGroupSta
         at = offset
         n = buf[at]
         if not 0 < n < 128:
-            n, at = read_text_length(buf, at)
+            n, at = read_string_length(buf, at)
         group_id = buf[at + 1 : at + n].decode()
         at += n
         n = buf[at]
@@ -178,7 +178,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> DeleteShareGroupSt
                 partition, error_code, n = _unpack_ihB(buf, at)
                 at += 7
                 if n > 127:
-                    n, at = read_uvarint(buf, at - 1)
+                    n, at = read_nullable_string_length(buf, at - 1)
                 if not n:
                     error_message = None
                 else:

@@ -13,8 +13,8 @@ from protocol.wire import (
     SHORT_UVARINTS,
     UNENCODABLE,
     read_length,
-    read_text_length,
-    read_uvarint,
+    read_nullable_string_length,
+    read_string_length,
     skip_tags,
     write_uvarint,
 )
@@ -136,7 +136,7 @@ def _decode_request_v2(buf: bytes, at: int) -> FindCoordinatorRequest:
 def _decode_request_v3(buf: bytes, at: int) -> FindCoordinatorRequest:
     n = buf[at]
     if not 0 < n < 128:
-        n, at = read_text_length(buf, at)
+        n, at = read_string_length(buf, at)
     key = buf[at + 1 : at + n].decode()
     at += n
     key_type, n = _unpack_bB(buf, at)
@@ -157,7 +157,7 @@ def _decode_request_v6(buf: bytes, at: int) -> FindCoordinatorRequest:
     for _ in range(n - 1):
         n = buf[at]
         if not 0 < n < 128:
-            n, at = read_text_length(buf, at)
+            n, at = read_string_length(buf, at)
         text = buf[at + 1 : at + n].decode()
         at += n
         coordinator_keys.append(text)
@@ -281,7 +281,7 @@ def _decode_response_v3(buf: bytes, at: int) -> FindCoordinatorResponse:
     throttle_time_ms, error_code, n = _unpack_ihB(buf, at)
     at += 7
     if n > 127:
-        n, at = read_uvarint(buf, at - 1)
+        n, at = read_nullable_string_length(buf, at - 1)
     if not n:
         error_message = None
     else:
@@ -290,7 +290,7 @@ def _decode_response_v3(buf: bytes, at: int) -> FindCoordinatorResponse:
     node_id, n = _unpack_iB(buf, at)
     at += 4
     if not 0 < n < 128:
-        n, at = read_text_length(buf, at)
+        n, at = read_string_length(buf, at)
     host = buf[at + 1 : at + n].decode()
     at += n
     port, n = _unpack_iB(buf, at)
@@ -311,19 +311,19 @@ def _decode_response_v6(buf: bytes, at: int) -> FindCoordinatorResponse:
     for _ in range(n - 1):
         n = buf[at]
         if not 0 < n < 128:
-            n, at = read_text_length(buf, at)
+            n, at = read_string_length(buf, at)
         key = buf[at + 1 : at + n].decode()
         at += n
         node_id, n = _unpack_iB(buf, at)
         at += 4
         if not 0 < n < 128:
-            n, at = read_text_length(buf, at)
+            n, at = read_string_length(buf, at)
         host = buf[at + 1 : at + n].decode()
         at += n
         port, error_code, n = _unpack_ihB(buf, at)
         at += 7
         if n > 127:
-            n, at = read_uvarint(buf, at - 1)
+            n, at = read_nullable_string_length(buf, at - 1)
         if not n:
             error_message = None
         else:

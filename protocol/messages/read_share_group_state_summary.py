@@ -13,8 +13,8 @@ from protocol.wire import (
     SHORT_UVARINTS,
     UNENCODABLE,
     read_length,
-    read_text_length,
-    read_uvarint,
+    read_nullable_string_length,
+    read_string_length,
     skip_tags,
     write_uvarint,
 )
@@ -108,7 +108,7 @@ def decode_request(buf: bytes, offset: int, version: int) -> ReadShareGroupState
         at = offset
         n = buf[at]
         if not 0 < n < 128:
-            n, at = read_text_length(buf, at)
+            n, at = read_string_length(buf, at)
         group_id = buf[at + 1 : at + n].decode()
         at += n
         n = buf[at]
@@ -200,7 +200,7 @@ def _decode_response_v0(buf: bytes, at: int) -> ReadShareGroupStateSummaryRespon
             partition, error_code, n = _unpack_ihB(buf, at)
             at += 7
             if n > 127:
-                n, at = read_uvarint(buf, at - 1)
+                n, at = read_nullable_string_length(buf, at - 1)
             if not n:
                 error_message = None
             else:
@@ -249,7 +249,7 @@ def _decode_response_v1(buf: bytes, at: int) -> ReadShareGroupStateSummaryRespon
             partition, error_code, n = _unpack_ihB(buf, at)
             at += 7
             if n > 127:
-                n, at = read_uvarint(buf, at - 1)
+                n, at = read_nullable_string_length(buf, at - 1)
             if not n:
                 error_message = None
             else:

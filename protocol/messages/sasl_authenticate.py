@@ -12,8 +12,8 @@ from protocol.wire import (
     MALFORMED,
     SHORT_UVARINTS,
     UNENCODABLE,
-    read_text_length,
-    read_uvarint,
+    read_bytes_length,
+    read_nullable_string_length,
     skip_tags,
     write_uvarint,
 )
@@ -90,7 +90,7 @@ def _decode_request_v1(buf: bytes, at: int) -> SaslAuthenticateRequest:
 def _decode_request_v2(buf: bytes, at: int) -> SaslAuthenticateRequest:
     n = buf[at]
     if not 0 < n < 128:
-        n, at = read_text_length(buf, at)
+        n, at = read_bytes_length(buf, at)
     auth_bytes = buf[at + 1 : at + n]
     at += n
     if buf[at]:
@@ -188,7 +188,7 @@ def _decode_response_v2(buf: bytes, at: int) -> SaslAuthenticateResponse:
     error_code, n = _unpack_hB(buf, at)
     at += 3
     if n > 127:
-        n, at = read_uvarint(buf, at - 1)
+        n, at = read_nullable_string_length(buf, at - 1)
     if not n:
         error_message = None
     else:
@@ -196,7 +196,7 @@ def _decode_response_v2(buf: bytes, at: int) -> SaslAuthenticateResponse:
         at += n - 1
     n = buf[at]
     if not 0 < n < 128:
-        n, at = read_text_length(buf, at)
+        n, at = read_bytes_length(buf, at)
     auth_bytes = buf[at + 1 : at + n]
     at += n
     session_lifetime_ms, n = _unpack_qB(buf, at)

@@ -14,6 +14,7 @@ from protocol.messages import (
     find_coordinator,
     initialize_share_group_state,
     read_share_group_state,
+    read_share_group_state_summary,
     request_header,
     request_header_version,
     response_header,
@@ -24,6 +25,7 @@ from protocol.messages import (
     share_update,
     write_share_group_state,
 )
+from protocol.wire import write_uvarint
 
 TOPIC_ID = bytes(range(16))
 
@@ -220,6 +222,64 @@ def test_a_negative_length_other_than_null_is_refused() -> None:
 def test_null_where_a_value_is_required(decode: Callable[[bytes, int, int], object], written: str) -> None:
     with pytest.raises(DecodeError):
         decode(bytes.fromhex(written), 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("decode", "before", "behind"),
+    [
+        pytest.param(write_share_group_state.decode_request, "", "0100", id="Write"),
+        pytest.param(
+            lambda buf, at, _: read_share_group_state.decode_request(buf, at, 0), "", "0100", id="Read"
+        ),
+        pytest.param(
+            lambda buf, at, _: initialize_share_group_state.decode_request(buf, at, 0),
+            "",
+            "0100",
+            id="Initialize",
+        ),
+        pytest.param(
+            lambda buf, at, _: delete_share_group_state.decode_request(buf, at, 0), "", "0100", id="Delete"
+        ),
+        pytest.param(
+            lambda buf, at, _: read_share_group_state_summary.decode_request(buf, at, 0),
+            "",
+            "0100",
+            id="Summary",
+        ),
+        pytest.param(
+            lambda buf, at, _: find_coordinator.decode_request(buf, at, 3), "", "0200", id="coordinator's key"
+        ),
+        pytest.param(
+            lambda buf, at, _: find_coordinator.decode_request(buf, at, 6),
+            "02 02",
+            "00",
+            id="an element of an array",
+        ),
+        pytest.param(
+            lambda buf, at, _: api_versions.decode_request(buf, at, 3), "02 67", "00", id="software version"
+        ),
+        pytest.param(
+            write_share_group_state.decode_response,
+            f"02 {'00' * 16} 02 {'00' * 6}",
+            "00 00 00",
+            id="a string that may be null",
+        ),
+    ],
+)
+def test_a_compact_string_is_at_most_32767_bytes_as_in_kafka(
+    decode: Callable[[bytes, int, int], object], before: str, behind: str
+) -> None:
+    def message(size: int) -> bytes:
+        return bytes.fromhex(before) + write_uvarint(size + 1) + b"x" * size + bytes.fromhex(behind)
+
+    decode(message(32767), 0, 1)
+    with pytest.raises(DecodeError, match="string of 32768 bytes"):
+        decode(message(32768), 0, 1)
+
+
+def test_compact_bytes_may_be_longer_than_a_string() -> None:
+    token = sasl_authenticate.SaslAuthenticateRequest(bytes(32768))
+    assert sasl_authenticate.decode_request(sasl_authenticate.encode_request(token, 2), 0, 2) == token
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:

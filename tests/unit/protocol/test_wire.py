@@ -5,8 +5,10 @@ import pytest
 from protocol.errors import DecodeError, EncodeError
 from protocol.wire import (
     SHORT_UVARINTS,
+    read_bytes_length,
     read_length,
-    read_text_length,
+    read_nullable_string_length,
+    read_string_length,
     read_uvarint,
     read_varint,
     skip_tags,
@@ -97,7 +99,19 @@ def test_a_length_is_never_null() -> None:
 
 
 def test_a_text_starts_behind_the_last_byte_of_its_length() -> None:
-    assert read_text_length(b"\x80\x01text", 0) == (128, 1)
+    assert read_bytes_length(b"\x80\x01text", 0) == (128, 1)
+    assert read_string_length(b"\x80\x01text", 0) == (128, 1)
+
+
+def test_only_bytes_may_be_longer_than_the_strings_of_kafka() -> None:
+    longest, longer = write_uvarint(32768), write_uvarint(32769)
+    assert read_bytes_length(longer, 0) == (32769, 2)
+    assert read_string_length(longest, 0) == (32768, 2)
+    assert read_nullable_string_length(longest, 0) == (32768, 3)
+    assert read_nullable_string_length(b"\x00", 0) == (0, 1)
+    for read in (read_string_length, read_nullable_string_length):
+        with pytest.raises(DecodeError, match="string of 32768 bytes"):
+            read(longer, 0)
 
 
 def test_tags_are_skipped() -> None:

@@ -27,20 +27,25 @@ INITIALIZE_FRAME_BODY = initialize_api.encode_request(
 )
 
 
-def write_body(partition: int = 0) -> bytes:
+def write_body(partition: int = 0, group: str = "group") -> bytes:
     part = write((0, 4, ACKNOWLEDGED, 1), partition=partition)
     return write_api.encode_request(
-        write_api.WriteShareGroupStateRequest("group", [write_api.WriteStateData(TOPIC_ID, [part])]), 1
+        write_api.WriteShareGroupStateRequest(group, [write_api.WriteStateData(TOPIC_ID, [part])]), 1
     )
 
 
-def read_body(partition: int = 0) -> bytes:
+def read_body(partition: int = 0, group: str = "group") -> bytes:
     return read_api.encode_request(
         read_api.ReadShareGroupStateRequest(
-            "group", [read_api.ReadStateData(TOPIC_ID, [read(partition=partition)])]
+            group, [read_api.ReadStateData(TOPIC_ID, [read(partition=partition)])]
         ),
         0,
     )
+
+
+def find_body(*keys: str) -> bytes:
+    request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=list(keys))
+    return find_coordinator.encode_request(request, 6)
 
 
 def run(scenario: Callable[[Served], Awaitable[Any]], limits: ServerLimits | None = None) -> None:
@@ -112,9 +117,8 @@ def test_find_coordinator_names_node_ids_of_ours_and_the_advertised_address() ->
     async def scenario(one: Served) -> None:
         client = await one.connect()
         keys = [str(KEY._replace(partition=partition)) for partition in range(40)]
-        request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
         for _ in range(2):  # the second answer comes from memory
-            client.send(request_frame(10, 6, 9, find_coordinator.encode_request(request, 6)))
+            client.send(request_frame(10, 6, 9, find_body(*keys)))
             correlation_id, rest = await client.frame()
             response = find_coordinator.decode_response(rest, 1, 6)
             assert correlation_id == 9
@@ -187,6 +191,9 @@ def test_frames_may_come_in_pieces_of_any_size() -> None:
         pytest.param(request_frame(85, -1, 1, b"\0"), id="a negative version"),
         pytest.param(request_frame(85, 1, 1, write_body()[:-3]), id="truncated body"),
         pytest.param(request_frame(85, 1, 1, write_body() + b"\0"), id="trailing bytes"),
+        pytest.param(request_frame(84, 0, 1, read_body(group="x" * 32768)), id="a group Kafka does not read"),
+        pytest.param(request_frame(85, 1, 1, write_body(group="x" * 32768)), id="such a group, plain write"),
+        pytest.param(request_frame(10, 6, 1, find_body("x" * 32768)), id="a key Kafka does not read"),
         pytest.param(request_frame(10, 6, 1, b"\xff" * 40), id="noise for a body"),
         pytest.param(request_frame(10, 7, 1, b"\0"), id="FindCoordinator to come"),
         pytest.param(b"GET / HTTP/1.1\r\nHost: coordinator\r\n\r\n", id="HTTP"),
