@@ -11,6 +11,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple
 
+from coordinator.clock import monotonic_seconds
 from coordinator.forwarding import FORWARDED_CLIENT_ID
 from coordinator.metrics import Metrics
 from coordinator.runtime import Origin
@@ -64,6 +65,13 @@ class _RpcCodec(NamedTuple):
     encode_response: Callable[[Any, int], bytes]
 
 
+class _Found(NamedTuple):
+    """An answer of FindCoordinator: what follows the correlation id, and the first error code in it."""
+
+    body: bytes
+    error_code: int
+
+
 def _codec(rpc: Rpc, api: Any) -> _RpcCodec:
     return _RpcCodec(rpc, api.MIN_VERSION, api.MAX_VERSION, api.decode_request, api.encode_response)
 
@@ -98,7 +106,7 @@ class Api:
             versions_api.ApiVersion(api.API_KEY, api.MIN_VERSION, api.MAX_VERSION)
             for api in (*_SERVED_APIS, *(_SASL_APIS if sasl else ()))
         ]
-        self._found: dict[bytes, bytes] = {}
+        self._found: dict[bytes, _Found] = {}
         self._found_edition = directory.edition
 
     def handle(self, frame: bytes, origin: Origin, respond: Respond) -> None:
@@ -116,7 +124,7 @@ class Api:
         if codec is not None:
             self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
         elif api_key == find_api.API_KEY:
-            respond(self._find_coordinator(frame, api_version, correlation_id))
+            self._find_coordinator(frame, api_version, correlation_id, respond)
         elif api_key == versions_api.API_KEY:
             self.tell_versions(frame, respond)
         elif api_key in _SASL_KEYS:
@@ -162,8 +170,11 @@ class Api:
         forwarded = service.forwards and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
         service.handle(codec.rpc, request, origin, done, forwarded=forwarded)
 
-    def _find_coordinator(self, frame: bytes, api_version: int, correlation_id: int) -> bytes:
+    def _find_coordinator(
+        self, frame: bytes, api_version: int, correlation_id: int, respond: Respond
+    ) -> None:
         """Answer FindCoordinator; for a request seen before, by a look into a dictionary."""
+        began_s = monotonic_seconds()
         if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
             raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
         # All but the correlation id decides the answer.
@@ -171,22 +182,27 @@ class Api:
         if self._found_edition != self._directory.edition:
             self._found.clear()
             self._found_edition = self._directory.edition
-        body = self._found.get(asked)
-        if body is None:
-            header_version = 2 if api_version >= 3 else 1
-            try:
-                _, offset = request_header.decode(frame, 0, header_version)
-                request = find_api.decode_request(frame, offset, api_version)
-            except DecodeError as error:
-                raise CloseConnection("undecodable", f"FindCoordinator v{api_version}: {error}") from None
-            response = self._directory.find(request, api_version)
-            body = (b"\0" if api_version >= 3 else b"") + find_api.encode_response(response, api_version)
+        found = self._found.get(asked)
+        if found is None:
+            found = self._find(frame, api_version)
             if len(asked) <= FOUND_REQUEST_BYTES_MAX:
                 if len(self._found) >= FOUND_REMEMBERED_MAX:
                     self._found.clear()
-                self._found[asked] = body
-        self._metrics.request_done(find_api.API_KEY, 0, 0.0)
-        return _SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body
+                self._found[asked] = found
+        respond(_SIZE_AND_CORRELATION_ID.pack(len(found.body) + 4, correlation_id) + found.body)
+        self._metrics.request_done(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
+
+    def _find(self, frame: bytes, api_version: int) -> _Found:
+        header_version = 2 if api_version >= 3 else 1
+        try:
+            _, offset = request_header.decode(frame, 0, header_version)
+            request = find_api.decode_request(frame, offset, api_version)
+        except DecodeError as error:
+            raise CloseConnection("undecodable", f"FindCoordinator v{api_version}: {error}") from None
+        response = self._directory.find(request, api_version)
+        body = (b"\0" if api_version >= 3 else b"") + find_api.encode_response(response, api_version)
+        errors = (response.error_code, *(each.error_code for each in response.coordinators))
+        return _Found(body, next(filter(None, errors), 0))
 
     def tell_versions(self, frame: bytes, respond: Respond) -> bool:
         """Answer which APIs and versions are served; a version that is too new, in the oldest layout.

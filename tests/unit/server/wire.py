@@ -76,14 +76,14 @@ class Served:
             cold_interval_ms=3_600_000,
             prune_interval_ms=3_600_000,
         )
-        directory = CoordinatorDirectory(
+        self.directory = CoordinatorDirectory(
             HostPort("localhost", 9095),
             node_id_first=1_000_000,
             node_ids=4,
             state_partitions=STATE_PARTITIONS,
         )
         sasl = security is not None and bool(security.mechanisms)
-        api = Api(Service(self.runtime), directory, self.metrics, sasl=sasl)
+        api = Api(Service(self.runtime), self.directory, self.metrics, sasl=sasl)
         self.listener = Listener(api, self.metrics, limits, security)
         self.port = 0
         self._writers: list[asyncio.StreamWriter] = []
