@@ -203,6 +203,25 @@ class SharePartitionDetail(SharePartition):
     in_flight: Page[DeliveryRun]
 
 
+class Drawing(BaseModel):
+    """What a picture of a share-partition is made of, however many runs it has."""
+
+    near: list[DeliveryRun] = Field(
+        description="The first 256 runs that end at or above `from_offset`: all that touch the 256 offsets "
+        "from there on."
+    )
+    columns: list[dict[str, int]] = Field(
+        description="The window, from the start offset to the last offset in flight, in parts of equal "
+        "width: the number of the records of each by delivery state."
+    )
+
+
+class DrawnSharePartition(SharePartitionDetail):
+    """The whole state of one share-partition, and if it is asked for what a picture is made of."""
+
+    drawing: Drawing | None = Field(default=None, description="Only there if `columns` are asked for.")
+
+
 class GroupDetail(Group):
     """A share group and its share-partitions, by topic id and partition."""
 

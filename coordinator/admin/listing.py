@@ -11,10 +11,14 @@ from heapq import merge
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
+from fastapi import Response
+from pydantic import BaseModel
+
+from coordinator.admin.runs import RunSums, WindowMap, pieces
 from coordinator.admin.views import GroupTotals
 from coordinator.runtime import Runtime
 from coordinator.shard import ShareState
-from protocol.state_batches import unpack
+from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 
 Entry = TypeVar("Entry")
@@ -22,6 +26,10 @@ Answer = TypeVar("Answer")
 
 # About a millisecond of work.
 SLICE = 1_000
+
+# What it takes to rank by a run, and to sum it up, where to pass a share-partition by is 1.
+_RANK_WORK = 2
+_SUM_WORK = 4
 
 
 class GroupOrder(StrEnum):
@@ -89,15 +97,32 @@ async def share_partitions(
     runtime: Runtime, wanted: Callable[[SharePartitionKey], bool], order: Order, *, descending: bool
 ) -> list[Found]:
     """Find share-partitions, in the order in which the shards have them; each with its rank in `order`."""
-    rank = _RANKS[order]
+    rank = _RANKS.get(order)
     sign = -1 if descending else 1
     pace = Pace()
     found: list[Found] = []
     async for key, state in runtime.share_partitions():
         if wanted(key):
-            found.append(Found(sign * rank(state), key, state))
-            await pace.spend(1 + (state.batch_count if order in _UNPACKED else 0))
+            place = state.last_write_ms if order is Order.LAST_WRITE else 0
+            if rank is not None:
+                for some in pieces(state.batches):
+                    place = rank(place, some)
+                    await pace.spend(_RANK_WORK * len(some))
+            found.append(Found(sign * place, key, state))
+            await pace.spend(1)
     return found
+
+
+async def summed(state: ShareState, pace: Pace, window: WindowMap | None = None) -> RunSums:
+    """Sum up the runs of a share-partition, and draw them into the map of its window."""
+    sums = RunSums(state)
+    for some in pieces(state.batches):
+        sums.add(some)
+        await pace.spend(_SUM_WORK * len(some))
+        if window is not None:
+            for batch in some:
+                await pace.spend(window.add(batch))
+    return sums
 
 
 async def part_of(
@@ -139,18 +164,32 @@ async def made(
     return answers
 
 
+async def written(
+    answer: BaseModel, items: Iterable[BaseModel], work: int, *, exclude: set[str] | None = None
+) -> Response:
+    """Write an answer whose one page is empty yet as JSON, item by item; `work` says how much an item is.
+
+    FastAPI would check and write a list of any length in one go.
+    """
+    texts = await made(items, lambda item: item.model_dump_json(), lambda _: work)
+    # No text within has this: there its quotes are written with backslashes.
+    before, empty, behind = answer.model_dump_json(exclude=exclude).partition('"items":[]')
+    assert empty
+    return Response(f'{before}"items":[{",".join(texts)}]{behind}', media_type="application/json")
+
+
 def _slices(entries: Collection[Entry]) -> Iterator[list[Entry]]:
     left = iter(entries)
     while one := list(islice(left, SLICE)):
         yield one
 
 
-def _in_flight(state: ShareState) -> int:
-    return sum(last - first + 1 for first, last, _, _ in unpack(state.batches))
+def _in_flight(before: int, batches: list[StateBatch]) -> int:
+    return before + sum(last - first + 1 for first, last, _, _ in batches)
 
 
-def _delivery_count(state: ShareState) -> int:
-    return max((count for _, _, _, count in unpack(state.batches)), default=0)
+def _delivery_count(before: int, batches: list[StateBatch]) -> int:
+    return max(before, *(count for _, _, _, count in batches))
 
 
 _FIGURES: dict[GroupOrder, Callable[[GroupTotals], int]] = {
@@ -159,10 +198,8 @@ _FIGURES: dict[GroupOrder, Callable[[GroupTotals], int]] = {
     GroupOrder.STATE_BATCHES: lambda totals: totals.state_batches,
     GroupOrder.LAST_WRITE: lambda totals: totals.last_write_ms,
 }
-_RANKS: dict[Order, Callable[[ShareState], int]] = {
-    Order.KEY: lambda state: 0,
+# The ranks that come of the runs: of those that were looked at, and of some more.
+_RANKS: dict[Order, Callable[[int, list[StateBatch]], int]] = {
     Order.IN_FLIGHT: _in_flight,
     Order.DELIVERY_COUNT: _delivery_count,
-    Order.LAST_WRITE: lambda state: state.last_write_ms,
 }
-_UNPACKED = (Order.IN_FLIGHT, Order.DELIVERY_COUNT)

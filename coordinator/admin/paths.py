@@ -19,6 +19,12 @@ Limit = Annotated[int, Query(ge=1, le=10_000, description="Items in one answer, 
 # Of what takes more to make.
 ShortLimit = Annotated[int, Query(ge=1, le=1_000, description="Items in one answer, at most.")]
 Offset = Annotated[int, Query(ge=0, description="Items to leave out at the beginning.")]
+Columns = Annotated[
+    int, Query(ge=0, le=1_000, description="Also say what a picture of the window in so many columns needs.")
+]
+FromOffset = Annotated[
+    int, Query(ge=0, description="With columns: the runs from this offset on, 256 of them.")
+]
 Contains = Annotated[
     str, Query(max_length=1_000, description="Only groups whose id contains this, whatever its case.")
 ]

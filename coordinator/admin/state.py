@@ -2,11 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, HTTPException, Query, Response
 
 from coordinator.admin import listing
 from coordinator.admin.answers import (
     DeliveryRun,
+    Drawing,
+    DrawnSharePartition,
     Elsewhere,
     GroupDetail,
     GroupPage,
@@ -25,8 +27,10 @@ from coordinator.admin.paths import (
     MALFORMED,
     AskedPartition,
     AskedTopicId,
+    Columns,
     Contains,
     Descending,
+    FromOffset,
     GroupId,
     Limit,
     Offset,
@@ -35,10 +39,11 @@ from coordinator.admin.paths import (
     TopicId,
     parsed_topic,
 )
-from coordinator.admin.views import GroupTotals, group_of, run_of, share_partition_detail, share_partition_of
+from coordinator.admin.runs import WindowMap, first_from, pieces, run_of
+from coordinator.admin.views import GroupTotals, group_of, share_partition_detail, share_partition_of
 from coordinator.admin.watched import Watched
+from coordinator.shard import ShareState
 from protocol.routing import state_partition
-from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey
 
 _NOT_FOUND: Responses = {
@@ -46,10 +51,13 @@ _NOT_FOUND: Responses = {
     503: {"model": Elsewhere, "description": "The shard that would know is not loaded, or not here."},
 }
 
-# What it takes to make the answer for a share-partition, and for a run of offsets, where to pass a
-# share-partition by is 1.
+# What it takes to make the answer for a share-partition, and to write it or one for a group or a run of
+# offsets, where to pass a share-partition by is 1.
 _ANSWER_WORK = 10
-_RUN_WORK = 3
+_WRITE_WORK = 8
+
+# Runs that are given for a picture of single offsets.
+_NEAR = 256
 
 
 class NotHere(HTTPException):
@@ -70,22 +78,23 @@ def state_routes(watched: Watched) -> APIRouter:
 
 
 def _add_shards(routes: APIRouter, watched: Watched) -> None:
-    @routes.get("/api/v1/shards")
-    async def list_shards(limit: Limit = 1000, offset: Offset = 0) -> Page[Shard]:
+    @routes.get("/api/v1/shards", response_model=Page[Shard])
+    async def list_shards(limit: Limit = 1000, offset: Offset = 0) -> Response:
         """List the shards, those that other coordinators own too."""
         shards = watched.shards()
-        return Page(items=shards[offset : offset + limit], total=len(shards), limit=limit, offset=offset)
+        page = Page[Shard](items=[], total=len(shards), limit=limit, offset=offset)
+        return await listing.written(page, shards[offset : offset + limit], _WRITE_WORK)
 
 
 def _add_groups(routes: APIRouter, watched: Watched) -> None:
-    @routes.get(GROUPS_PATH)
+    @routes.get(GROUPS_PATH, response_model=GroupPage)
     async def list_groups(
         limit: Limit = 100,
         offset: Offset = 0,
         contains: Contains = "",
         sort: GroupOrder = GroupOrder.GROUP,
         descending: Descending = False,
-    ) -> GroupPage:
+    ) -> Response:
         """List the groups that have state."""
         groups = await listing.groups(watched.runtime, contains)
         chosen = await listing.part_of(
@@ -95,16 +104,17 @@ def _add_groups(routes: APIRouter, watched: Watched) -> None:
             offset=offset,
             backwards=descending and sort is GroupOrder.GROUP,
         )
-        return GroupPage(
-            items=await listing.made(chosen, lambda entry: group_of(*entry), lambda _: 1),
+        page = GroupPage(
+            items=[],
             total=len(groups),
             limit=limit,
             offset=offset,
             missing_shards=watched.missing_shards(),
         )
+        return await listing.written(page, (group_of(*entry) for entry in chosen), _WRITE_WORK)
 
-    @routes.get(GROUPS_PATH + "/{group}", responses=_NOT_FOUND)
-    async def show_group(group: GroupId, limit: ShortLimit = 100, offset: Offset = 0) -> GroupDetail:
+    @routes.get(GROUPS_PATH + "/{group}", responses=_NOT_FOUND, response_model=GroupDetail)
+    async def show_group(group: GroupId, limit: ShortLimit = 100, offset: Offset = 0) -> Response:
         """Show a group and its share-partitions, by topic id and partition."""
         found = await listing.share_partitions(
             watched.runtime, lambda key: key.group_id == group, Order.KEY, descending=False
@@ -116,8 +126,10 @@ def _add_groups(routes: APIRouter, watched: Watched) -> None:
             raise HTTPException(404, f"group {group!r} has no state here")
         totals = GroupTotals()
         await listing.made(found, lambda entry: totals.add(entry.key, entry.state), lambda _: 1)
-        page = await _page(watched, found, limit=limit, offset=offset)
-        return GroupDetail(**group_of(group, totals).model_dump(), partitions=page, missing_shards=missing)
+        items = await _part(watched, found, limit=limit, offset=offset)
+        page = Page[SharePartition](items=[], total=len(found), limit=limit, offset=offset)
+        shown = GroupDetail(**dict(group_of(group, totals)), partitions=page, missing_shards=missing)
+        return await listing.written(shown, items, _WRITE_WORK)
 
 
 def _group_may_be_elsewhere(watched: Watched, group: str, missing: list[int]) -> NotHere:
@@ -132,25 +144,7 @@ def _group_may_be_elsewhere(watched: Watched, group: str, missing: list[int]) ->
 
 
 def _add_share_partitions(routes: APIRouter, watched: Watched) -> None:
-    async def show(group: str, topic: bytes, partition: int, limit: int, offset: int) -> SharePartitionDetail:
-        key = SharePartitionKey(group, topic, partition)
-        number = state_partition(key, watched.runtime.state_partitions)
-        shard = watched.runtime.shard_views()[number]
-        if shard.status != "ACTIVE":
-            raise NotHere(f"shard {number} of {key} is {shard.status}", watched.owners.owner(number))
-        if watched.runtime.share_partition(key) is None:
-            raise HTTPException(404, f"share-partition {key} has no state here")
-        facts = await watched.cluster.of([(topic, partition)])
-        # Asked again: the cluster took its time.
-        state = watched.runtime.share_partition(key)
-        if state is None:
-            raise HTTPException(404, f"share-partition {key} has no state here")
-        batches = unpack(state.batches)
-        runs = await listing.made(batches[offset : offset + limit], run_of, lambda _: _RUN_WORK)
-        page = Page[DeliveryRun](items=runs, total=len(batches), limit=limit, offset=offset)
-        return share_partition_detail(key, state, watched.runtime.state_partitions, facts, page)
-
-    @routes.get("/api/v1/share-partitions")
+    @routes.get("/api/v1/share-partitions", response_model=SharePartitionPage)
     async def list_share_partitions(
         group: Annotated[str | None, Query(description="Only those of this group.")] = None,
         topic: Annotated[str | None, Query(description="Only those of this topic id.")] = None,
@@ -158,7 +152,7 @@ def _add_share_partitions(routes: APIRouter, watched: Watched) -> None:
         offset: Offset = 0,
         sort: Order = Order.KEY,
         descending: Descending = False,
-    ) -> SharePartitionPage:
+    ) -> Response:
         """List share-partitions, of all groups or of one."""
         topic_id = None if topic is None else parsed_topic(topic)
 
@@ -167,42 +161,85 @@ def _add_share_partitions(routes: APIRouter, watched: Watched) -> None:
 
         found = await listing.share_partitions(watched.runtime, wanted, sort, descending=descending)
         backwards = descending and sort is Order.KEY
-        page = await _page(watched, found, limit=limit, offset=offset, backwards=backwards)
-        return SharePartitionPage(**dict(page), missing_shards=watched.missing_shards())
+        items = await _part(watched, found, limit=limit, offset=offset, backwards=backwards)
+        page = SharePartitionPage(
+            items=[], total=len(found), limit=limit, offset=offset, missing_shards=watched.missing_shards()
+        )
+        return await listing.written(page, items, _WRITE_WORK)
 
-    @routes.get("/api/v1/share-partition", responses=_NOT_FOUND)
+    @routes.get("/api/v1/share-partition", responses=_NOT_FOUND, response_model=DrawnSharePartition)
     async def ask_for_share_partition(
         group: Annotated[str, Query(description="The group id.")],
         topic: AskedTopicId,
         partition: AskedPartition,
         limit: Limit = 1_000,
         offset: Offset = 0,
-    ) -> SharePartitionDetail:
+        columns: Columns = 0,
+        from_offset: FromOffset = 0,
+    ) -> Response:
         """Show the whole state of a share-partition, of groups called `.` and `..` too.
 
         A browser takes these two out of a path.
         """
-        return await show(group, topic, partition, limit, offset)
+        key = SharePartitionKey(group, topic, partition)
+        return await _detail(watched, key, limit, offset, columns, from_offset)
 
-    @routes.get(GROUPS_PATH + "/{group}/{topic}/{partition}", responses=_NOT_FOUND)
+    @routes.get(
+        GROUPS_PATH + "/{group}/{topic}/{partition}",
+        responses=_NOT_FOUND,
+        response_model=SharePartitionDetail,
+    )
     async def show_share_partition(
         group: GroupId, topic: TopicId, partition: Partition, limit: Limit = 10_000, offset: Offset = 0
-    ) -> SharePartitionDetail:
+    ) -> Response:
         """Show the whole state of a share-partition; limit and offset page its in-flight runs."""
-        return await show(group, topic, partition, limit, offset)
+        return await _detail(watched, SharePartitionKey(group, topic, partition), limit, offset)
 
 
-async def _page(
+async def _detail(
+    watched: Watched, key: SharePartitionKey, limit: int, offset: int, columns: int = 0, from_offset: int = 0
+) -> Response:
+    """Show one share-partition, a page of its runs, and in so many columns what a picture is made of."""
+    number = state_partition(key, watched.runtime.state_partitions)
+    shard = watched.runtime.shard_views()[number]
+    if shard.status != "ACTIVE":
+        raise NotHere(f"shard {number} of {key} is {shard.status}", watched.owners.owner(number))
+    if watched.runtime.share_partition(key) is None:
+        raise HTTPException(404, f"share-partition {key} has no state here")
+    facts = await watched.cluster.of([(key.topic_id, key.partition)])
+    # Asked again: the cluster took its time.
+    state = watched.runtime.share_partition(key)
+    if state is None:
+        raise HTTPException(404, f"share-partition {key} has no state here")
+    window = WindowMap(state, columns) if columns else None
+    sums = await listing.summed(state, listing.Pace(), window)
+    shown = DrawnSharePartition(
+        **share_partition_detail(key, state, sums, watched.runtime.state_partitions, facts),
+        in_flight=Page[DeliveryRun](items=[], total=state.batch_count, limit=limit, offset=offset),
+        drawing=None if window is None else _drawing(state, window, from_offset),
+    )
+    runs = (run_of(batch) for some in pieces(state.batches, offset, limit) for batch in some)
+    return await listing.written(shown, runs, _WRITE_WORK, exclude=None if columns else {"drawing"})
+
+
+def _drawing(state: ShareState, window: WindowMap, from_offset: int) -> Drawing:
+    near = pieces(state.batches, first_from(state.batches, max(from_offset, state.start_offset)), _NEAR)
+    return Drawing(near=[run_of(batch) for some in near for batch in some], columns=window.columns)
+
+
+async def _part(
     watched: Watched, found: list[Found], *, limit: int, offset: int, backwards: bool = False
-) -> Page[SharePartition]:
+) -> list[SharePartition]:
+    """Make the answers for a part of a list of share-partitions."""
     part = await listing.part_of(
         found, lambda entry: entry[:2], limit=limit, offset=offset, backwards=backwards
     )
     facts = await watched.cluster.of([(entry.key.topic_id, entry.key.partition) for entry in part])
     state_partitions = watched.runtime.state_partitions
-    items = await listing.made(
-        part,
-        lambda entry: share_partition_of(entry.key, entry.state, state_partitions, facts),
-        lambda entry: _ANSWER_WORK + entry.state.batch_count,
-    )
-    return Page(items=items, total=len(found), limit=limit, offset=offset)
+    items = []
+    pace = listing.Pace()
+    for entry in part:
+        sums = await listing.summed(entry.state, pace)
+        items.append(share_partition_of(entry.key, entry.state, sums, state_partitions, facts))
+        await pace.spend(_ANSWER_WORK)
+    return items

@@ -1,35 +1,18 @@
 """From states to answers: sums, names and times."""
 
-from collections import Counter
 from datetime import UTC, datetime
-from heapq import nsmallest
 from typing import Any
 from uuid import UUID
 
-from coordinator.admin.answers import (
-    DeliveryRun,
-    Group,
-    Page,
-    Shard,
-    SharePartition,
-    SharePartitionDetail,
-    Unfinished,
-)
+from coordinator.admin.answers import Group, Shard, SharePartition
 from coordinator.admin.cluster import Facts
 from coordinator.admin.owners import Owner
+from coordinator.admin.runs import RunSums, last_offset
 from coordinator.runtime import ShardView
 from coordinator.shard import ShareState
 from coordinator.topics import lag_of
 from protocol.routing import state_partition
-from protocol.state_batches import StateBatch, unpack
 from protocol.state_records import SharePartitionKey, topic_id_text
-
-# KIP-932 and, for ARCHIVING, KIP-1191. The coordinator stores whatever number it is sent.
-DELIVERY_STATES = {0: "AVAILABLE", 1: "ACQUIRED", 2: "ACKNOWLEDGED", 3: "ARCHIVING", 4: "ARCHIVED"}
-_COMPLETE = (2, 4)
-
-# Runs that are shown as the most often delivered ones.
-_MOST_DELIVERED = 10
 
 
 class GroupTotals:
@@ -87,47 +70,42 @@ def shard_of(view: ShardView, *, here: bool, owner: Owner | None) -> Shard:
 
 
 def share_partition_of(
-    key: SharePartitionKey, state: ShareState, state_partitions: int, facts: Facts
+    key: SharePartitionKey, state: ShareState, sums: RunSums, state_partitions: int, facts: Facts
 ) -> SharePartition:
     """Make the answer for a share-partition in a list."""
-    return SharePartition(**_share_partition(key, state, unpack(state.batches), state_partitions, facts))
+    return SharePartition(**_share_partition(key, state, sums, state_partitions, facts))
 
 
 def share_partition_detail(
     key: SharePartitionKey,
     state: ShareState,
+    sums: RunSums,
     state_partitions: int,
     facts: Facts,
-    in_flight: Page[DeliveryRun],
-) -> SharePartitionDetail:
-    """Make the answer for one share-partition, given a page of its in-flight runs."""
-    batches = unpack(state.batches)
+) -> dict[str, Any]:
+    """Make the answer for one share-partition, all but its runs."""
     end_offset = facts.end_offsets.get((key.topic_id, key.partition))
-    return SharePartitionDetail(
-        **_share_partition(key, state, batches, state_partitions, facts),
-        leader_epoch_max=state.leader_epoch_max,
-        snapshot_epoch=state.snapshot_epoch,
-        snapshot_created_ms=state.create_timestamp,
-        snapshot_written_ms=state.write_timestamp,
-        updates_since_snapshot=state.updates,
-        last_in_flight_offset=batches[-1].last_offset if batches else None,
-        oldest_unfinished=_oldest_unfinished(state.start_offset, batches, end_offset),
-        most_delivered=_most_delivered(batches),
-        in_flight=in_flight,
-    )
+    return {
+        **_share_partition(key, state, sums, state_partitions, facts),
+        "leader_epoch_max": state.leader_epoch_max,
+        "snapshot_epoch": state.snapshot_epoch,
+        "snapshot_created_ms": state.create_timestamp,
+        "snapshot_written_ms": state.write_timestamp,
+        "updates_since_snapshot": state.updates,
+        "last_in_flight_offset": last_offset(state.batches),
+        "oldest_unfinished": sums.oldest_unfinished(state, end_offset),
+        "most_delivered": sums.most_delivered(),
+    }
 
 
 def _share_partition(
     key: SharePartitionKey,
     state: ShareState,
-    batches: list[StateBatch],
+    sums: RunSums,
     state_partitions: int,
     facts: Facts,
 ) -> dict[str, Any]:
     end_offset = facts.end_offsets.get((key.topic_id, key.partition))
-    records_by_state = Counter[str]()
-    for batch in batches:
-        records_by_state[delivery_state_name(batch.delivery_state)] += _records(batch)
     return {
         "group": key.group_id,
         "topic": facts.names.get(key.topic_id),
@@ -140,64 +118,15 @@ def _share_partition(
         "lag": lag_of(state.start_offset, state.delivery_complete_count, end_offset),
         "state_epoch": state.state_epoch,
         "leader_epoch": state.leader_epoch,
-        "in_flight_records": records_by_state.total(),
-        "records_by_state": dict(records_by_state),
-        "delivery_count_max": max((batch.delivery_count for batch in batches), default=0),
-        "state_batches": len(batches),
+        "in_flight_records": sums.records_by_state.total(),
+        "records_by_state": dict(sums.records_by_state),
+        "delivery_count_max": sums.delivery_count_max,
+        "state_batches": state.batch_count,
         "delivery_complete_count": state.delivery_complete_count,
         "last_write": iso_time(state.last_write_ms),
         "last_write_ms": state.last_write_ms,
         "unreadable": state.unreadable,
     }
-
-
-def _oldest_unfinished(
-    start_offset: int, batches: list[StateBatch], end_offset: int | None
-) -> Unfinished | None:
-    """Return the lowest offset from the start offset on whose delivery is not complete.
-
-    An offset between the runs counts: brokers note nothing of a record that is with its first consumer.
-    Behind the last run there is only a record if the end offset says so.
-    """
-    if start_offset < 0:
-        return None
-    offset = start_offset
-    for batch in batches:
-        if batch.first_offset > offset:
-            return Unfinished(offset=offset, delivery_state=None, delivery_count=0)
-        if batch.delivery_state not in _COMPLETE:
-            return Unfinished(
-                offset=offset,
-                delivery_state=delivery_state_name(batch.delivery_state),
-                delivery_count=batch.delivery_count,
-            )
-        offset = batch.last_offset + 1
-    if end_offset is None or offset >= end_offset:
-        return None
-    return Unfinished(offset=offset, delivery_state=None, delivery_count=0)
-
-
-def _most_delivered(batches: list[StateBatch]) -> list[DeliveryRun]:
-    again = (batch for batch in batches if batch.delivery_count > 1)
-    most = nsmallest(_MOST_DELIVERED, again, key=lambda batch: (-batch.delivery_count, batch.first_offset))
-    return [run_of(batch) for batch in most]
-
-
-def run_of(batch: StateBatch) -> DeliveryRun:
-    """Make the answer for a run of offsets."""
-    return DeliveryRun(
-        first_offset=batch.first_offset,
-        last_offset=batch.last_offset,
-        records=_records(batch),
-        delivery_state=delivery_state_name(batch.delivery_state),
-        delivery_state_number=batch.delivery_state,
-        delivery_count=batch.delivery_count,
-    )
-
-
-def delivery_state_name(delivery_state: int) -> str:
-    """Name a delivery state; UNKNOWN for a number that Kafka has no name for."""
-    return DELIVERY_STATES.get(delivery_state, "UNKNOWN")
 
 
 def iso_time(time_ms: int) -> str | None:
@@ -209,7 +138,3 @@ def iso_time(time_ms: int) -> str | None:
     except (OverflowError, ValueError, OSError):
         return None
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _records(batch: StateBatch) -> int:
-    return batch.last_offset - batch.first_offset + 1

@@ -40,6 +40,8 @@ NASTY = [
 ]
 RUNS = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 139, 2, 1), (150, 150, 3, 1), (400, 419, 0, 1))
 MANY = 10_000
+# Every other offset has a delivery state, 12 000 of them.
+SPLIT = packed(*((offset, offset, 2, 2) for offset in range(100, 24_100, 2)))
 DASH = "\u2013"
 
 
@@ -48,6 +50,7 @@ def coordinator() -> Iterator[Served]:
     """A coordinator with a few groups, one of them large, beside a cluster that knows a topic."""
     records = [snapshot(batches=RUNS), snapshot(topic_id=OTHER_TOPIC_ID, partition=3)]
     records += [snapshot(group) for group in NASTY]
+    records += [snapshot("split", batches=SPLIT)]
     records += [snapshot("large", partition=number) for number in range(MANY)]
     with served(records, lambda: TopicsInMemory({TOPIC_ID: "parcels"}, {(TOPIC_ID, 0): 1_000})) as running:
         yield running
@@ -117,6 +120,24 @@ def test_a_link_leads_to_an_offset(page: Page, coordinator: Served) -> None:
     page.wait_for("Offset 405 is ↺available, delivered once, in a run of 20 records, 400 to 419")
     assert page.texts(".cell[aria-selected=true]") == ["↺"]
     assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.offset") == "405"
+
+
+def test_a_window_of_any_number_of_runs_is_drawn_to_its_end(page: Page, coordinator: Served) -> None:
+    page.go(address(coordinator, group="split", topic=TOPIC, partition=0, at=23_100))
+    page.wait_for("Offset 23100 is ✓acknowledged, delivered twice")
+    assert page.texts(".pager span:not(.off)")[-1] == f"1{DASH}100 of 12,000"
+    # The map is half full up to its right end.
+    widths = "[...document.querySelectorAll('.map rect')].map((rect) => rect.width.baseVal.value)"
+    assert sum(page.evaluate(widths)) == 600
+    page.click('.lists a[data-key="last »"]')
+    page.wait_for(f"11,901{DASH}12,000 of 12,000")
+    assert page.rows()[-1][:2] == ["24098", "24098"]
+    # A step out of the block asks for the next one.
+    page.click('.cell[data-offset="23295"]')
+    page.wait("document.activeElement.dataset.offset === '23295'")
+    page.press("ArrowRight")
+    page.wait("document.activeElement.dataset.offset === '23296'")
+    page.wait_for("Offset 23296 is ✓acknowledged")
 
 
 def test_a_window_is_walked_with_the_keyboard(page: Page, coordinator: Served) -> None:

@@ -7,7 +7,7 @@ import { count, el, link, plural, svg } from "./elements.js";
 export const BLOCK = 256;
 // Rows begin at multiples of this, the widest there is.
 const ROW = 32;
-const MAP_COLUMNS = 600;
+export const MAP_COLUMNS = 600;
 const MAP_HEIGHT = 100;
 
 export const STATES = {
@@ -65,14 +65,14 @@ export function legend(detail) {
   return el("ul", { class: "legend", "aria-label": "Records in the window by delivery state" }, items);
 }
 
-// The map: columns of equal width, each filled with the shares of the delivery states of its offsets.
+// The map: columns of equal width, as the answer has them, each filled with the shares of the delivery states.
 export function map(detail, block, go) {
   const { first, last } = windowOf(detail);
   const size = last - first + 1;
   if (size <= 0) return el("p", { class: "quiet" }, "Nothing is in flight.");
-  const columns = Math.min(size, MAP_COLUMNS);
-  const drawn = svg("svg", { viewBox: `0 0 ${columns} ${MAP_HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
-    mapRects(filled(detail.in_flight.items, first, size, columns), size / columns));
+  const { columns } = detail.drawing;
+  const drawn = svg("svg", { viewBox: `0 0 ${columns.length} ${MAP_HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    mapRects(columns, size / columns.length));
   const from = Math.max(first, block), to = Math.min(last, block + BLOCK - 1);
   const scale = (offset) => `${(100 * (offset - first)) / size}%`;
   const frame = size > BLOCK && from <= to &&
@@ -101,35 +101,18 @@ export function map(detail, block, go) {
     el("div", { class: "ends" }, el("span", {}, String(first)), el("span", {}, String(last))));
 }
 
-// For each column the records of each delivery state in it; an offset belongs to one column.
-function filled(runs, first, size, columns) {
-  const table = Array.from({ length: columns }, () => new Map());
-  const column = (index) => Math.floor((index * columns) / size);
-  for (const run of runs) {
-    let index = run.first_offset - first;
-    const end = run.last_offset - first + 1;
-    while (index < end) {
-      const at = column(index);
-      const next = Math.min(end, Math.max(index + 1, Math.ceil(((at + 1) * size) / columns)));
-      table[at].set(run.delivery_state, (table[at].get(run.delivery_state) ?? 0) + next - index);
-      index = next;
-    }
-  }
-  return table;
-}
-
-function mapRects(table, perColumn) {
+function mapRects(columns, perColumn) {
   const rects = [];
   let before = "", last = null;
-  table.forEach((shares, x) => {
-    const mixture = [...shares].sort().join();
+  columns.forEach((shares, x) => {
+    const mixture = Object.entries(shares).sort().join();
     if (mixture === before && last) {
       for (const rect of last) rect.setAttribute("width", Number(rect.getAttribute("width")) + 1);
       return;
     }
     let y = MAP_HEIGHT;
-    last = Object.keys(STATES).filter((state) => shares.has(state)).map((state) => {
-      const height = Math.min(y, (MAP_HEIGHT * shares.get(state)) / perColumn);
+    last = Object.keys(STATES).filter((state) => state in shares).map((state) => {
+      const height = Math.min(y, (MAP_HEIGHT * shares[state]) / perColumn);
       y -= height;
       return svg("rect", { class: shade(state), x, y, width: 1, height });
     });
@@ -146,8 +129,8 @@ export function cells(detail, block, chosen, go) {
   const { first, last } = windowOf(detail);
   const end = Math.max(last, detail.end_offset === null ? last : detail.end_offset - 1);
   const items = [];
-  const runs = detail.in_flight.items;
-  let at = firstRunFrom(runs, block);
+  const runs = detail.drawing.near;
+  let at = 0;
   // Rows that are wholly done with, or wholly to come, say nothing; but what was chosen is shown.
   const row = (offset) => Math.floor(offset / ROW) * ROW;
   const from = Math.max(block, Math.min(row(first), row(chosen)));
@@ -174,16 +157,6 @@ export function cells(detail, block, chosen, go) {
     },
   }, items);
   return box;
-}
-
-function firstRunFrom(runs, offset) {
-  let low = 0, high = runs.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (runs[middle].last_offset < offset) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 function cellOf(offset, run, first, end) {
@@ -220,7 +193,7 @@ export function described(detail, offset) {
   const { first, last } = windowOf(detail);
   const about = [el("b", {}, `Offset ${offset}`), " "];
   if (offset < first) return [...about, `is below the start offset ${first}: done with.`];
-  const run = detail.in_flight.items[firstRunFrom(detail.in_flight.items, offset)];
+  const run = detail.drawing.near.find(({ last_offset }) => last_offset >= offset);
   if (run && run.first_offset <= offset) {
     about.push("is ", stateMark(run.delivery_state), `, delivered ${times(run.delivery_count)}`);
     if (run.records > 1) about.push(`, in a run of ${plural(run.records, "record")}, ${run.first_offset} to ${run.last_offset}`);

@@ -106,7 +106,7 @@ async function ask(how = {}) {
       said += text;
     }
     tookMs = performance.now() - askedAt;
-    Object.assign(shown, { answers, said });
+    Object.assign(shown, { answers, said, asked: questions });
     draw(how);
   } catch (error) {
     if (error.name !== "AbortError") lost();
@@ -126,6 +126,8 @@ function later(ms) {
 // Show the answers; `moved` says that the reader went somewhere, `focus` that the chosen offset gets the focus.
 function draw({ moved = false, focus = false } = {}) {
   if (!shown.answers || (shown.kind === views.shards && !context.shards.size)) return;
+  // The answer for where the reader went may be on its way: what is here says nothing of it.
+  if (shown.asked !== JSON.stringify(shown.kind.ask(context.view))) return;
   // Text that somebody is marking stays.
   const selection = getSelection();
   if (!moved && !selection.isCollapsed && $("main").contains(selection.anchorNode)) return;

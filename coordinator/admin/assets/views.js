@@ -2,7 +2,7 @@
 // for and fills its element with the answers, again and again; what it shows follows from these and the address.
 
 import { ago, bytes, count, el, link, named, plural, refill, seen, unknown } from "./elements.js";
-import { STATES, blockLinks, blockOf, cells, described, legend, look, map, stateBar, stateMark, times, windowOf } from "./offsets.js";
+import { MAP_COLUMNS, STATES, blockLinks, blockOf, cells, described, legend, look, map, stateBar, stateMark, times, windowOf } from "./offsets.js";
 
 const PAGE = 100;
 const RUNS_PAGE = 100;
@@ -193,7 +193,11 @@ function sharePartitionTable(page, context) {
 export const sharePartition = {
   title: (view) => `${seen(view.group)} · ${view.topic}-${view.partition}`,
   ask: (view) => ({
-    detail: query("/api/v1/share-partition", { group: view.group, topic: view.topic, partition: view.partition, limit: 10000 }),
+    // What is drawn, and no more: there may be any number of runs.
+    detail: query("/api/v1/share-partition", {
+      group: view.group, topic: view.topic, partition: view.partition, limit: RUNS_PAGE, offset: number(view.run, 0),
+      columns: MAP_COLUMNS, from_offset: blockOf(number(view.at, 0)),
+    }),
   }),
   build(view, go) {
     const heading = el("h1"), figures = el("div"), readout = el("p", { class: "readout", "aria-live": "polite" });
@@ -257,10 +261,8 @@ function mostDelivered(detail, view) {
 }
 
 function runs(detail, view) {
-  const all = detail.in_flight.items;
-  if (!all.length) return null;
-  const from = Math.min(number(view.run, 0), Math.floor((all.length - 1) / RUNS_PAGE) * RUNS_PAGE);
-  const page = { items: all.slice(from, from + RUNS_PAGE), total: all.length, limit: RUNS_PAGE, offset: from };
+  const page = detail.in_flight;
+  if (!page.total) return null;
   const shown = pager(page, view);
   // The pager speaks of `offset`; here that is the number of a run.
   shown?.querySelectorAll("a").forEach((node) => {
