@@ -3,6 +3,7 @@
 from pydantic import BaseModel, Field
 
 from coordinator.config import HostPort
+from coordinator.config.admin import is_loopback
 from coordinator.config.fields import WILDCARD_HOSTS
 from coordinator.ownership import OwnerMap, Replica
 
@@ -11,7 +12,9 @@ class Owner(BaseModel):
     """A coordinator that owns a shard."""
 
     wire: str = Field(description="The address that brokers are sent to.")
-    page: str | None = Field(description="Where its page and its API are, if it told.")
+    page: str | None = Field(
+        description="Where its page and its API are, if they can be reached from elsewhere."
+    )
     broker_id: int = Field(description="The broker that it runs beside, or -1.")
 
 
@@ -44,14 +47,21 @@ def owner_of(replica: Replica) -> Owner:
 
 
 def _page(replica: Replica) -> str | None:
-    """Return the address of a replica's page. One that listens everywhere is found where brokers find it."""
+    """Return the address of a replica's page, None if nobody else can open it.
+
+    One that listens everywhere is found where brokers find it. One that listens to its own machine only is
+    found if all coordinators are there; on another machine its address would lead back to who follows it.
+    """
     scheme, _, address = replica.http.rpartition("://")
     if scheme not in ("", "https"):
         return None
     try:
         http = HostPort.parse(address)
-        if http.host in WILDCARD_HOSTS:
-            http = http._replace(host=HostPort.parse(replica.wire).host)
+        wire = HostPort.parse(replica.wire)
     except ValueError:
+        return None
+    if http.host in WILDCARD_HOSTS:
+        http = http._replace(host=wire.host)
+    elif is_loopback(http.host) and not is_loopback(wire.host):
         return None
     return f"{scheme or 'http'}://{http}"

@@ -203,7 +203,10 @@ async def _detail(
     number = state_partition(key, watched.runtime.state_partitions)
     shard = watched.runtime.shard_views()[number]
     if shard.status != "ACTIVE":
-        raise NotHere(f"shard {number} of {key} is {shard.status}", watched.owners.owner(number))
+        owner = watched.owners.owner(number)
+        # A page is a link that whoever shows this makes of the owner.
+        where = f"; it is with {owner.wire}" if owner is not None and owner.page is None else ""
+        raise NotHere(f"shard {number} of {key} is {shard.status}{where}", owner)
     if watched.runtime.share_partition(key) is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
     facts = await watched.cluster.of([(key.topic_id, key.partition)])

@@ -45,7 +45,10 @@ async def test_shards_say_who_owns_them() -> None:
         # One that listens everywhere is found where brokers find it.
         ("0.0.0.0:9096", "http://10.0.0.2:9096"),
         ("[::]:9096", "http://10.0.0.2:9096"),
-        ("[::1]:9096", "http://[::1]:9096"),
+        # One that listens to its own machine only cannot be reached from another.
+        ("127.0.0.1:9096", None),
+        ("localhost:9096", None),
+        ("https://[::1]:9096", None),
         ("https://10.0.0.1:9096", "https://10.0.0.1:9096"),
         ("https://0.0.0.0:9096", "https://10.0.0.2:9096"),
         ("", None),
@@ -61,6 +64,14 @@ def test_the_page_of_an_owner_is_an_address_or_nothing(http: str, page: str | No
     assert owner.page == page
 
 
+def test_owners_on_one_machine_have_pages_there() -> None:
+    board = OwnerBoard()
+    board.follow(OwnerMap(1, (Replica("a", "localhost:9095", "127.0.0.1:9096"),), (0,)))
+    owner = board.owner(0)
+    assert owner is not None
+    assert owner.page == "http://127.0.0.1:9096"
+
+
 @looped
 async def test_whoever_asks_for_what_is_elsewhere_is_told_where() -> None:
     record = snapshot()
@@ -73,11 +84,16 @@ async def test_whoever_asks_for_what_is_elsewhere_is_told_where() -> None:
         answer = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
         group = await coordinator.get("/api/v1/groups/orders")
         shards = (await coordinator.get("/api/v1/shards")).json()["items"]
+        unreachable = Replica("b", "10.0.0.2:9095", "127.0.0.1:9096", 2)
+        coordinator.owners.follow(OwnerMap(4, (US, unreachable), owned_by(*[1] * SHARDS).owners))
+        named = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
         coordinator.owners.follow(None)
         unknown = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
     assert answer.status_code == 503
     assert answer.json()["owner"] == {"wire": "10.0.0.2:9095", "page": "http://10.0.0.2:9096", "broker_id": 2}
     assert [shard["here"] for shard in shards] == [shard != number for shard in range(SHARDS)]
+    assert named.json()["message"].endswith("is CLOSED; it is with 10.0.0.2:9095")
+    assert named.json()["owner"]["page"] is None
     assert set(unknown.json()) == {"status", "message"}
     assert group.json() == {
         "status": 503,
