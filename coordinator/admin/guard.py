@@ -18,6 +18,8 @@ from coordinator.visible import written_out
 # Where the server leaves the certificate of whoever connected, and the guard who it is.
 CERTIFICATE = "client_certificate"
 VISITOR = "visitor"
+# Whether only the head of the answer is wanted.
+HEAD_ONLY = "head_only"
 
 # What is asked of us fits into a few hundred bytes.
 BODY_BYTES_MAX = 64 << 10
@@ -26,7 +28,10 @@ _LOOKING = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
 class Guard:
-    """Lets requests through to an application. `request.state.visitor` is then who asks."""
+    """Lets requests through to an application.
+
+    `request.state.visitor` is then who asks, and `head_only` whether the body is not wanted.
+    """
 
     def __init__(
         self, app: ASGIApp, access: Access, refused: Callable[[int], None] = lambda status: None
@@ -55,8 +60,9 @@ class Guard:
             )
             await JSONResponse(answer, denied.status, headers)(scope, receive, send)
             return
-        scope.setdefault("state", {})[VISITOR] = visitor
-        if scope["method"] == "HEAD":
+        state = scope.setdefault("state", {})
+        state[VISITOR], state[HEAD_ONLY] = visitor, scope["method"] == "HEAD"
+        if state[HEAD_ONLY]:
             # The answer of a GET, of which the server leaves the body out.
             scope = {**scope, "method": "GET"}
         await self._app(scope, receive, send)

@@ -12,7 +12,7 @@ there is none. That the log of a shard has grown tells a page when to ask again 
 import asyncio
 from collections.abc import AsyncIterator
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import StreamingResponse
 
 from coordinator.admin.answers import Problem
@@ -119,10 +119,12 @@ def live_routes(live: Live) -> APIRouter:
             503: {"model": Problem, "description": "Too many watch already."},
         },
     )
-    async def watch() -> StreamingResponse:
+    async def watch(request: Request) -> StreamingResponse:
         """Tell what changes, as server-sent events, until the connection is closed."""
         if live.is_full:
             raise HTTPException(503, f"{viewers_to_accept()} viewers watch already")
-        return StreamingResponse(live.stream(), media_type="text/event-stream", headers=_HEADERS)
+        # Who wants the head only watches nothing, and would wait for an end that does not come.
+        events = iter(()) if request.state.head_only else live.stream()
+        return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS)
 
     return routes

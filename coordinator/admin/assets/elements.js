@@ -6,8 +6,9 @@ const COUNT = new Intl.NumberFormat("en");
 const AGO = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "narrow" });
 const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
 
-// Control characters, and those that hide or turn around what stands next to them.
-const UNSEEN = /[\u0000-\u001f\u007f-\u00a0\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202f\u205f-\u206f\ufeff\ufff9-\uffff]/g;
+// What is not seen as itself: control characters, spaces but the plain one, those that show nothing or turn around
+// what stands next to them, what is no character, and the empty pattern of Braille.
+const UNSEEN = /(?! )[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/gu;
 
 // Make an element. An attribute that is null or false is left out, `on` has listeners, `style` has properties.
 export function el(name, attributes, ...children) {

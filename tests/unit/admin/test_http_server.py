@@ -90,6 +90,27 @@ async def test_the_head_of_an_answer_is_given_without_the_rest() -> None:
 
 
 @looped
+async def test_the_head_of_an_answer_without_end_ends() -> None:
+    """It is nobody who watches."""
+    async with admin() as coordinator:
+        live = coordinator.app.state.live
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), before_stop=live.end)
+        await server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        async with asyncio.timeout(60):
+            writer.write(b"HEAD /api/v1/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            after = await reader.read()
+        writer.close()
+        await server.stop()
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"content-type: text/event-stream" in head
+    assert after.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b'"alive"' in after
+
+
+@looped
 async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.admin.http_protocol._HEAD_WITHIN_S", 1.0)
     async with admin() as coordinator:
