@@ -65,6 +65,8 @@ def test_a_token_is_asked_for_once(door: Page, coordinator: Served, tmp_path: Pa
     page.wait_for("1 share-partition")
     page.go(address(coordinator, group="orders", topic=topic_id_text(TOPIC_ID), partition=0))
     page.wait_for("available 10")
+    # A link takes no token along.
+    assert "The same as JSON" not in page.evaluate("document.body.innerText")
     page.reload()
     page.wait_for("available 10")
     page.wait("document.querySelector('#live').title.startsWith('Live')")

@@ -227,7 +227,7 @@ function watch() {
       }
       events = null;
       // There are too many who watch: we ask meanwhile.
-      setTimeout(watch, 6 * ASK_EVERY_MS);
+      setTimeout(watch, ASK_EVERY_MS);
       askAbout();
       status();
     },

@@ -1,6 +1,7 @@
 // The four views: share groups, one of them, one share-partition, and shards. A view says what it asks the API
 // for and fills its element with the answers, again and again; what it shows follows from these and the address.
 
+import { hasToken } from "./api.js";
 import { ago, bytes, count, el, link, named, plural, refill, seen, unknown } from "./elements.js";
 import { MAP_COLUMNS, STATES, blockLinks, blockOf, cells, described, legend, look, map, stateBar, stateMark, times, windowOf } from "./offsets.js";
 
@@ -122,11 +123,11 @@ function nothing(view) {
     "No share group has state here yet. It comes with the first consumer of a share group.");
 }
 
-function overviewFacts({ overview }, page) {
+function overviewFacts({ overview, view }, page) {
   if (!overview) return null;
   const shards = Object.values(overview.shards).reduce((sum, number) => sum + number, 0);
   return facts(
-    ["Groups", count(page.total)],
+    [view.find ? "Groups found" : "Groups", count(page.total)],
     ["Share-partitions", count(overview.share_partitions)],
     ["State batches", count(overview.state_batches), "runs of offsets in flight"],
     ["Shards active", `${overview.shards.ACTIVE ?? 0} of ${shards}`],
@@ -183,7 +184,8 @@ function sharePartitionTable(page, context) {
     el("td", { class: "n" }, ago(item.last_write_ms, item.last_write)),
     el("td", { class: "n" }, link({ view: "shards", shard: String(item.state_partition) }, {}, String(item.state_partition)))));
   return table("Share-partitions", [
-    { label: "Topic-partition", sort: "key" }, { label: "Start offset", class: "n" }, { label: "Lag", class: "n" },
+    // The coordinator knows names of topics by hearsay only, and sorts by their ids.
+    { label: context.view.sort === "key" ? "Topic-partition, by topic id" : "Topic-partition", sort: "key" }, { label: "Start offset", class: "n" }, { label: "Lag", class: "n" },
     { label: "In flight", sort: "in-flight", class: "n" }, { label: "Delivery states" },
     { label: "Most deliveries", sort: "delivery-count", class: "n" },
     { label: "Last write", sort: "last-write", class: "n" }, { label: "Shard", class: "n" },
@@ -285,7 +287,8 @@ function more(detail, context) {
     ["Snapshots", count(detail.snapshot_epoch + 1), `${plural(detail.updates_since_snapshot, "update")} since the last`],
     ["Shard", link({ view: "shards", shard: String(detail.state_partition) }, { "data-key": "shard" }, String(detail.state_partition)), shard ? shard.status.toLowerCase() : null],
     ["Topic id", el("span", { class: "id" }, detail.topic_id), detail.topic_uuid],
-  ), el("p", {}, el("a", { href: api, "data-key": "json" }, "The same as JSON")));
+  // A link takes no token along: it would lead to a refusal.
+  ), hasToken() ? null : el("p", {}, el("a", { href: api, "data-key": "json" }, "The same as JSON")));
 }
 
 export const shards = {
