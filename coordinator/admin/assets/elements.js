@@ -33,10 +33,13 @@ function furnished(node, attributes, children) {
 // What is absent (null, undefined, false) is left out, so that a caller can write `condition && element`.
 const present = (children) => children.flat(2).filter((child) => child !== null && child !== undefined && child !== false);
 
-// Put new children in place of the old ones; what had the focus has it again, if it is still there.
+// Put new children in place of the old ones; what had the focus has it again, if it is still there, and what was
+// scrolled sideways still is.
 export function refill(container, ...children) {
   const key = container.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  const scrolled = new Map([...container.querySelectorAll(".scroll")].map((node) => [node.dataset.key, node.scrollLeft]));
   container.replaceChildren(...present(children));
+  for (const node of container.querySelectorAll(".scroll")) node.scrollLeft = scrolled.get(node.dataset.key) ?? 0;
   if (key === undefined) return;
   for (const node of container.querySelectorAll("[data-key]")) {
     if (node.dataset.key === key) return node.focus({ preventScroll: true });

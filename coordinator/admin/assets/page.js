@@ -24,6 +24,8 @@ let tookMs = 0;
 let timer = 0;
 let lastLooks = "";         // what was drawn last
 let questions = "";         // what was asked last
+let held = false;           // something new is not drawn, as text is selected
+let pressed = false;        // a mouse button or a finger is down
 
 // Where we are.
 
@@ -82,6 +84,12 @@ document.addEventListener("click", (event) => {
   history.pushState(null, "", url);
   arrive(read(url.search));
 });
+addEventListener("pointerdown", () => { pressed = true; });
+for (const over of ["pointerup", "pointercancel", "dragend", "blur"]) {
+  // The click comes first.
+  addEventListener(over, () => setTimeout(() => { pressed = false; draw(); }));
+}
+document.addEventListener("selectionchange", () => { if (held && getSelection().isCollapsed) draw(); });
 addEventListener("popstate", () => arrive(read(location.search)));
 
 // What is there.
@@ -128,12 +136,16 @@ function draw({ moved = false, focus = false } = {}) {
   if (!shown.answers || (shown.kind === views.shards && !context.shards.size)) return;
   // The answer for where the reader went may be on its way: what is here says nothing of it.
   if (shown.asked !== JSON.stringify(shown.kind.ask(context.view))) return;
-  // Text that somebody is marking stays.
-  const selection = getSelection();
-  if (!moved && !selection.isCollapsed && $("main").contains(selection.anchorNode)) return;
+  // A link that is drawn anew between press and release is not clicked.
+  if (!moved && pressed) return;
   // Nothing is drawn anew that would look the same.
   const looks = [JSON.stringify(context.view), shown.said, shardsThatMatter(), context.overview?.cluster_trouble].join("\n");
-  if (looks === lastLooks && !moved) return;
+  const same = looks === lastLooks && !moved;
+  // Text that somebody is marking stays, and it is said that it does.
+  const selection = getSelection();
+  const marked = !same && !moved && !selection.isCollapsed && $("main").contains(selection.anchorNode);
+  if (marked !== held) { held = marked; status(); }
+  if (same || marked) return;
   lastLooks = looks;
   shown.node.querySelector(".waiting")?.remove();
   $("main").querySelector(".refused")?.remove();
@@ -292,8 +304,8 @@ function status() {
   const live = events?.open;
   $("forget").hidden = !api.hasToken();
   $("live").hidden = wanting;
-  $("live").textContent = paused ? "▶ Resume" : live ? "❚❚ Pause" : "❚❚ Pause (polling)";
-  $("live").title = paused ? "Nothing is asked for." : live ? "Live: what changes is shown within a second." : "Asked for every few seconds.";
+  $("live").textContent = paused ? "▶ Resume" : held ? "❚❚ Pause (text is selected)" : live ? "❚❚ Pause" : "❚❚ Pause (polling)";
+  $("live").title = paused ? "Nothing is asked for." : held ? "There is news; it is drawn when no text is selected." : live ? "Live: what changes is shown within a second." : "Asked for every few seconds.";
   $("live").setAttribute("aria-pressed", String(paused));
 }
 

@@ -72,10 +72,10 @@ function elsewhere(context) {
     el("ul", {}, items));
 }
 
-// The same view on another coordinator.
-export function ownerLink(owner) {
+// The same view on another coordinator; `of` tells this link from others that lead there.
+export function ownerLink(owner, of = "") {
   if (!owner.page || !/^https?:\/\//.test(owner.page)) return el("span", {}, seen(owner.wire));
-  return el("a", { href: owner.page + "/" + location.search, "data-key": `owner ${owner.wire}` }, seen(owner.wire));
+  return el("a", { href: owner.page + "/" + location.search, "data-key": `owner ${owner.wire} ${of}` }, seen(owner.wire));
 }
 
 function topicName(item) {
@@ -182,7 +182,8 @@ function sharePartitionTable(page, context) {
     el("td", { class: "bars" }, item.unreadable ? el("b", { class: "bad" }, "unreadable") : stateBar(item.records_by_state)),
     el("td", { class: "n" }, item.delivery_count_max ? count(item.delivery_count_max) : "–"),
     el("td", { class: "n" }, ago(item.last_write_ms, item.last_write)),
-    el("td", { class: "n" }, link({ view: "shards", shard: String(item.state_partition) }, {}, String(item.state_partition)))));
+    el("td", { class: "n" }, link({ view: "shards", shard: String(item.state_partition) },
+      { "data-key": `shard of ${item.topic_id} ${item.partition}` }, String(item.state_partition)))));
   return table("Share-partitions", [
     // The coordinator knows names of topics by hearsay only, and sorts by their ids.
     { label: context.view.sort === "key" ? "Topic-partition, by topic id" : "Topic-partition", sort: "key" }, { label: "Start offset", class: "n" }, { label: "Lag", class: "n" },
@@ -326,7 +327,7 @@ function shardTable(all, context) {
   const rows = all.map((shard) => el("tr", { class: String(shard.state_partition) === context.view.shard ? "chosen" : null, id: `shard-${shard.state_partition}` },
     el("th", { scope: "row", class: "n" }, String(shard.state_partition)),
     el("td", {}, el("span", { class: `status t-${standing(shard)}` }, standing(shard)), shard.failure ? el("div", { class: "bad" }, seen(shard.failure)) : null),
-    el("td", { class: "whole" }, shard.here ? "this coordinator" : shard.owner ? ownerLink(shard.owner) : "nobody known"),
+    el("td", { class: "whole" }, shard.here ? "this coordinator" : shard.owner ? ownerLink(shard.owner, shard.state_partition) : "nobody known"),
     ...(shard.status === "CLOSED"
       ? Array.from({ length: 7 }, () => el("td", { class: "n quiet" }, "–"))
       : [shard.owner_epoch, count(shard.share_partitions), count(shard.state_batches), bytes(shard.live_bytes),
