@@ -60,7 +60,10 @@ class OwnershipListener(Protocol):
         ...
 
     def ready(self) -> bool:
-        """Tell whether this replica could serve shards. Called from any thread, and often."""
+        """Tell whether this replica could serve shards. Called from any thread, and often.
+
+        What is not well of one shard alone is no reason: all of them would move for it.
+        """
         ...
 
     def resigning(self) -> bool:

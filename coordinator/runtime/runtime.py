@@ -78,7 +78,6 @@ class Runtime:
         self._log = log
         self._metrics = metrics
         self._stopping = False
-        self._well = False
         self._open = False
         self._more_health: list[Callable[[], list[str]]] = []
         self._loader = Loader(log, metrics, limits, may_read)
@@ -120,7 +119,6 @@ class Runtime:
         """
         await self._log.open()
         self._open = True
-        self._look_whether_well()
         self._tasks = [
             asyncio.create_task(self._loader.run(), name="loader"),
             asyncio.create_task(self.jobs.run(), name="jobs"),
@@ -244,19 +242,17 @@ class Runtime:
             self._metrics.loop_lag(max(0.0, loop.time() - due_s))
             for runner in self._runners:
                 runner.expire()
-            self._look_whether_well()
-
-    def _look_whether_well(self) -> None:
-        self._well = self._log.health() is None and not any(
-            runner.status is Status.FAILED for runner in self._runners
-        )
 
     # Look.
 
     @property
     def could_serve(self) -> bool:
-        """True if shards would be served here: the log is well and nothing failed to load. For any thread."""
-        return self._well and not self._stopping
+        """True if shards would be served here: the log as a whole is well. For any thread.
+
+        A shard that failed to load does not count: who has it next would have the same log to read, and all
+        that is well would move with it.
+        """
+        return self._log.health() is None and not self._stopping
 
     @property
     def loaded_once(self) -> bool:

@@ -168,7 +168,7 @@ class KafkaProcess:
 
     def ready(self) -> bool:
         """Tell whether this process could serve."""
-        return True
+        return self.runtime.could_serve
 
     def resigning(self) -> bool:
         """Tell whether some shard is not yet released."""

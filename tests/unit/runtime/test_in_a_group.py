@@ -1,0 +1,142 @@
+"""Runtimes that share a topic as their group tells them: what befalls one shard does not move the others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from coordinator.clock import SystemClock
+from coordinator.log.kafka import KafkaLog, TopicWish
+from coordinator.metrics import Metrics
+from coordinator.ownership import OwnerMap, Replica
+from coordinator.ownership.group import GroupOwnership
+from coordinator.ownership.limits import GroupLimits
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import EveryTopic
+from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.ownership.fake_group import FakeGroup, FakeLink
+from tests.unit.runtime.test_races import run
+
+TOPIC, SHARDS, BAD = "state", 8, 3
+LIMITS = GroupLimits()
+# Long enough for many rebalances.
+WATCHED_S = 60.0
+
+
+class Member:
+    """A runtime in a group, put together as the application does it. It counts its elections."""
+
+    def __init__(self, name: str, fake: FakeKafka, link: FakeLink) -> None:
+        self.cluster, self.link = fake.cluster(TOPIC), link
+        self.elections = 0
+        self.ownership = GroupOwnership(
+            lambda: link,
+            replica=Replica(name, f"{name}:9095"),
+            state_topic=TOPIC,
+            state_partitions=SHARDS,
+            group_id="group",
+            limits=LIMITS,
+            monotonic=asyncio.get_running_loop().time,
+            started_ms=0,
+            own_thread=False,
+        )
+        self.runtime = Runtime(
+            log=KafkaLog(self.cluster, TopicWish(TOPIC, SHARDS), owner=name, clock=SystemClock()),
+            clock=SystemClock(),
+            topics=EveryTopic(),
+            metrics=Metrics(),
+            policy=SnapshotPolicy(),
+            limits=RuntimeLimits(),
+            state_partitions=SHARDS,
+            cold_interval_ms=3_600_000,
+            prune_interval_ms=3_600_000,
+            may_read=self.ownership.lease_is_fresh,
+            taken=self.ownership.fenced,
+        )
+
+    def owners_changed(self, owner_map: OwnerMap | None) -> None:
+        pass
+
+    def elected(self, state_partition: int, *, release_expected: bool) -> None:
+        self.elections += 1
+        self.runtime.elect(state_partition, release_expected=release_expected)
+
+    def resigned(self, state_partition: int) -> None:
+        self.runtime.resign(state_partition)
+
+    def ready(self) -> bool:
+        return self.runtime.could_serve
+
+    def resigning(self) -> bool:
+        return bool(self.runtime.resigning)
+
+    def active(self) -> set[int]:
+        return {view.state_partition for view in self.runtime.shard_views() if view.status == "ACTIVE"}
+
+    def cut(self, cut: bool, *, from_the_group: bool = True) -> None:
+        """Cut it off from the brokers, or end that."""
+        self.cluster.cut_off = cut
+        self.link.cut = cut and from_the_group
+
+
+@asynccontextmanager
+async def members(fake: FakeKafka, group: FakeGroup, count: int) -> AsyncIterator[list[Member]]:
+    """Run so many that share the shards, until all are served; elections until then are not counted."""
+    ones = [Member(f"member-{number}", fake, group.link()) for number in range(count)]
+    for one in ones:
+        await one.runtime.start(elect_all=False)
+        await one.ownership.start(one)
+    await until(lambda: {len(one.active()) for one in ones} == {SHARDS // count})
+    for one in ones:
+        one.elections = 0
+    try:
+        yield ones
+    finally:
+        for one in ones:
+            await one.ownership.stop()
+            await one.runtime.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60.0):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def a_group() -> FakeGroup:
+    return FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
+
+
+def test_a_shard_that_nobody_can_load_moves_no_other() -> None:
+    async def scenario() -> None:
+        fake, group = FakeKafka(), a_group()
+        async with members(fake, group, 2) as ones:
+            (bad,) = [one for one in ones if BAD in one.active()]
+            served, generation = [one.active() - {BAD} for one in ones], group.generation
+            log = fake.topics[TOPIC][BAD]
+            whole = log.batches[0]
+            log.batches[0] = whole[:-1] + bytes([whole[-1] ^ 1])
+            bad.runtime._runners[BAD].renew()
+            await until(lambda: "Shards failed to load" in " ".join(bad.runtime.health()))
+            await asyncio.sleep(WATCHED_S)
+            assert "Shards failed to load" in " ".join(bad.runtime.health())
+            assert [one.active() for one in ones] == served
+            assert [one.elections for one in ones] == [0, 0]
+            assert group.generation == generation
+            # It is told whom it concerns, and nobody else; and it is served when it can be read again.
+            assert [one.runtime.health() for one in ones if one is not bad] == [[]]
+            log.batches[0] = whole
+            await until(lambda: BAD in bad.active())
+
+    run(scenario())
+
+
+def test_who_alone_finds_no_broker_gives_its_shards_away() -> None:
+    async def scenario() -> None:
+        async with members(FakeKafka(), a_group(), 2) as (away, other):
+            away.cut(True, from_the_group=False)
+            await until(lambda: len(other.active()) == SHARDS)
+            away.cut(False)
+            await until(lambda: len(away.active()) == len(other.active()) == SHARDS // 2)
+
+    run(scenario())
