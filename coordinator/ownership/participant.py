@@ -111,6 +111,7 @@ class Participant:
 
     def metadata(self) -> bytes:
         """Return what this replica says of itself now."""
+        self._ready = self._seems_ready()
         self._draining_told = self._draining
         self._wishes_told = {
             partition: instance
@@ -276,13 +277,19 @@ class Participant:
                 self._ask()
 
     def _seems_ready(self) -> bool:
-        """Tell whether we are ready, and not unready for a moment only."""
+        """Tell whether we are ready, and not unready for a moment only.
+
+        While Kafka does not answer here either, a log without brokers is no fault of ours: all have it, and
+        when Kafka is back each has as long as ever to find its log well again.
+        """
         now_s = self._monotonic()
         hung = now_s - self._heard_s > self._limits.session_timeout_s
         if self._listener.ready() and not hung:
             self._unready_since_s = None
             return True
-        if self._unready_since_s is None:
+        answer_age_s = self._lease.age_s()
+        unanswered = answer_age_s is None or answer_age_s >= self._limits.unready_after_s
+        if self._unready_since_s is None or (unanswered and not hung):
             self._unready_since_s = now_s
         return self._ready and now_s - self._unready_since_s < self._limits.unready_after_s
 

@@ -140,3 +140,24 @@ def test_who_alone_finds_no_broker_gives_its_shards_away() -> None:
             await until(lambda: len(away.active()) == len(other.active()) == SHARDS // 2)
 
     run(scenario())
+
+
+def test_when_kafka_comes_back_shards_stay_whoever_hears_of_it_first() -> None:
+    async def scenario() -> None:
+        for away_s in (4.0, 7.0, 30.0):
+            async with members(FakeKafka(), a_group(), 2) as ones:
+                served = [one.active() for one in ones]
+                for one in ones:
+                    one.cut(True)
+                await asyncio.sleep(away_s)
+                # The membership of each finds Kafka before its log does, and the log of the first is late.
+                for one in ones:
+                    one.link.cut = False
+                ones[1].cut(False)
+                await asyncio.sleep(1.5)
+                ones[0].cut(False)
+                await asyncio.sleep(15.0)
+                assert [one.active() for one in ones] == served
+                assert max(one.elections for one in ones) <= SHARDS // 2
+
+    run(scenario())
