@@ -37,7 +37,8 @@ _METADATA_AGE_MAX_S = 60.0
 _REFRESH_PAUSE_S = 0.1
 _TROUBLED_PAUSE_S = 1.0
 
-_NEVER_SENT = (OSError, TimeoutError, KafkaError)
+# Whoever has no token to log in with cannot send anything either.
+_NEVER_SENT = (OSError, TimeoutError, KafkaError, LogUnavailable)
 # Somebody is there and does not let us in, or is not whom we trust.
 _REFUSED = (
     AuthenticationFailedError,

@@ -9,7 +9,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection
 
-from coordinator.kafka.cluster import NO_NODE, NONE, Cluster, NoAnswer, Unsupported
+from coordinator.errors import LogError
+from coordinator.kafka.cluster import NO_NODE, NONE, Cluster, Unsupported
 
 _logger = logging.getLogger(__name__)
 
@@ -60,9 +61,12 @@ class Pruner:
             await asyncio.wait({self._working})
 
     async def close(self) -> None:
-        """Let the request under way end."""
+        """Let the request under way end, whatever comes of it."""
         if self._working is not None:
-            await self._working
+            try:
+                await asyncio.wait({self._working})
+            finally:
+                self._working.cancel()
 
     async def _work(self) -> None:
         # Whatever else is pruned on this turn of the loop goes along.
@@ -94,7 +98,7 @@ class Pruner:
             self._failed("unsupported")
             self._off = True
             return
-        except NoAnswer:
+        except LogError:
             self._failed("unreachable")
             return
         for partition, offset in offsets.items():

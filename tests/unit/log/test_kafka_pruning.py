@@ -115,3 +115,38 @@ def test_a_broker_that_cannot_delete_records_switches_pruning_off(caplog: pytest
         assert all_of_them.kafka.requests.count(("delete", 1)) == 1
 
     run(main())
+
+
+def test_who_cannot_log_in_to_prune_is_counted_and_the_log_closes() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        for _ in range(5):
+            await append_durably(log, 0, ONE)
+
+        async def no_token(node: int, offsets: object) -> dict[int, int]:
+            raise LogUnavailable("no token")
+
+        log._cluster.delete_records = no_token  # type: ignore[method-assign, assignment]
+        log.prune(0, 6)
+        await log.close()
+        assert all_of_them.pruning_failed == ["unreachable"]
+
+    run(main())
+
+
+def test_a_pruning_that_failed_unforeseen_does_not_keep_the_log_from_closing() -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        for _ in range(5):
+            await append_durably(log, 0, ONE)
+
+        async def defect(node: int, offsets: object) -> dict[int, int]:
+            raise RuntimeError("a defect")
+
+        log._cluster.delete_records = defect  # type: ignore[method-assign, assignment]
+        log.prune(0, 6)
+        await log.close()
+
+    run(main())

@@ -1,0 +1,37 @@
+"""Connections to brokers: what cannot be sent is told from what may have arrived."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.client import ClientSecurity
+from coordinator.errors import LogUnavailable
+from coordinator.kafka import connections
+from coordinator.kafka.brokers import Brokers
+from coordinator.kafka.cluster import NoAnswer
+
+
+def test_without_a_token_to_log_in_with_nothing_is_sent_and_no_broker_can_be_reached(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def log_in(host: str, port: int, *, sasl_oauth_token_provider: Any, **options: Any) -> None:
+        await sasl_oauth_token_provider.token()
+
+    async def main() -> None:
+        security = ClientSecurity(
+            protocol="SASL_PLAINTEXT", mechanism="OAUTHBEARER", token_file=str(tmp_path / "token")
+        )
+        brokers = Brokers("broker:9092", "state", security=security)
+        brokers._connections.learn(1, "broker", 9092)
+        with pytest.raises(NoAnswer, match="no token in") as failed:
+            await brokers.delete_records(1, {0: 5})
+        assert not failed.value.sent
+        with pytest.raises(LogUnavailable, match="no token in"):
+            await brokers.connect()
+        assert "no token in" in (brokers.trouble() or "")
+        await brokers.close()
+
+    monkeypatch.setattr(connections, "create_conn", log_in)
+    asyncio.run(main())
