@@ -32,6 +32,9 @@ _TOPIC_ID_BYTES = 16
 _TOPIC_ID_TEXT_CHARS_MAX = 24
 _PARTITION_LOWEST, _PARTITION_HIGHEST = -(2**31), 2**31 - 1
 
+# What Java's String.trim() takes away; Python's strip() leaves some of it and takes other white space.
+_TRIMMED_BY_JAVA = "".join(map(chr, range(0x21)))
+
 _BASE64_URL = re.compile(r"[A-Za-z0-9_-]*")
 
 _INT16 = Struct(">h")
@@ -64,7 +67,7 @@ class SharePartitionKey(NamedTuple):
         if len(pieces) < 3:
             raise ValueError(f"{text!r} is not of the form group:topicId:partition")
         group_id = ":".join(pieces[:-2])
-        if not group_id.strip():
+        if not group_id.strip(_TRIMMED_BY_JAVA):
             raise ValueError(f"{text!r} has no group id")
         return cls(group_id, parse_topic_id(pieces[-2]), _parse_partition(pieces[-1]))
 
