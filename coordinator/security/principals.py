@@ -1,11 +1,13 @@
 """Principals: what a client is called once it has shown who it is, and which of them are let in.
 
 Texts as Kafka prints them: `User:alice`, `User:CN=broker-1,O=Example`. They are compared as they are, so what
-stands in a broker's `super.users` can be copied. Sources: Kafka's DefaultKafkaPrincipalBuilder,
-SslPrincipalMapper, StandardAuthorizer; Java's X500Principal.
+stands in a broker's `super.users` can be copied (but for rare string types in certificates, see
+docs/security.md). Sources: Kafka's DefaultKafkaPrincipalBuilder, SslPrincipalMapper, StandardAuthorizer;
+Java's X500Principal.
 """
 
 import re
+import ssl
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
@@ -23,25 +25,19 @@ _KEYWORDS = {
     "domainComponent": "DC",
     "userId": "UID",
 }
-_NUMBERS = {
-    "surname": "2.5.4.4",
-    "serialNumber": "2.5.4.5",
-    "title": "2.5.4.12",
-    "description": "2.5.4.13",
-    "businessCategory": "2.5.4.15",
-    "postalCode": "2.5.4.17",
-    "name": "2.5.4.41",
-    "givenName": "2.5.4.42",
-    "initials": "2.5.4.43",
-    "generationQualifier": "2.5.4.44",
-    "dnQualifier": "2.5.4.46",
-    "pseudonym": "2.5.4.65",
-    "organizationIdentifier": "2.5.4.97",
-    "emailAddress": "1.2.840.113549.1.9.1",
+# The DER string types that authorities use for some attributes (RFC 5280, OpenSSL), by OpenSSL's names; all
+# others are UTF-8 in today's certificates. What a certificate really has is not in what `getpeercert` tells.
+_NUMERIC, _PRINTABLE, _IA5, _UTF8 = 0x12, 0x13, 0x16, 0x0C
+_STRING_TAGS = {
+    "INN": _NUMERIC,
+    "OGRN": _NUMERIC,
+    "SNILS": _NUMERIC,
+    "dnQualifier": _PRINTABLE,
+    "emailAddress": _IA5,
+    "jurisdictionCountryName": _PRINTABLE,
+    "rfc822Mailbox": _IA5,
+    "serialNumber": _PRINTABLE,
 }
-# The DER string types of attributes (RFC 5280); all others are UTF-8 in today's certificates.
-_IA5, _PRINTABLE, _UTF8 = 0x16, 0x13, 0x0C
-_STRING_TAGS = {"emailAddress": _IA5, "serialNumber": _PRINTABLE, "dnQualifier": _PRINTABLE}
 _ESCAPED = frozenset(',=+<>#;"\\')
 
 # The syntax of ssl.principal.mapping.rules: DEFAULT, or RULE:pattern/replacement/ with L or U behind it.
@@ -160,7 +156,16 @@ def _attribute(name: str, value: str) -> str:
         return f"{keyword}={_escaped(value)}"
     text = value.encode()
     der = bytes([_STRING_TAGS.get(name, _UTF8)]) + _der_length(len(text)) + text
-    return f"{_NUMBERS.get(name, name)}=#{der.hex()}"
+    return f"{_number(name)}=#{der.hex()}"
+
+
+def _number(name: str) -> str:
+    """Return an attribute's number for OpenSSL's name, which is the number already where it knows no name."""
+    try:
+        # The table that the name came from; the ssl module has no public way to it.
+        return ssl._ASN1Object.fromname(name).oid
+    except ValueError:
+        return name
 
 
 def _der_length(length: int) -> bytes:

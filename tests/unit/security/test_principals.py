@@ -45,6 +45,10 @@ SUBJECTS = [
         subject_of("a", EMAIL_ADDRESS="a@example.org", SERIAL_NUMBER="12", TITLE="Dr"),
         "CN=a,2.5.4.12=#0c024472,2.5.4.5=#13023132,1.2.840.113549.1.9.1=#160d61406578616d706c652e6f7267",
     ),
+    (
+        subject_of("a", JURISDICTION_COUNTRY_NAME="DE", UNSTRUCTURED_NAME="u"),
+        "CN=a,1.2.840.113549.1.9.2=#0c0175,1.3.6.1.4.1.311.60.2.1.3=#13024445",
+    ),
 ]
 
 
@@ -61,6 +65,33 @@ def test_a_certificate_names_its_owner_as_java_does(subject: Subject, expected: 
 @pytest.mark.parametrize("nothing", [None, {}])
 def test_without_a_certificate_one_is_anonymous(nothing: dict[str, object] | None) -> None:
     assert principal_of_certificate(nothing, DEFAULT) == ANONYMOUS
+
+
+# Attributes as `getpeercert` gave them for subjects of `openssl req`, and what Java says of the certificates.
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("businessCategory", "Private", "2.5.4.15=#0c0750726976617465"),
+        ("jurisdictionCountryName", "DE", "1.3.6.1.4.1.311.60.2.1.3=#13024445"),
+        ("jurisdictionStateOrProvinceName", "Bayern", "1.3.6.1.4.1.311.60.2.1.2=#0c0642617965726e"),
+        ("jurisdictionLocalityName", "M", "1.3.6.1.4.1.311.60.2.1.1=#0c014d"),
+        ("serialNumber", "HRB 1", "2.5.4.5=#13054852422031"),
+        ("INN", "123456789012", "1.2.643.3.131.1.1=#120c313233343536373839303132"),
+        ("OGRN", "1234567890123", "1.2.643.100.1=#120d31323334353637383930313233"),
+        ("SNILS", "12345678901", "1.2.643.100.3=#120b3132333435363738393031"),
+        ("unstructuredName", "u", "1.2.840.113549.1.9.2=#0c0175"),
+        ("x500UniqueIdentifier", "x", "2.5.4.45=#0c0178"),
+        ("telephoneNumber", "1", "2.5.4.20=#0c0131"),
+        ("role", "r", "2.5.4.72=#0c0172"),
+        ("rfc822Mailbox", "m@x", "0.9.2342.19200300.100.1.3=#16036d4078"),
+        ("dnQualifier", "q", "2.5.4.46=#130171"),
+        ("givenName", "g", "2.5.4.42=#0c0167"),
+        ("1.2.3.4.5", "n", "1.2.3.4.5=#0c016e"),
+    ],
+)
+def test_attributes_without_a_keyword_are_named_by_number(name: str, value: str, expected: str) -> None:
+    certificate = {"subject": (((name, value),), (("commonName", "a"),))}
+    assert principal_of_certificate(certificate, DEFAULT) == "User:CN=a," + expected
 
 
 def test_several_attributes_in_one_part_of_a_name() -> None:
