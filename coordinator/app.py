@@ -373,7 +373,7 @@ def make_runtime(
         may_read=may_read,
         taken=taken,
     )
-    metrics.attach(runtime, log.size_bytes)
+    metrics.attach(runtime, config.log, log.size_bytes)
     return runtime
 
 

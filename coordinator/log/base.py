@@ -130,7 +130,7 @@ class StateLog(Protocol):
         ...
 
     def size_bytes(self) -> int:
-        """Return the bytes that the log takes on its storage."""
+        """Return the bytes that the log takes on its storage, or as much of them as this process knows of."""
         ...
 
 

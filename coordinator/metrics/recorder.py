@@ -90,6 +90,7 @@ class Metrics:
         self._forward_seconds = new_tally(SECONDS)
         self._forwarder: ObservedForwarder | None = None
         self._runtime: ObservedRuntime | None = None
+        self._log = "memory"
         self._log_bytes: Callable[[], int] | None = None
         # So that rates can be computed from the first request on, and alerts find their series.
         for api_key in API_NAMES:
@@ -191,9 +192,15 @@ class Metrics:
         self.loop_lag_last_seconds = seconds
         self._loop_lag_seconds.add(seconds)
 
-    def attach(self, runtime: ObservedRuntime, log_bytes: Callable[[], int] | None = None) -> None:
-        """Read the state of the shards, and the size of the log, off their owners at each scrape."""
+    def attach(
+        self, runtime: ObservedRuntime, log: str = "memory", log_bytes: Callable[[], int] | None = None
+    ) -> None:
+        """Read the state of the shards, and the size of the log, off their owners at each scrape.
+
+        What that size means depends on `log`, the setting of that name.
+        """
         self._runtime = runtime
+        self._log = log
         self._log_bytes = log_bytes
 
     def attach_membership(self, membership: ObservedMembership) -> None:
@@ -278,7 +285,8 @@ class Metrics:
         )
         yield gauges("prune_offset", "Log offset below which records were given up.", "shard", pruned)
         if self._log_bytes is not None:
-            yield gauge("log_bytes", "What the log takes on its disk.", self._log_bytes())
+            size = {self._log: self._log_bytes()}
+            yield gauges("log_bytes", "Bytes of the log: all of a journal, our part of a topic.", "log", size)
 
     def _connection_families(self) -> Iterator[Metric]:
         closed = sum(self._connections_closed.values())

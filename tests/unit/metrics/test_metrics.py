@@ -88,7 +88,7 @@ def used() -> Metrics:
     metrics.forward_done(85, 0, 0.001)
     metrics.forward_done(84, 13, 0.1)
     metrics.shard_fenced()
-    metrics.attach(FakeRuntime(), log_bytes=lambda: 4096)
+    metrics.attach(FakeRuntime(), log="journal", log_bytes=lambda: 4096)
     metrics.request_done(85, 0, 0.002)
     metrics.write_operations(1)
     metrics.append_done(3, 700, 0.001, None)
@@ -126,7 +126,7 @@ def test_what_is_counted_comes_out() -> None:
     assert found["sharecoord_connections_closed_total{reason=idle}"] == 1
     assert found["sharecoord_frames_refused_total{reason=size}"] == 1
     assert found["sharecoord_event_loop_lag_seconds_sum{}"] == 0.003
-    assert found["sharecoord_log_bytes{}"] == 4096
+    assert found["sharecoord_log_bytes{log=journal}"] == 4096
     assert found["sharecoord_fenced_total{}"] == 1
     assert found["sharecoord_membership_generation{}"] == 7
     assert found["sharecoord_membership_replicas{}"] == 3
