@@ -37,6 +37,16 @@ def test_the_unit_gives_the_relay_what_it_needs() -> None:
     assert int(service["MemoryMax"].removesuffix("G")) << 30 > config.relay_connections_max * (400 << 10)
 
 
+def test_the_page_says_who_may_read_the_key_besides_root() -> None:
+    service = unit("share-coordinator-relay.service")["Service"]
+    assert service["DynamicUser"] == "yes", "no user that owns files"
+    group = service["SupplementaryGroups"]
+    key = load_config(file=RELAY / "relay.properties").config.relay_ssl_certificate_location
+    page = (RELAY / "README.md").read_text("utf-8")
+    for command in (f"groupadd --system {group}", f"chgrp {group} {key}", f"chmod 640 {key}"):
+        assert command in page
+
+
 def test_the_unit_starts_the_relay_again_however_often_it_fails() -> None:
     relay = unit("share-coordinator-relay.service")
     assert relay["Service"]["Restart"] == "always"
