@@ -18,6 +18,9 @@ calls durable is damage, and one that none does was never answered.  Where nothi
 the file is zeroed before use and a disk writes sectors, so a torn frame shows a sector of zeros or ends in
 zeros, and a complete one never does (the end mark, and offsets that are stored plus one, see to that).
 
+A file has its size before it is used, and behind its last entries some of it is always left.  So one that
+ends sooner lost its end later, to a copy that broke off for instance; no crash makes one.
+
 A header says where the segment before ends: what lies behind that was given up, a commit whose outcome was
 unknown, and never counts again.  The head's CRC covers the segment and the position too, so no bytes that
 were copied or that a client sent can pass for a frame.
@@ -39,6 +42,9 @@ SYNC_MODES = ("always", "os")
 SECTOR_BYTES = 512
 # Frames begin at multiples of this: a head never lies across two sectors.
 ALIGN_BYTES = 64
+# The end of each segment is kept for frames without entries: they say which files may go even when the disk
+# is full.
+RESERVE_BYTES = 16 * ALIGN_BYTES
 
 _HEADER_MAGIC = b"shcoseg\n"
 _HEADER = Struct(">8sHHQQQQQI")
@@ -203,6 +209,19 @@ def entries_of(frame: Frame) -> Iterator[LoggedBatch]:
         if at > end:
             raise ValueError("an entry reaches beyond its commit")
         yield LoggedBatch(state_partition, entries[batch_at:at])
+
+
+def least_bytes(data: memoryview, last_end: int, segment: int) -> int:
+    """Return the size that the file of a segment has at least, after what was written into it.
+
+    `last_end` is the end of a valid frame with entries, or where the first one begins.  Every frame with
+    entries, also one of which only the head is there, was put where it leaves the reserve behind it.
+    """
+    needed = last_end + RESERVE_BYTES
+    for position, head in later_heads(data, last_end - 1, segment):
+        reserve_bytes = RESERVE_BYTES if head.length else 0
+        needed = max(needed, position + frame_bytes(head.length) + reserve_bytes)
+    return needed
 
 
 def later_heads(data: memoryview, position: int, segment: int) -> Iterator[tuple[int, FrameHead]]:

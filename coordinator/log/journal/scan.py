@@ -4,6 +4,7 @@ Recovery and the offline tools walk alike; they differ in how they read files.  
 the valid frames of a segment end:
 
 * the successor's header says where the segment ends, and the walk got there: fine;
+* the file ends sooner than the journal leaves one: it was cut short later, which is damage;
 * a later frame or header calls the commit that is missing here durable: damage;
 * nothing does, and the place looks like a write that did not finish: the tail is torn, and the journal ends
   here;
@@ -29,11 +30,14 @@ from protocol.record_batch import next_offset_at
 SUFFIX = ".journal"
 _NAME = re.compile(r"\d{20}" + re.escape(SUFFIX))
 
-ADVICE = (
-    "restore the journal's folder from a backup; or, giving up every record from that byte on, cut the file "
-    "there (truncate -s) and remove the files after it; `share-coordinator journal verify` tells what can "
-    "still be read"
+# Zeros follow where it is cut, or it would be a file that was cut short.
+_GIVE_UP = (
+    "giving up every record from that byte on, cut the file there and let zeros follow (truncate -s BYTE "
+    "FILE; truncate -s +1M FILE), and remove the files after it; `share-coordinator journal verify` tells "
+    "what can still be read"
 )
+ADVICE = f"restore the journal's folder from a backup; or, {_GIVE_UP}"
+ADVICE_CUT_SHORT = f"copy the journal's folder again, or restore it from a backup; or, {_GIVE_UP}"
 ADVICE_MISSING = (
     "restore the file from a backup; or, giving up every record from there on, remove the files after it"
 )
@@ -131,9 +135,19 @@ def check_unbegun(
     if number > last_number + 1:
         missing = describe(segment_name(number - 1))
         raise LogDamaged(missing, 0, f"the file is missing, but {name} is there", ADVICE_MISSING)
+    if len(data) < layout.least_bytes(data, layout.first_position(state_partitions), number):
+        # Where the making of a file broke off there are only zeros.
+        if not layout.is_zero(data):
+            raise _cut_short(path, 0, len(data))
+        return
     header_end = layout.header_bytes(state_partitions)
     if not layout.has_zero_sector(data, 0, header_end):
         raise LogDamaged(path, 0, "its header is not valid, though it was written as a whole", ADVICE)
+
+
+def _cut_short(path: str, position: int, size_bytes: int) -> LogDamaged:
+    found = f"the file ends at byte {size_bytes}, and it was longer once, so a copy of it may have broken off"
+    return LogDamaged(path, position, found, ADVICE_CUT_SHORT)
 
 
 class Scan:
@@ -152,6 +166,8 @@ class Scan:
         self.end_offsets = list(self.start_offsets)
         self.next_commit = first.first_commit if first else 1
         self.oldest = first.oldest if first else 1
+        # Where the last frame with entries of the last walked segment ends.
+        self._entries_end = 0
         # Name, begin and end of the last frame that counts.
         self.last_frame: tuple[str, int, int] | None = None
 
@@ -162,7 +178,7 @@ class Scan:
         successor = self._begun[place + 1].header if place + 1 < len(self._begun) else None
         self._check_follows(name, header)
         self.oldest = max(self.oldest, header.oldest)
-        position = layout.first_position(len(self.end_offsets))
+        position = self._entries_end = layout.first_position(len(self.end_offsets))
         limit = successor.previous_end if successor else len(data)
         last_offsets: dict[int, int] = {}
         for frame in frames(data, header.number, position, limit, self.next_commit):
@@ -170,6 +186,8 @@ class Scan:
             if visit is not None:
                 visit(name, frame)
             position = frame.end
+            if frame.entries:
+                self._entries_end = position
         self.segments.append(Segment(header.number, len(data), position, last_offsets, self.next_commit - 1))
         return successor is not None and position == limit
 
@@ -180,6 +198,8 @@ class Scan:
         """
         name, header = self._begun[len(self.segments) - 1]
         position = self.segments[-1].end
+        if len(data) < layout.least_bytes(data, self._entries_end, header.number):
+            raise _cut_short(self._describe(name), position, len(data))
         if not later and layout.is_zero(data[position:]):
             return Tail(name, position, True, 0)
         lost_commits = 0

@@ -18,10 +18,6 @@ from coordinator.log.journal.trouble import log_failure
 
 _logger = logging.getLogger(__name__)
 
-# The end of each segment is kept for frames without entries: they say which files may go even when the disk
-# is full.
-RESERVE_BYTES = 16 * layout.ALIGN_BYTES
-
 # The journal wants to hold at most as much as this many segments, or this many times the live state, if that
 # is more.
 SEGMENTS_MIN = 4
@@ -62,7 +58,7 @@ class Segments:
 
     def with_room(self, frame_bytes: int, *, has_entries: bool) -> Segment | None:
         """Return the current segment if a frame goes into it."""
-        segment, reserve_bytes = self.current, RESERVE_BYTES if has_entries else 0
+        segment, reserve_bytes = self.current, layout.RESERVE_BYTES if has_entries else 0
         if segment is None or self._is_ended:
             return None
         return segment if segment.end + frame_bytes + reserve_bytes <= segment.size_bytes else None
@@ -76,7 +72,7 @@ class Segments:
             await asyncio.wait({self._preparing})
         name = segment_name(header.number)
         first_position = layout.first_position(len(header.end_offsets))
-        size_bytes = max(self._segment_bytes, first_position + frame_bytes + RESERVE_BYTES)
+        size_bytes = max(self._segment_bytes, first_position + frame_bytes + layout.RESERVE_BYTES)
         # A file that is to be made anew, and cannot be, is gone.
         spare, self._spare = self._spare, None
         if spare != name or size_bytes > self._segment_bytes:

@@ -154,3 +154,20 @@ def test_a_folder_that_does_not_exist_is_a_usage_error(
     outcome = share_coordinator("journal", command, str(tmp_path / "missing"))
     assert outcome.exit_code == 2
     assert "does not exist" in outcome.err
+
+
+def test_a_journal_that_a_copy_cut_short_is_said_to_be_so(
+    share_coordinator: CommandLine, folder: Path
+) -> None:
+    (file,) = [path for path in sorted(folder.iterdir()) if b"orders" in path.read_bytes()]
+    with file.open("r+b") as cut:
+        cut.truncate(file.read_bytes().rindex(b"orders"))
+    for command in ("verify", "dump"):
+        outcome = share_coordinator("journal", command, str(folder))
+        assert outcome.exit_code == 1
+        (line,) = outcome.err.splitlines()
+        assert (
+            "it was longer once, so a copy of it may have broken off; copy the journal's folder again" in line
+        )
+        assert "is whole" not in outcome.out
+    assert "is damaged at byte" in share_coordinator("recovery", "rebuild", "--from", f"journal:{folder}").err

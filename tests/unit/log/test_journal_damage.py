@@ -6,11 +6,13 @@ from random import Random
 import pytest
 
 from coordinator.errors import LogDamaged
+from coordinator.log.journal import layout
 from coordinator.log.journal.scan import segment_name
 from tests.unit.log.journals import (
     FIRST_POSITION,
     copied,
     damage,
+    entry,
     expected,
     fill,
     filled,
@@ -91,8 +93,94 @@ def test_damage_names_the_file_the_position_and_what_to_do(tmp_path: Path) -> No
     assert FIRST_POSITION < error.position < position
     assert "backup" in error.advice
     # The way out that the advice names, for who accepts the loss.
-    with path.open("r+b") as file:
-        file.truncate(error.position)
+    give_up(path, error.position)
     (world.folder / segment_name(2)).unlink(missing_ok=True)
     assert reopened(world) == expected(5)
     assert reopened(world) == [*expected(5), b"one more"]
+
+
+def give_up(path: Path, position: int) -> None:
+    """Do with a file what the advice says: cut it and let zeros follow."""
+    with path.open("r+b") as file:
+        file.truncate(position)
+        file.truncate(position + (1 << 20))
+
+
+@pytest.mark.parametrize("end", ["closed", "killed"])
+@pytest.mark.parametrize("has_spare", [True, False])
+def test_a_last_file_that_was_cut_short_is_noticed_if_anything_is_missing(end: str, has_spare: bool) -> None:
+    """As by a copy that broke off; also where the next file, made ahead, was not copied at all."""
+    pristine = SimWorld()
+    filled(pristine, 30, end)
+    name, data = last_used(pristine)
+    assert name == segment_name(2)
+    ends = [
+        position for position in range(0, layout.aligned(len(data)), 64) if data[position:][:1] == b"\xf5"
+    ]
+    for size in (1, 8, 40, FIRST_POSITION - 1, *(near for end in ends for near in (end, end + 1, end + 64))):
+        world = SimWorld()
+        world.storage.files = copied(pristine)
+        if not has_spare:
+            world.storage.files.pop(segment_name(3), None)
+        cut_short(world, name, size)
+        error = damage(world)
+        if error.file.endswith(name):
+            assert f"the file ends at byte {size}, and it was longer once" in error.found
+            assert "copy the journal's folder again" in error.advice
+        else:
+            # Not even its header is there.
+            assert has_spare
+            assert size < FIRST_POSITION
+
+
+def test_a_last_file_with_a_torn_tail_that_was_cut_short_is_noticed() -> None:
+    """The head of the torn frame tells how far the file went."""
+    pristine = SimWorld()
+    filled(pristine, 10, "killed")
+    name, data = last_used(pristine)
+    begin = layout.aligned(len(data))
+    frame = layout.encode_frame(1, begin, 11, 10, 1, [entry(10, 1000)])
+    pristine.storage.files[name].shown[begin : begin + 512] = frame[:512]
+    for size in (begin + 64, begin + 512, begin + len(frame), begin + len(frame) + layout.RESERVE_BYTES - 1):
+        world = SimWorld()
+        world.storage.files = copied(pristine)
+        cut_short(world, name, size)
+        assert "it was longer once" in damage(world).found
+    assert reopened(pristine) == expected(10)
+
+
+def test_a_file_whose_end_was_never_used_may_lack_some_of_it() -> None:
+    """Nothing is missing; such a file is also what giving up leaves."""
+    world = SimWorld()
+    filled(world, 10, "killed")
+    name, data = last_used(world)
+    cut_short(world, name, layout.aligned(len(data)) + layout.RESERVE_BYTES)
+    assert reopened(world) == expected(10)
+    assert reopened(world) == [*expected(10), b"one more"]
+
+
+def test_what_a_copy_lacks_can_be_given_up(tmp_path: Path) -> None:
+    world = RealWorld(tmp_path / "journal")
+
+    async def main() -> None:
+        journal = world.journal()
+        await journal.open()
+        await fill(journal, 10)
+        await journal.close()
+
+    world.run(main())
+    path = world.folder / segment_name(1)
+    with path.open("r+b") as file:
+        file.truncate(path.read_bytes().index(value(5)))
+    with pytest.raises(LogDamaged, match="it was longer once") as caught:
+        reopened(world)
+    give_up(path, caught.value.position)
+    (world.folder / segment_name(2)).unlink(missing_ok=True)
+    assert reopened(world) == expected(5)
+    assert reopened(world) == [*expected(5), b"one more"]
+
+
+def cut_short(world: SimWorld, name: str, size: int) -> None:
+    """Take the end of a file away."""
+    file = world.storage.files[name]
+    del file.shown[size:], file.durable[size:]

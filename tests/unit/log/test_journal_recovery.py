@@ -37,7 +37,7 @@ def test_a_write_that_lacks_sectors_is_cut_whichever_they_are() -> None:
         filled(world, 10, "killed")
         name, data = last_used(world)
         begin = layout.aligned(len(data))
-        frame = layout.encode_frame(1, begin, 11, 10, 1, [entry(10, 3000)])
+        frame = layout.encode_frame(1, begin, 11, 10, 1, [entry(10, 2500)])
         file = world.storage.files[name]
         file.shown[begin : begin + len(frame)] = frame
         rng = Random(seed)
