@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from coordinator.recovery.live import Live as LiveCoordinator
 
 EXIT_COULD_NOT_AUDIT = 3
+_EXIT_USAGE = 2
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -72,7 +74,23 @@ MetricsListen = Annotated[
 ]
 
 
-@recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
+class _AuditCommand(TyperCommand):
+    """The command, with an exit code of its own for a wrong command line: the usual 2 is critical here."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the command line."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except Exception as error:
+            # Not by its class: releases of typer have it from different packages.
+            if getattr(error, "exit_code", None) == _EXIT_USAGE:
+                error.exit_code = EXIT_COULD_NOT_AUDIT  # type: ignore[attr-defined]
+            raise
+
+
+@recovery.recovery_app.command(
+    cls=_AuditCommand, context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS
+)
 def audit(
     ctx: typer.Context,
     source: recovery.From,

@@ -117,6 +117,26 @@ def test_an_address_that_is_none_is_told_before_anything_is_read(
     assert said.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        ("--from",),
+        ("--from", "journal:data", "--sample", "x"),
+        ("--from", "journal:data", "--sample", "-1"),
+        ("--from", "journal:data", "-o", "yaml"),
+        ("--from", "journal:data", "--no-such-setting", "5"),
+        ("--from", "journal:data", "--every", "3x"),
+    ],
+)
+def test_an_audit_with_a_wrong_command_line_is_not_critical(
+    share_coordinator: CommandLine, args: tuple[str, ...]
+) -> None:
+    outcome = share_coordinator("recovery", "audit", *args)
+    assert (outcome.exit_code, outcome.out) == (3, "")
+    assert outcome.err
+
+
 def test_an_audit_that_could_not_ask_whom_it_should_is_not_clean(
     share_coordinator: CommandLine, tmp_path: Path
 ) -> None:
