@@ -31,6 +31,8 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
+KAFKA_EXTRA = "pip install share-coordinator[kafka]"
+
 # For us, when we look for a mistake of ours: the traceback that a user is spared.
 TRACEBACK_ENV = "SHARE_COORDINATOR_TRACEBACK"
 
@@ -87,6 +89,9 @@ def _explain(error: Exception) -> int:
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
     if isinstance(error, OSError):
         typer.echo(f"share-coordinator: {_one_line(error)}", err=True)
+        return EXIT_FAILED
+    if isinstance(error, ModuleNotFoundError) and error.name == "aiokafka":
+        typer.echo(f"share-coordinator: asking a cluster takes {error.name}: {KAFKA_EXTRA}", err=True)
         return EXIT_FAILED
     typer.echo(
         f"share-coordinator: this should not happen: {type(error).__name__}: {_one_line(error)} "

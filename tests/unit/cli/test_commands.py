@@ -203,6 +203,32 @@ def test_help_imports_nothing_heavy() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "offsets reset --group g --topic t --to-earliest",
+        "offsets delete --group g --all-topics",
+    ],
+)
+def test_without_the_client_library_the_extra_is_named(command: str) -> None:
+    program = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name.split('.')[0] == 'aiokafka':\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        f"sys.argv = ['share-coordinator', *{command.split()}, '--bootstrap-servers', '127.0.0.1:1']\n"
+        "from coordinator.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    said = "asking a cluster takes aiokafka: pip install share-coordinator[kafka]"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == f"share-coordinator: {said}"
+    assert "should not happen" not in done.stderr
+
+
 def test_python_m_coordinator_is_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "coordinator", "version"], capture_output=True, text=True, check=True
