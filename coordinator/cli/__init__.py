@@ -1,8 +1,16 @@
-"""The command line: `share-coordinator serve | config | journal | demo | version`.
+"""The command line: `share-coordinator`, whose commands are put together in `coordinator.cli.program`."""
 
-Nothing is imported before a command needs it, so that `--help` is there at once.
-"""
+import sys
 
-from coordinator.cli.program import main
+EXIT_INTERRUPTED = 130
 
-__all__ = ["main"]
+
+def main() -> None:
+    """Run the command that `sys.argv` names and end the process with its exit code."""
+    try:
+        # Here and not above: it takes up to a second, in which Ctrl-C is as likely as later.
+        from coordinator.cli.program import run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)

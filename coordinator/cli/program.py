@@ -29,7 +29,6 @@ from coordinator.visible import written_out
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 KAFKA_EXTRA = "pip install share-coordinator[kafka]"
 
@@ -65,15 +64,13 @@ app.command()(demo)
 app.command()(version)
 
 
-def main() -> None:
+def run() -> None:
     """Run the command that `sys.argv` names and end the process with its exit code."""
     if isinstance(sys.stdout, TextIOWrapper):
         # A name that the terminal has no characters for is written out, as what does not show is.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="share-coordinator")
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
     except Exception as error:
         if os.environ.get(TRACEBACK_ENV):
             raise
