@@ -5,19 +5,20 @@ records in one sequence, and after a failed group commit many shards load at onc
 does not keep the others from it.
 
 In a log that several processes can write to, each load begins with an ownership of its own: the claim is in
-the log before it is read, so that nothing counts which is not seen.
+the log before it is read, so that nothing counts which is not seen.  There each shard has a log of its own,
+too, that may be out of reach by itself: shards wait for one another a moment, and no longer.
 """
 
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from coordinator.errors import LogError, LogFenced
-from coordinator.log.base import SharedLog, StateLog
+from coordinator.errors import LogError, LogFenced, LogUnavailable
+from coordinator.log.base import LoggedBatch, SharedLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.replay import FINISHED_TOGETHER, Replay, give_memory_back, replays_of
@@ -32,13 +33,16 @@ _logger = logging.getLogger(__name__)
 CLAIM_WAIT_S = 1.0
 # How soon it is looked again whether shards may be claimed; after that, less and less often.
 LEASE_PAUSE_FIRST_S = 0.01
+# How long shards of a log of several processes wait for one another: much less than requests wait for a load.
+TOGETHER_S = 2.0
 
 
 class Loader:
     """Loads the shards that ask for it, together in one pass over the log at a time. Runs as one task.
 
-    Where a pass over a log of several processes fails, each of its shards is loaded in a pass of its own from
-    then on, until one succeeds: there each has a log of its own.
+    Over a log of several processes the next pass begins beside one that takes longer than `TOGETHER_S`.  One
+    in which nothing comes for so long has failed; and where a pass fails, each of its shards is loaded in a
+    pass of its own from then on, until one succeeds.
     """
 
     def __init__(
@@ -180,19 +184,26 @@ class Loader:
                 self._asked.clear()
                 runners, self._waiting = self._waiting, {}
                 for partition in self._apart & runners.keys():
-                    self._beside(self._pass({partition: runners.pop(partition)}))
+                    self._begin({partition: runners.pop(partition)})
                 if runners:
-                    await self._pass(runners)
+                    longest_s = None if self._shared is None else TOGETHER_S
+                    await asyncio.wait({self._begin(runners)}, timeout=longest_s)
                 self._say_loaded()
         finally:
             for task in (*self._owning.values(), *self._tasks):
                 task.cancel()
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside the pass of all the others; it ends with `run` at the latest."""
+    def _begin(self, runners: dict[int, ShardRunner]) -> "asyncio.Task[None]":
+        """Begin a pass beside those that are under way."""
+        self._passes += 1
+        return self._beside(self._pass(runners))
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Do something beside what else there is to do; it ends with `run` at the latest."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _pass(self, runners: dict[int, ShardRunner]) -> None:
         """Load shards in one pass over the log; see to it that those which cannot be are tried again."""
@@ -201,7 +212,6 @@ class Loader:
         for runner in runners.values():
             runner.begin_loading()
         shards = {partition: runner.shard for partition, runner in runners.items()}
-        self._passes += 1
         try:
             failed = await self._load(runners, shards)
         except Exception as error:
@@ -246,7 +256,7 @@ class Loader:
         failed: dict[int, Exception] = {}
         slice_left = self._limits.load_slice_batches
         with _collector_paused():
-            async for chunk in self._log.read(runners):
+            async for chunk in self._read(runners):
                 for state_partition, batch in chunk:
                     if state_partition in failed:
                         continue
@@ -275,6 +285,23 @@ class Loader:
             else:
                 self._loaded(runner, shards[state_partition], records[state_partition], load_s)
         return failed
+
+    async def _read(self, runners: dict[int, ShardRunner]) -> AsyncIterator[list[LoggedBatch]]:
+        """Read the log; where one shard may be what the others wait for, raise LogUnavailable soon."""
+        chunks = self._log.read(runners)
+        stalled_s = TOGETHER_S if self._shared is not None and len(runners) > 1 else None
+        while True:
+            patience = asyncio.timeout(stalled_s)
+            try:
+                async with patience:
+                    chunk = await anext(chunks, None)
+            except TimeoutError:
+                if not patience.expired():
+                    raise
+                raise LogUnavailable("nothing came for a while; each is read by itself") from None
+            if chunk is None:
+                return
+            yield chunk
 
     def _loaded(self, runner: ShardRunner, shard: Shard, records: int, load_s: float) -> None:
         partition = runner.state_partition

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
 import pytest
 
 from coordinator.clock import SystemClock
-from coordinator.log.base import StateLog
+from coordinator.log.base import LoggedBatch, StateLog
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
@@ -16,6 +16,7 @@ from coordinator.runtime import Runtime, RuntimeLimits
 from coordinator.shard import SnapshotPolicy
 from coordinator.topics import EveryTopic
 from protocol.record_batch import encode_batch
+from tests.simulation.loop import SimLoop
 from tests.unit.log.fake_kafka import FakeKafka
 
 TOPIC = "state"
@@ -61,8 +62,8 @@ def statuses(runtime: Runtime) -> list[str]:
 ALL_BUT_ONE = ["FAILED" if shard == BAD else "ACTIVE" for shard in range(SHARDS)]
 
 
-def kafka_log(fake: FakeKafka) -> KafkaLog:
-    limits = KafkaLogLimits(append_timeout_s=3.0)
+def kafka_log(fake: FakeKafka, append_timeout_s: float = 3.0) -> KafkaLog:
+    limits = KafkaLogLimits(append_timeout_s=append_timeout_s)
     return KafkaLog(
         fake.cluster(TOPIC), TopicWish(TOPIC, SHARDS), owner="test", clock=SystemClock(), limits=limits
     )
@@ -132,3 +133,41 @@ def test_records_that_cannot_be_replayed_harm_their_own_shard_only(caplog: pytes
     asyncio.run(scenario())
     (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert said.startswith(f"shard {BAD} cannot be replayed: a record of the state log has no key")
+
+
+@pytest.mark.parametrize("together", [[BAD], [0, 1, BAD, 3]])
+def test_nobody_waits_for_a_partition_that_loses_its_leader_while_it_is_loaded(together: list[int]) -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        log = kafka_log(fake, append_timeout_s=300.0)
+        read = log.read
+        read_together: list[int] = []
+
+        def read_without_a_leader(partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+            if BAD in partitions and not read_together:
+                read_together.extend(partitions)
+                fake.leaders[BAD] = -1
+                log._cluster.refresh_soon()
+            return read(partitions)
+
+        log.read = read_without_a_leader  # type: ignore[method-assign]
+        async with running(log, elect_all=False) as runtime:
+            for shard in together:
+                runtime.elect(shard)
+            await asyncio.sleep(1)
+            assert sorted(read_together) == together
+            runtime.elect(4)
+            # Much less than a request waits for a shard that is being loaded.
+            await asyncio.sleep(5)
+            well = {shard for shard, status in enumerate(statuses(runtime)) if status == "ACTIVE"}
+            assert well == {*together, 4} - {BAD}
+            assert runtime.health() == [f"1 of {len(together) + 1} shards are loading."]
+            del fake.leaders[BAD]
+            await asyncio.sleep(5)
+            assert runtime.health() == []
+
+    loop = SimLoop()
+    try:
+        loop.run_until_complete(scenario())
+    finally:
+        loop.close()
