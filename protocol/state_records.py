@@ -82,7 +82,8 @@ def parse_topic_id(text: str) -> bytes:
     if len(text) > _TOPIC_ID_TEXT_CHARS_MAX:
         raise ValueError(f"{text!r} is too long for a topic id")
     bare = text.rstrip("=")
-    if not _BASE64_URL.fullmatch(bare):
+    # Padding may be missing, as a whole: so says Java's decoder.
+    if (len(bare) != len(text) and len(text) % 4) or not _BASE64_URL.fullmatch(bare):
         raise ValueError(f"{text!r} is not a topic id in URL-safe base64")
     try:
         topic_id = urlsafe_b64decode(bare + "=" * (-len(bare) % 4))
@@ -95,7 +96,8 @@ def parse_topic_id(text: str) -> bytes:
 
 def _parse_partition(text: str) -> int:
     digits = text[1:] if text[:1] in "+-" else text
-    if not (digits.isascii() and digits.isdigit()) or len(text) > 32:
+    # Java takes the decimal digits of all scripts in the basic plane, Python's int() those of all planes.
+    if not digits.isdecimal() or max(digits) > "\uffff" or len(text) > 32:
         raise ValueError(f"{text!r} is not a partition number")
     partition = int(text)
     if not _PARTITION_LOWEST <= partition <= _PARTITION_HIGHEST:

@@ -7,6 +7,7 @@ coordinator).  Everything that can be understood is answered, with an error code
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple
@@ -40,6 +41,9 @@ _SIZE_AND_CORRELATION_ID = Struct(">ii")
 # coordinator has when it forwards.
 _CLIENT_ID_AT = 10
 _FORWARDED = FORWARDED_CLIENT_ID.encode()
+
+# What a client may call itself and its version, from ApiVersions version 3 on (Kafka's ApiVersionsRequest).
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 # FindCoordinator answers that are remembered, by the bytes of the request. A broker asks again before
 # every request, about few share-partitions; each entry takes some 400 bytes.
@@ -205,21 +209,26 @@ class Api:
         return _Found(body, next(filter(None, errors), 0))
 
     def tell_versions(self, frame: bytes, respond: Respond) -> bool:
-        """Answer which APIs and versions are served; a version that is too new, in the oldest layout.
+        """Answer which APIs and versions are served.
 
-        Returns False for the latter. Raises CloseConnection.
+        A version that is too new is told those of ApiVersions alone, in the oldest layout; a client's name
+        that Kafka does not take is an error without any. Returns False for both. Raises CloseConnection.
         """
         _, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         response = versions_api.ApiVersionsResponse(api_keys=self._versions)
         if not versions_api.MIN_VERSION <= api_version <= versions_api.MAX_VERSION:
             response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
+            response.api_keys = [each for each in self._versions if each.api_key == versions_api.API_KEY]
             api_version = 0
         else:
             try:
                 _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
-                versions_api.decode_request(frame, offset, api_version)
+                client = versions_api.decode_request(frame, offset, api_version)
             except DecodeError as error:
                 raise CloseConnection("undecodable", f"ApiVersions v{api_version}: {error}") from None
+            names = (client.client_software_name, client.client_software_version)
+            if api_version >= 3 and not all(map(_SOFTWARE.fullmatch, names)):
+                response = versions_api.ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
         body = versions_api.encode_response(response, api_version)
         self._metrics.request_done(versions_api.API_KEY, response.error_code, 0.0)
         respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body)

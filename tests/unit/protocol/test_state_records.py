@@ -17,3 +17,21 @@ def test_a_group_is_all_that_java_does_not_trim_away(group: str) -> None:
 def test_a_group_that_java_trims_away_is_none(group: str) -> None:
     with pytest.raises(ValueError, match="no group id"):
         SharePartitionKey.parse(group + BEHIND_GROUP)
+
+
+@pytest.mark.parametrize(
+    ("padding", "digits", "partition"),
+    [("==", "1", 1), ("", "+01", 1), ("", "-2", -2), ("", "\u0661\u0662", 12), ("", "\uff13", 3)],
+)
+def test_what_java_reads_as_padding_and_as_digits(padding: str, digits: str, partition: int) -> None:
+    text = f"g:{topic_id_text(TOPIC_ID)}{padding}:{digits}"
+    assert SharePartitionKey.parse(text) == SharePartitionKey("g", TOPIC_ID, partition)
+
+
+@pytest.mark.parametrize(
+    ("padding", "digits"),
+    [("=", "1"), ("", "\u00b2"), ("", "\U0001d7cf"), ("", "-"), ("", "1_0"), ("", " 1")],
+)
+def test_what_java_reads_as_neither(padding: str, digits: str) -> None:
+    with pytest.raises(ValueError, match="is not a"):
+        SharePartitionKey.parse(f"g:{topic_id_text(TOPIC_ID)}{padding}:{digits}")

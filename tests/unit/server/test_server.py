@@ -81,7 +81,8 @@ def test_readiness_waits_for_the_listener() -> None:
 def test_api_versions_lists_exactly_what_is_served(version: int) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
-        body = api_versions.encode_request(api_versions.ApiVersionsRequest(), version)
+        named = api_versions.ApiVersionsRequest("apache-kafka-java", "4.4.0")
+        body = api_versions.encode_request(named, version)
         client.send(request_frame(18, version, 5, body, flexible=version >= 3))
         correlation_id, rest = await client.frame()
         response = api_versions.decode_response(rest, 0, version)
@@ -108,7 +109,19 @@ def test_a_newer_api_versions_is_answered_in_the_oldest_layout() -> None:
         _, rest = await client.frame()
         response = api_versions.decode_response(rest, 0, 0)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert any(api.api_key == 18 and api.max_version == 4 for api in response.api_keys)
+        assert response.api_keys == [api_versions.ApiVersion(18, 0, 4)]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("name", "version"), [("", ""), ("a", ""), ("", "1"), ("a b", "1"), ("a", "1-")])
+def test_api_versions_wants_a_name_and_a_version_as_kafka_does(name: str, version: str) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        body = api_versions.encode_request(api_versions.ApiVersionsRequest(name, version), 4)
+        client.send(request_frame(18, 4, 6, body))
+        response = api_versions.decode_response((await client.frame())[1], 0, 4)
+        assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
 
     run(scenario)
 
