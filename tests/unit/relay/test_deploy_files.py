@@ -96,6 +96,16 @@ def test_the_patch_puts_the_relay_in_haproxys_place() -> None:
     assert served.advertise.port == relay.relay_listen.port
 
 
+def test_the_page_says_that_prometheus_is_not_let_in_to_the_relay() -> None:
+    manifests = yaml_documents(DEPLOY / "kubernetes" / "brokers.yaml")
+    (policy,) = (each for each in manifests if each["kind"] == "NetworkPolicy")
+    (patch,) = yaml_documents(RELAY / "kubernetes.yaml")
+    splitter = patch["spec"]["template"]["spec"]["initContainers"][0]
+    port = load_config(environ=environment(splitter)).config.relay_http.port
+    assert port not in {each["port"] for rule in policy["spec"]["ingress"] for each in rule["ports"]}
+    assert f"Prometheus does not reach port {port}" in (RELAY / "README.md").read_text("utf-8")
+
+
 def environment(container: dict[str, Any]) -> dict[str, str]:
     """The variables of a container that are the same in each pod, and a name for the pod in the others."""
     return {
