@@ -28,7 +28,8 @@ ELSEWHERE = {
     r"kafka-(dump-log|console-consumer)\.sh .*": "tests/topic/test_tools.py",
     r"kafka-topics\.sh .* \| grep -x __share_group_state": "tests/e2e/test_mode_b.py",
     r"docker(-compose)? .*": "tests/deploy/test_containers.py",
-    r"pip install share-coordinator.*": "tests/deploy/test_containers.py",
+    # Of a checkout: no package index has us.
+    r"pip (install '\.\[.*\]'.*|wheel --no-deps \.)": "tests/deploy/test_containers.py",
     r"kafka-storage\.sh random-uuid": "tests/kafka/broker.py",
 }
 # Pages that are one story, run from their first command to their last.
