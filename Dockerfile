@@ -16,7 +16,7 @@ RUN test -z "${BUILD_PACKAGES}" \
     || { apt-get update && apt-get -o Acquire::Retries=3 install -y --no-install-recommends ${BUILD_PACKAGES}; }
 RUN python3 -m venv /opt/share-coordinator
 WORKDIR /source
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
 COPY coordinator coordinator
 RUN /opt/share-coordinator/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .

@@ -6,6 +6,7 @@ A banned call outside its home is an untestable fact from outside: time and chan
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,3 +207,12 @@ def test_a_banned_call_is_allowed_at_home() -> None:
 def test_a_long_function_is_found() -> None:
     body = "\n".join(["    pass"] * FUNCTION_LINES_MAX)
     assert long_functions(f"def f():\n{body}", "x.py") == [f"x.py:1: f has {FUNCTION_LINES_MAX + 1} lines"]
+
+
+def test_the_licence_goes_along() -> None:
+    """It says itself that whoever gets the program gets a copy: with the package, and so with the image."""
+    assert "Apache License" in (ROOT / "LICENSE").read_text("utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    assert "!LICENSE" in (ROOT / ".dockerignore").read_text("utf-8").split()
+    assert re.search(r"^COPY .*\bLICENSE\b", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
