@@ -8,12 +8,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from coordinator.cli import settings_flags as flags
 from coordinator.cli.output import Output, OutputOption
+
+ClientConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--coordinator-config",
+        metavar="FILE",
+        help=f"{flags.HOW_TO_CONNECT} By default without TLS and without a login.",
+    ),
+]
 
 _SERVING = "share coordinator on "
 _STOP_TIMEOUT_S = 30
@@ -26,7 +36,7 @@ def demo(
     own: Annotated[
         bool, typer.Option("--own", help="Start a coordinator in memory, and stop it at the end.")
     ] = False,
-    client_config: flags.CoordinatorConfig = None,
+    client_config: ClientConfig = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Play a share-partition leader against a running coordinator and print what happens."""

@@ -7,6 +7,7 @@ interrupted.
 import os
 import sys
 from io import TextIOWrapper
+from typing import Annotated
 
 import typer
 
@@ -62,6 +63,22 @@ app.command()(prune)
 app.command("hand-over")(hand_over)
 app.command()(demo)
 app.command()(version)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _before_any_command(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", help="As the command version.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
 
 
 def run() -> None:

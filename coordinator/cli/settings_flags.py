@@ -102,14 +102,15 @@ def pairs_of_sets(settings: Sequence[str]) -> list[tuple[str, str]]:
     return pairs
 
 
+HOW_TO_CONNECT = "How to connect to the coordinator: security.protocol, sasl.*, ssl.* in a .properties file."
+
 # The settings of a client that asks a coordinator, where they are not those of the cluster.
 CoordinatorConfig = Annotated[
     Path | None,
     typer.Option(
         "--coordinator-config",
         metavar="FILE",
-        help="How to connect to the coordinator: security.protocol, sasl.*, ssl.* in a .properties file. By "
-        "default as to the cluster.",
+        help=f"{HOW_TO_CONNECT} By default as to the cluster.",
     ),
 ]
 

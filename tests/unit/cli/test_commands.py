@@ -126,7 +126,16 @@ def test_config_reference_is_the_page(share_coordinator: CommandLine) -> None:
 
 def test_version_is_that_of_the_package(share_coordinator: CommandLine) -> None:
     shown = json.loads(share_coordinator("version", "-o", "json").out)
-    assert share_coordinator("version").out.startswith(f"share-coordinator {shown['version']} ")
+    outcome = share_coordinator("version")
+    assert outcome.out.startswith(f"share-coordinator {shown['version']} ")
+    # What is typed first.
+    assert share_coordinator("--version") == outcome
+
+
+def test_help_of_the_demo_knows_no_cluster(share_coordinator: CommandLine) -> None:
+    told = " ".join(share_coordinator("demo", "--help").out.split())
+    assert ".properties file. By default without TLS and without a login." in told
+    assert "cluster" not in told
 
 
 def test_serve_runs_the_application_with_its_settings(
