@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
-from coordinator.visible import written_out
+from coordinator.visible import written_in_json, written_out
 
 # Who did what, or was refused. Its name is on its lines, in the text too: people look for it.
 AUDIT = "coordinator.audit"
@@ -70,7 +70,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[0]:
             entry["error"] = f"{record.exc_info[0].__name__}: {record.exc_info[1]}"
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False, default=str)
+        return written_in_json(json.dumps(entry, ensure_ascii=False, default=str))
 
 
 class TextFormatter(logging.Formatter):

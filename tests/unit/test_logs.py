@@ -26,8 +26,11 @@ class Terminal(io.StringIO):
 def test_json_has_the_facts_as_fields() -> None:
     stream = io.StringIO()
     set_up_logging("INFO", "json", stream)
-    logging.getLogger("coordinator.runtime").info("shard %s loaded", 7, extra={"shard": 7, "group": "é\n"})
+    logging.getLogger("coordinator.runtime").info(
+        "shard %s loaded", 7, extra={"shard": 7, "group": "é\n\x9b\u202e"}
+    )
     (line,) = stream.getvalue().splitlines()
+    assert line.isprintable()
     entry = json.loads(line)
     assert entry.pop("ts").endswith("Z")
     assert entry == {
@@ -35,7 +38,7 @@ def test_json_has_the_facts_as_fields() -> None:
         "logger": "coordinator.runtime",
         "event": "shard 7 loaded",
         "shard": 7,
-        "group": "é\n",
+        "group": "é\n\x9b\u202e",
     }
 
 
