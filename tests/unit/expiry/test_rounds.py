@@ -1,5 +1,7 @@
 """Rounds of expiry against a cluster in memory: who acts, what goes, and how much at a time."""
 
+import asyncio
+
 import pytest
 
 from coordinator.expiry import Rules, Status
@@ -196,6 +198,9 @@ async def test_hazard_a_a_deleted_topic_goes_from_a_shard_that_was_loading() -> 
         assert runner.status is not RunnerStatus.ACTIVE
         await one.expiry.round()
         assert ("g", "t") in await one.topics()
+        async with asyncio.timeout(60):
+            while runner.status is not RunnerStatus.ACTIVE:  # noqa: ASYNC110
+                await asyncio.sleep(0)
         # It may be missed from the start again.
         await one.rounds(GRACE + LOOK_MINUTES)
         assert await one.topics() == {("other", "known")}
