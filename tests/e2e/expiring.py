@@ -82,8 +82,9 @@ class Coordinator:
     # Start and stop.
 
     def start(self, **settings: object) -> None:
-        """Start with what is in the journal."""
+        """Start with what is in the journal; return when it is loaded."""
         self.run(self._start(self.config.model_copy(update=settings)))
+        wait_until(lambda: self.runtime.loaded_once, seconds=120, what="the journal is loaded")
 
     async def _start(self, config: Config) -> None:
         self.metrics = Metrics()

@@ -40,12 +40,16 @@ pytestmark = pytest.mark.broker
 ALONE = LocalEngine(1)
 PARTITIONS = 3
 RECORDS_EACH = 400
-# Later than the claims between, which have the time of this machine, and no later than brokers take.
-BEGAN_MS = SystemClock().now_ms() + 1_800_000
 
 
 @pytest.fixture(scope="module")
-def source(built_in: BuiltInRig) -> TopicSource:
+def began_ms() -> int:
+    """Return a time that brokers take, later than the claims between records: those have the machine's."""
+    return SystemClock().now_ms() + 1_800_000
+
+
+@pytest.fixture(scope="module")
+def source(built_in: BuiltInRig, began_ms: int) -> TopicSource:
     """A topic of ours: three owners one after the other, and records that the first one sent too late."""
     topic = new_topic("recovery")
     bootstrap = built_in.broker.bootstrap
@@ -54,7 +58,7 @@ def source(built_in: BuiltInRig) -> TopicSource:
         for begin, end in ((0, 200), (200, 300), (300, RECORDS_EACH)):
             async with topic_log(bootstrap, topic, PARTITIONS, own=False) as log:
                 await own(log)
-                await fill(log, begin, end)
+                await fill(log, begin, end, began_ms)
             if begin == 200:
                 await late_records(bootstrap, topic)
 
@@ -73,11 +77,11 @@ async def own(log: Any) -> None:
         return
 
 
-async def fill(log: Any, begin: int, end: int) -> None:
+async def fill(log: Any, begin: int, end: int, began_ms: int) -> None:
     for p in range(PARTITIONS):
         records = some_records(RECORDS_EACH, seed=p)[begin:end]
         for at in range(0, len(records), 20):
-            _, error = await append(log, p, records[at : at + 20], BEGAN_MS + begin + at)
+            _, error = await append(log, p, records[at : at + 20], began_ms + begin + at)
             assert error is None
 
 
@@ -122,10 +126,10 @@ def test_a_topic_of_ours_is_rebuilt_without_what_a_deposed_owner_wrote(source: T
     assert rows(rebuild(ALONE, source, cut=Cut(cut), range_records=70).states) == expected(source, cut)
 
 
-def test_a_time_finds_offsets(source: TopicSource) -> None:
+def test_a_time_finds_offsets(source: TopicSource, began_ms: int) -> None:
     everything = source.plan(Cut()).ends
-    assert source.plan(Cut(time_ms=2 * BEGAN_MS)).ends == everything
-    halfway = source.plan(Cut(time_ms=BEGAN_MS + RECORDS_EACH // 2 - 1)).ends
+    assert source.plan(Cut(time_ms=2 * began_ms)).ends == everything
+    halfway = source.plan(Cut(time_ms=began_ms + RECORDS_EACH // 2 - 1)).ends
     assert all(0 < halfway[p] < everything[p] for p in range(PARTITIONS))
 
 
@@ -170,7 +174,8 @@ async def write(source: TopicSource, partition: int, begin: int, end: int) -> No
     brokers = Brokers(source.bootstrap_servers, source.topic)
     await brokers.connect()
     for at in range(begin, end, 20):
-        batch = encode_batch(0, BEGAN_MS + at, some_records(RECORDS_EACH, seed=partition)[at : at + 20])
+        records = some_records(RECORDS_EACH, seed=partition)[at : at + 20]
+        batch = encode_batch(0, SystemClock().now_ms(), records)
         answers = await brokers.produce(brokers.leader(partition), "write", [(partition, batch)], 5_000)
         assert answers[partition].error_code == 0
     await brokers.close()
