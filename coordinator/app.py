@@ -17,6 +17,7 @@ from coordinator.clock import SteadyClock, SystemClock, seconds_since_boot
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.expiry import Expiry, make_expiry
+from coordinator.extras import KAFKA_EXTRA
 from coordinator.forwarding import KAFKAS_TOPIC, Forwarder, ForwardingMode
 from coordinator.kafka.group import GroupLink
 from coordinator.log.base import StateLog
@@ -259,9 +260,7 @@ def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
         # Only this log needs the client library.
         from coordinator.kafka.brokers import Brokers
     except ModuleNotFoundError:
-        raise ConfigError(
-            "log", "kafka", "memory or journal without aiokafka: pip install share-coordinator[kafka]"
-        ) from None
+        raise ConfigError("log", "kafka", f"memory or journal without aiokafka: {KAFKA_EXTRA}") from None
     security = client_security_of(config)
     request_timeout_s = config.request_timeout_ms / 1000
     brokers = Brokers(

@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from coordinator.config import Config
 from coordinator.errors import CoordinatorError
+from coordinator.extras import KAFKA_EXTRA
 
 _logger = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ def make_user_topics(config: Config) -> Topics | None:
         from coordinator.kafka.user_topics import UserTopics
         from coordinator.security.client_side import client_security_of
     except ModuleNotFoundError:
-        _logger.warning("no names of topics without aiokafka: pip install share-coordinator[kafka]")
+        _logger.warning("no names of topics without aiokafka: %s", KAFKA_EXTRA)
         return None
     return UserTopics(config.bootstrap_servers, security=client_security_of(config))
 

@@ -2,6 +2,7 @@
 
 import sys
 
+EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 

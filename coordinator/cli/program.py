@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from coordinator.cli import EXIT_USAGE
 from coordinator.cli.config_commands import config_app
 from coordinator.cli.demo_command import demo
 from coordinator.cli.expiry_command import expiry
@@ -26,12 +27,10 @@ from coordinator.cli.shards_command import shards
 from coordinator.cli.state_commands import state_app
 from coordinator.cli.top_command import top
 from coordinator.cli.write_commands import hand_over, prune, snapshot
+from coordinator.extras import KAFKA_EXTRA
 from coordinator.visible import written_out
 
 EXIT_FAILED = 1
-EXIT_USAGE = 2
-
-KAFKA_EXTRA = "pip install share-coordinator[kafka]"
 
 # For us, when we look for a mistake of ours: the traceback that a user is spared.
 TRACEBACK_ENV = "SHARE_COORDINATOR_TRACEBACK"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from coordinator.cli import EXIT_USAGE
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
 from coordinator.cli.output import Output, OutputOption, say, say_json
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from coordinator.recovery.live import Live as LiveCoordinator
 
 EXIT_COULD_NOT_AUDIT = 3
-_EXIT_USAGE = 2
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -83,7 +83,7 @@ class _AuditCommand(TyperCommand):
             return super().make_context(*args, **kwargs)
         except Exception as error:
             # Not by its class: releases of typer have it from different packages.
-            if getattr(error, "exit_code", None) == _EXIT_USAGE:
+            if getattr(error, "exit_code", None) == EXIT_USAGE:
                 error.exit_code = EXIT_COULD_NOT_AUDIT  # type: ignore[attr-defined]
             raise
 

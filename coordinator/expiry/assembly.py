@@ -9,6 +9,7 @@ from coordinator.expiry.apart import ClusterApart
 from coordinator.expiry.decide import Rules
 from coordinator.expiry.expiry import Expiry, ExpiryMetrics
 from coordinator.expiry.memory import MemoryFile
+from coordinator.extras import KAFKA_EXTRA
 from coordinator.runtime import Runtime
 
 _logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ def make_expiry(
         from coordinator.security.client_side import client_security_of
     except ModuleNotFoundError:
         if config.state_expires:
-            _logger.warning("nothing expires without aiokafka: pip install share-coordinator[kafka]")
+            _logger.warning("nothing expires without aiokafka: %s", KAFKA_EXTRA)
         return None
     servers, security = config.bootstrap_servers, client_security_of(config)
     cluster = ClusterApart(

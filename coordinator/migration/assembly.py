@@ -8,6 +8,7 @@ from coordinator.client import ClientSecurity
 from coordinator.clock import SystemClock
 from coordinator.config import Config
 from coordinator.errors import ConfigError
+from coordinator.extras import KAFKA_EXTRA
 from coordinator.kafka.cluster import Cluster
 from coordinator.log.base import StateLog
 from coordinator.log.journal import Journal, RealDisk
@@ -106,7 +107,7 @@ def _connecting(config: Config, bootstrap: str) -> Callable[[str], Cluster]:
             raise ConfigError(
                 "--from or --to",
                 f"kafka:{topic}",
-                "another place without aiokafka: pip install share-coordinator[kafka]",
+                f"another place without aiokafka: {KAFKA_EXTRA}",
             ) from None
         request_timeout_s = config.request_timeout_ms / 1000
         return Brokers(bootstrap, topic, security=security, request_timeout_s=request_timeout_s)

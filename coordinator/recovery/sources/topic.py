@@ -16,6 +16,7 @@ from typing import Any
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError, LogDamaged, LogError, LogUnavailable
+from coordinator.extras import KAFKA_EXTRA
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import Listed, NoAnswer
 from coordinator.recovery.parse import parse_readable
@@ -196,7 +197,7 @@ class TopicSource:
         try:
             from coordinator.kafka.brokers import Brokers
         except ImportError:
-            raise LogError("reading a topic takes aiokafka: pip install share-coordinator[kafka]") from None
+            raise LogError(f"reading a topic takes aiokafka: {KAFKA_EXTRA}") from None
         brokers = Brokers(
             self.bootstrap_servers,
             self.topic,
