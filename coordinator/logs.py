@@ -47,7 +47,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, object]:
 
 def _field(value: object) -> str:
     text = str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    return text if _PLAIN.fullmatch(text) else written_in_json(json.dumps(text, ensure_ascii=False))
 
 
 def _moment(record: logging.LogRecord) -> str:
