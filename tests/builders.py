@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coordinator.shard import Facts, Result, Shard, SnapshotPolicy
+from coordinator.shard import Facts, Portion, Result, Shard, SnapshotPolicy
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
@@ -54,6 +54,11 @@ def write(
     return write_api.PartitionData(
         partition, state_epoch, leader_epoch, start_offset, complete_count, packed(*batches)
     )
+
+
+def portion(records_max: int) -> Portion:
+    """So many snapshots in one go, whatever their size."""
+    return Portion(records_max, bytes_max=1 << 30)
 
 
 class DrivenShard:

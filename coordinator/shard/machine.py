@@ -46,7 +46,7 @@ class Portion(NamedTuple):
     """How much is snapshotted in one go: records, and bytes of them, of which the last one may have more."""
 
     records_max: int
-    bytes_max: int = 1 << 20
+    bytes_max: int
 
 
 _Decide = Callable[

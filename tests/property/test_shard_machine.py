@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from coordinator.shard import Portion, SnapshotPolicy
+from coordinator.shard import SnapshotPolicy
 from protocol.errors import ErrorCode
-from tests.builders import KEY, DrivenShard, unpacked
+from tests.builders import KEY, DrivenShard, portion, unpacked
 from tests.builders import initialize as initialize_part
 from tests.builders import read as read_part
 from tests.builders import write as write_part
@@ -182,14 +182,14 @@ class ShardBesideModel(RuleBasedStateMachine):
     def snapshot_cold(self, elapsed_ms: int) -> None:
         self.driven.now_ms += elapsed_ms
         for record in self.driven.shard.snapshot_cold(
-            now_ms=self.driven.now_ms, interval_ms=300_000, portion=Portion(2)
+            now_ms=self.driven.now_ms, interval_ms=300_000, portion=portion(2)
         ):
             self.driven.append(record)
 
     @rule()
     def compact(self) -> None:
         driven = self.driven
-        for record in driven.shard.snapshot_before(len(driven.log), now_ms=driven.now_ms, portion=Portion(2)):
+        for record in driven.shard.snapshot_before(len(driven.log), now_ms=driven.now_ms, portion=portion(2)):
             driven.append(record)
 
     @rule(part=st.floats(0, 1))

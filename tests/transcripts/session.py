@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coordinator.shard import Portion, SnapshotPolicy
+from coordinator.shard import SnapshotPolicy
 from protocol.errors import ErrorCode
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
@@ -11,7 +11,7 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
-from tests.builders import TOPIC_ID, DrivenShard
+from tests.builders import TOPIC_ID, DrivenShard, portion
 
 STATES = {0: "AVAILABLE", 1: "ACQUIRED", 2: "ACKNOWLEDGED", 3: "ARCHIVING", 4: "ARCHIVED"}
 NUMBERS = {name: number for number, name in STATES.items()}
@@ -83,7 +83,7 @@ class Session:
 
     def _snapshot_cold(self, key: None, settings: dict[str, str]) -> str:
         for record in self.driven.shard.snapshot_cold(
-            now_ms=self.driven.now_ms, interval_ms=300_000, portion=Portion(100)
+            now_ms=self.driven.now_ms, interval_ms=300_000, portion=portion(100)
         ):
             self.driven.append(record)
         return f"redundant below log offset {self.driven.shard.redundant_offset}"

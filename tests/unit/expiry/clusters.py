@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager
 from typing import Any
 
-from coordinator.clock import SystemClock
 from coordinator.errors import LogUnavailable
 from coordinator.expiry import Expiry, MemoryFile, Rules
 from coordinator.kafka.group_facts import (
@@ -18,13 +17,12 @@ from coordinator.kafka.group_facts import (
     ShownOffset,
 )
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.shard import SnapshotPolicy
-from coordinator.topics import EveryTopic
+from coordinator.runtime import Runtime
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord
 from tests.unit.admin.serving import NOW_MS, SHARDS, logged
+from tests.unit.runtime.quiet import quiet_runtime
 
 MINUTE_MS = 60_000
 RULES = Rules(retention_minutes=100, grace_minutes=60)
@@ -228,17 +226,7 @@ async def replica(
     **options: Any,
 ) -> AsyncIterator[Replica]:
     """Start a coordinator that has loaded the records of its shards."""
-    runtime = Runtime(
-        log=await logged(records),
-        clock=SystemClock(),
-        topics=EveryTopic(),
-        metrics=Metrics(),
-        policy=SnapshotPolicy(),
-        limits=RuntimeLimits(),
-        state_partitions=SHARDS,
-        cold_interval_ms=3_600_000,
-        prune_interval_ms=3_600_000,
-    )
+    runtime = quiet_runtime(await logged(records), SHARDS)
     await runtime.start(elect_all=False)
     for shard in shards:
         runtime.elect(shard)

@@ -1,12 +1,14 @@
 """Journals with known contents, and what is made of them later."""
 
+import asyncio
+
 import pytest
 
 from coordinator.errors import LogDamaged
 from coordinator.log.journal import Journal, layout
 from protocol.record_batch import encode_batch
 from tests.simulation.disk import SimFile
-from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld, World, append_durably, read_all
+from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld, World, append, append_durably, read_all
 
 FIRST_POSITION = layout.first_position(STATE_PARTITIONS)
 
@@ -23,6 +25,28 @@ async def fill(journal: Journal, count: int, first: int = 0) -> None:
 
 async def values(journal: Journal) -> list[bytes | None]:
     return [found for _, _, found in (await read_all(journal)).get(0, [])]
+
+
+def filled_and_closed(world: World, count: int) -> None:
+    """Leave a journal with so many commits; its process ended in order."""
+
+    async def main() -> None:
+        journal = await opened(world)
+        await fill(journal, count)
+        await journal.close()
+
+    world.run(main())
+
+
+async def errors_of_closing(journal: Journal) -> set[type[Exception] | type[None]]:
+    """Append to every state partition, close at once, and return what the appends were told."""
+    records = [(b"key", value(0))]
+    waiting = [
+        asyncio.ensure_future(append(journal, partition, records)) for partition in range(STATE_PARTITIONS)
+    ]
+    await asyncio.sleep(0)
+    await journal.close()
+    return {type(error) for _, error in await asyncio.gather(*waiting)}
 
 
 def filled(world: SimWorld, count: int, end: str) -> None:

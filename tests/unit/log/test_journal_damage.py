@@ -14,8 +14,8 @@ from tests.unit.log.journals import (
     damage,
     entry,
     expected,
-    fill,
     filled,
+    filled_and_closed,
     last_used,
     reopened,
     value,
@@ -73,14 +73,7 @@ def test_a_lost_sector_is_noticed_if_something_was_written_later() -> None:
 
 def test_damage_names_the_file_the_position_and_what_to_do(tmp_path: Path) -> None:
     world = RealWorld(tmp_path / "journal")
-
-    async def main() -> None:
-        journal = world.journal()
-        await journal.open()
-        await fill(journal, 10)
-        await journal.close()
-
-    world.run(main())
+    filled_and_closed(world, 10)
     path = world.folder / segment_name(1)
     data = bytearray(path.read_bytes())
     position = data.find(value(5))
@@ -161,14 +154,7 @@ def test_a_file_whose_end_was_never_used_may_lack_some_of_it() -> None:
 
 def test_what_a_copy_lacks_can_be_given_up(tmp_path: Path) -> None:
     world = RealWorld(tmp_path / "journal")
-
-    async def main() -> None:
-        journal = world.journal()
-        await journal.open()
-        await fill(journal, 10)
-        await journal.close()
-
-    world.run(main())
+    filled_and_closed(world, 10)
     path = world.folder / segment_name(1)
     with path.open("r+b") as file:
         file.truncate(path.read_bytes().index(value(5)))

@@ -13,10 +13,9 @@ from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.log.journal import Journal
 from coordinator.log.journal.committer import ThreadCommitter, WriteDone
 from tests.simulation.disk import SimDisk
-from tests.unit.log.journals import offsets_after_reopening, opened
+from tests.unit.log.journals import errors_of_closing, offsets_after_reopening, opened
 from tests.unit.log.worlds import (
     SEGMENT_BYTES,
-    STATE_PARTITIONS,
     RealWorld,
     SimWorld,
     append,
@@ -185,12 +184,7 @@ def test_closing_answers_everybody_though_the_disk_raises(what: str, sync: str) 
         journal = await in_use(world, sync)
         journal._segments._spare = None
         world.due += ["write", what]
-        waiting = [
-            asyncio.ensure_future(append(journal, partition, ONE)) for partition in range(STATE_PARTITIONS)
-        ]
-        await asyncio.sleep(0)
-        await journal.close()
-        assert {type(error) for _, error in await asyncio.gather(*waiting)} == {LogOutcomeUnknown}
+        assert await errors_of_closing(journal) == {LogOutcomeUnknown}
 
     world.run(main())
     assert offsets_after_reopening(world, sync) == [0]

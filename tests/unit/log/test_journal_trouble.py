@@ -9,10 +9,9 @@ import pytest
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.log.journal import Journal
 from tests.simulation.disk import DiskFaults
-from tests.unit.log.journals import offsets_after_reopening, opened
+from tests.unit.log.journals import errors_of_closing, offsets_after_reopening, opened
 from tests.unit.log.worlds import (
     SEGMENT_BYTES,
-    STATE_PARTITIONS,
     RealWorld,
     SimWorld,
     append,
@@ -300,12 +299,7 @@ def test_closing_in_trouble_answers_everybody() -> None:
     async def main() -> None:
         journal = await opened(world)
         world.storage.next_faults = ["sync", "sync"]
-        waiting = [
-            asyncio.ensure_future(append(journal, partition, ONE)) for partition in range(STATE_PARTITIONS)
-        ]
-        await asyncio.sleep(0)
-        await journal.close()
-        assert {type(error) for _, error in await asyncio.gather(*waiting)} == {LogOutcomeUnknown}
+        assert await errors_of_closing(journal) == {LogOutcomeUnknown}
 
     world.run(main())
 

@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from coordinator.log.journal import Journal
-from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime, RuntimeLimits, gathering
+from coordinator.runtime import gathering
 from coordinator.runtime.gathering import (
     BLOCK_COMMITS,
     IDLE_S_MAX,
@@ -19,8 +18,6 @@ from coordinator.runtime.gathering import (
     Gathering,
 )
 from coordinator.service import INITIALIZE, READ, WRITE, Rpc, Service
-from coordinator.shard import SnapshotPolicy
-from coordinator.topics import EveryTopic
 from protocol.errors import ErrorCode
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
@@ -30,6 +27,7 @@ from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, write
 from tests.simulation.disk import DiskFaults
 from tests.simulation.loop import SimLoop
 from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld
+from tests.unit.runtime.quiet import quiet_runtime
 
 TRIAL_COMMITS = BLOCK_COMMITS * TRIAL_BLOCKS
 
@@ -166,17 +164,7 @@ class Callers:
         assert isinstance(loop, SimLoop)
         self.loop = loop
         self.journal: Journal = world.journal(segment_bytes=1 << 20)
-        self.runtime = Runtime(
-            log=self.journal,
-            clock=self,
-            topics=EveryTopic(),
-            metrics=Metrics(),
-            policy=SnapshotPolicy(),
-            limits=RuntimeLimits(),
-            state_partitions=STATE_PARTITIONS,
-            cold_interval_ms=3_600_000,
-            prune_interval_ms=3_600_000,
-        )
+        self.runtime = quiet_runtime(self.journal, STATE_PARTITIONS, clock=self)
         self.service = Service(self.runtime)
         self.latency_s = 0.0
 

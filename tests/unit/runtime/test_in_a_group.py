@@ -6,15 +6,12 @@ from contextlib import asynccontextmanager
 
 from coordinator.clock import SystemClock
 from coordinator.log.kafka import KafkaLog, TopicWish
-from coordinator.metrics import Metrics
 from coordinator.ownership import OwnerMap, Replica
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
-from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.shard import SnapshotPolicy
-from coordinator.topics import EveryTopic
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.ownership.fake_group import FakeGroup, FakeLink
+from tests.unit.runtime.quiet import quiet_runtime
 from tests.unit.runtime.test_races import run
 
 TOPIC, SHARDS, BAD = "state", 8, 3
@@ -40,16 +37,9 @@ class Member:
             started_ms=0,
             own_thread=False,
         )
-        self.runtime = Runtime(
-            log=KafkaLog(self.cluster, TopicWish(TOPIC, SHARDS), owner=name, clock=SystemClock()),
-            clock=SystemClock(),
-            topics=EveryTopic(),
-            metrics=Metrics(),
-            policy=SnapshotPolicy(),
-            limits=RuntimeLimits(),
-            state_partitions=SHARDS,
-            cold_interval_ms=3_600_000,
-            prune_interval_ms=3_600_000,
+        self.runtime = quiet_runtime(
+            KafkaLog(self.cluster, TopicWish(TOPIC, SHARDS), owner=name, clock=SystemClock()),
+            SHARDS,
             may_read=self.ownership.lease_is_fresh,
             taken=self.ownership.fenced,
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.shard import Portion, SnapshotPolicy, combine
+from coordinator.shard import SnapshotPolicy, combine
 from coordinator.shard.machine import Shard
 from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -31,6 +31,7 @@ from tests.builders import (
     DrivenShard,
     initialize,
     packed,
+    portion,
     read,
     unpacked,
     write,
@@ -177,7 +178,7 @@ def test_kafka_20016_the_snapshot_epoch_outgrows_16_bits() -> None:
 def test_kafka_19888_a_clock_that_goes_back_harms_nothing(driven: DrivenShard) -> None:
     driven.now_ms -= 3_600_000
     driven.write(write((0, 4, ACKNOWLEDGED, 1)))
-    assert driven.shard.snapshot_cold(now_ms=driven.now_ms, interval_ms=1, portion=Portion(10)) == []
+    assert driven.shard.snapshot_cold(now_ms=driven.now_ms, interval_ms=1, portion=portion(10)) == []
     assert driven.reloaded().shard.state(KEY) == driven.shard.state(KEY)
 
 
@@ -270,7 +271,7 @@ def test_hazard_b_cold_snapshots_come_in_slices() -> None:
         for offset in range(3):
             shard.write(write((offset, offset, ACKNOWLEDGED, 1)), key=key)
     sizes = []
-    while records := shard.shard.snapshot_cold(now_ms=shard.now_ms + 10, interval_ms=10, portion=Portion(10)):
+    while records := shard.shard.snapshot_cold(now_ms=shard.now_ms + 10, interval_ms=10, portion=portion(10)):
         sizes.append(len(records))
         for record in records:
             shard.append(record)
@@ -346,25 +347,16 @@ def test_an_inverted_batch_is_refused_with_a_sentence(driven: DrivenShard) -> No
     assert "ends at offset 5, before it begins at 9" in str(answer.error_message)
 
 
-def test_updates_that_outweigh_the_state_bring_a_snapshot_before_their_number_does() -> None:
-    shard = DrivenShard(SnapshotPolicy(updates_max=500, update_bytes_min=1_000))
-    shard.initialize(initialize())
-    many = tuple((2 * n, 2 * n, AVAILABLE, 1) for n in range(20))
-    while not isinstance(shard.log[-1][0].value, ShareSnapshotValue) or len(shard.log) == 1:
-        shard.write(write(*many))
-    assert len(shard.log) < 10
-
-
 def test_cold_share_partitions_are_snapshotted_only_when_they_hold_back_more_than_they_cost() -> None:
     shard = DrivenShard()
     cold = KEY._replace(partition=1)
     shard.initialize(initialize(partition=1), key=cold)
     shard.initialize(initialize())
     shard.now_ms += 400_000
-    assert shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, portion=Portion(10)) == []
+    assert shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, portion=portion(10)) == []
     for offset in range(10):
         shard.write(write((offset, offset, AVAILABLE, 1)))
-    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, portion=Portion(10))
+    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, portion=portion(10))
     assert [record.key for record in records] == [cold, KEY]
     before = shard.shard.state(cold)
     for record in records:
@@ -396,5 +388,5 @@ def test_what_holds_pruning_back_for_good_does_not_have_the_others_written_again
         shard.write(write((offset, offset, AVAILABLE, 1), partition=9), key=keys[9])
     # With the clock set back, what is old seems to come from the future.
     shard.now_ms += -10_000_000 if why == "clock" else 400_000
-    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, portion=Portion(100))
+    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, portion=portion(100))
     assert len(records) == (0 if why == "unreadable" else 10)

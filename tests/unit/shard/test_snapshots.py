@@ -7,10 +7,21 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.shard import Portion, SnapshotPolicy
+from coordinator.shard import SnapshotPolicy
 from protocol.errors import ErrorCode
+from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import StateRecord, UnreadableValue
-from tests.builders import ACKNOWLEDGED, KEY, DrivenShard, initialize, read, unpacked, write
+from tests.builders import (
+    ACKNOWLEDGED,
+    AVAILABLE,
+    KEY,
+    DrivenShard,
+    initialize,
+    portion,
+    read,
+    unpacked,
+    write,
+)
 
 
 @pytest.fixture
@@ -46,7 +57,7 @@ def test_a_write_that_leaves_a_snapshot_changes_no_epoch(driven: DrivenShard) ->
     [
         lambda driven: driven.write(write(state_epoch=1, leader_epoch=9, start_offset=50)),
         lambda driven: driven.append(
-            driven.shard.snapshots_of(iter([KEY]), now_ms=driven.now_ms, portion=Portion(1))[0]
+            driven.shard.snapshots_of(iter([KEY]), now_ms=driven.now_ms, portion=portion(1))[0]
         ),
     ],
     ids=["by a write", "by a job"],
@@ -78,3 +89,12 @@ def test_what_cannot_be_read_is_begun_anew_by_an_initialise_with_its_own_state_e
     assert driven.initialize(initialize(start_offset=start_offset)).error_code == ErrorCode.NONE
     answer = driven.read(read())
     assert (answer.error_code, unpacked(answer.state_batches)) == (ErrorCode.NONE, [])
+
+
+def test_updates_that_outweigh_the_state_bring_a_snapshot_before_their_number_does() -> None:
+    shard = DrivenShard(SnapshotPolicy(updates_max=500, update_bytes_min=1_000))
+    shard.initialize(initialize())
+    many = tuple((2 * n, 2 * n, AVAILABLE, 1) for n in range(20))
+    while not isinstance(shard.log[-1][0].value, ShareSnapshotValue) or len(shard.log) == 1:
+        shard.write(write(*many))
+    assert len(shard.log) < 10

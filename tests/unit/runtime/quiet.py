@@ -1,0 +1,30 @@
+"""A runtime that does nothing by itself."""
+
+from typing import Any
+
+from coordinator.clock import Clock, SystemClock
+from coordinator.log.base import StateLog
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import EveryTopic
+
+_LONG_MS = 3_600_000
+
+
+def quiet_runtime(
+    log: StateLog, state_partitions: int, *, clock: Clock | None = None, **ownership: Any
+) -> Runtime:
+    """Make a runtime with the usual limits, whose periodic jobs do not come."""
+    return Runtime(
+        log=log,
+        clock=clock or SystemClock(),
+        topics=EveryTopic(),
+        metrics=Metrics(),
+        policy=SnapshotPolicy(),
+        limits=RuntimeLimits(),
+        state_partitions=state_partitions,
+        cold_interval_ms=_LONG_MS,
+        prune_interval_ms=_LONG_MS,
+        **ownership,
+    )
