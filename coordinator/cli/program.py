@@ -111,7 +111,8 @@ def _explain(error: Exception) -> int:
         f"({TRACEBACK_ENV}=1 shows where)",
         err=True,
     )
-    return EXIT_FAILED
+    exit_code: int = getattr(error, "exit_code", EXIT_FAILED)
+    return exit_code
 
 
 def _one_line(error: Exception) -> str:

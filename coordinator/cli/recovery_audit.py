@@ -75,7 +75,7 @@ MetricsListen = Annotated[
 
 
 class _AuditCommand(TyperCommand):
-    """The command, with an exit code of its own for a wrong command line: the usual 2 is critical here."""
+    """The command, with an exit code of its own for what goes wrong: the usual ones are findings here."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Read the command line."""
@@ -84,6 +84,16 @@ class _AuditCommand(TyperCommand):
         except Exception as error:
             # Not by its class: releases of typer have it from different packages.
             if getattr(error, "exit_code", None) == EXIT_USAGE:
+                error.exit_code = EXIT_COULD_NOT_AUDIT  # type: ignore[attr-defined]
+            raise
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            # Such as a job of Spark's that failed; what ends a command has a code already.
+            if not hasattr(error, "exit_code"):
                 error.exit_code = EXIT_COULD_NOT_AUDIT  # type: ignore[attr-defined]
             raise
 

@@ -123,8 +123,7 @@ class _View:
         try:
             return self.look(rows)
         except CoordinatorError as error:
-            if self._last is None:
-                raise
+            assert self._last is not None, "the first look is `look`"
             return self._last._replace(trouble=str(error))
 
 

@@ -215,7 +215,11 @@ class Loader:
         try:
             failed = await self._load(runners, shards)
         except Exception as error:
-            _complain(f"loading {len(runners)} shards failed", error)
+            if self._shared is not None and len(runners) > 1:
+                # Whom it is the fault of, and where in the code, shows then.
+                _logger.warning("%d shards are loaded one by one, not together: %s", len(runners), error)
+            else:
+                _complain(f"loading {len(runners)} shards failed", error)
             failed = dict.fromkeys(runners, error)
         finally:
             self._passes -= 1
@@ -298,7 +302,7 @@ class Loader:
             except TimeoutError:
                 if not patience.expired():
                     raise
-                raise LogUnavailable("nothing came for a while; each is read by itself") from None
+                raise LogUnavailable("nothing came for a while") from None
             if chunk is None:
                 return
             yield chunk

@@ -137,6 +137,18 @@ def test_an_audit_with_a_wrong_command_line_is_not_critical(
     assert outcome.err
 
 
+def test_an_audit_that_ends_in_the_middle_is_no_warning(
+    share_coordinator: CommandLine, disk: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def audit(*args: object, **kwargs: object) -> None:
+        raise ZeroDivisionError("no such thing")
+
+    monkeypatch.setattr("coordinator.recovery.audit.audit", audit)
+    outcome = share_coordinator("recovery", "audit", "--from", disk)
+    assert (outcome.exit_code, outcome.out) == (3, "")
+    assert outcome.err.startswith("share-coordinator: this should not happen: ZeroDivisionError: no such")
+
+
 def test_an_audit_that_could_not_ask_whom_it_should_is_not_clean(
     share_coordinator: CommandLine, tmp_path: Path
 ) -> None:
