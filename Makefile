@@ -27,7 +27,7 @@ help:
 
 # The stamp is newer than pyproject.toml as long as the installed dependencies are those of pyproject.toml, and than the
 # sources of the compiled module as long as it was made from them.
-$(INSTALLED): pyproject.toml coordinator/hot/_compiled.pyx coordinator/hot/_loading.pyx coordinator/hot/wire.h coordinator/hot/syncs.h
+$(INSTALLED): pyproject.toml $(wildcard coordinator/hot/*.pyx coordinator/hot/*.pxi coordinator/hot/*.h)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or later is needed; say which one: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \

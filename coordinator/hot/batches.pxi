@@ -1,0 +1,168 @@
+# Batches of offsets, laid over each other.
+
+cdef uint8_t *_space = NULL
+cdef Py_ssize_t _space_bytes = 0
+
+
+cdef uint8_t *_room(Py_ssize_t size) except NULL:
+    """Return scratch space; good until the next call, and never used across one of Python code."""
+    global _space, _space_bytes
+    cdef void *space
+    if size > _space_bytes:
+        space = PyMem_Realloc(_space, 2 * size)
+        if space == NULL:
+            raise MemoryError()
+        _space, _space_bytes = <uint8_t *> space, 2 * size
+    return _space
+
+
+cdef inline int _rank(const uint8_t *batch) noexcept:
+    """Return what orders batches where they overlap: delivery count, then delivery state."""
+    return get16(batch + 17) * 256 + <int8_t> batch[16]
+
+
+cdef inline uint8_t *_put(uint8_t *out, int64_t first, int64_t last, int rank) noexcept:
+    put64(out, first)
+    put64(out + 8, last)
+    # The count is rounded down, so that the state is within -128 to 127 of it.
+    cdef int count = (rank + 128) >> 8
+    out[16] = <uint8_t> (rank - count * 256)
+    put16(out + 17, count)
+    out[19] = 0
+    return out + BATCH_BYTES
+
+
+cdef inline uint8_t *_add(uint8_t *run, uint8_t *out, int64_t first, int64_t last, int rank) noexcept:
+    """Put a batch at the end of a run, or stretch the last one if both form a single batch."""
+    if out > run and get64(out - 12) == first - 1 and _rank(out - BATCH_BYTES) == rank:
+        put64(out - 12, last)
+        return out
+    return _put(out, first, last, rank)
+
+
+cdef inline uint8_t *_add_rest(
+    uint8_t *run, uint8_t *out, int64_t first, int64_t last, int rank, const uint8_t *rest, const uint8_t *rest_end
+) noexcept:
+    """Put a batch at the end of a run, and what follows it in a run of its own."""
+    out = _add(run, out, first, last, rank)
+    memcpy(out, rest, rest_end - rest)
+    return out + (rest_end - rest)
+
+
+cdef Py_ssize_t _normalise(const uint8_t *batches, Py_ssize_t count, int64_t floor, uint8_t *out) noexcept:
+    """Bring ascending batches into a run at or above the floor; return its batches, -1 if they do not ascend."""
+    cdef uint8_t *run = out
+    cdef int64_t first, last, next_first, next_last
+    cdef int rank, next_rank
+    cdef Py_ssize_t i
+    if not count:
+        return 0
+    first, last, rank = get64(batches), get64(batches + 8), _rank(batches)
+    if last < first:
+        return -1
+    for i in range(1, count):
+        batches += BATCH_BYTES
+        next_first, next_last, next_rank = get64(batches), get64(batches + 8), _rank(batches)
+        if next_first <= last or next_last < next_first:
+            return -1
+        if next_first == last + 1 and next_rank == rank:
+            last = next_last
+            continue
+        if last >= floor:
+            out = _put(out, max(first, floor), last, rank)
+        first, last, rank = next_first, next_last, next_rank
+    if last >= floor:
+        out = _put(out, max(first, floor), last, rank)
+    return (out - run) // BATCH_BYTES
+
+
+cdef Py_ssize_t _lay(
+    const uint8_t *current, Py_ssize_t current_bytes, const uint8_t *written, Py_ssize_t count, int64_t floor,
+    const uint8_t **result
+) noexcept:
+    """Lay a run over another one, of which nothing below the floor is kept, and return the bytes of the result.
+
+    That is put where `result` points, where there must be room; or `result` points to the current run, if it is that.
+    """
+    cdef uint8_t *run = <uint8_t *> result[0]
+    cdef const uint8_t *one = current
+    cdef const uint8_t *one_end = current + current_bytes
+    cdef const uint8_t *other = written
+    cdef const uint8_t *other_end = written + count * BATCH_BYTES
+    cdef const uint8_t *kept
+    cdef uint8_t *out = run
+    cdef int64_t first = 0, last = 0, other_first = 0, other_last = 0, end
+    cdef int rank = 0, other_rank = 0
+    while one < one_end and get64(one + 8) < floor:
+        one += BATCH_BYTES
+    if other == other_end and one < one_end and one == current and get64(one) >= floor:
+        result[0] = current
+        return current_bytes
+    if one < one_end:
+        # What ends well before the first written offset stays as it is; but the first one may be cut.
+        first, last, rank = max(get64(one), floor), get64(one + 8), _rank(one)
+        if other < other_end and last < get64(other):
+            out = _put(out, first, last, rank)
+            one += BATCH_BYTES
+            kept = one
+            while one < one_end and get64(one + 8) < get64(other):
+                one += BATCH_BYTES
+            memcpy(out, kept, one - kept)
+            out += one - kept
+            if one < one_end:
+                first, last, rank = get64(one), get64(one + 8), _rank(one)
+    if other < other_end:
+        other_first, other_last, other_rank = get64(other), get64(other + 8), _rank(other)
+    while one < one_end and other < other_end:
+        if last < other_first:
+            out = _add(run, out, first, last, rank)
+            end = last
+        elif other_last < first:
+            out = _add(run, out, other_first, other_last, other_rank)
+            end = other_last
+        elif first < other_first:
+            out = _add(run, out, first, other_first - 1, rank)
+            first = other_first
+            continue
+        elif other_first < first:
+            out = _add(run, out, other_first, first - 1, other_rank)
+            other_first = first
+            continue
+        else:
+            end = min(last, other_last)
+            out = _add(run, out, first, end, max(rank, other_rank))
+        # Whatever is settled by now is done with; the rest of a longer batch goes on.
+        if last <= end:
+            one += BATCH_BYTES
+            if one < one_end:
+                first, last, rank = get64(one), get64(one + 8), _rank(one)
+        elif first <= end:
+            first = end + 1
+        if other_last <= end:
+            other += BATCH_BYTES
+            if other < other_end:
+                other_first, other_last, other_rank = get64(other), get64(other + 8), _rank(other)
+        elif other_first <= end:
+            other_first = end + 1
+    if one < one_end:
+        out = _add_rest(run, out, first, last, rank, one + BATCH_BYTES, one_end)
+    elif other < other_end:
+        out = _add_rest(run, out, other_first, other_last, other_rank, other + BATCH_BYTES, other_end)
+    return out - run
+
+
+def lay_over(bytes current, bytes written, int64_t start_offset):
+    """Do what `batches.combine` does; None if the written batches do not ascend. For tests."""
+    cdef Py_ssize_t count = PyBytes_GET_SIZE(written) // BATCH_BYTES
+    cdef int64_t floor = INT64_MIN if start_offset == NO_START_OFFSET else start_offset
+    cdef uint8_t *run = _room(count * BATCH_BYTES * 3 + PyBytes_GET_SIZE(current) * 2 + BATCH_BYTES)
+    cdef const uint8_t *result
+    cdef Py_ssize_t size
+    count = _normalise(<const uint8_t *> PyBytes_AS_STRING(written), count, floor, run)
+    if count < 0:
+        return None
+    result = run + count * BATCH_BYTES
+    size = _lay(
+        <const uint8_t *> PyBytes_AS_STRING(current), PyBytes_GET_SIZE(current), run, count, floor, &result
+    )
+    return PyBytes_FromStringAndSize(<const char *> result, size)

@@ -1,0 +1,157 @@
+# What stands before a connection while nothing but one plain write is under way on it.
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(256)
+cdef class Place:
+    """The place of a plain write in the order of a connection's answers; see `connection._Place`."""
+
+    cdef Lane lane
+    cdef readonly Py_ssize_t frame_bytes
+    cdef readonly bytes response
+
+    cdef int enter(self) except -1:
+        """Take the place."""
+        self.lane.places.append(self)
+        self.lane.hold(self.frame_bytes)
+        return 0
+
+    cdef int answer(self, bytes response) except -1:
+        """Do what `_Place.respond` does: write the answer, if there is nothing else to see to."""
+        cdef Lane lane = self.lane
+        cdef PyObject *at = <PyObject *> lane.connection
+        assert self.response is None, "a request is answered once"
+        self.response = response
+        if (
+            _get(at, GONE) is not False
+            or _get(at, HANDLING) is not False
+            or _get(at, READING) is not True
+            or len(lane.places) != 1
+            or len(lane.frames_waiting)
+            or len(<set> _get(<PyObject *> lane.room, WAITING_FOR_ROOM))
+            or _get(<PyObject *> lane.room, DRAINING) is not False
+        ):
+            lane.connection.answered(self)
+            return 0
+        lane.places.popleft()
+        lane.hold(-self.frame_bytes)
+        if not lane.is_closing():
+            lane.send(response)
+        return 0
+
+
+@cython.final
+cdef class Lane:
+    """Stands in front of a connection, as the protocol of its transport.
+
+    A plain write that comes as one piece to a connection with nothing under way is carried out here; everything else
+    is for the connection. `handler` is what carries requests out, once the connection has it; `writes` its plain ones.
+    """
+
+    cdef object connection
+    cdef PlainWrites writes
+    cdef object handler
+    cdef object room
+    cdef object places
+    cdef object frames_waiting
+    cdef object write
+    cdef object is_closing
+    cdef object unsent_bytes
+    # The socket; -1: there is none, or what goes over it is not what is written.
+    cdef int file
+    cdef Py_ssize_t frame_bytes_max
+    cdef bint one_at_a_time
+
+    def __init__(self, connection, handler, PlainWrites writes, Py_ssize_t frame_bytes_max, bint one_at_a_time):
+        if not GONE:
+            _locate_connection(type(connection), type(connection._room))
+        self.connection = connection
+        self.handler = handler
+        self.writes = writes
+        self.frame_bytes_max = frame_bytes_max
+        self.one_at_a_time = one_at_a_time
+        self.room = connection._room
+        self.places = connection._places
+        self.frames_waiting = connection._frames_waiting
+
+    def connection_made(self, transport):
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.unsent_bytes = transport.get_write_buffer_size
+        socket = transport.get_extra_info("socket")
+        is_plain = socket is not None and transport.get_extra_info("sslcontext") is None
+        self.file = socket.fileno() if is_plain else -1
+        self.connection.connection_made(transport)
+
+    def connection_lost(self, exc):
+        self.write = self.is_closing = self.unsent_bytes = None
+        self.file = -1
+        self.connection.connection_lost(exc)
+
+    def eof_received(self):
+        return self.connection.eof_received()
+
+    def pause_writing(self):
+        self.connection.pause_writing()
+
+    def resume_writing(self):
+        self.connection.resume_writing()
+
+    def data_received(self, data):
+        """Do what `Connection.data_received` does."""
+        try:
+            if self.is_idle() and self.take(data):
+                return
+        except Exception as failure:
+            self.connection.handling_failed(failure)
+            return
+        self.connection.data_received(data)
+
+    cdef bint is_idle(self) except -1:
+        """Tell whether a request would be the only one, and could be handled at once."""
+        cdef PyObject *at = <PyObject *> self.connection
+        return (
+            _get(at, GONE) is False
+            and _get(at, HANDLER) is self.handler
+            and _get(at, READING) is True
+            and _get(at, WRITABLE) is True
+            and _get(at, PARTIAL_BYTES) is ZERO
+            and not len(self.places)
+            and not len(self.frames_waiting)
+        )
+
+    cdef bint take(self, bytes data) except -1:
+        """Carry data out that is one frame with a plain write; False: it is not, and nothing has happened."""
+        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
+        cdef Py_ssize_t frame_bytes = PyBytes_GET_SIZE(data) - SIZE_BYTES
+        cdef Place place
+        if frame_bytes < 2 or frame_bytes > self.frame_bytes_max or get32(begin) != frame_bytes:
+            return False
+        if get16(begin + SIZE_BYTES) != 85:
+            return False
+        place = Place.__new__(Place)
+        place.lane = self
+        place.frame_bytes = frame_bytes
+        now_s = self.writes.time()
+        if not self.writes.carry_out(data, SIZE_BYTES, self.connection, place, now_s):
+            return False
+        _set(self.connection, ACTIVE_S, now_s)
+        if self.one_at_a_time or _get(<PyObject *> self.room, HELD_BYTES) >= _get(<PyObject *> self.room, BYTES_MAX):
+            self.connection._pace()
+        return True
+
+    cdef int send(self, bytes response) except -1:
+        """Write to the transport; but what its socket takes, with nothing before it, goes there without a detour."""
+        cdef Py_ssize_t sent = 0
+        if self.file >= 0 and not self.unsent_bytes():
+            sent = send_now(self.file, PyBytes_AS_STRING(response), PyBytes_GET_SIZE(response))
+        if sent < PyBytes_GET_SIZE(response):
+            self.write(response[sent:] if sent else response)
+        return 0
+
+    cdef int hold(self, Py_ssize_t frame_bytes) except -1:
+        """Count bytes in, or out while nobody waits for room."""
+        cdef Py_ssize_t held_bytes = _get(<PyObject *> self.room, HELD_BYTES)
+        _set(self.room, HELD_BYTES, held_bytes + frame_bytes)
+        return 0

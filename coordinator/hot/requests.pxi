@@ -1,0 +1,349 @@
+# Plain writes: requests taken apart into what each shard is asked, and put together into answers.
+
+
+@cython.final
+@cython.no_gc
+cdef class _Partition:
+    """A share-partition as it was named before: its key and its shard."""
+
+    cdef object key
+    cdef object runner
+    # The number of the request that named it last, to notice one that is named twice.
+    cdef uint64_t named_by
+
+
+@cython.final
+@cython.no_gc
+cdef class _Topic:
+    """A topic as one group consumes it, with the partitions that were named so far."""
+
+    cdef object group_id
+    cdef bytes topic_id
+    # What the key of a ShareUpdate record begins with.
+    cdef bytes record_key
+    cdef dict partitions
+    cdef uint64_t named_by
+
+    def __cinit__(self, group_id, bytes topic_id):
+        group = group_id.encode()
+        self.group_id = group_id
+        self.topic_id = topic_id
+        self.record_key = UPDATE_TYPE.to_bytes(2, "big") + len(group).to_bytes(2, "big") + group + topic_id
+        self.partitions = {}
+
+
+@cython.final
+@cython.no_gc
+cdef class _Request:
+    """A write on its way; answered when no share-partition is missing."""
+
+    cdef PlainWrites owner
+    cdef object origin
+    # A Place, or what is called with the answer.
+    cdef object respond
+    cdef double received_s
+    cdef Py_ssize_t missing
+    cdef int version
+    # The whole answer if everything is stored, as it nearly always is.
+    cdef bytes answer
+    # What is not stored: place -> PartitionResult.
+    cdef dict refused
+
+    cdef int put(self, int place, object result, double now_s) except -1:
+        if result is not None and result.error_code:
+            if self.refused is None:
+                self.refused = {}
+            self.refused[place] = result
+        self.missing -= 1
+        if self.missing:
+            return 0
+        error_code = 0
+        answer = self.answer
+        if self.refused is not None:
+            answer, error_code = _with_refusals(answer, self.version, self.refused)
+        if type(self.respond) is Place:
+            (<Place> self.respond).answer(answer)
+        else:
+            self.respond(answer)
+        return self.owner.count(error_code, now_s - self.received_s)
+
+
+def _with_refusals(answer, version, refused):
+    """Return an answer, with its size, in which some results are others; and the first error code."""
+    response = write_api.decode_response(answer, 9, version)
+    place = error_code = 0
+    for topic in response.results:
+        for position in range(len(topic.partitions)):
+            result = refused.get(place)
+            place += 1
+            if result is not None:
+                topic.partitions[position] = result
+                error_code = error_code or int(result.error_code)
+    body = write_api.encode_response(response, version)
+    return (len(body) + 5).to_bytes(4, "big") + answer[4:9] + body, error_code
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+cdef class WritePart:
+    """The `Operation` of one share-partition within a plain write."""
+
+    cdef _Request request
+    cdef int place
+    # What decides it: the shard of its key.
+    cdef object runner
+    cdef readonly object key
+    cdef bytes record_key
+    cdef bytes frame
+    cdef Py_ssize_t batches_at
+    cdef Py_ssize_t batch_count
+    cdef int64_t start_offset
+    cdef int32_t partition
+    cdef int32_t state_epoch
+    cdef int32_t leader_epoch
+    cdef int32_t complete_count
+
+    @property
+    def decide(self):
+        return WRITE_STATE
+
+    @property
+    def writes(self):
+        return True
+
+    @property
+    def origin(self):
+        return self.request.origin
+
+    @property
+    def received_s(self):
+        return self.request.received_s
+
+    @property
+    def unit(self):
+        """The part as the general path knows it."""
+        part = write_api.PartitionData(
+            self.partition,
+            self.state_epoch,
+            self.leader_epoch,
+            self.start_offset,
+            self.complete_count,
+            self.frame[self.batches_at : self.batches_at + self.batch_count * BATCH_BYTES],
+        )
+        return [part]
+
+    def answer(self, result):
+        self.request.put(self.place, result, self.request.owner.time())
+
+    def refuse(self, error_code, error_message):
+        result = write_api.PartitionResult(self.partition, int(error_code), error_message)
+        self.request.put(self.place, result, self.request.owner.time())
+
+
+@cython.final
+cdef class PlainWrites:
+    """Takes the plain ones among the requests to write.
+
+    `runners` are the shards in order; `time` is the loop's; `requests` counts those that were answered by API key and
+    first error code, `seconds` how long that took; in a mailbox with `mailbox_max` operations there is no room.
+    """
+
+    cdef list runners
+    cdef object time
+    cdef dict requests_done
+    cdef Tally seconds
+    cdef Py_ssize_t mailbox_max
+    # Group as on the wire -> topic id -> _Topic.
+    cdef dict groups
+    cdef Py_ssize_t remembered_bytes
+    cdef uint64_t requests
+
+    def __init__(self, list runners, time, requests, Tally seconds, Py_ssize_t mailbox_max):
+        self.runners = runners
+        self.mailbox_max = mailbox_max
+        self.time = time
+        self.requests_done = <dict> requests
+        self.seconds = seconds
+        self.groups = {}
+
+    def take(self, bytes frame, origin, respond):
+        """Carry out a request that is plain, and return True; or return False, and nothing has happened.
+
+        `frame` begins with the request header; `respond` is called once with the answer and its size.
+        """
+        return self.carry_out(frame, 0, origin, respond, self.time())
+
+    cdef bint carry_out(self, bytes data, Py_ssize_t skipped, origin, respond, double received_s) except -1:
+        """Do what `take` does, with a frame that begins behind so many bytes."""
+        cdef _Request request = _Request.__new__(_Request)
+        cdef list parts = []
+        cdef Py_ssize_t place
+        request.answer = self.split(data, skipped, request, parts)
+        if request.answer is None:
+            return False
+        request.owner = self
+        request.origin = origin
+        request.respond = respond
+        request.received_s = received_s
+        request.missing = len(parts)
+        if type(respond) is Place:
+            (<Place> respond).enter()
+        for place in range(len(parts)):
+            _submit(<WritePart> parts[place], self.mailbox_max)
+        return True
+
+    cdef int count(self, int error_code, double seconds) except -1:
+        """Do what `metrics.request_done` does."""
+        key = STORED_KEY if not error_code else (write_api.API_KEY, error_code)
+        cdef PyObject *before = PyDict_GetItemWithError(self.requests_done, key)
+        self.requests_done[key] = 1 if before is NULL else <object> before + 1
+        return self.seconds.count(seconds)
+
+    cdef bytes split(self, bytes frame, Py_ssize_t skipped, _Request request, list parts):
+        """Make the parts of a plain request, and return the answer for when all is stored; None: it is not plain."""
+        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame) + skipped
+        cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame) - skipped
+        cdef const uint8_t *at = begin
+        cdef const uint8_t *group_at
+        cdef bytes answer
+        cdef uint8_t *out
+        cdef uint32_t topics, partitions, batches, size
+        cdef Py_ssize_t i, batch, fixed_bytes
+        cdef int used
+        cdef int32_t partition
+        cdef _Topic topic
+        cdef _Partition named
+        cdef WritePart part
+        if end - at < 16 or get16(at) != 85 or not 0 <= get16(at + 2) <= 1:
+            return None
+        request.version = get16(at + 2)
+        fixed_bytes = 20 if request.version == 0 else 24
+        if get16(at + 8) < -1:
+            return None
+        at += 10 + max(get16(at + 8), 0)
+        # No tagged fields in the header, and a group.
+        if end - at < 2 or at[0]:
+            return None
+        at += 1
+        used = get_uvarint(at, end, &size)
+        group_at = at + used
+        if not used or not 1 < size <= GROUP_BYTES_MAX + 1 or end - group_at < <Py_ssize_t> size:
+            return None
+        at = group_at + size - 1
+        used = get_uvarint(at, end, &topics)
+        if not used or topics < 2:
+            return None
+        at += used
+        self.requests += 1
+        if self.remembered_bytes > REMEMBERED_BYTES_MAX:
+            self.groups.clear()
+            self.remembered_bytes = 0
+        # An answer is shorter than its request.
+        answer = PyBytes_FromStringAndSize(NULL, end - begin + 16)
+        out = <uint8_t *> PyBytes_AS_STRING(answer) + 4
+        memcpy(out, begin + 4, 4)
+        out[4] = 0
+        out += 5
+        out += put_uvarint(out, topics)
+        for _ in range(topics - 1):
+            if end - at < 17:
+                return None
+            topic = self.topic(
+                PyBytes_FromStringAndSize(<char *> group_at, size - 1),
+                PyBytes_FromStringAndSize(<char *> at, 16),
+            )
+            if topic is None or topic.named_by == self.requests:
+                return None
+            topic.named_by = self.requests
+            memcpy(out, at, 16)
+            at += 16
+            out += 16
+            used = get_uvarint(at, end, &partitions)
+            if not used or partitions < 2:
+                return None
+            at += used
+            out += put_uvarint(out, partitions)
+            for _ in range(partitions - 1):
+                if end - at < fixed_bytes + 1:
+                    return None
+                partition = get32(at)
+                if partition < 0:
+                    return None
+                named = self.partition(topic, partition)
+                if named is None or named.named_by == self.requests:
+                    return None
+                named.named_by = self.requests
+                part = WritePart.__new__(WritePart)
+                part.request = request
+                part.place = len(parts)
+                part.key = named.key
+                part.record_key = topic.record_key
+                part.frame = frame
+                part.partition = partition
+                part.state_epoch = get32(at + 4)
+                part.leader_epoch = get32(at + 8)
+                part.start_offset = get64(at + 12)
+                part.complete_count = NO_COMPLETE_COUNT if request.version == 0 else get32(at + 20)
+                at += fixed_bytes
+                used = get_uvarint(at, end, &batches)
+                at += used
+                if not used or not batches or end - at <= <int64_t> (batches - 1) * BATCH_BYTES:
+                    return None
+                part.batches_at = skipped + (at - begin)
+                part.batch_count = batches - 1
+                # No tagged fields in a batch, and none behind them.
+                for batch in range(part.batch_count):
+                    if at[19]:
+                        return None
+                    at += BATCH_BYTES
+                if at[0]:
+                    return None
+                at += 1
+                part.runner = named.runner
+                parts.append(part)
+                put32(out, partition)
+                put32(out + 4, 0)
+                out += 8
+            if at >= end or at[0]:
+                return None
+            at += 1
+            out[0] = 0
+            out += 1
+        if end - at != 1 or at[0]:
+            return None
+        out[0] = 0
+        size = <uint32_t> (out + 1 - <uint8_t *> PyBytes_AS_STRING(answer))
+        put32(<uint8_t *> PyBytes_AS_STRING(answer), size - 4)
+        return PyBytes_FromStringAndSize(PyBytes_AS_STRING(answer), size)
+
+    cdef _Topic topic(self, bytes group, bytes topic_id):
+        """Return a topic of a group, remembered or made; None if the group is not UTF-8."""
+        cdef PyObject *topics = PyDict_GetItemWithError(self.groups, group)
+        cdef PyObject *topic = NULL if topics is NULL else PyDict_GetItemWithError(<dict> topics, topic_id)
+        if topic is not NULL:
+            return <_Topic> topic
+        try:
+            made = _Topic(group.decode(), topic_id)
+        except UnicodeDecodeError:
+            return None
+        self.groups.setdefault(group, {})[topic_id] = made
+        # The group's name is in it as it is on the wire, in text, and in keys of records.
+        self.remembered_bytes += TOPIC_BYTES + 3 * len(group)
+        return made
+
+    cdef _Partition partition(self, _Topic topic, int32_t number):
+        """Return a partition of a topic, remembered or made; None if there is no room to remember it."""
+        partition = number
+        cdef PyObject *known = PyDict_GetItemWithError(topic.partitions, partition)
+        if known is not NULL:
+            return <_Partition> known
+        if self.remembered_bytes > REMEMBERED_BYTES_MAX:
+            # The next request begins with none.
+            return None
+        cdef _Partition made = _Partition.__new__(_Partition)
+        made.key = SharePartitionKey(topic.group_id, topic.topic_id, partition)
+        made.runner = self.runners[state_partition(made.key, len(self.runners))]
+        topic.partitions[partition] = made
+        self.remembered_bytes += PARTITION_BYTES
+        return made
