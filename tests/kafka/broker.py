@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.kafka.jars import QUICK_BROKER_JVM, REPOSITORY, Jvm, KafkaJars
+from tests.kafka.jars import QUICK_BROKER_JVM, QUICK_JVM, REPOSITORY, Jvm, KafkaJars
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess
 
@@ -109,6 +109,7 @@ class Broker:
             **(overrides or {}),
         }
         self._format_flags = format_flags
+        self._format_jvm = QUICK_JVM._replace(archived_classes=jvm.archived_classes)
         self._settings = self._settings_file()
         flags = []
         for name, value in self._overrides.items():
@@ -186,5 +187,6 @@ class Broker:
             controllers,
             *arguments,
             *self._format_flags,
+            jvm=self._format_jvm,
         )
         assert done.returncode == 0, f"format failed:\n{done.stdout}{done.stderr}"
