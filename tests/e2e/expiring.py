@@ -37,6 +37,9 @@ GRACE_MINUTES = 60
 # How often a process would look.
 LOOK_MINUTES = 10
 
+# A round may wait for a consumer that joins in its middle, on a machine with other work too.
+_DONE_WITHIN_S = 300
+
 T = TypeVar("T")
 
 
@@ -77,7 +80,7 @@ class Coordinator:
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DONE_WITHIN_S)
 
     # Start and stop.
 
