@@ -41,8 +41,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 PARTITIONS = 24
 RECORDS = 10
 FEW_AT_A_TIME = {"max.poll.records": "20"}
-# The shortest session that brokers allow.
-SETTINGS = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
+# No coordinator dies here, and one that is only slow stays a member.
+SETTINGS = {"session.timeout.ms": "30000", "heartbeat.interval.ms": "500"}
 
 
 def sample(coordinator: CoordinatorProcess, name: str, **labels: str) -> float:
@@ -162,9 +162,10 @@ def delete_kafkas_topic(rig: ReplicatedRig) -> None:
         *("--bootstrap-server", rig.brokers[0].bootstrap, "--delete", "--topic", "__share_group_state"),
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    wait_until(lambda: "__share_group_state" not in rig.client.topics(), seconds=120, what="it is gone")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
@@ -207,7 +208,7 @@ def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
         assert all(counts == sorted(set(counts)) for counts in ledger.delivery_counts.values())
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_where_brokers_ask_they_are_told_the_same_everywhere_and_nothing_is_forwarded(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
