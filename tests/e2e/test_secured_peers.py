@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 PARTITIONS = 8
 KEYS = [SharePartitionKey("group", bytes([number]) * 16, number) for number in range(40)]
 # Until both have joined, nobody owns anything.
-PATIENT = RetryPolicy(attempts_max=60, first_s=0.25, multiplier=1.0)
+PATIENT = RetryPolicy(attempts_max=480, first_s=0.25, multiplier=1.0)
 
 
 class Side:
