@@ -18,7 +18,7 @@ from tests.kafka.rig import end_of_logs, replicated_rig
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_one_truth_through_all_disasters(
     newest_jars: KafkaJars, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

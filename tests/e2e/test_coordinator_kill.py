@@ -200,7 +200,7 @@ class Lane:
         return sum(book.acknowledged for book in self.books)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_no_acknowledged_write_is_lost_by_a_kill(tmp_path: Path) -> None:
     async def main() -> list[Lane]:
         lanes = [
