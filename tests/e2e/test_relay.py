@@ -148,13 +148,15 @@ def test_a_coordinator_that_is_killed_is_waited_for(plain: RelayedRig) -> None:
         produce(plain.client, topic, 1, first=0, count=100)
         ledger.wait_settled(20, seconds=120)
         plain.coordinator.kill()
+        # What came before may all be settled.
+        produce(plain.client, topic, 1, first=100, count=100)
         wait_until(
             lambda: plain.relay.figure("connections_waiting_for_coordinator") > 0,
             seconds=120,
             what="a persister is held",
         )
         plain.coordinator.start()
-        ledger.wait_settled(100, seconds=120)
+        ledger.wait_settled(200, seconds=120)
     consumer.close()
     assert ledger.broken_promises == []
 
@@ -175,7 +177,7 @@ def test_scram_and_half_of_it(newest_jars: KafkaJars, tmp_path: Path) -> None:
 
 def test_sessions_that_end_are_begun_again(newest_jars: KafkaJars, tmp_path: Path) -> None:
     # Kafka's clients begin anew in the last 15 % of a session, which must not be over then on a slow machine.
-    security = sasl_between_brokers(PLAIN, BROKERS, session_ms=10_000)
+    security = sasl_between_brokers(PLAIN, BROKERS, session_ms=30_000)
     with relayed_rig(newest_jars, tmp_path, security, ALLOWED) as rig:
         topic, group, _ = new_topic(rig.client, "sessions", settings=FOR_LONG)
         ledger = Ledger()
@@ -183,7 +185,7 @@ def test_sessions_that_end_are_begun_again(newest_jars: KafkaJars, tmp_path: Pat
         with consuming(ledger, consumer, of_each_kind):
             round_number = 0
             while rig.relay.figure("reauthentications_total") < 4:
-                assert round_number < 2_000
+                assert round_number < 20_000
                 produce(rig.client, topic, 1, first=round_number * 10, count=10)
                 round_number += 1
                 ledger.wait_settled(round_number * 10, seconds=120)

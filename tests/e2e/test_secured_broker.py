@@ -176,7 +176,7 @@ def test_new_certificates_are_taken_while_a_group_consumes(
 def scram(
     newest_jars: KafkaJars, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredRig]:
-    """A broker that logs in by SCRAM over TLS, anew every few seconds."""
+    """A broker that logs in by SCRAM over TLS, anew twice a minute."""
     folder = tmp_path_factory.mktemp("scram")
     (folder / "users.properties").write_text(f"{BROKERS.user}={BROKERS.password}\neve=hers\n")
     tls = tls_between_brokers(str(certificates.broker.both), str(certificates.authority.certificate))
@@ -187,7 +187,7 @@ def scram(
         "listen.sasl.users.file": str(folder / "users.properties"),
         "listen.allowed.principals": f"User:{BROKERS.user}",
         # Kafka's clients begin anew in the last 15 % of it, which must not be over then on a slow machine.
-        "listen.connections.max.reauth.ms": "10000",
+        "listen.connections.max.reauth.ms": "30000",
         "listen.reload.interval.ms": "200",
     }
     security = sasl_between_brokers(SCRAM, BROKERS, tls=tls)
