@@ -27,7 +27,7 @@ MAIN_CLASSES = {
 }
 
 
-def compose(*arguments: str, environment: Mapping[str, str] | None = None, seconds: float = 300) -> str:
+def compose(*arguments: str, environment: Mapping[str, str] | None = None, seconds: float = 900) -> str:
     """Run docker-compose on our file and return what it printed. An error fails the test."""
     program = program_path("docker-compose")
     assert program is not None, "docker-compose is not installed"

@@ -63,7 +63,7 @@ def make_python_image(engine: Engine) -> None:
             capture_output=True,
             text=True,
             env={**engine.environment, "TMPDIR": str(memory)},
-            timeout=600,
+            timeout=1200,
             check=False,
         )
     assert done.returncode == 0, f"a Debian as base image:\n{done.stdout}{done.stderr}"

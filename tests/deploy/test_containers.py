@@ -265,7 +265,7 @@ def orders(stack: Stack) -> set[int]:
 def eventually(stack: Stack, condition: Callable[[], Any], what: str) -> Any:
     """Return the first true value of `condition`; if there is none, say what the services said."""
     try:
-        return wait_until(condition, seconds=180, what=what)
+        return wait_until(condition, seconds=600, what=what)
     except DidNotHappen as error:
         raise DidNotHappen(f"{error}\n{stack.said()}") from None
 
