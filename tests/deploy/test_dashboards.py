@@ -59,7 +59,7 @@ def queries() -> Iterator[Query]:
 
 
 def _filled_in(expression: str) -> str:
-    filled = expression.replace("$__rate_interval", "5s").replace("$job", ".*").replace("$instance", ".*")
+    filled = expression.replace("$__rate_interval", "10s").replace("$job", ".*").replace("$instance", ".*")
     assert "$" not in filled, expression
     return filled
 
