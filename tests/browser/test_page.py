@@ -78,6 +78,7 @@ def test_groups_are_listed_and_lead_to_their_windows(page: Page, coordinator: Se
     assert rows["large"] == ["1", "10,000", "0"]
     page.click('a[data-key="group orders"]')
     page.wait_for("parcels-0")
+    page.wait_for("896")
     first, second = page.rows()
     assert first[:4] == ["parcels-0", "100", "896", "60"]
     assert second[:4] == [f"{topic_id_text(OTHER_TOPIC_ID)}-3", "100", "not known", "0"]
@@ -89,6 +90,7 @@ def test_groups_are_listed_and_lead_to_their_windows(page: Page, coordinator: Se
 
 def test_the_window_is_drawn_offset_by_offset(page: Page, coordinator: Served) -> None:
     open_window(page, coordinator)
+    page.wait_for("896")
     facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
     assert facts["Start offset"] == "100"
     assert facts["Lag"] == "896"
