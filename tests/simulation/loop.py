@@ -191,3 +191,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """No other thread wakes this loop."""
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine on virtual time, and end what is left then, as asyncio.run does on real time."""
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        return runner.run(main)

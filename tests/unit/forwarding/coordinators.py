@@ -5,7 +5,7 @@ network simulated, and who owns what is said by the test.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -25,7 +25,7 @@ from protocol.messages import APIS
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 from tests.builders import TOPIC_ID
-from tests.simulation.loop import SimLoop
+from tests.simulation.loop import SimLoop, run
 from tests.simulation.net import Network
 from tests.simulation.pipes import NetFaults
 from tests.unit.forwarding.relay import Relay
@@ -212,9 +212,3 @@ def play(
             await scene(it)
 
     run(whole())
-
-
-def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine on virtual time."""
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        return runner.run(main)

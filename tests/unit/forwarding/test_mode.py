@@ -11,7 +11,7 @@ from coordinator.errors import LogUnavailable
 from coordinator.forwarding import Forwarder, ForwardingMode
 from coordinator.forwarding.mode import FIRST_LOOKS_INTERVAL_S, LOOK_INTERVAL_S
 from coordinator.metrics import Metrics
-from tests.unit.forwarding.coordinators import run
+from tests.simulation.loop import run
 from tests.unit.runtime.test_runtime import driven
 
 

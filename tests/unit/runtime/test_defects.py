@@ -12,6 +12,7 @@ from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_records import StateRecord
 from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpacked, write
+from tests.simulation.loop import run
 from tests.unit.runtime.test_runtime import driven
 
 
@@ -23,7 +24,7 @@ def test_a_defect_in_deciding_harms_one_request_only() -> None:
             assert await one.code(WRITE, broken) == ErrorCode.UNKNOWN_SERVER_ERROR
             assert await one.code(WRITE, write((0, 0, 0, 1))) == ErrorCode.NONE
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_record_that_is_too_large_for_the_log_harms_one_request_only() -> None:
@@ -40,7 +41,7 @@ def test_a_record_that_is_too_large_for_the_log_harms_one_request_only() -> None
             states = [result.state_batches for result in await one.ask(READ, read(), read(partition=1))]
             assert list(map(unpacked, states)) == [[(0, 0, ACKNOWLEDGED, 1)], [(1, 1, ACKNOWLEDGED, 1)]]
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_what_no_record_can_hold_harms_one_request_only() -> None:
@@ -57,7 +58,7 @@ def test_what_no_record_can_hold_harms_one_request_only() -> None:
             assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
             assert one.runtime.shard_views()[0].loaded_records == 0
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_turn_that_fails_in_the_middle_is_refused_and_its_shard_loads_again(
@@ -89,4 +90,4 @@ def test_a_turn_that_fails_in_the_middle_is_refused_and_its_shard_loads_again(
             one.log.holding = False
             assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 
-    asyncio.run(scenario())
+    run(scenario())

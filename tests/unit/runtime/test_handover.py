@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,6 +15,7 @@ from coordinator.runtime import RuntimeLimits
 from coordinator.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
+from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.test_runtime import STATE_PARTITIONS, Driven
 
@@ -65,10 +66,6 @@ def owner_epoch(one: Driven) -> int:
     return one.runtime.shard_views()[0].owner_epoch
 
 
-def run(scenario: Callable[[], object]) -> None:
-    asyncio.run(scenario())  # type: ignore[arg-type]
-
-
 def test_who_is_not_elected_owns_nothing_and_is_well() -> None:
     async def scenario() -> None:
         async with replica(FakeKafka()) as one:
@@ -79,7 +76,7 @@ def test_who_is_not_elected_owns_nothing_and_is_well() -> None:
             # Ownership asks for that as it joins: one that seemed not ready would be given nothing at first.
             assert one.runtime.could_serve
 
-    run(scenario)
+    run(scenario())
 
 
 def test_loading_counts_what_is_ours_and_is_one_line_when_it_is_over(
@@ -93,7 +90,7 @@ def test_loading_counts_what_is_ours_and_is_one_line_when_it_is_over(
             assert one.runtime.health() == ["1 of 1 shards are loading."]
             await one.until(lambda: not one.runtime.health())
 
-    run(scenario)
+    run(scenario())
     said = [record for record in caplog.records if record.getMessage() == "loaded shards"]
     assert [record.shards for record in said] == [1]  # type: ignore[attr-defined]
 
@@ -119,7 +116,7 @@ def test_a_shard_is_handed_over_with_what_was_under_way() -> None:
             # Handed over in order, nobody was fenced.
             assert lease.taken == []
 
-    run(scenario)
+    run(scenario())
 
 
 def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
@@ -134,7 +131,7 @@ def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
             one.runtime.resign(0)
             assert series not in await exposition(one.metrics)
 
-    run(scenario)
+    run(scenario())
 
 
 def test_the_next_owner_does_not_wait_for_a_release_for_ever() -> None:
@@ -154,7 +151,7 @@ def test_the_next_owner_does_not_wait_for_a_release_for_ever() -> None:
             first.runtime.resign(0)
             assert first.runtime.health() == []
 
-    run(scenario)
+    run(scenario())
 
 
 def test_a_lease_that_ends_while_a_release_is_waited_for_claims_nothing() -> None:
@@ -171,7 +168,7 @@ def test_a_lease_that_ends_while_a_release_is_waited_for_claims_nothing() -> Non
             assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
             assert (status(second), owner.taken) == ("FAILED", [])
 
-    run(scenario)
+    run(scenario())
 
 
 def test_a_new_log_is_not_waited_for() -> None:
@@ -180,7 +177,7 @@ def test_a_new_log_is_not_waited_for() -> None:
         async with replica(FakeKafka(), limits) as one:
             await elected(one, release_expected=True)
 
-    run(scenario)
+    run(scenario())
 
 
 def test_a_shard_goes_away_and_comes_back_at_once() -> None:
@@ -196,7 +193,7 @@ def test_a_shard_goes_away_and_comes_back_at_once() -> None:
             assert owner_epoch(one) == 2
             assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 
-    run(scenario)
+    run(scenario())
 
 
 def test_a_shard_that_goes_away_while_it_loads_is_not_served() -> None:
@@ -211,7 +208,7 @@ def test_a_shard_that_goes_away_while_it_loads_is_not_served() -> None:
             await elected(one)
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
 
-    run(scenario)
+    run(scenario())
 
 
 def test_a_claim_for_an_ownership_that_is_over_is_not_loaded_for_the_next_one() -> None:
@@ -245,7 +242,7 @@ def test_a_claim_for_an_ownership_that_is_over_is_not_loaded_for_the_next_one() 
             await elected(one)
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
 
-    run(scenario)
+    run(scenario())
 
 
 def test_without_a_fresh_lease_writes_go_on_and_reads_do_not() -> None:
@@ -264,7 +261,7 @@ def test_without_a_fresh_lease_writes_go_on_and_reads_do_not() -> None:
             lease.fresh = True
             assert await one.code(READ, read()) == ErrorCode.NONE
 
-    run(scenario)
+    run(scenario())
 
 
 def test_a_shard_is_owned_anew_in_time_and_keeps_its_state() -> None:
@@ -280,7 +277,7 @@ def test_a_shard_is_owned_anew_in_time_and_keeps_its_state() -> None:
             state = unpacked((await one.ask(READ, read()))[0].state_batches)
             assert state == [(0, written - 1, ACKNOWLEDGED, 1)]
 
-    run(scenario)
+    run(scenario())
 
 
 def test_a_claim_on_its_way_is_released_so_that_the_next_owner_need_not_wait() -> None:
@@ -295,7 +292,7 @@ def test_a_claim_on_its_way_is_released_so_that_the_next_owner_need_not_wait() -
             await elected(third, release_expected=True)
             assert owner_epoch(third) == 3
 
-    run(scenario)
+    run(scenario())
 
 
 def test_a_stop_releases_what_it_still_has() -> None:
@@ -306,7 +303,7 @@ def test_a_stop_releases_what_it_still_has() -> None:
         async with replica(fake, LIMITS._replace(release_wait_s=3_600.0)) as second:
             await elected(second, release_expected=True)
 
-    run(scenario)
+    run(scenario())
 
 
 def test_a_stop_does_not_wait_for_a_kafka_that_is_gone() -> None:
@@ -316,7 +313,7 @@ def test_a_stop_does_not_wait_for_a_kafka_that_is_gone() -> None:
             await elected(one)
             fake.requests_lost = 1_000_000
 
-    run(scenario)
+    run(scenario())
 
 
 def test_without_a_fresh_lease_nothing_is_renewed_and_writes_go_on() -> None:
@@ -335,7 +332,7 @@ def test_without_a_fresh_lease_nothing_is_renewed_and_writes_go_on() -> None:
             lease.fresh = True
             await one.until(lambda: owner_epoch(one) > before)
 
-    run(scenario)
+    run(scenario())
 
 
 def test_without_a_fresh_lease_nothing_is_claimed() -> None:
@@ -356,4 +353,4 @@ def test_without_a_fresh_lease_nothing_is_claimed() -> None:
             await away.until(lambda: status(away) == "ACTIVE")
             assert owner_epoch(away) == 3
 
-    run(scenario)
+    run(scenario())

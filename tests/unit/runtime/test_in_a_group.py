@@ -9,10 +9,10 @@ from coordinator.log.kafka import KafkaLog, TopicWish
 from coordinator.ownership import OwnerMap, Replica
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
+from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.ownership.fake_group import FakeGroup, FakeLink
 from tests.unit.runtime.quiet import quiet_runtime
-from tests.unit.runtime.test_races import run
 
 TOPIC, SHARDS, BAD = "state", 8, 3
 LIMITS = GroupLimits()

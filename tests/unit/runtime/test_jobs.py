@@ -8,6 +8,7 @@ from coordinator.runtime import RuntimeLimits
 from coordinator.runtime.jobs import Jobs
 from coordinator.service import WRITE
 from tests.builders import ACKNOWLEDGED, KEY, write
+from tests.simulation.loop import run
 from tests.unit.runtime.held_log import HeldLog
 from tests.unit.runtime.test_runtime import StandingClock, driven
 
@@ -34,7 +35,7 @@ def test_pruning_and_compaction_leave_the_state_as_it_was() -> None:
             assert after is not None
             assert after.batches == before.batches
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_log_that_is_well_and_not_too_big_is_pruned_in_its_own_interval_only() -> None:
@@ -50,7 +51,7 @@ def test_a_log_that_is_well_and_not_too_big_is_pruned_in_its_own_interval_only()
             await one.runtime.jobs.compact()
             assert one.log.start_offset(0) > 0
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_compaction_writes_anew_what_was_there_and_leaves_the_rest_for_its_next_turn() -> None:
@@ -64,7 +65,7 @@ def test_compaction_writes_anew_what_was_there_and_leaves_the_rest_for_its_next_
             await asyncio.wait_for(one.runtime.jobs.compact(), 10)
             assert one.log.end_offset(0) == before + 2
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_job_that_fails_is_tried_again_and_takes_no_other_along() -> None:
@@ -94,4 +95,4 @@ def test_a_job_that_fails_is_tried_again_and_takes_no_other_along() -> None:
         waiting.cancel()
         await asyncio.gather(running, waiting, return_exceptions=True)
 
-    asyncio.run(scenario())
+    run(scenario())

@@ -16,7 +16,7 @@ from coordinator.runtime import Runtime, RuntimeLimits
 from coordinator.shard import SnapshotPolicy
 from coordinator.topics import EveryTopic
 from protocol.record_batch import encode_batch
-from tests.simulation.loop import SimLoop
+from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 
 TOPIC = "state"
@@ -92,7 +92,7 @@ def test_a_damaged_partition_of_a_topic_harms_its_own_shard_only(caplog: pytest.
             assert statuses(runtime)[0] == "LOADING"
             await until(lambda: statuses(runtime)[0] == "ACTIVE")
 
-    asyncio.run(scenario())
+    run(scenario())
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     # Of it alone, not of all that were to be loaded with it.
     assert said
@@ -110,7 +110,7 @@ def test_who_is_elected_while_another_cannot_be_loaded_does_not_wait_for_it() ->
             runtime.elect(0)
             await until(lambda: statuses(runtime)[0] == "ACTIVE")
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_what_was_put_right_is_loaded() -> None:
@@ -121,7 +121,7 @@ def test_what_was_put_right_is_loaded() -> None:
             fake.topics[TOPIC][BAD].batches[0] = good
             await until(lambda: statuses(runtime) == ["ACTIVE"] * SHARDS)
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_records_that_cannot_be_replayed_harm_their_own_shard_only(caplog: pytest.LogCaptureFixture) -> None:
@@ -132,7 +132,7 @@ def test_records_that_cannot_be_replayed_harm_their_own_shard_only(caplog: pytes
         async with running(log) as runtime:
             await until(lambda: statuses(runtime) == ALL_BUT_ONE)
 
-    asyncio.run(scenario())
+    run(scenario())
     (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert said.startswith(f"shard {BAD} cannot be replayed: a record of the state log has no key")
 
@@ -170,9 +170,5 @@ def test_nobody_waits_for_a_partition_that_loses_its_leader_while_it_is_loaded(
             await asyncio.sleep(5)
             assert runtime.health() == []
 
-    loop = SimLoop()
-    try:
-        loop.run_until_complete(scenario())
-    finally:
-        loop.close()
+    run(scenario())
     assert [record for record in caplog.records if record.levelno == logging.ERROR] == []

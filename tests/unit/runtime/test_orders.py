@@ -9,6 +9,7 @@ from coordinator.runtime import RuntimeLimits
 from coordinator.service import INITIALIZE, WRITE
 from protocol.state_records import SharePartitionKey
 from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, unpacked, write
+from tests.simulation.loop import run
 from tests.unit.runtime.test_runtime import driven
 
 
@@ -41,7 +42,7 @@ def test_snapshots_come_in_small_parts_and_clients_in_between() -> None:
             assert unpacked(state.batches) == [(0, 9, ACKNOWLEDGED, 1)]
             assert state.snapshot_epoch == 1
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_what_is_large_is_a_part_by_itself() -> None:
@@ -60,7 +61,7 @@ def test_what_is_large_is_a_part_by_itself() -> None:
                 one.log.let_through()
             assert await ordering == 5
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_what_has_no_state_is_passed_by() -> None:
@@ -71,7 +72,7 @@ def test_what_has_no_state_is_passed_by() -> None:
             assert await one.runtime.jobs.snapshot_now(0, [key_of(77)]) == 0
             assert await one.runtime.jobs.snapshot_now(0, []) == 0
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_an_order_that_fails_says_how_far_it_came() -> None:
@@ -85,7 +86,7 @@ def test_an_order_that_fails_says_how_far_it_came() -> None:
             with pytest.raises(NotDone, match=r"1 of 2 snapshots were written: .*fsync failed"):
                 await ordering
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_shard_that_is_not_there_is_not_pruned() -> None:
@@ -98,4 +99,4 @@ def test_a_shard_that_is_not_there_is_not_pruned() -> None:
             with pytest.raises(NotDone, match="0 of 1 snapshots were written"):
                 await one.runtime.jobs.snapshot_now(0, [key_of(0)])
 
-    asyncio.run(scenario())
+    run(scenario())

@@ -1,6 +1,5 @@
 """The runtime over a log that coordinators share: it claims first, and closes what it was deposed of."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,6 +9,7 @@ from coordinator.runtime import RuntimeLimits
 from coordinator.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
+from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.test_runtime import STATE_PARTITIONS, Driven
 
@@ -25,7 +25,7 @@ async def coordinator(fake: FakeKafka) -> AsyncIterator[Driven]:
         TopicWish(TOPIC, STATE_PARTITIONS),
         owner="test",
         clock=SystemClock(),
-        limits=KafkaLogLimits(append_timeout_s=1.5),
+        limits=KafkaLogLimits(append_timeout_s=0.5),
     )
     one = Driven(log, LIMITS)  # type: ignore[arg-type]
     await one.runtime.start()
@@ -47,7 +47,7 @@ def test_state_goes_from_one_coordinator_to_the_next() -> None:
             assert second.runtime.shard_views()[0].owner_epoch == 2
             assert unpacked((await second.ask(READ, read()))[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_deposed_coordinator_closes_the_shard_at_its_next_write_or_read() -> None:
@@ -69,7 +69,7 @@ def test_a_deposed_coordinator_closes_the_shard_at_its_next_write_or_read() -> N
                     state = (await second.ask(READ, read()))[0].state_batches
                     assert unpacked(state) == [(0, 4, ACKNOWLEDGED, 1)]
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_after_an_unknown_outcome_the_shard_is_owned_anew() -> None:
@@ -85,7 +85,7 @@ def test_after_an_unknown_outcome_the_shard_is_owned_anew() -> None:
             assert await one.code(WRITE, write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NONE
             assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(5, 9, ACKNOWLEDGED, 1)]
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_shard_that_cannot_be_owned_says_so_and_goes_on_when_it_can() -> None:
@@ -99,4 +99,4 @@ def test_a_shard_that_cannot_be_owned_says_so_and_goes_on_when_it_can() -> None:
             fake.requests_lost = 0
             assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 
-    asyncio.run(scenario())
+    run(scenario())

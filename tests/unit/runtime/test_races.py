@@ -1,7 +1,7 @@
 """What may fall together while shards come and go: claims, passes, proofs and maps, in any order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 import pytest
@@ -12,29 +12,12 @@ from coordinator.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
 from tests.builders import ACKNOWLEDGED, initialize, read, write
-from tests.simulation.loop import SimLoop
+from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.test_handover import LIMITS, TOPIC, Lease, elected, owner_epoch, replica, status
 from tests.unit.runtime.test_loading import kafka_log, running, statuses
 
 HOUR_S = 3_600.0
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    """Run on virtual time, and end what is left then."""
-
-    async def whole() -> None:
-        await scenario
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-
-    loop = SimLoop()
-    try:
-        loop.run_until_complete(whole())
-    finally:
-        loop.close()
 
 
 @pytest.mark.parametrize("order", [("resign", "proof"), ("resign", "lease", "proof"), ("proof",)])

@@ -19,6 +19,7 @@ from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpacked, write
+from tests.simulation.loop import run
 from tests.unit.runtime.held_log import HeldLog
 
 # One shard, so that everything meets in it.
@@ -125,7 +126,7 @@ def test_a_write_is_answered_after_its_append_and_never_with_success_if_that_fai
             expected = ErrorCode.NONE if error is None else error.error_code
             assert (await answer)[0].error_code == expected
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_after_a_failed_append_memory_is_what_the_log_says() -> None:
@@ -139,7 +140,7 @@ def test_after_a_failed_append_memory_is_what_the_log_says() -> None:
             assert results[0].error_code == ErrorCode.NONE
             assert results[0].state_batches == b""
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() -> None:
@@ -155,7 +156,7 @@ def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() ->
             await writing
             assert unpacked((await same)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_read_queues_behind_a_write_of_its_share_partition_that_waits() -> None:
@@ -171,7 +172,7 @@ def test_a_read_queues_behind_a_write_of_its_share_partition_that_waits() -> Non
             one.log.let_through()
             assert unpacked((await reading)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_where_the_log_demands_it_a_read_proves_ownership_first() -> None:
@@ -185,7 +186,7 @@ def test_where_the_log_demands_it_a_read_proves_ownership_first() -> None:
             one.log.let_through()
             assert (await reading)[0].error_code == ErrorCode.NONE
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_reads_go_on_and_writes_are_refused_while_the_log_takes_no_writes() -> None:
@@ -202,7 +203,7 @@ def test_reads_go_on_and_writes_are_refused_while_the_log_takes_no_writes() -> N
             one.log.holding = False
             assert await one.code(WRITE, write()) == ErrorCode.NONE
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_what_waits_while_one_append_is_under_way_goes_out_in_the_next_one() -> None:
@@ -218,7 +219,7 @@ def test_what_waits_while_one_append_is_under_way_goes_out_in_the_next_one() -> 
             one.log.let_through()
             assert {results[0].error_code for results in await asyncio.gather(*rest)} == {ErrorCode.NONE}
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_write_that_the_log_does_not_confirm_in_time_is_not_available() -> None:
@@ -232,7 +233,7 @@ def test_a_write_that_the_log_does_not_confirm_in_time_is_not_available() -> Non
             # It is stored all the same, as Kafka's would be.
             assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_requests_park_while_loading_and_are_told_so_when_it_takes_too_long() -> None:
@@ -252,7 +253,7 @@ def test_requests_park_while_loading_and_are_told_so_when_it_takes_too_long() ->
         finally:
             await one.runtime.stop()
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_request_that_waited_longer_than_its_sender_does_is_not_begun() -> None:
@@ -261,7 +262,7 @@ def test_a_request_that_waited_longer_than_its_sender_does_is_not_begun() -> Non
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert one.log.held == []
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_work_of_a_client_that_has_gone_is_dropped() -> None:
@@ -273,7 +274,7 @@ def test_work_of_a_client_that_has_gone_is_dropped() -> None:
             await one.ask(READ, read())
             assert one.log.held == []
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_full_mailbox_refuses_with_a_code_that_brokers_retry() -> None:
@@ -287,7 +288,7 @@ def test_a_full_mailbox_refuses_with_a_code_that_brokers_retry() -> None:
             one.log.let_through()
             await asyncio.gather(*waiting)
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_success() -> None:
@@ -303,7 +304,7 @@ def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_succe
             await stopping
             assert await one.code(READ, read()) == ErrorCode.NOT_COORDINATOR
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_an_append_that_lands_elsewhere_than_expected_makes_the_shard_load_again() -> None:
@@ -318,7 +319,7 @@ def test_an_append_that_lands_elsewhere_than_expected_makes_the_shard_load_again
             await one.until(lambda: one.runtime.health() == [])
             assert await one.code(READ, read()) == ErrorCode.NONE
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_share_partition_named_twice_gets_one_result_and_success_only_if_all_of_it_is_stored() -> None:
@@ -331,4 +332,4 @@ def test_a_share_partition_named_twice_gets_one_result_and_success_only_if_all_o
             assert [r.error_code for r in results] == [ErrorCode.INVALID_REQUEST]
             assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(0, 1, 0, 1)]
 
-    asyncio.run(scenario())
+    run(scenario())
