@@ -1,19 +1,20 @@
 """Tests that are coroutines, and a wait that is written down instead of waited for."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import ParamSpec
+
+from tests.unit import skipping
 
 Given = ParamSpec("Given")
 
 
 def looped(test: Callable[Given, Coroutine[None, None, None]]) -> Callable[Given, None]:
-    """Make a test of a coroutine function: it runs on an event loop of its own."""
+    """Make a test of a coroutine function: it runs on a loop of its own, whose time can be skipped."""
 
     @wraps(test)
     def run(*args: Given.args, **kwargs: Given.kwargs) -> None:
-        asyncio.run(test(*args, **kwargs))
+        skipping.run(test(*args, **kwargs))
 
     return run
 

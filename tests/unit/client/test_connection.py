@@ -36,8 +36,9 @@ from tests.unit.client.fake import (
     silence,
 )
 from tests.unit.client.looped import Waits, looped
+from tests.unit.skipping import skip
 
-SHORT = ConnectionLimits(connect_s=5.0, request_s=1.5)
+LIMITS = ConnectionLimits(request_s=30)
 
 
 def client_of(fake: FakeCoordinator, *, limits: ConnectionLimits | None = None) -> ShareCoordinatorClient:
@@ -203,10 +204,13 @@ async def test_each_who_is_told_has_an_exception_of_its_own() -> None:
 
 @looped
 async def test_an_answer_that_does_not_come_ends_the_connection() -> None:
-    async with FakeCoordinator() as fake, client_of(fake, limits=SHORT) as client:
+    async with FakeCoordinator() as fake, client_of(fake, limits=LIMITS) as client:
         fake.plan(READ, silence)
-        with pytest.raises(TimedOut, match=r"within 1\.5 s"):
-            await client.read(KEY, 0)
+        reading = asyncio.ensure_future(client.read(KEY, 0))
+        await fake.wait_for(READ, 1)
+        skip(31)
+        with pytest.raises(TimedOut, match="within 30 s"):
+            await reading
         assert (await client.summary(KEY)).start_offset == -1
         assert fake.connections == 2
 
@@ -216,18 +220,24 @@ async def test_a_time_out_is_tried_again() -> None:
     waits = Waits()
     async with FakeCoordinator() as fake:
         fake.plan(SUMMARY, silence)
-        async with ShareCoordinatorClient(fake.address, limits=SHORT, sleep=waits) as client:
-            await client.summary(KEY)
+        async with ShareCoordinatorClient(fake.address, limits=LIMITS, sleep=waits) as client:
+            asking = asyncio.ensure_future(client.summary(KEY))
+            await fake.wait_for(SUMMARY, 1)
+            skip(31)
+            await asking
         assert len(waits) == 1
         assert fake.count(FIND) == 2
 
 
 @looped
 async def test_a_server_that_says_nothing_at_all_times_out() -> None:
-    async with FakeCoordinator() as fake, client_of(fake, limits=SHORT) as client:
+    async with FakeCoordinator() as fake, client_of(fake, limits=LIMITS) as client:
         fake.plan(VERSIONS, silence)
+        asking = asyncio.ensure_future(client.summary(KEY))
+        await fake.wait_for(VERSIONS, 1)
+        skip(31)
         with pytest.raises(TimedOut):
-            await client.summary(KEY)
+            await asking
         await client.summary(KEY)
 
 

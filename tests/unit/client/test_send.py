@@ -1,8 +1,10 @@
 """Requests for many share-partitions: cut by coordinator, gathered in request order, errors as codes."""
 
+import asyncio
+
 import pytest
 
-from coordinator.client import ConnectionLimits, RetryPolicy, ShareCoordinatorClient, SharePartitionKey
+from coordinator.client import ONCE, ConnectionLimits, ShareCoordinatorClient, SharePartitionKey
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -10,6 +12,7 @@ from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
 from tests.kafka.ports import free_ports
 from tests.unit.client.fake import DELETE, FIND, INITIALIZE, FakeCoordinator, hangup, refusing, silence
 from tests.unit.client.looped import Waits, looped
+from tests.unit.skipping import skip
 
 
 def delete_request(*partitions: int) -> delete_api.DeleteShareGroupStateRequest:
@@ -93,12 +96,13 @@ async def test_only_what_may_pass_is_tried_again() -> None:
 async def test_a_time_out_is_a_code_too() -> None:
     async with (
         FakeCoordinator() as fake,
-        ShareCoordinatorClient(
-            fake.address, retry=RetryPolicy(attempts_max=1), limits=ConnectionLimits(request_s=1.5)
-        ) as client,
+        ShareCoordinatorClient(fake.address, retry=ONCE, limits=ConnectionLimits(request_s=30)) as client,
     ):
         fake.plan(DELETE, silence)
-        response = await client.send(delete_request(1))
+        sending = asyncio.ensure_future(client.send(delete_request(1)))
+        await fake.wait_for(DELETE, 1)
+        skip(31)
+        response = await sending
         assert [code for _, _, code in outcomes(response)] == [ErrorCode.REQUEST_TIMED_OUT] * 2
 
 

@@ -13,6 +13,7 @@ from coordinator.server import ServerLimits
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator, sasl_authenticate, sasl_handshake
 from protocol.messages import initialize_share_group_state as initialize_api
+from tests.unit import skipping
 from tests.unit.server.logins import (
     FIND_BODY,
     authenticate,
@@ -40,7 +41,7 @@ def run(tmp_path: Path) -> Run:
             async with served(limits, password_security(tmp_path, **more)) as one:
                 await scenario(one)
 
-        asyncio.run(whole())
+        skipping.run(whole())
 
     return one
 
@@ -268,12 +269,13 @@ def test_a_login_may_not_take_for_ever(run: Run) -> None:
         silent, slow, known = await one.connect(), await one.connect(), await one.connect()
         await log_in(known)
         await shake_hands(slow, "PLAIN")
+        skipping.skip(31)
         assert await silent.closed()
         assert await slow.closed()
         assert one.metrics._connections_closed["authentication_timeout"] == 2
         assert await find_error(known) == 0
 
-    run(scenario, ServerLimits(sweep_s=0.02), handshake_s=1.5)
+    run(scenario, handshake_s=30)
 
 
 def test_a_stranger_may_not_send_much(run: Run) -> None:
@@ -297,21 +299,19 @@ def test_a_stranger_may_not_send_much(run: Run) -> None:
 
 def test_a_session_ends_unless_the_client_logs_in_anew(run: Run) -> None:
     async def scenario(one: Served) -> None:
-        loop = asyncio.get_running_loop()
         client, idle = await one.connect(), await one.connect()
-        began_s = loop.time()
         for each in (client, idle):
-            assert (await log_in(each)).session_lifetime_ms == 1_100
+            assert (await log_in(each)).session_lifetime_ms == 60_000
         # Requests in flight are answered before the login that comes behind them.
         client.send(request_frame(10, 6, 3, FIND_BODY))
         body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest("PLAIN"), 1)
         client.send(request_frame(17, 1, 1, body, flexible=False))
         assert (await client.frame())[0] == 3
         assert (await client.frame())[0] == 1
-        assert (await authenticate(client, b"\0alice\0alice-secret")).session_lifetime_ms == 1_100
+        assert (await authenticate(client, b"\0alice\0alice-secret")).session_lifetime_ms == 60_000
         # Not more often than every second.
         assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
-        await one.until(lambda: loop.time() - began_s > 1.3)
+        skipping.skip(61)
         # Late, but before its next request.
         assert (await log_in(client)).error_code == 0
         assert await find_error(client) == 0
@@ -319,7 +319,7 @@ def test_a_session_ends_unless_the_client_logs_in_anew(run: Run) -> None:
         assert await idle.closed()
         assert one.metrics._connections_closed["session_expired"] == 1
 
-    run(scenario, ServerLimits(sweep_s=0.02), reauth_max_ms=1_100)
+    run(scenario, reauth_max_ms=60_000)
 
 
 @pytest.mark.parametrize(
