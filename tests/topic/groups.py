@@ -12,8 +12,11 @@ from coordinator.kafka.group_link import KafkaGroupLink
 from coordinator.ownership.limits import GroupLimits
 from tests.unit.ownership.replicas import Fleet
 
-# A session so long that what takes less did not wait for its end, even on a machine that has more to do.
+# For what waits until a session is over.
 LIMITS = GroupLimits(session_timeout_s=12.0, heartbeat_interval_s=0.5)
+# For all else: so long that what takes less did not wait for its end, and that nobody is thrown out or left
+# behind because the machine has more to do.
+PATIENT = LIMITS._replace(session_timeout_s=60.0, rebalance_timeout_s=60.0)
 # How long anything may take that is waited for.
 PATIENCE_S = 120.0
 
@@ -66,7 +69,7 @@ async def fleet_of(
     bootstrap: str,
     topic: str = "no-such-topic",
     *,
-    limits: GroupLimits = LIMITS,
+    limits: GroupLimits = PATIENT,
     security: ClientSecurity | None = None,
 ) -> AsyncIterator[Fleet]:
     """Give a fleet whose replicas run as in a coordinator, each on a thread of its own; stop them all."""

@@ -185,5 +185,14 @@ def by_instance(ones: "tuple[One, ...]", instance: str) -> One:
     return next(one for one in ones if one.replica.instance == instance)
 
 
+def heard_generation(one: One) -> int:
+    """Return the generation of the map that a replica goes by, as its listener heard it.
+
+    The figures of the membership follow a moment later: it runs on a thread of its own.
+    """
+    assert one.heard.owner_map is not None
+    return one.heard.owner_map.generation
+
+
 # Plays a scene: a coroutine function of a group in memory and a fleet without replicas.
 Play = Callable[[Callable[[FakeGroup, Fleet], Awaitable[object]]], None]

@@ -44,6 +44,7 @@ def test_a_busy_main_loop_costs_no_membership_and_a_hung_one_is_not_ready() -> N
         assert one.owned == set()
         await fleet.stop()
         await fleet.stop()
-        assert not any(thread.name == "ownership" for thread in threading.enumerate())
+        # A stop does not wait long for it.
+        await fleet.until(lambda: not any(thread.name == "ownership" for thread in threading.enumerate()))
 
     asyncio.run(main())
