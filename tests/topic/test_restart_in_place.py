@@ -25,7 +25,8 @@ from tests.topic.logs import new_topic
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 KEYS = [SharePartitionKey(f"group-{number}", TOPIC_ID, number) for number in range(20)]
-SESSION_S = 30.0
+# Nobody with a name waits for its end, so it may be long: what takes half of it on a busy machine is no wait.
+SESSION_S = {True: 120.0, False: 30.0}
 
 
 class Pair:
@@ -49,7 +50,7 @@ class Pair:
                     "ownership": "group",
                     "group.id": topic,
                     "group.instance.id": place if named else "",
-                    "session.timeout.ms": str(int(1000 * SESSION_S)),
+                    "session.timeout.ms": str(int(1000 * SESSION_S[named])),
                 },
             )
             stack.callback(coordinator.kill)
@@ -84,7 +85,7 @@ async def all_are_written(client: ShareCoordinatorClient, user_offset: int) -> N
         while not await is_written(key):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
-    async with asyncio.timeout(120), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(240), asyncio.TaskGroup() as group:
         for key in KEYS:
             group.create_task(write(key))
 
@@ -112,9 +113,11 @@ def test_who_is_started_again_at_its_place(pair: Pair, request: pytest.FixtureRe
             took_s = monotonic() - began_s
             print(f"named={named}: unavailable for {took_s:.2f} s, of which its start took {started_s:.2f} s")
             if named:
-                assert took_s - started_s < SESSION_S / 2
+                assert took_s - started_s < SESSION_S[named] / 2
+        # Shards may still move.
+        async with ShareCoordinatorClient(pair.addresses) as patient:
             for key in KEYS:
-                state = await client.read(key, 0)
+                state = await patient.read(key, 0)
                 assert [(batch.first_offset, batch.last_offset) for batch in state.batches] == [(0, 1)]
 
     asyncio.run(main())
