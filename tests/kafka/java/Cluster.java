@@ -6,7 +6,6 @@ import org.apache.kafka.clients.admin.AdminClientConfig;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
-import org.apache.kafka.clients.admin.CreateTopicsResult;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.ShareGroupDescription;
@@ -16,6 +15,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.GroupIdNotFoundException;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 import java.util.ArrayList;
@@ -77,8 +77,24 @@ final class Cluster {
     /** Create a topic with as many replicas as the brokers are set to; answers its id as Kafka writes it. */
     JsonNode createTopic(String topic, int partitions) throws Exception {
         NewTopic wanted = new NewTopic(topic, Optional.of(partitions), Optional.empty());
-        CreateTopicsResult result = admin.createTopics(List.of(wanted));
-        return Driver.object().put("topic_id", result.topicId(topic).get().toString());
+        String id = admin.createTopics(List.of(wanted)).topicId(topic).get().toString();
+        // Brokers hear of it later than their controller.
+        while (!isThere(topic)) {
+            Thread.sleep(20);
+        }
+        return Driver.object().put("topic_id", id);
+    }
+
+    private boolean isThere(String topic) throws Exception {
+        try {
+            admin.describeTopics(List.of(topic)).allTopicNames().get();
+            return true;
+        } catch (ExecutionException failure) {
+            if (failure.getCause() instanceof UnknownTopicOrPartitionException) {
+                return false;
+            }
+            throw failure;
+        }
     }
 
     /** The names of all topics, internal ones too. */
