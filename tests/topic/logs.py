@@ -10,7 +10,8 @@ from coordinator.kafka.brokers import Brokers
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
 from tests.unit.log.worlds import read_all
 
-LIMITS = KafkaLogLimits(request_timeout_s=2, append_timeout_s=60, start_timeout_s=60)
+# A broker that others keep busy is slow, and that is no answer here.
+LIMITS = KafkaLogLimits(request_timeout_s=20, append_timeout_s=60, start_timeout_s=60, close_timeout_s=60)
 
 _topics = itertools.count()
 

@@ -22,8 +22,8 @@ from tests.topic.logs import new_topic
 
 pytestmark = pytest.mark.broker
 
-# Kafka makes its topic when it is first asked for the coordinator.
-SOON = RetryPolicy(first_s=0.5)
+# Kafka makes its topic when it is first asked for the coordinator, and takes its time to load it.
+SOON = RetryPolicy(attempts_max=60, first_s=0.5, wait_max_s=2.0)
 # 20 bytes each: above the 1,048,588 of max.message.bytes that a topic has unless it is told otherwise.
 TOO_MANY = [StateBatch(offset, offset, (ACKNOWLEDGED, AVAILABLE)[offset % 2], 1) for offset in range(60_000)]
 

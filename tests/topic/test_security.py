@@ -53,7 +53,7 @@ def secure(broker: Broker, directory: Path) -> Path:
 
 def log_of(broker: Broker, security: ClientSecurity) -> KafkaLog:
     return KafkaLog(
-        Brokers(broker.bootstrap, "secured", security=security, request_timeout_s=5),
+        Brokers(broker.bootstrap, "secured", security=security),
         TopicWish("secured", 1, replication_factor=1, min_isr=1),
         owner="test",
         clock=SystemClock(),
