@@ -126,7 +126,7 @@ def test_the_owner_of_all_claims_before_anybody_can_ask(monkeypatch: pytest.Monk
         return made[0]
 
     async def listen_when_loaded(listener: Listener, address: HostPort) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not made[0].loaded_once:  # noqa: ASYNC110 - nobody announces it
                 await asyncio.sleep(0.001)
         await listen(listener, address)

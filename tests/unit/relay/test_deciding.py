@@ -311,7 +311,7 @@ async def test_large_tokens_share_a_room() -> None:
 
 @looped
 async def test_who_does_not_say_who_it_is_does_not_stay() -> None:
-    async with world(limits=LIMITS._replace(handshake_s=1.5)) as here:
+    async with world(limits=LIMITS._replace(handshake_s=4.0)) as here:
         silent, halfway = await here.peer(), await here.peer()
         await halfway.ask(handshake())
         assert await silent.is_closed()

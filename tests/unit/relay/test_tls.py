@@ -235,7 +235,7 @@ async def test_who_talks_nonsense_over_tls_is_not_taken_leave_of(
 async def test_who_does_not_take_leave_counts_as_there_until_it_is_gone(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ends, "_TLS_FINISH_S", 1.0)
+    monkeypatch.setattr(ends, "_TLS_FINISH_S", 4.0)
     async with world(
         tls=certificates.relays(), broker_tls=certificates.served(), limits=LIMITS._replace(connections_max=1)
     ) as here:
