@@ -245,13 +245,16 @@ class _Job:
 
     def repeat(self, every_s: float, listen: "HostPort | None") -> None:
         """Audit until told to end; a line for each run."""
+        from coordinator.errors import CoordinatorError
         from coordinator.recovery.continuous import repeat
 
         self._repeats = True
 
         def told(found: Any) -> None:
-            if isinstance(found, Exception):
+            if isinstance(found, CoordinatorError | OSError):
                 said = f"could not audit: {' '.join(str(found).split())}"
+            elif isinstance(found, Exception):
+                said = f"could not audit: {type(found).__name__}: {' '.join(str(found).split())}"
             else:
                 said = f"{found.verdict}, {found.manifest['totals']['records']} records"
             say(f"{_now_text()} {said}")

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 
 from coordinator.clock import Clock, SystemClock, seconds_since_boot
 from coordinator.config import HostPort
-from coordinator.errors import CoordinatorError, ListenError
+from coordinator.errors import ListenError
 from coordinator.recovery.audit import EXIT_FAILED, Audited
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.catalogue import CATALOGUE, SEVERITIES, Severity
@@ -94,7 +94,7 @@ def repeat(
     *,
     every_s: float,
     listen: HostPort | None,
-    told: Callable[[Audited | CoordinatorError | OSError], None],
+    told: Callable[[Audited | Exception], None],
     baseline: Baseline | None = None,
     clock: Clock | None = None,
 ) -> None:
@@ -128,14 +128,15 @@ def _once(
     run: Run,
     baseline: Baseline | None,
     metrics: AuditMetrics,
-    told: Callable[[Audited | CoordinatorError | OSError], None],
+    told: Callable[[Audited | Exception], None],
     clock: Clock,
 ) -> Baseline | None:
     """Audit once, and return what the next run is compared with."""
     begun_s = seconds_since_boot()
     try:
         found = run(baseline)
-    except (CoordinatorError, OSError) as error:
+    except Exception as error:
+        # Whatever it is, as when a job of Spark's fails: who watches must not end because of it.
         metrics.note(None, duration_s=seconds_since_boot() - begun_s, now_ms=clock.now_ms())
         told(error)
         return baseline

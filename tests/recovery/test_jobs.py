@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.config import load_config
-from coordinator.errors import ConfigError, CoordinatorError, LogUnavailable
+from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.migration import MigrationRefused
 from coordinator.migration import Options as Allowed
 from coordinator.recovery.audit import Audited, Options
@@ -243,29 +243,29 @@ def test_a_run_that_found_a_loss_is_not_compared_with(tmp_path: Path) -> None:
     key = log[0][0].record.key
     log[0] = [each for each in log[0] if each.record.key != key]
     folder = write_log(tmp_path / "lost", {n: list(each) for n, each in log.items()})
-    told: list[Audited | CoordinatorError | OSError] = []
+    told: list[Audited | Exception] = []
     compared_with: list[str | None] = []
-    runs = iter([whole, None, LogUnavailable("not now"), None])
+    runs = iter([whole, None, LogUnavailable("not now"), ZeroDivisionError("a job failed"), None])
 
     def run(baseline: Baseline | None) -> Audited:
         compared_with.append(None if baseline is None else baseline.run_id)
         found = next(runs)
-        if isinstance(found, LogUnavailable):
+        if isinstance(found, Exception):
             raise found
         if found is None:
             found = audited(folder, Options(limits=CLEAN_LIMITS, baseline=baseline))
         return found
 
-    def note(found: Audited | CoordinatorError | OSError) -> None:
+    def note(found: Audited | Exception) -> None:
         told.append(found)
-        if len(told) == 4:
+        if len(told) == 5:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
     repeat(run, every_s=0.01, listen=None, told=note)
     assert signal.getsignal(signal.SIGTERM) is before
-    assert compared_with == [None, *[whole.manifest["run_id"]] * 3]
-    assert isinstance(told[2], LogUnavailable)
+    assert compared_with == [None, *[whole.manifest["run_id"]] * 4]
+    assert [type(found) for found in told[2:4]] == [LogUnavailable, ZeroDivisionError]
     assert ["X3" in found.manifest["checks"] for found in told if isinstance(found, Audited)] == [
         *(False, True, True),
     ]
