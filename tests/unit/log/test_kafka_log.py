@@ -183,6 +183,19 @@ def test_a_batch_that_is_not_there_when_time_is_over_may_still_come_and_never_co
     run(main())
 
 
+@pytest.mark.parametrize("claims", [True, False])
+def test_what_somebody_else_wrote_where_a_batch_should_be_is_not_taken_for_it(claims: bool) -> None:
+    async def main() -> None:
+        all_of_them = Coordinators()
+        log = await all_of_them.owner(0)
+        all_of_them.kafka.requests_lost = 1000
+        all_of_them.write(0, [encode_claim(0, "rival") if claims else (b"k", b"foreign")], owner_epoch=2)
+        _, error = await append(log, 0, ONE)
+        assert isinstance(error, LogFenced if claims else LogOutcomeUnknown)
+
+    run(main())
+
+
 def test_what_brokers_refuse_for_good_was_not_written() -> None:
     async def main() -> None:
         all_of_them = Coordinators()

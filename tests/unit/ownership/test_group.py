@@ -1,10 +1,14 @@
 """Replicas in a group in memory, on virtual time: the scenarios, leases, draining and placement."""
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
+from coordinator.kafka.group import Joined
+from coordinator.ownership.lease import Lease
 from coordinator.ownership.limits import GroupLimits
+from coordinator.ownership.membership import Membership
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import Fleet, Play
 from tests.unit.ownership.scenarios import SCENARIOS, Scenario, cut
@@ -198,3 +202,33 @@ def test_rebalances_that_we_ask_for_are_not_many(play: Play) -> None:
         assert 5 < group.generation - generation <= 60.0 / LIMITS.rebalance_pause_s + 1
 
     play(scene)
+
+
+@pytest.mark.parametrize(
+    ("generation", "member_id", "lease_is_fresh", "missed"),
+    [
+        (4, "me", False, False),
+        (5, "me", False, True),
+        (4, "another", False, True),
+        (5, "another", True, False),
+    ],
+)
+def test_others_may_have_had_our_shards_unless_our_next_map_follows_on_the_last(
+    generation: int, member_id: str, lease_is_fresh: bool, missed: bool
+) -> None:
+    async def main() -> None:
+        membership = Membership(
+            cast(Any, None),
+            cast(Any, None),
+            group_id="group",
+            instance_id="one",
+            limits=LIMITS,
+            lease=(lease := Lease(10.0, lambda: 100.0)),
+            monotonic=lambda: 100.0,
+        )
+        membership.map_generation, membership._map_member_id = 3, "me"
+        if lease_is_fresh:
+            lease.renew(100.0)
+        assert membership._missed_maps(Joined(0, generation, member_id)) is missed
+
+    asyncio.run(main())
