@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.config import HostPort
 from coordinator.errors import ConfigError
 from coordinator.relay import ends
-from coordinator.relay.outward import ClientTls, OutwardFiles
+from coordinator.relay.outward import ClientTls, OutwardFiles, Target
 from coordinator.security.tls import ClientAuth, ServerTls, TlsFiles
 from tests.certificates import Authority, Issued
 from tests.unit.relay.played import (
@@ -170,6 +171,23 @@ async def test_a_broker_that_shows_anothers_certificate_is_not_spoken_to(
         peer.say(request(18, None))
         assert await peer.is_closed()
         assert here.figures.failed_connects["broker"] == 3
+
+
+@looped
+async def test_a_broker_must_show_a_certificate_of_its_name(certificates: Certificates) -> None:
+    broker = certificates.authority.issue("named", hosts=("broker.example",))
+    context = ServerTls(TlsFiles(str(broker.both)), "listen").context
+    outward = ClientTls(OutwardFiles(str(certificates.authority.certificate)), "ssl.")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+        address = HostPort("127.0.0.1", server.sockets[0].getsockname()[1])
+        for name in ("", "another.example"):
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await Target(address, outward, name).connect(20.0)
+        (await Target(address, outward, "broker.example").connect(20.0)).close()
 
 
 def silent(address: tuple[str, int], tls: ssl.SSLContext, asked: list[bytes]) -> socket.socket:

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 
 class Shaken(NamedTuple):
-    """What each side knows after a handshake."""
+    """What each side knows after a handshake, and by what the client may ask to go on with it."""
 
     servers_certificate: dict[str, object]
     clients_certificate: dict[str, object]
+    session: ssl.SSLSession | None
 
 
 def client_context(
@@ -23,12 +24,20 @@ def client_context(
     return context
 
 
-def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None = "localhost") -> Shaken:
-    """Shake hands; raise the ssl.SSLError of the side that refuses. `name` None: the client names no host."""
+def shake(
+    server: ssl.SSLContext,
+    client: ssl.SSLContext,
+    name: str | None = "localhost",
+    session: ssl.SSLSession | None = None,
+) -> Shaken:
+    """Shake hands; raise the ssl.SSLError of the side that refuses.
+
+    `name` None: the client names no host. With a `session` it asks to go on with that one.
+    """
     client.check_hostname = name is not None
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     serving = server.wrap_bio(to_server, to_client, server_side=True)
-    calling = client.wrap_bio(to_client, to_server, server_hostname=name)
+    calling = client.wrap_bio(to_client, to_server, server_hostname=name, session=session)
     waiting = [calling, serving]
     while waiting:
         side = waiting.pop(0)
@@ -36,7 +45,7 @@ def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None = "lo
             side.do_handshake()
         except ssl.SSLWantReadError:
             waiting.append(side)
-    return Shaken(dict(calling.getpeercert() or {}), dict(serving.getpeercert() or {}))
+    return Shaken(dict(calling.getpeercert() or {}), dict(serving.getpeercert() or {}), calling.session)
 
 
 def common_name(certificate: dict[str, object]) -> str:

@@ -1,6 +1,7 @@
 """Users' files, and logging in with a password as Kafka's clients do."""
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,6 +173,27 @@ def test_the_file_is_read_again_when_it_changes(
     assert users.find("bob") is not None
     assert "the old ones stay in use: listen.sasl.users.file=" in caplog.text
     assert "three-secret" not in caplog.text
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_new_password_counts_that_is_as_long_as_the_old_one(
+    users_of: Callable[[str], Users], tmp_path: Path, in_place: bool
+) -> None:
+    users, file = users_of("alice=one\n"), tmp_path / "users.properties"
+    before = file.stat()
+    if in_place:
+        file.write_text("alice=two\n")
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    else:
+        # As `cp -p` and archives keep them, times may be the same.
+        fresh = tmp_path / "fresh"
+        fresh.write_text("alice=two\n")
+        os.utime(fresh, ns=(before.st_atime_ns, before.st_mtime_ns))
+        fresh.replace(file)
+    assert users.reload_if_changed() is True
+    alice = users.find("alice")
+    assert alice is not None
+    assert alice.password == "two"
 
 
 @pytest.mark.parametrize(

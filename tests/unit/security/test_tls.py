@@ -117,13 +117,17 @@ def test_an_authority_that_was_taken_out_is_not_trusted_any_more(ours: Authority
     client = client_context(
         str(ours.certificate), str(theirs.issue("client").both), newest=ssl.TLSVersion.TLSv1_2
     )
-    assert common_name(shake(tls.context, client).clients_certificate) == "client"
+    let_in = shake(tls.context, client)
+    assert common_name(let_in.clients_certificate) == "client"
 
     replace_by(both, ours.certificate)
 
     assert tls.reload_if_changed() is True
     with pytest.raises(ssl.SSLError):
         shake(tls.context, client)
+    # Nor is it by what it was let in with before.
+    with pytest.raises(ssl.SSLError):
+        shake(tls.context, client, session=let_in.session)
 
 
 def test_files_behind_links_are_noticed_as_kubernetes_replaces_them(ours: Authority, tmp_path: Path) -> None:
