@@ -1,5 +1,6 @@
 """Logging in by hand: SASL frames as Kafka's clients send them, and the requests that come after."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,14 @@ from coordinator.security.principals import AllowedPrincipals
 from coordinator.security.sasl import Mechanism
 from coordinator.security.users import Users
 from coordinator.server import WireSecurity
+from coordinator.server.connection import Connection
 from protocol.messages import api_versions, find_coordinator, sasl_authenticate, sasl_handshake
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.unit.server.wire import Client, request_frame
+from tests.unit.server.wire import Client, Served, request_frame
+
+# Runs a scenario against a listener with SASL (`conftest`).
+Run = Callable[..., None]
 
 USERS = "alice=alice-secret\nbob=bob-secret\n"
 FIND_BODY = find_coordinator.encode_request(
@@ -79,3 +84,10 @@ async def served_apis(client: Client) -> dict[int, tuple[int, int]]:
     _, rest = await client.frame()
     response = api_versions.decode_response(rest, 0, 0)
     return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+
+async def connection_of_one(one: Served) -> Connection:
+    """Return our side of the only connection that there is."""
+    await one.until(lambda: one.listener.connection_count == 1)
+    (connection,) = one.listener._connections
+    return connection

@@ -1,49 +1,28 @@
-"""SASL on a real socket: what is answered to whom, when it is closed, and how long a login holds."""
+"""SASL on a real socket: what is answered to whom, and when it is closed."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from scramp import ScramClient
 
-from coordinator.server import ServerLimits
 from protocol.errors import ErrorCode
-from protocol.messages import find_coordinator, sasl_authenticate, sasl_handshake
+from protocol.messages import find_coordinator, sasl_authenticate
 from protocol.messages import initialize_share_group_state as initialize_api
 from tests.unit import skipping
 from tests.unit.server.logins import (
     FIND_BODY,
+    Run,
     authenticate,
     authenticate_frame,
+    connection_of_one,
     find_error,
     log_in,
-    password_security,
     served_apis,
     shake_hands,
 )
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY
 from tests.unit.server.wire import Served, request_frame, served
-
-Run = Callable[..., None]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Run a scenario against a listener with SASL."""
-
-    def one(
-        scenario: Callable[[Served], Awaitable[Any]], limits: ServerLimits | None = None, **more: Any
-    ) -> None:
-        async def whole() -> None:
-            async with served(limits, password_security(tmp_path, **more)) as one:
-                await scenario(one)
-
-        skipping.run(whole())
-
-    return one
 
 
 def test_whoever_has_logged_in_is_served(run: Run) -> None:
@@ -152,6 +131,22 @@ def test_a_failure_is_answered_late(run: Run) -> None:
         _, rest = await client.frame()
         assert sasl_authenticate.decode_response(rest, 1, 2).error_code == 58
         assert loop.time() - began_s >= 0.2
+        assert await client.closed()
+
+    run(scenario, failed_delay_s=0.2)
+
+
+def test_who_guessed_a_password_hears_of_it_no_sooner_for_asking_more(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        await shake_hands(client, "PLAIN")
+        client.send(authenticate_frame(b"\0alice\0wrong"))
+        connection = await connection_of_one(one)
+        await one.until(lambda: connection._draining)
+        client.send(request_frame(10, 6, 3, FIND_BODY))
+        _, rest = await client.frame()
+        answer = sasl_authenticate.decode_response(rest, 1, 2)
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert await client.closed()
 
     run(scenario, failed_delay_s=0.2)
@@ -283,6 +278,8 @@ def test_a_stranger_may_not_send_much(run: Run) -> None:
         stranger = await one.connect()
         stranger.send((64 * 1024 + 1).to_bytes(4, "big"))
         assert await stranger.closed()
+        # Not when it has become late.
+        assert one.metrics._connections_closed["bad_frame"] == 1
         known = await one.connect()
         await log_in(known)
         keys = [f"{'x' * 1000}:AAAAAAAAAAAAAAAAAAAAAQ:{number}" for number in range(100)]
@@ -292,62 +289,3 @@ def test_a_stranger_may_not_send_much(run: Run) -> None:
         assert len(find_coordinator.decode_response(rest, 1, 6).coordinators) == 100
 
     run(scenario)
-
-
-# How long a login holds (KIP-368).
-
-
-def test_a_session_ends_unless_the_client_logs_in_anew(run: Run) -> None:
-    async def scenario(one: Served) -> None:
-        client, idle = await one.connect(), await one.connect()
-        for each in (client, idle):
-            assert (await log_in(each)).session_lifetime_ms == 60_000
-        # Requests in flight are answered before the login that comes behind them.
-        client.send(request_frame(10, 6, 3, FIND_BODY))
-        body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest("PLAIN"), 1)
-        client.send(request_frame(17, 1, 1, body, flexible=False))
-        assert (await client.frame())[0] == 3
-        assert (await client.frame())[0] == 1
-        assert (await authenticate(client, b"\0alice\0alice-secret")).session_lifetime_ms == 60_000
-        # Not more often than every second.
-        assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
-        skipping.skip(61)
-        # Late, but before its next request.
-        assert (await log_in(client)).error_code == 0
-        assert await find_error(client) == 0
-        idle.send(request_frame(10, 6, 3, FIND_BODY))
-        assert await idle.closed()
-        assert one.metrics._connections_closed["session_expired"] == 1
-
-    run(scenario, reauth_max_ms=60_000)
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "token", "message"),
-    [
-        (
-            "PLAIN",
-            b"\0bob\0bob-secret",
-            "Cannot change principals during re-authentication from User.alice: User.bob",
-        ),
-        (
-            "SCRAM-SHA-256",
-            b"n,,n=alice,r=abc",
-            "SASL mechanism 'SCRAM-SHA-256' requested by client is not supported for re-authentication of "
-            "mechanism 'PLAIN'",
-        ),
-        ("PLAIN", b"\0alice\0wrong", "Authentication failed: Invalid username or password"),
-    ],
-)
-def test_nobody_becomes_somebody_else_by_logging_in_anew(
-    run: Run, mechanism: str, token: bytes, message: str
-) -> None:
-    async def scenario(one: Served) -> None:
-        client = await one.connect()
-        await log_in(client)
-        assert (await shake_hands(client, mechanism)).error_code == 0
-        answer = await authenticate(client, token)
-        assert (answer.error_code, answer.error_message) == (58, message)
-        assert await client.closed()
-
-    run(scenario, reauth_max_ms=60_000)

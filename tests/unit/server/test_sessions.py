@@ -1,0 +1,142 @@
+"""How long a login holds (KIP-368), who may log in anew, and what a mechanism can do wrong."""
+
+import asyncio
+
+import pytest
+
+from coordinator.security.principals import AllowedPrincipals
+from coordinator.security.sasl import Identity, Turn
+from coordinator.server import ServerLimits
+from protocol.errors import ErrorCode
+from protocol.messages import sasl_handshake
+from tests.unit import skipping
+from tests.unit.server.logins import (
+    FIND_BODY,
+    Run,
+    authenticate,
+    authenticate_frame,
+    connection_of_one,
+    find_error,
+    log_in,
+    shake_hands,
+)
+from tests.unit.server.wire import Served, request_frame
+
+
+def test_a_session_ends_unless_the_client_logs_in_anew(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        client, idle = await one.connect(), await one.connect()
+        for each in (client, idle):
+            assert (await log_in(each)).session_lifetime_ms == 60_000
+        # Requests in flight are answered before the login that comes behind them.
+        client.send(request_frame(10, 6, 3, FIND_BODY))
+        body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest("PLAIN"), 1)
+        client.send(request_frame(17, 1, 1, body, flexible=False))
+        assert (await client.frame())[0] == 3
+        assert (await client.frame())[0] == 1
+        assert (await authenticate(client, b"\0alice\0alice-secret")).session_lifetime_ms == 60_000
+        # Not more often than every second.
+        assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        skipping.skip(61)
+        # Late, but before its next request.
+        assert (await log_in(client)).error_code == 0
+        assert await find_error(client) == 0
+        idle.send(request_frame(10, 6, 3, FIND_BODY))
+        assert await idle.closed()
+        assert one.metrics._connections_closed["session_expired"] == 1
+
+    run(scenario, reauth_max_ms=60_000)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "token", "message"),
+    [
+        (
+            "PLAIN",
+            b"\0bob\0bob-secret",
+            "Cannot change principals during re-authentication from User.alice: User.bob",
+        ),
+        (
+            "SCRAM-SHA-256",
+            b"n,,n=alice,r=abc",
+            "SASL mechanism 'SCRAM-SHA-256' requested by client is not supported for re-authentication of "
+            "mechanism 'PLAIN'",
+        ),
+        ("PLAIN", b"\0alice\0wrong", "Authentication failed: Invalid username or password"),
+    ],
+)
+def test_nobody_becomes_somebody_else_by_logging_in_anew(
+    run: Run, mechanism: str, token: bytes, message: str
+) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        await log_in(client)
+        assert (await shake_hands(client, mechanism)).error_code == 0
+        answer = await authenticate(client, token)
+        assert (answer.error_code, answer.error_message) == (58, message)
+        assert await client.closed()
+
+    run(scenario, reauth_max_ms=60_000)
+
+
+class _ByExchange:
+    """A mechanism whose first token is answered, or fails, as it was told."""
+
+    def __init__(self, turn: Turn | None) -> None:
+        self._turn = turn
+
+    async def take(self, token: bytes) -> Turn:
+        if self._turn is None:
+            raise ZeroDivisionError
+        return self._turn
+
+
+def test_a_login_holds_no_longer_than_the_token_that_it_was_made_with(run: Run) -> None:
+    ended = Turn(b"", Identity("alice", expires_ms=1))
+
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        await shake_hands(client, "PLAIN")
+        assert (await authenticate(client, b"token")).session_lifetime_ms == 0
+        connection = await connection_of_one(one)
+        assert connection.overdue(asyncio.get_running_loop().time()) is None
+        client.send(request_frame(10, 6, 3, FIND_BODY))
+        assert await client.closed()
+        assert one.metrics._connections_closed["session_expired"] == 1
+
+    run(scenario, mechanisms={"PLAIN": lambda: _ByExchange(ended)}, reauth_max_ms=60_000)
+
+
+def test_a_mechanism_that_fails_lets_nobody_in_and_keeps_nobody_waiting(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        await shake_hands(client, "PLAIN")
+        client.send(authenticate_frame(b"token"))
+        assert await client.closed()
+        assert one.metrics._connections_closed["internal_error"] == 1
+
+    run(scenario, mechanisms={"PLAIN": lambda: _ByExchange(None)})
+
+
+def test_who_logs_in_anew_has_as_long_for_it_as_the_first_time(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        client, loop = await one.connect(), asyncio.get_running_loop()
+        await log_in(client)
+        connection = await connection_of_one(one)
+        assert connection.gate is not None
+        # The first login is long ago.
+        connection.gate._due_s = loop.time() - 1.0
+        await shake_hands(client, "PLAIN")
+        assert connection.overdue(loop.time()) is None
+        assert connection.overdue(loop.time() + 31.0) == "authentication_timeout"
+
+    run(scenario, ServerLimits(sweep_s=600.0), reauth_max_ms=60_000, handshake_s=30.0)
+
+
+def test_a_list_of_nobody_lets_nobody_in(run: Run) -> None:
+    async def scenario(one: Served) -> None:
+        client = await one.connect()
+        await log_in(client)
+        assert await find_error(client) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    run(scenario, allowed=AllowedPrincipals.parse(";"))
