@@ -9,6 +9,15 @@ from coordinator.server import ServerLimits
 from coordinator.server.connection import Connection
 from coordinator.server.room import Room
 
+LIMITS = ServerLimits()
+
+
+class Silent:
+    """A handler that answers nobody."""
+
+    def handle(self, frame: bytes, origin: Any, respond: Any) -> None:
+        pass
+
 
 class Wire(asyncio.Transport):
     """A transport that only knows whether it is read."""
@@ -33,8 +42,8 @@ class Together:
     def __init__(self, bytes_max: int) -> None:
         self.room = Room(bytes_max)
 
-    def connect(self) -> tuple[Connection, Wire]:
-        connection = Connection(cast(Any, None), cast(Any, self), Metrics(), ServerLimits())
+    def connect(self, limits: ServerLimits = LIMITS) -> tuple[Connection, Wire]:
+        connection = Connection(Silent(), cast(Any, self), Metrics(), limits)
         wire = Wire()
         connection.connection_made(wire)
         return connection, wire
@@ -63,5 +72,34 @@ def test_nobody_is_read_on_while_clients_hold_what_they_may() -> None:
         assert clients.room.held_bytes == 30_000
         await asyncio.sleep(0)
         assert other_wire.is_read
+
+    asyncio.run(scenario())
+
+
+def test_who_goes_takes_all_along_that_it_held() -> None:
+    async def scenario() -> None:
+        clients = Together(bytes_max=50_000)
+        client, _ = clients.connect(LIMITS._replace(requests_in_flight_max=1))
+        # One that is being answered, two that wait for that, and the beginning of another.
+        client.data_received(3 * (pack(">i", 100) + bytes(100)) + pack(">i", 100) + bytes(46))
+        assert clients.room.held_bytes == 350
+        client.connection_lost(None)
+        assert clients.room.held_bytes == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_frame_is_late_by_its_first_byte_however_many_follow_one_by_one() -> None:
+    async def scenario() -> None:
+        client, _ = Together(bytes_max=50_000).connect()
+        client.data_received(pack(">i", 100) + bytes(1))
+        begun_s = client.active_s
+        while client.active_s == begun_s:
+            await asyncio.sleep(0)
+            if asyncio.get_running_loop().time() > begun_s:
+                client.data_received(bytes(1))
+        between_s = (begun_s + client.active_s) / 2
+        assert client.overdue(begun_s + LIMITS.frame_s) is None
+        assert client.overdue(between_s + LIMITS.frame_s) == "slow_frame"
 
     asyncio.run(scenario())

@@ -373,6 +373,15 @@ def test_draining_answers_what_was_accepted_and_takes_nothing_more() -> None:
     run(scenario)
 
 
+def test_draining_does_not_wait_for_who_asks_nothing() -> None:
+    async def scenario(one: Served) -> None:
+        await initialised(one)
+        async with asyncio.timeout(60):
+            await one.listener.drain(3_600.0)
+
+    run(scenario)
+
+
 def test_draining_gives_up_in_time() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
