@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.errors import LogUnavailable
-from coordinator.expiry import MemoryFile, Status
+from coordinator.expiry import MemoryFile, Rules, Status
 from coordinator.expiry.watch import Watch, look
 from coordinator.kafka.group_facts import EMPTY, GroupDescription
 from coordinator.runtime.turns import Status as RunnerStatus
@@ -75,6 +75,34 @@ async def test_a_topic_that_only_may_be_gone_stays() -> None:
         assert ("g", "t") not in await one.topics()
         assert cluster.deletions == []
         assert one.counted("expired_share_partitions_total", reason="topic_deleted") == 1
+
+
+@looped
+async def test_a_topic_of_which_nothing_was_heard_does_not_expire_by_a_name_it_may_not_have_any_more() -> (
+    None
+):
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        cluster.topics.discard("t")
+        cluster.hidden_topics.add("t")
+        await one.rounds(RETENTION)
+        assert (await one.statuses())["g", "t"] == ("group_empty", Status.NOT_KNOWN)
+        assert cluster.deletions == []
+        cluster.topics.add("t")
+        await one.rounds(LOOK_MINUTES)
+        assert cluster.deletions == [("g", ("t",))]
+
+
+@looped
+async def test_without_a_grace_time_it_takes_two_looks_to_miss_something() -> None:
+    cluster, clock = a_cluster("t"), StandingClock()
+    rules = Rules(retention_minutes=RETENTION, grace_minutes=0)
+    async with replica(cluster, clock, [KNOWN, state("g", "t")], rules=rules) as one:
+        await one.expiry.round()
+        assert ("g", "t") in await one.topics()
+        await one.rounds(LOOK_MINUTES)
+        assert ("g", "t") not in await one.topics()
 
 
 @looped
@@ -204,7 +232,9 @@ async def test_a_look_before_all_is_loaded_forgets_nobody(
     assert after.groups["g"].looked_ms == clock.ms
 
 
-@pytest.mark.parametrize(("initialized_minute", "since_minute"), [(1, 10), (999, 1000), (None, 1000)])
+@pytest.mark.parametrize(
+    ("initialized_minute", "since_minute"), [(1, 10), (9, 1000), (999, 1000), (None, 1000)]
+)
 def test_after_a_gap_a_group_epoch_alone_does_not_say_that_it_is_the_same_group(
     initialized_minute: int | None, since_minute: int
 ) -> None:
@@ -217,5 +247,45 @@ def test_after_a_gap_a_group_epoch_alone_does_not_say_that_it_is_the_same_group(
         assert watch is not None
         return watch
 
-    # What was initialised after the last look may be of a group that was deleted and made again in between.
+    # What was initialised after the last look, by a clock that may be a minute behind ours, may be of a group
+    # that was deleted and made again in between.
     assert looked(looked(None, 10), 1000).since_ms == since_minute * MINUTE_MS
+
+
+def test_who_came_and_went_between_two_looks_at_an_empty_group_may_have_wanted_everything() -> None:
+    def looked(before: Watch | None, minute: int, group_epoch: int) -> Watch:
+        seen = GroupDescription(0, "", EMPTY, group_epoch, 0, frozenset())
+        watch = look(before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=9 * MINUTE_MS, initialized_ms=1)
+        assert watch is not None
+        return watch
+
+    assert looked(looked(None, 10, 3), 15, 5).unwanted_ms("t") == 15 * MINUTE_MS
+
+
+def test_what_was_subscribed_to_while_nobody_looked_for_long_is_not_known() -> None:
+    def looked(before: Watch | None, minute: int, group_epoch: int) -> Watch:
+        seen = GroupDescription(0, "", "Stable", group_epoch, 1, frozenset({"t"}))
+        watch = look(before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=9 * MINUTE_MS, initialized_ms=1)
+        assert watch is not None
+        return watch
+
+    before = looked(None, 10, 3)
+    assert looked(before, 19, 5).unwanted_ms("u") == 10 * MINUTE_MS
+    assert looked(before, 20, 5).unwanted_ms("u") == 20 * MINUTE_MS
+
+
+@looped
+async def test_while_a_shard_is_loaded_no_group_is_deleted_as_a_whole() -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    keys = [SharePartitionKey("g", topic_id("t"), 0), SharePartitionKey("g", topic_id("u"), 0)]
+    shards = [state_partition(key, SHARDS) for key in keys]
+    assert shards[0] != shards[1]
+    async with replica(cluster, clock, [KNOWN, state("g", "t"), state("g", "u")]) as one:
+        await one.expiry.round()
+        runner = one.runtime._runners[shards[1]]
+        loaded, runner.shard = runner.shard, Shard(shards[1], SnapshotPolicy())
+        runner.status = RunnerStatus.LOADING
+        await one.rounds(RETENTION)
+        assert cluster.deletions == [("g", ("t",))]
+        assert cluster.deleted_groups == []
+        runner.shard, runner.status = loaded, RunnerStatus.ACTIVE

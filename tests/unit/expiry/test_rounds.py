@@ -111,6 +111,18 @@ async def test_a_group_that_is_not_there_goes_after_the_grace_time_and_not_if_it
 
 
 @looped
+async def test_offsets_that_were_set_for_a_group_that_is_not_there_have_all_of_the_grace_time() -> None:
+    cluster, clock = a_cluster("t"), StandingClock()
+    set_ms = clock.ms + 5 * LOOK_MINUTES * MINUTE_MS
+    async with replica(cluster, clock, [KNOWN, state("g", "t", initialized_ms=set_ms)]) as one:
+        await one.expiry.round()
+        await one.rounds(GRACE + 4 * LOOK_MINUTES)
+        assert ("g", "t") in await one.topics()
+        await one.rounds(LOOK_MINUTES)
+        assert ("g", "t") not in await one.topics()
+
+
+@looped
 async def test_state_that_comes_to_be_while_kafka_is_asked_is_not_deleted() -> None:
     cluster, clock = a_cluster("t"), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
