@@ -64,6 +64,28 @@ def test_the_largest_frame_is_allowed() -> None:
     assert FrameReader(100).receive_data(framed(b"x" * 100)) == [b"x" * 100]
 
 
+def test_what_is_exactly_one_frame_is_taken_in_one_piece() -> None:
+    reader = FrameReader(100)
+    assert reader.receive_frame(framed(b"abc")) == b"abc"
+    assert reader.receive_frame(framed(b"x" * 100)) == b"x" * 100
+    assert reader.receive_frame(framed(b"")) == b""
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0\0\0", framed(b"abc")[:-1], framed(b"a", b"b"), framed(b"x" * 101)]
+)
+def test_what_is_not_one_frame_or_is_too_long_is_left_to_the_stream(data: bytes) -> None:
+    assert FrameReader(100).receive_frame(data) is None
+
+
+def test_the_rest_of_a_frame_is_none_even_if_it_looks_like_one() -> None:
+    reader = FrameReader(100)
+    stream = framed(framed(b"abc"))
+    assert reader.receive_data(stream[:4]) == []
+    assert reader.receive_frame(stream[4:]) is None
+    assert reader.receive_data(stream[4:]) == [framed(b"abc")]
+
+
 def test_what_is_held_back_is_counted() -> None:
     reader = FrameReader(1000)
     stream = framed(b"x" * 1000)

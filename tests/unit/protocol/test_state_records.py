@@ -1,8 +1,16 @@
-"""How the text of a share-partition is read: as Kafka's SharePartitionKey.getInstance does."""
+"""How the text of a share-partition is read, as SharePartitionKey.getInstance of Kafka does; empty values."""
 
 import pytest
 
-from protocol.state_records import SharePartitionKey, topic_id_text
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.state_records import (
+    SharePartitionKey,
+    StateRecord,
+    UnreadableValue,
+    decode_record,
+    encode_record,
+    topic_id_text,
+)
 
 TOPIC_ID = bytes(range(16))
 BEHIND_GROUP = f":{topic_id_text(TOPIC_ID)}:1"
@@ -35,3 +43,18 @@ def test_what_java_reads_as_padding_and_as_digits(padding: str, digits: str, par
 def test_what_java_reads_as_neither(padding: str, digits: str) -> None:
     with pytest.raises(ValueError, match="is not a"):
         SharePartitionKey.parse(f"g:{topic_id_text(TOPIC_ID)}{padding}:{digits}")
+
+
+@pytest.mark.parametrize("digits", ["2147483648", "-2147483649"])
+def test_a_partition_has_32_bits(digits: str) -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        SharePartitionKey.parse(f"g:{topic_id_text(TOPIC_ID)}:{digits}")
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", None])
+def test_an_update_with_nothing_in_it_deletes_nothing(value: bytes | None) -> None:
+    key, _ = encode_record(StateRecord(SharePartitionKey("g", TOPIC_ID, 1), ShareUpdateValue(1, 2, 3, b"")))
+    record = decode_record(key, value)
+    assert record is not None
+    assert record.key == SharePartitionKey("g", TOPIC_ID, 1)
+    assert isinstance(record.value, UnreadableValue)
