@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +17,7 @@ from coordinator.recovery.job import read_log
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.rebuild import Rebuilt, rebuild
 from coordinator.recovery.sources import Cut, open_source
-from coordinator.recovery.sources.base import END, LogRange, Pruned, Source, parse_offsets
+from coordinator.recovery.sources.base import ALL, END, LogRange, Pruned, Source, ends_after, parse_offsets
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.topic import TopicSource
@@ -236,6 +237,18 @@ def test_a_cut_by_time_ends_in_front_of_the_first_later_record(tmp_path: Path) -
     assert rows(rebuilt(source, Cut(time_ms=1_019))) == expected({0: batches}, before={0: 140})
     assert rows(rebuilt(source, Cut(time_ms=9_999))) == expected({0: batches})
     assert rows(rebuilt(source, Cut(time_ms=1))) == []
+
+
+def test_where_a_range_has_all_state_partitions_the_first_later_record_of_all_ranges_counts(
+    tmp_path: Path,
+) -> None:
+    write_segments(tmp_path / f"{TOPIC}-0", batches_of(some_records(300)), batches_in_file=10)
+    source = SegmentSource(str(tmp_path))
+    plan = source.plan(Cut())
+    mixed = replace(plan, ranges=tuple(replace(each, state_partition=ALL) for each in plan.ranges))
+    assert len(mixed.ranges) > 3
+    reader = SimpleNamespace(read=lambda each: source.read(replace(each, state_partition=0)))
+    assert ends_after(cast(Source, reader), mixed, 1_019) == {0: 140}
 
 
 def test_a_cut_below_a_pruned_log_is_refused_and_one_within_is_doubtful(tmp_path: Path) -> None:
