@@ -1,8 +1,11 @@
 """A coordinator that connects to another one as that one listens: with its certificate, and a login."""
 
 from pathlib import Path
+from typing import Literal
 
-from coordinator.client import ClientSecurity
+import pytest
+
+from coordinator.client import ClientSecurity, ShareCoordinatorError
 from coordinator.config import Config
 from coordinator.forwarding import ForwardingLimits
 from coordinator.forwarding.peer import Peer
@@ -52,6 +55,34 @@ def test_coordinators_show_each_other_the_certificate_that_they_serve_with(tmp_p
         assert await find_error(security, peer_security_of(config)) == 0
 
     asked()
+
+
+@pytest.mark.parametrize(("among_us", "to_brokers"), [("https", "none"), ("none", "https")])
+def test_whether_a_coordinator_must_have_its_name_is_a_setting_of_its_own(
+    tmp_path: Path, among_us: Literal["https", "none"], to_brokers: Literal["https", "none"]
+) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue("coordinator", hosts=("another.example",))
+    config = Config(
+        listen_security_protocol="SSL",
+        listen_ssl_certificate_location=str(own.certificate),
+        listen_ssl_key_location=str(own.key),
+        listen_ssl_ca_location=str(authority.certificate),
+        listen_allowed_principals="User:ANONYMOUS",
+        forwarding_endpoint_identification=among_us,
+        ssl_endpoint_identification_algorithm=to_brokers,
+    )
+    tls = ServerTls(TlsFiles(str(own.certificate), str(own.key)), "listen")
+
+    @looped
+    async def asked() -> None:
+        assert await find_error(WireSecurity(tls=tls), peer_security_of(config)) == 0
+
+    if among_us == "https":
+        with pytest.raises(ShareCoordinatorError, match="certificate"):
+            asked()
+    else:
+        asked()
 
 
 def test_coordinators_log_in_to_each_other(tmp_path: Path) -> None:
