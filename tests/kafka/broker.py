@@ -36,8 +36,6 @@ _TEST_SETTINGS = {
     "group.share.initialize.retry.interval.ms": "1000",
     "group.share.delivery.count.limit": "10",
     "offsets.topic.num.partitions": "1",
-    # Of Kafka's own share coordinator, which is asked as often as ours is.
-    "share.coordinator.write.timeout.ms": "30000",
 }
 
 

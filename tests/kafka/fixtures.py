@@ -36,6 +36,10 @@ _left_out = pytest.StashKey[int]()
 _LEFT_OUT = "broker_tests_left_out"
 
 
+# Kafka's own coordinator is slow on a machine that others keep busy, too; that is no answer to compare with.
+_PATIENT = {"share.coordinator.write.timeout.ms": "30000"}
+
+
 @pytest.fixture(scope="session")
 def newest_jars() -> KafkaJars:
     """The jars of the release whose behaviour is ours."""
@@ -45,7 +49,7 @@ def newest_jars() -> KafkaJars:
 @pytest.fixture(scope="session")
 def built_in(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltInRig]:
     """A broker of the newest release that uses the share coordinator built into it."""
-    with built_in_rig(newest_jars, tmp_path_factory.mktemp(f"built-in-{NEWEST}")) as rig:
+    with built_in_rig(newest_jars, tmp_path_factory.mktemp(f"built-in-{NEWEST}"), overrides=_PATIENT) as rig:
         yield rig
 
 

@@ -109,10 +109,11 @@ class KafkaJars:
         return made / _CLASSES
 
     def _archived(self, class_path: str) -> list[str]:
-        """Return the option that has a JVM take its classes from an archive, which is made first.
+        """Return the option that has a JVM take its classes from an archive (JEP 350), which is made first.
 
-        A broker needs half as much of a processor to start then, and tests start hundreds (JEP 350). The
-        archive is what a broker leaves that starts and ends; it is good for one JVM and one class path.
+        A broker needs two thirds as much of a processor to start then, and tests start hundreds. The archive
+        is what a broker leaves that starts and ends; it is good for one JVM and one class path. A JVM that
+        leaves none goes without.
         """
         java = Path(_program("java")).resolve()
         wanted = [str(java), str(java.stat().st_mtime_ns), class_path, *QUICK_BROKER_JVM.options]
@@ -126,7 +127,8 @@ class KafkaJars:
 
 
 def _leave_archive(jars: KafkaJars, archive: Path) -> None:
-    # A broker is made of jars.
+    """Run a broker from its start to its end for the archive of classes that it leaves."""
+    # Here and not above: that module needs this one.
     from tests.kafka.broker import Broker
 
     options = (*QUICK_BROKER_JVM.options, f"-XX:ArchiveClassesAtExit={archive}")
