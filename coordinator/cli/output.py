@@ -72,6 +72,11 @@ def say(text: str, *, err: bool = False) -> None:
     typer.echo(written_out(text), err=err)
 
 
+def one_line(error: Exception) -> str:
+    """Return what an error says, on one line."""
+    return " ".join(str(error).split())
+
+
 def say_json(text: str) -> None:
     """Print text that holds JSON. What would not show, or the output has no character for, is escaped."""
     typer.echo(written_in_json(text, sys.stdout.encoding))

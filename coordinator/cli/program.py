@@ -19,6 +19,7 @@ from coordinator.cli.groups_commands import groups_app
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
 from coordinator.cli.offsets_commands import offsets_app
+from coordinator.cli.output import one_line, say
 from coordinator.cli.recovery import recovery_app
 from coordinator.cli.relay_command import RELAY_FLAGS, relay
 from coordinator.cli.run_commands import serve, version
@@ -28,7 +29,6 @@ from coordinator.cli.state_commands import state_app
 from coordinator.cli.top_command import top
 from coordinator.cli.write_commands import hand_over, prune, snapshot
 from coordinator.extras import KAFKA_EXTRA
-from coordinator.visible import written_out
 
 EXIT_FAILED = 1
 
@@ -98,22 +98,18 @@ def _explain(error: Exception) -> int:
     from coordinator.errors import ConfigError, CoordinatorError
 
     if isinstance(error, CoordinatorError):
-        typer.echo(f"share-coordinator: {_one_line(error)}", err=True)
+        say(f"share-coordinator: {one_line(error)}", err=True)
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
     if isinstance(error, OSError):
-        typer.echo(f"share-coordinator: {_one_line(error)}", err=True)
+        say(f"share-coordinator: {one_line(error)}", err=True)
         return EXIT_FAILED
     if isinstance(error, ModuleNotFoundError) and error.name == "aiokafka":
-        typer.echo(f"share-coordinator: asking a cluster takes {error.name}: {KAFKA_EXTRA}", err=True)
+        say(f"share-coordinator: asking a cluster takes {error.name}: {KAFKA_EXTRA}", err=True)
         return EXIT_FAILED
-    typer.echo(
-        f"share-coordinator: this should not happen: {type(error).__name__}: {_one_line(error)} "
+    say(
+        f"share-coordinator: this should not happen: {type(error).__name__}: {one_line(error)} "
         f"({TRACEBACK_ENV}=1 shows where)",
         err=True,
     )
     exit_code: int = getattr(error, "exit_code", EXIT_FAILED)
     return exit_code
-
-
-def _one_line(error: Exception) -> str:
-    return written_out(" ".join(str(error).split()))

@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 from coordinator.cli import EXIT_USAGE
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, say, say_json
+from coordinator.cli.output import Output, OutputOption, one_line, say, say_json
 
 if TYPE_CHECKING:
     from coordinator.config import Config, HostPort
@@ -153,7 +153,7 @@ def audit(
             job.engine.close()
         job.show(found, output)
     except (CoordinatorError, OSError) as error:
-        say(f"share-coordinator: {' '.join(str(error).split())}", err=True)
+        say(f"share-coordinator: {one_line(error)}", err=True)
         raise typer.Exit(EXIT_COULD_NOT_AUDIT) from None
     raise typer.Exit(found.exit_code)
 
@@ -252,9 +252,9 @@ class _Job:
 
         def told(found: Any) -> None:
             if isinstance(found, CoordinatorError | OSError):
-                said = f"could not audit: {' '.join(str(found).split())}"
+                said = f"could not audit: {one_line(found)}"
             elif isinstance(found, Exception):
-                said = f"could not audit: {type(found).__name__}: {' '.join(str(found).split())}"
+                said = f"could not audit: {type(found).__name__}: {one_line(found)}"
             else:
                 said = f"{found.verdict}, {found.manifest['totals']['records']} records"
             say(f"{_now_text()} {said}")

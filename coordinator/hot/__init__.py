@@ -12,6 +12,8 @@ syncs of its commits, and the tallies of the metrics.
 
 Loading has a compiled way too (`loading`): it replays the records of a log into a shard.
 
+The sources are `_compiled.pyx` and `_loading.pyx`; the .pxi files are parts of them, by what they are about.
+
 `compiled` and `loading` are the modules, or None: they were not built (there was no compiler), or the
 environment variable SHARE_COORDINATOR_PURE_PYTHON is set.
 """

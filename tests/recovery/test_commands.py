@@ -1,10 +1,12 @@
 """`share-coordinator recovery`, as a user sees it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from coordinator.errors import LogUnavailable
 from coordinator.recovery import engines
 from coordinator.recovery.manifest import read_manifest
 from tests.kafka.ports import free_ports
@@ -147,6 +149,21 @@ def test_an_audit_that_ends_in_the_middle_is_no_warning(
     outcome = share_coordinator("recovery", "audit", "--from", disk)
     assert (outcome.exit_code, outcome.out) == (3, "")
     assert outcome.err.startswith("share-coordinator: this should not happen: ZeroDivisionError: no such")
+
+
+def test_a_run_that_ends_in_the_middle_is_one_line_of_audits_in_a_row(
+    share_coordinator: CommandLine, disk: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def repeat(run: object, *, told: Callable[[Exception], None], **more: object) -> None:
+        told(ZeroDivisionError("no\nsuch"))
+        told(LogUnavailable("not\nnow"))
+
+    monkeypatch.setattr("coordinator.recovery.continuous.repeat", repeat)
+    said = share_coordinator("recovery", "audit", "--from", disk, "--every", "1s")
+    assert [line.split(" ", 1)[1] for line in said.out.splitlines()] == [
+        "could not audit: ZeroDivisionError: no such",
+        "could not audit: not now",
+    ]
 
 
 def test_an_audit_that_could_not_ask_whom_it_should_is_not_clean(
