@@ -228,7 +228,6 @@ def test_nothing_expires_while_no_broker_can_be_asked(rig: ExpiringRig, coordina
     assert len(coordinator.states("unheard")) == 1
     coordinator.restart()
     # Kafka knows what happened meanwhile: nothing.
-    coordinator.round()
     expires(coordinator, "unheard")
 
 

@@ -1,7 +1,7 @@
 """A coordinator that connects to another one as that one listens: with its certificate, and a login."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import pytest
 
@@ -14,7 +14,7 @@ from coordinator.security.principals import AllowedPrincipals
 from coordinator.security.tls import ServerTls, TlsFiles
 from coordinator.server import WireSecurity
 from protocol.messages.find_coordinator import FindCoordinatorRequest
-from tests.certificates import Authority
+from tests.certificates import Authority, Issued
 from tests.unit.client.looped import looped
 from tests.unit.server.logins import password_security
 from tests.unit.server.wire import served
@@ -34,14 +34,23 @@ async def find_error(security: WireSecurity, ours: ClientSecurity) -> int:
             await peer.close()
 
 
-def test_coordinators_show_each_other_the_certificate_that_they_serve_with(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    own = authority.issue("coordinator")
-    config = Config(
+def config_of(own: Issued, authority: Authority, **more: Any) -> Config:
+    """Return the settings of a coordinator that listens with a certificate of its own."""
+    return Config(
         listen_security_protocol="SSL",
         listen_ssl_certificate_location=str(own.certificate),
         listen_ssl_key_location=str(own.key),
         listen_ssl_ca_location=str(authority.certificate),
+        **more,
+    )
+
+
+def test_coordinators_show_each_other_the_certificate_that_they_serve_with(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue("coordinator")
+    config = config_of(
+        own,
+        authority,
         listen_ssl_client_auth="required",
         listen_allowed_principals="User:CN=coordinator",
     )
@@ -59,15 +68,13 @@ def test_coordinators_show_each_other_the_certificate_that_they_serve_with(tmp_p
 
 @pytest.mark.parametrize(("among_us", "to_brokers"), [("https", "none"), ("none", "https")])
 def test_whether_a_coordinator_must_have_its_name_is_a_setting_of_its_own(
-    tmp_path: Path, among_us: Literal["https", "none"], to_brokers: Literal["https", "none"]
+    tmp_path: Path, among_us: str, to_brokers: str
 ) -> None:
     authority = Authority(tmp_path)
     own = authority.issue("coordinator", hosts=("another.example",))
-    config = Config(
-        listen_security_protocol="SSL",
-        listen_ssl_certificate_location=str(own.certificate),
-        listen_ssl_key_location=str(own.key),
-        listen_ssl_ca_location=str(authority.certificate),
+    config = config_of(
+        own,
+        authority,
         listen_allowed_principals="User:ANONYMOUS",
         forwarding_endpoint_identification=among_us,
         ssl_endpoint_identification_algorithm=to_brokers,

@@ -13,16 +13,21 @@ _LONG_MS = 3_600_000
 
 
 def quiet_runtime(
-    log: StateLog, state_partitions: int, *, clock: Clock | None = None, **ownership: Any
+    log: StateLog,
+    state_partitions: int,
+    *,
+    clock: Clock | None = None,
+    limits: RuntimeLimits | None = None,
+    **ownership: Any,
 ) -> Runtime:
-    """Make a runtime with the usual limits, whose periodic jobs do not come."""
+    """Make a runtime whose periodic jobs do not come."""
     return Runtime(
         log=log,
         clock=clock or SystemClock(),
         topics=EveryTopic(),
         metrics=Metrics(),
         policy=SnapshotPolicy(),
-        limits=RuntimeLimits(),
+        limits=limits or RuntimeLimits(),
         state_partitions=state_partitions,
         cold_interval_ms=_LONG_MS,
         prune_interval_ms=_LONG_MS,

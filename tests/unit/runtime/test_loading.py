@@ -11,13 +11,11 @@ from coordinator.clock import SystemClock
 from coordinator.log.base import LoggedBatch, StateLog
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
 from coordinator.log.memory import MemoryLog
-from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.shard import SnapshotPolicy
-from coordinator.topics import EveryTopic
 from protocol.record_batch import encode_batch
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.runtime.quiet import quiet_runtime
 
 TOPIC = "state"
 SHARDS = 5
@@ -31,17 +29,7 @@ NO_KEY = encode_batch(0, 1, [(b"", b"value")])
 async def running(
     log: StateLog, limits: RuntimeLimits = LIMITS, *, elect_all: bool = True
 ) -> AsyncIterator[Runtime]:
-    runtime = Runtime(
-        log=log,
-        clock=SystemClock(),
-        topics=EveryTopic(),
-        metrics=Metrics(),
-        policy=SnapshotPolicy(),
-        limits=limits,
-        state_partitions=SHARDS,
-        cold_interval_ms=3_600_000,
-        prune_interval_ms=3_600_000,
-    )
+    runtime = quiet_runtime(log, SHARDS, limits=limits)
     await runtime.start(elect_all=elect_all)
     try:
         yield runtime
