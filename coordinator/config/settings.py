@@ -32,6 +32,9 @@ from coordinator.config.ownership import OwnershipSettings
 from coordinator.config.relay import RelaySettings
 from coordinator.errors import ConfigError
 
+# Replicas spread their node ids by a hash over what is above the first; they need room not to meet there.
+NODE_ID_FIRST_MAX_IN_GROUP = 2**30
+
 
 class Config(
     ListenerSecuritySettings, OwnershipSettings, KafkaLogSettings, HttpSettings, RelaySettings, ExpirySettings
@@ -261,13 +264,15 @@ class Config(
                 str(self.queued_bytes_max),
                 f"at least socket.request.max.bytes ({self.frame_bytes_max})",
             )
-        if self.node_id_first + self.node_ids - 1 > INT32_MAX:
-            raise ConfigError(
-                "node.id.first",
-                str(self.node_id_first),
-                f"at most {INT32_MAX - self.node_ids + 1} with node.ids ids",
-            )
+        self._check_node_ids()
         return self
+
+    def _check_node_ids(self) -> None:
+        most, why = INT32_MAX - self.node_ids + 1, "node.ids ids"
+        if self.ownership == "group":
+            most, why = NODE_ID_FIRST_MAX_IN_GROUP, "ownership=group"
+        if self.node_id_first > most:
+            raise ConfigError("node.id.first", str(self.node_id_first), f"at most {most} with {why}")
 
 
 class Setting(NamedTuple):

@@ -1,6 +1,7 @@
 """The table of settings: Kafka's names and defaults, the three spellings, the checks across settings."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -111,6 +112,15 @@ def test_the_last_node_id_must_be_one() -> None:
     assert Config(node_id_first=2**31 - 4, node_ids=4).node_ids == 4
     with pytest.raises(ConfigError, match=r"node.id.first="):
         Config(node_id_first=2**31 - 3, node_ids=4)
+
+
+def test_replicas_of_a_group_have_room_for_their_node_ids() -> None:
+    group: dict[str, Any] = {"log": "kafka", "bootstrap_servers": "kafka:9092", "ownership": "group"}
+    assert Config(node_id_first=2**30, **group).node_id_first == 2**30
+    with pytest.raises(
+        ConfigError, match=r"node.id.first=1073741825 .* at most 1073741824 with ownership=group"
+    ):
+        Config(node_id_first=2**30 + 1, **group)
 
 
 def test_a_config_does_not_change() -> None:

@@ -3,6 +3,7 @@
 from coordinator.config import INT32_MAX, HostPort
 from coordinator.ownership import NOBODY, OwnerMap, Replica
 from coordinator.server import CoordinatorDirectory
+from coordinator.server.find_coordinator import NODE_IDS_PER_REPLICA
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from protocol.routing import state_partition
@@ -68,6 +69,20 @@ def test_a_node_id_means_one_address_for_ever() -> None:
                 answer.host,
                 answer.port,
             )
+
+
+def test_replicas_whose_addresses_hash_alike_have_different_node_ids() -> None:
+    # Room for three replicas, so that some of them have to meet.
+    first = INT32_MAX - 3 * NODE_IDS_PER_REPLICA
+    one = CoordinatorDirectory(
+        HostPort("localhost", 9095), node_id_first=first, node_ids=4, state_partitions=SHARDS
+    )
+    replicas = tuple(replica(number, connections=64) for number in range(3))
+    one.follow(OwnerMap(1, replicas, tuple(shard % 3 for shard in range(SHARDS))))
+    hosts = {answer.node_id: answer.host for answer in found(one).values()}
+    assert len(hosts) == SHARDS, "no two shards of different replicas share an id"
+    assert set(hosts.values()) == {"kafka-0", "kafka-1", "kafka-2"}
+    assert all(first <= node_id <= INT32_MAX for node_id in hosts)
 
 
 def test_nobody_is_named_where_nobody_owns_or_it_is_not_known() -> None:
