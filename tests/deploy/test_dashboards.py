@@ -1,21 +1,22 @@
 """The dashboard and the alerts, against a real Prometheus that scrapes real coordinators.
 
-Two of them, so that everything is there that one could show: one with a journal, and one with a Kafka topic
-in a group.
+Two of them, so that everything is there that one could show: one with a journal, which is audited again and
+again, and one with a Kafka topic in a group.
 """
 
 import asyncio
 import json
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from coordinator.client import FencedStateEpoch, ShareCoordinatorClient
-from coordinator.recovery.continuous import AuditMetrics
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 from tests.builders import ACKNOWLEDGED, TOPIC_ID
@@ -23,7 +24,7 @@ from tests.deploy.files import DASHBOARD, GRAFANA, alert_rules, recording_rules,
 from tests.deploy.prometheus import PrometheusServer, metric_names
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
-from tests.kafka.processes import DidNotHappen, wait_until
+from tests.kafka.processes import ChildProcess, DidNotHappen, wait_until
 from tests.kafka.rig import BuiltInRig
 
 # What a coordinator that is well has no series of.
@@ -122,11 +123,31 @@ def coordinators(
 
 
 @pytest.fixture(scope="module")
+def audits(coordinators: list[CoordinatorProcess], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Audits of the journal, again and again: where their metrics are."""
+    (port,) = free_ports(1)
+    process = ChildProcess(
+        "audits",
+        [
+            str(Path(sys.executable).with_name("share-coordinator")),
+            *("recovery", "audit", "--from", f"journal:{coordinators[0].data}", "--every", "20s"),
+            *("--metrics-listen", f"127.0.0.1:{port}", "--processes", "1"),
+        ],
+        tmp_path_factory.mktemp("audits") / "audits.log",
+    )
+    process.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+
+
+@pytest.fixture(scope="module")
 def prometheus(
-    coordinators: list[CoordinatorProcess], tmp_path_factory: pytest.TempPathFactory
+    coordinators: list[CoordinatorProcess], audits: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PrometheusServer]:
     """A Prometheus that has seen both coordinators."""
-    targets = [f"127.0.0.1:{coordinator.http_port}" for coordinator in coordinators]
+    targets = [*(f"127.0.0.1:{coordinator.http_port}" for coordinator in coordinators), audits]
     server = PrometheusServer(tmp_path_factory.mktemp("prometheus"), targets)
     try:
         server.start()
@@ -176,9 +197,7 @@ def test_every_metric_of_the_dashboard_and_the_alerts_exists(
         for line in coordinator.get("/metrics")[1].splitlines()
         if line.startswith(b"# TYPE ")
     }
-    # Audits are a process of their own, which has all its families from the start.
-    audits = {family.name for family in AuditMetrics().registry.collect()}
-    known = audits | scraped_names(prometheus) | listed | recorded | _NOT_SCRAPED
+    known = scraped_names(prometheus) | listed | recorded | _NOT_SCRAPED
     asked = {query: metric_names(query.expression) for query in queries()}
     for rule in alert_rules():
         asked[Query(rule["alert"], rule["expr"])] = metric_names(rule["expr"])
