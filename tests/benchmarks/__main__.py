@@ -31,6 +31,7 @@ from tests.kafka.toolchain import how_to_get, missing_programs
 
 KAFKA_LOG_LOADS = (*LOADS, *(Load(n, 1, 4, rpc) for rpc in ("read", "summary") for n in (1, 8, 64)))
 WARM_UP = (Load(8, 1, 4), Load(8, 50, 20))
+LINE_WIDTH_MIN = 240
 
 
 class Plan(NamedTuple):
@@ -86,7 +87,7 @@ def main() -> int:
     """Measure and print."""
     options = _options()
     # What reads it may be no terminal; a line of the table is a line all the same.
-    console = Console(width=max(Console().width, 170))
+    console = Console(width=max(Console().width, LINE_WIDTH_MIN))
     missing = missing_programs()
     if missing and options.log == "kafka":
         console.print(f"nothing to measure: {how_to_get(missing)}")

@@ -8,6 +8,7 @@ from rich.table import Column, Table
 from tests.benchmarks.aims import AIMS, verdict
 from tests.benchmarks.frames import Load
 from tests.benchmarks.side import Side
+from tests.benchmarks.spread import ratios
 
 LEGEND = "connections x share-partitions a request x state batches in each"
 
@@ -39,21 +40,21 @@ def _met(met: bool | None) -> str:
 
 def figures_table(sides: Sequence[Side], loads: Sequence[Load]) -> Table:
     """Lay the medians out, a line for each load, with the ratio to the Kafka that a side is beside."""
+    theirs = {side.beside: side for side in sides if side.beside and side.is_kafka}
     table = Table(Column("", no_wrap=True), box=None)
     for side in sides:
         table.add_column(f"{side.name}\nRPC/s  p50/p99/p99.9/max µs", justify="right", no_wrap=True)
-    theirs = {side.beside: side for side in sides if side.is_kafka}
+        if side.beside in theirs and not side.is_kafka:
+            table.add_column("ours / Kafka\nRPC/s", justify="right", no_wrap=True)
     for load in loads:
         cells = []
         for side in sides:
             figures = side.median(load)
             cell = f"{figures.requests_per_second:,.0f}  " + "/".join(f"{us:,.0f}" for us in figures[1:5])
-            if side.beside and side.beside in theirs and not side.is_kafka:
-                ratio = figures.requests_per_second / theirs[side.beside].median(load).requests_per_second
-                cell += f"  (x{ratio:.1f})"
-            if figures.errors:
-                cell += f"  {figures.errors} ERRORS"
-            cells.append(cell)
+            cells.append(cell + (f"  {figures.errors} ERRORS" if figures.errors else ""))
+            if side.beside in theirs and not side.is_kafka:
+                both = (each.of(load, "requests_per_second") for each in (side, theirs[side.beside]))
+                cells.append(str(ratios(*both)))
         table.add_row(str(load), *cells)
     return table
 
