@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 PARTITIONS = 8
 GROUPS = ("one", "two", "über-日本-😀")
 # That a topic is unknown is not believed at once.
-SOON = RetryPolicy(attempts_max=3, first_s=0.1)
+SOON = RetryPolicy(attempts_max=4, first_s=0.2)
 REPLACE = Options(execute=True, replace=True)
 
 

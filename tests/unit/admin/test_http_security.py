@@ -2,10 +2,10 @@
 
 import http.client
 import json
-import select
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -270,24 +270,27 @@ def test_an_endless_head_is_cut_off(files: Files, requested: Served) -> None:
 
 
 def test_of_a_crowd_those_count_that_never_finish_their_handshake(
-    files: Files, requested: Served, monkeypatch: pytest.MonkeyPatch
+    files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.open_files.HTTP_CONNECTIONS_MAX", 2)
-    host, port = requested.url.removeprefix("https://").split(":")
-    silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(3)]
-    # Whoever came before is gone by now or not: of three that say nothing one at least is too many.
-    closed, _, _ = select.select(silent, [], [], 60)
-    assert closed
-    assert [one.recv(1) for one in closed] == [b""] * len(closed)
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        files.connection(requested.url).connect()
-    for one in silent:
-        one.close()
-    wait_until(lambda: _is_served(files, requested.url), seconds=60, what="there is room again")
-    metrics = requested.coordinator.metrics.registry
-    refused = metrics.get_sample_value("sharecoord_http_refused_total", {"status": "503"})
-    assert refused is not None
-    assert refused >= len(closed)
+    monkeypatch.setattr("coordinator.admin.http_server._HANDSHAKE_S", 300.0)
+    # One of its own, where connections of others do not count.
+    settings = files.settings(http_token_file=str(files.tokens))
+    with served(**settings) as coordinator, ExitStack() as crowd:
+        host, port = coordinator.url.removeprefix("https://").split(":")
+        silent = [
+            crowd.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(3)
+        ]
+        assert silent[2].recv(1) == b"", "there is room for two"
+        late = crowd.enter_context(closing(files.connection(coordinator.url)))
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            late.connect()
+        crowd.close()
+        wait_until(lambda: _is_served(files, coordinator.url), seconds=60, what="there is room again")
+        metrics = coordinator.coordinator.metrics.registry
+        refused = metrics.get_sample_value("sharecoord_http_refused_total", {"status": "503"})
+        assert refused is not None
+        assert refused >= 2
 
 
 def _is_served(files: Files, url: str) -> bool:
