@@ -7,11 +7,9 @@ again, and one with a Kafka topic in a group.
 import asyncio
 import json
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from itertools import count
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,13 +20,16 @@ from protocol.state_records import SharePartitionKey
 from tests.builders import ACKNOWLEDGED, TOPIC_ID
 from tests.deploy.files import DASHBOARD, GRAFANA, alert_rules, recording_rules, yaml_of
 from tests.deploy.prometheus import PrometheusServer, metric_names
+from tests.kafka.audits import AuditProcess
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
-from tests.kafka.processes import ChildProcess, DidNotHappen, wait_until
+from tests.kafka.processes import DidNotHappen, wait_until
 from tests.kafka.rig import BuiltInRig
 
 # What a coordinator that is well has no series of.
 _NOTHING_OF_THE_KIND = "sharecoord_prune_failures_total"
+# Not how long it takes, but how long a machine with other work to do may take.
+_SCRAPED_S = 300
 # What Prometheus itself knows.
 _NOT_SCRAPED = {"up", "ALERTS"}
 
@@ -123,37 +124,35 @@ def coordinators(
 
 
 @pytest.fixture(scope="module")
-def audits(coordinators: list[CoordinatorProcess], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Audits of the journal, again and again: where their metrics are."""
-    (port,) = free_ports(1)
-    process = ChildProcess(
-        "audits",
-        [
-            str(Path(sys.executable).with_name("share-coordinator")),
-            *("recovery", "audit", "--from", f"journal:{coordinators[0].data}", "--every", "20s"),
-            *("--metrics-listen", f"127.0.0.1:{port}", "--processes", "1"),
-        ],
-        tmp_path_factory.mktemp("audits") / "audits.log",
-    )
+def audits(
+    coordinators: list[CoordinatorProcess], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AuditProcess]:
+    """Audits of the journal, again and again."""
+    log = tmp_path_factory.mktemp("audits") / "audits.log"
+    process = AuditProcess(coordinators[0].data, every="20s", log=log)
     process.start()
     try:
-        yield f"127.0.0.1:{port}"
+        yield process
     finally:
         process.kill()
 
 
 @pytest.fixture(scope="module")
 def prometheus(
-    coordinators: list[CoordinatorProcess], audits: str, tmp_path_factory: pytest.TempPathFactory
+    coordinators: list[CoordinatorProcess], audits: AuditProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PrometheusServer]:
-    """A Prometheus that has seen both coordinators."""
-    targets = [*(f"127.0.0.1:{coordinator.http_port}" for coordinator in coordinators), audits]
-    server = PrometheusServer(tmp_path_factory.mktemp("prometheus"), targets)
+    """A Prometheus that has seen both coordinators and an audit."""
+    ports = [*(coordinator.http_port for coordinator in coordinators), audits.port]
+    server = PrometheusServer(tmp_path_factory.mktemp("prometheus"), [f"127.0.0.1:{port}" for port in ports])
     try:
         server.start()
         wait_until(
-            lambda: len(server.query("sharecoord_ready == 1")) == 2, seconds=120, what="two are scraped"
+            lambda: len(server.query("sharecoord_ready == 1")) == 2,
+            seconds=_SCRAPED_S,
+            what="two are scraped",
         )
+        # There are no metrics of audits before the first one is over, and for that Spark has to start.
+        audits.wait_ready(lambda: server.query("share_coordinator_audit_verdict == 0"), seconds=_SCRAPED_S)
         yield server
     finally:
         server.kill()
@@ -224,7 +223,7 @@ def test_every_query_of_the_dashboard_shows_something(
         return silent_at_first
 
     try:
-        wait_until(lambda: not silent(), seconds=120, what="every query shows something")
+        wait_until(lambda: not silent(), seconds=_SCRAPED_S, what="every query shows something")
     except DidNotHappen:
         assert silent_at_first == set()
 
@@ -236,11 +235,11 @@ def test_coordinators_that_are_well_raise_no_alert(prometheus: PrometheusServer)
         rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
         return rules if all(rule["health"] == "ok" for rule in rules) else []
 
-    rules = wait_until(evaluated, seconds=120, what="every rule was evaluated")
+    rules = wait_until(evaluated, seconds=_SCRAPED_S, what="every rule was evaluated")
     assert len(rules) == len(alert_rules()) + len(recording_rules())
 
     def states() -> list[tuple[str, str]]:
-        rules = wait_until(evaluated, seconds=120, what="every rule was evaluated")
+        rules = wait_until(evaluated, seconds=_SCRAPED_S, what="every rule was evaluated")
         return [(rule["name"], alert["state"]) for rule in rules for alert in rule.get("alerts", [])]
 
     def none_is_raised() -> bool:
@@ -249,4 +248,4 @@ def test_coordinators_that_are_well_raise_no_alert(prometheus: PrometheusServer)
         assert [name for name, state in raised if state == "firing"] == []
         return not raised
 
-    wait_until(none_is_raised, seconds=120, what="no alert is raised")
+    wait_until(none_is_raised, seconds=_SCRAPED_S, what="no alert is raised")

@@ -18,6 +18,9 @@ from typing import IO, TypeVar
 
 T = TypeVar("T")
 
+# Ours, as it was installed beside this Python: what a user types.
+PROGRAM = str(Path(sys.executable).with_name("share-coordinator"))
+
 _POLL_S = 0.02
 _LOG_TAIL_BYTES = 4_000
 

@@ -9,7 +9,6 @@ import json
 import re
 import shlex
 import shutil
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +29,8 @@ from coordinator.recovery.sources.topic import TopicSource
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
-from tests.kafka import BuiltInRig, ChildProcess, CoordinatorProcess, free_ports, wait_until
+from tests.kafka import BuiltInRig, CoordinatorProcess, free_ports, wait_until
+from tests.kafka.audits import AuditProcess
 from tests.recovery.test_docs import LIVE, examples
 from tests.topic.logs import new_topic
 from tests.unit.cli.calling import CommandLine
@@ -278,16 +278,8 @@ def test_what_is_backed_up_as_the_page_says_is_restored_as_it_says(
 def test_an_audit_again_and_again_has_metrics_and_ends_in_order(
     journal: CoordinatorProcess, tmp_path: Path
 ) -> None:
-    (port,) = free_ports(1)
-    process = ChildProcess(
-        "audits",
-        [
-            str(Path(sys.executable).with_name("share-coordinator")),
-            *("recovery", "audit", "--from", f"journal:{journal.data}", "--every", "1s"),
-            *("--metrics-listen", f"127.0.0.1:{port}", "--processes", "1"),
-        ],
-        tmp_path / "audits.log",
-    )
+    process = AuditProcess(journal.data, every="1s", log=tmp_path / "audits.log")
+    port = process.port
     process.start()
     try:
         runs = metric(port, 'share_coordinator_audit_runs_total{result="clean"}')

@@ -1,0 +1,17 @@
+"""A process that audits a coordinator's journal again and again, and serves what it found."""
+
+from pathlib import Path
+
+from tests.kafka.ports import free_ports
+from tests.kafka.processes import PROGRAM, ChildProcess
+
+
+class AuditProcess(ChildProcess):
+    """`share-coordinator recovery audit --every`, whose metrics are at `port`."""
+
+    def __init__(self, journal: Path, *, every: str, log: Path) -> None:
+        """Prepare audits of `journal` in intervals of `every`, such as "1s"; nothing is started."""
+        (self.port,) = free_ports(1)
+        command = [PROGRAM, "recovery", "audit", "--from", f"journal:{journal}", "--every", every]
+        command += ["--metrics-listen", f"127.0.0.1:{self.port}", "--processes", "1"]
+        super().__init__("audits", command, log)
