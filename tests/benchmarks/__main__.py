@@ -24,14 +24,13 @@ from tests.benchmarks.frames import Load
 from tests.benchmarks.kafka_log import KafkaSides, Loading, kafka_sides
 from tests.benchmarks.load import generator, measure
 from tests.benchmarks.machine import Machine
-from tests.benchmarks.report import LEGEND, as_json, figures_table, ratio_table
+from tests.benchmarks.report import LEGEND, as_json, figures_table, ratio_table, wide_console
 from tests.benchmarks.side import Side
 from tests.benchmarks.sides import echo, kafka, ours
 from tests.kafka.toolchain import how_to_get, missing_programs
 
 KAFKA_LOG_LOADS = (*LOADS, *(Load(n, 1, 4, rpc) for rpc in ("read", "summary") for n in (1, 8, 64)))
 WARM_UP = (Load(8, 1, 4), Load(8, 50, 20))
-LINE_WIDTH_MIN = 240
 
 
 class Plan(NamedTuple):
@@ -86,8 +85,7 @@ def measure_all(sides: list[Side], plan: Plan) -> None:
 def main() -> int:
     """Measure and print."""
     options = _options()
-    # What reads it may be no terminal; a line of the table is a line all the same.
-    console = Console(width=max(Console().width, LINE_WIDTH_MIN))
+    console = wide_console()
     missing = missing_programs()
     if missing and options.log == "kafka":
         console.print(f"nothing to measure: {how_to_get(missing)}")

@@ -23,6 +23,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from tests.benchmarks.machine import Machine
+from tests.benchmarks.report import wide_console
 from tests.benchmarks.spread import Spread, ratios, spread
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC
 from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, SHIPPED_CLIENT_JVM, fetch_jars
@@ -162,7 +163,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     options = parser.parse_args()
-    console = Console(width=max(Console().width, 170))
+    console = wide_console()
     if missing := missing_programs():
         console.print(f"nothing to measure: {how_to_get(missing)}")
         return 1

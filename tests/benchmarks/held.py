@@ -14,13 +14,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.frames import Frame, Load, initialize_frame, write_frame
 from tests.benchmarks.load import Figures, drive_frames, measure
 from tests.benchmarks.machine import Machine, resident_bytes
 from tests.benchmarks.many_states import BATCHES, GROUP_PARTITIONS, write_journal
+from tests.benchmarks.report import wide_console
 from tests.benchmarks.sides import TOPIC_ID, our_process
 from tests.kafka.coordinator import CoordinatorProcess
 
@@ -111,7 +111,7 @@ def main() -> int:
     if options.output == "json":
         print(json.dumps({"machine": machine.facts()} | found))
         return 0
-    console = Console(width=max(Console().width, 170))
+    console = wide_console()
     for line in machine.lines():
         console.print(line, highlight=False)
     held = f"{options.share_partitions:,} share-partitions with {BATCHES} state batches each"

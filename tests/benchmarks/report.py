@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rich.console import Console
 from rich.table import Column, Table
 
 from tests.benchmarks.aims import AIMS, verdict
@@ -10,7 +11,15 @@ from tests.benchmarks.frames import Load
 from tests.benchmarks.side import Side
 from tests.benchmarks.spread import ratios
 
+# A table that is wider than its terminal loses its last columns.
+LINE_WIDTH_MIN = 240
+
 LEGEND = "connections x share-partitions a request x state batches in each"
+
+
+def wide_console() -> Console:
+    """Return a console that cuts no table off: what reads it may be no terminal, or a narrow one."""
+    return Console(width=max(Console().width, LINE_WIDTH_MIN))
 
 
 def ratio_table(sides: Sequence[Side]) -> Table | None:

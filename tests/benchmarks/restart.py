@@ -17,12 +17,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.frames import Load
 from tests.benchmarks.load import measure
 from tests.benchmarks.machine import Machine
+from tests.benchmarks.report import wide_console
 from tests.benchmarks.sides import NEWEST, PARTITIONS, TOPIC_ID, our_process
 from tests.benchmarks.spread import ratios
 from tests.kafka.built_in import STATE_PARTITIONS, ready_coordinator
@@ -139,7 +139,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     options = parser.parse_args()
-    console = Console(width=max(Console().width, 170))
+    console = wide_console()
     if missing := missing_programs():
         console.print(f"nothing to compare with: {how_to_get(missing)}")
         return 1

@@ -22,6 +22,7 @@ from tests.benchmarks.load import measure
 from tests.benchmarks.machine import Machine, resident_bytes
 from tests.benchmarks.many_states import write_journal
 from tests.benchmarks.plots import draw
+from tests.benchmarks.report import wide_console
 from tests.benchmarks.side import Side
 from tests.benchmarks.sides import TOPIC_ID, kafka, our_process, ours
 from tests.benchmarks.spread import spread
@@ -98,7 +99,7 @@ def main() -> int:
     if not options.draw:
         figures.write_text(json.dumps(_measured(options.rounds, options.seconds), indent=1) + "\n")
     found = json.loads(figures.read_text())
-    console = Console(width=max(Console().width, 150))
+    console = wide_console()
     for line in found["machine"]:
         console.print(line, highlight=False)
     for table in tables(found):

@@ -26,7 +26,7 @@ from protocol.record_batch import RecordBatch, decode_batches
 _logger = logging.getLogger(__name__)
 
 # A broker answers an append when its followers have it, and until then nothing else on that connection. With
-# three brokers half as many lanes carried out 5 to 10 % fewer writes, and twice as many no more.
+# three brokers half as many lanes carried out 6 to 18 % fewer writes, and twice as many no more.
 LANES = tuple(f"append {number}" for number in range(1, 7))
 REQUEST_BYTES_MAX = 8 << 20
 
