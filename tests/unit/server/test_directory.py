@@ -1,5 +1,7 @@
 """The directory of coordinators where several share the work."""
 
+from zlib import crc32
+
 from coordinator.config import INT32_MAX, HostPort
 from coordinator.ownership import NOBODY, OwnerMap, Replica
 from coordinator.server import CoordinatorDirectory
@@ -72,12 +74,13 @@ def test_a_node_id_means_one_address_for_ever() -> None:
 
 
 def test_replicas_whose_addresses_hash_alike_have_different_node_ids() -> None:
-    # Room for three replicas, so that some of them have to meet.
+    # Room for three replicas, two of which hash to the same place.
     first = INT32_MAX - 3 * NODE_IDS_PER_REPLICA
     one = CoordinatorDirectory(
         HostPort("localhost", 9095), node_id_first=first, node_ids=4, state_partitions=SHARDS
     )
     replicas = tuple(replica(number, connections=64) for number in range(3))
+    assert len({crc32(each.wire.encode()) % 3 for each in replicas}) == 2
     one.follow(OwnerMap(1, replicas, tuple(shard % 3 for shard in range(SHARDS))))
     hosts = {answer.node_id: answer.host for answer in found(one).values()}
     assert len(hosts) == SHARDS, "no two shards of different replicas share an id"
