@@ -2,10 +2,8 @@
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +11,7 @@ from tests.e2e.expiring import delete_topic
 from tests.e2e.test_mode_b import sample
 from tests.kafka import Broker, CoordinatorProcess, HAProxy, KafkaClient, KafkaJars, free_ports, wait_until
 from tests.kafka.broker import new_cluster
+from tests.kafka.processes import PROGRAM
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -23,7 +22,6 @@ SETTINGS = {
     # machine that has other work to do.
     "share.coordinator.group.state.retention.check.interval.ms": "30000",
 }
-PROGRAM = str(Path(sys.executable).with_name("share-coordinator"))
 
 
 class Rig:

@@ -27,6 +27,7 @@ from tests.kafka import (
     free_ports,
     wait_until,
 )
+from tests.kafka.processes import PROGRAM
 from tests.kafka.rig import built_in_rig, end_of_logs
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -88,7 +89,7 @@ class MovingRig:
         settings = [f"--set={name}={value}" for name, value in ONE_COPY.items()]
         return subprocess.run(
             [
-                str(Path(sys.executable).with_name("share-coordinator")),
+                PROGRAM,
                 "migrate",
                 *("--from", source, "--to", target, "-o", "json"),
                 *("--bootstrap-servers", self.rig.broker.bootstrap),

@@ -32,6 +32,7 @@ from tests.kafka import (
     wait_until,
 )
 from tests.kafka.broker import new_cluster
+from tests.kafka.processes import PROGRAM
 from tests.kafka.rig import ReplicatedRig, end_of_logs, replicated_rig
 from tests.kafka.wire import ask
 
@@ -128,7 +129,7 @@ def moving_rig(jars: KafkaJars, directory: Path) -> Iterator[ReplicatedRig]:
 def migrate_to_ours(rig: ReplicatedRig) -> None:
     done = subprocess.run(
         [
-            str(Path(sys.executable).with_name("share-coordinator")),
+            PROGRAM,
             "migrate",
             *("--from", KAFKAS_OWN, "--to", OURS, "--execute", "-o", "json"),
             *("--bootstrap-servers", rig.brokers[0].bootstrap),

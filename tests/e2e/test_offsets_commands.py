@@ -3,8 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, new_topic, of_each_ki
 from tests.kafka import BuiltInRig, StandaloneRig, wait_until
 from tests.kafka.fixtures import BUILT_IN, STANDALONE
 from tests.kafka.ports import free_ports
+from tests.kafka.processes import PROGRAM
 from tests.kafka.share_group_tool import DescribedOffset
 
 # Below 4.3 brokers do not alter offsets of share groups.
@@ -29,10 +28,9 @@ FIGURES = ("start_offset", "new_offset", "in_flight_records", "redelivered", "sk
 def offsets(rig: BuiltInRig, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of `offsets` as a user does."""
     port = rig.coordinator.http_port if isinstance(rig, StandaloneRig) else free_ports(1)[0]
-    program = str(Path(sys.executable).with_name("share-coordinator"))
     return subprocess.run(
         [
-            *(program, "offsets", *arguments),
+            *(PROGRAM, "offsets", *arguments),
             *("--bootstrap-servers", rig.broker.bootstrap),
             *("--url", f"http://127.0.0.1:{port}"),
         ],

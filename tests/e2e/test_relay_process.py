@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka import ChildProcess, free_ports
+from tests.kafka.processes import PROGRAM
 from tests.unit.relay.played import FETCH, FETCHER, PERSISTER, WRITE, request
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -54,10 +55,9 @@ class HeldRelay:
             "coordinator": f"{HERE}:{coordinator_port}",
         }
         flags = [word for name, value in settings.items() for word in (f"--relay-{name}", value)]
-        program = str(Path(sys.executable).with_name("share-coordinator"))
         self.process = ChildProcess(
             "systemd",
-            [sys.executable, "-c", SYSTEMD, str(self.port), program, "relay", *flags],
+            [sys.executable, "-c", SYSTEMD, str(self.port), PROGRAM, "relay", *flags],
             directory / "relay.log",
         )
         stack.callback(self.process.kill)

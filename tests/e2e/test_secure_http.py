@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +12,9 @@ import pytest
 from tests.certificates import Authority
 from tests.kafka import wait_until
 from tests.kafka.ports import free_ports
-from tests.kafka.processes import ChildProcess
+from tests.kafka.processes import PROGRAM, ChildProcess
 from tests.unit.admin.test_tokens import READING, WRITING, file_of
 
-PROGRAM = str(Path(sys.executable).with_name("share-coordinator"))
 KEY_PASSWORD = "open-sesame-of-the-key"
 
 

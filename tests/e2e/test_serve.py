@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.ports import free_ports
+from tests.kafka.processes import PROGRAM
 
 pytestmark = pytest.mark.e2e
 
@@ -22,7 +23,7 @@ ENVIRONMENT = {name: text for name, text in os.environ.items() if not name.start
 
 
 def command(*args: str) -> list[str]:
-    return [str(Path(sys.executable).with_name("share-coordinator")), *args]
+    return [PROGRAM, *args]
 
 
 def failed(*args: str) -> tuple[int, list[str]]:

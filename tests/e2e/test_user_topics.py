@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.kafka import BuiltInRig, wait_until
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
+from tests.kafka.processes import PROGRAM
 
 pytestmark = pytest.mark.broker
 
@@ -68,10 +68,9 @@ async def fill(port: int, topic_id: bytes) -> None:
 
 
 def described(coordinator: CoordinatorProcess, *settings: str) -> list[dict[str, Any]]:
-    program = str(Path(sys.executable).with_name("share-coordinator"))
     url = f"http://127.0.0.1:{coordinator.http_port}"
     done = subprocess.run(
-        [program, "groups", "describe", "watchers", "--url", url, "-o", "json", *settings],
+        [PROGRAM, "groups", "describe", "watchers", "--url", url, "-o", "json", *settings],
         capture_output=True,
         text=True,
         check=True,

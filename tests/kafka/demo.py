@@ -6,7 +6,6 @@ between the coordinator is killed.  Everything that is shown was answered by one
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from rich.table import Table
 
 from tests.kafka.client import Delivery, ShareConsumer
 from tests.kafka.jars import RELEASES, fetch_jars
-from tests.kafka.processes import wait_until
+from tests.kafka.processes import PROGRAM, wait_until
 from tests.kafka.rig import StandaloneRig, standalone_rig
 from tests.kafka.toolchain import how_to_get, missing_programs
 
@@ -136,8 +135,7 @@ def play(rig: StandaloneRig, show: Show) -> None:
 def without_kafka(missing: list[str]) -> int:
     """Play a share-partition leader against a coordinator, where there is no Kafka to play with."""
     print(f"Without a real Kafka: {how_to_get(missing)}\n", flush=True)
-    program = Path(sys.executable).with_name("share-coordinator")
-    return subprocess.run([str(program), "demo", "--own"], check=False).returncode
+    return subprocess.run([PROGRAM, "demo", "--own"], check=False).returncode
 
 
 def with_kafka(folder: Path) -> int:

@@ -1,11 +1,10 @@
 """A process of ours that serves people over HTTP, started as a user starts it."""
 
 import http.client
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tests.kafka.processes import ChildProcess
+from tests.kafka.processes import PROGRAM, ChildProcess
 
 # Not how long it takes, but how long a machine with other work to do may take.
 _READY_S = 120
@@ -21,9 +20,8 @@ class ServedProcess:
     ) -> None:
         """Prepare to serve people at `http_port`; nothing is started."""
         self.http_port = http_port
-        program = Path(sys.executable).with_name("share-coordinator")
         given = (f"--set={setting}={value}" for setting, value in settings.items())
-        self.process = ChildProcess(name, [str(program), *arguments, *given], log)
+        self.process = ChildProcess(name, [PROGRAM, *arguments, *given], log)
 
     def start(self) -> None:
         """Start and wait until it says that it is ready."""

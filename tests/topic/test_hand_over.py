@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.builders import ACKNOWLEDGED, TOPIC_ID
 from tests.kafka import wait_until
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
+from tests.kafka.processes import PROGRAM
 from tests.kafka.rig import BuiltInRig
 from tests.topic.logs import new_topic
 from tests.unit.admin.test_tokens import WRITING, file_of
@@ -57,9 +57,8 @@ class Pair:
 
     def run(self, asked: CoordinatorProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run a command that asks one of them, as a user does."""
-        program = str(Path(sys.executable).with_name("share-coordinator"))
         url = f"http://127.0.0.1:{asked.http_port}"
-        command = [program, *arguments, "--url", url, "--token-file", str(self._token)]
+        command = [PROGRAM, *arguments, "--url", url, "--token-file", str(self._token)]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     def served_by(self, asked: CoordinatorProcess) -> set[int]:

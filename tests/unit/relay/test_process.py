@@ -17,6 +17,7 @@ from coordinator.relay.http import HealthServer
 from coordinator.relay.listener import Listener
 from coordinator.relay.process import inherited_socket, make_route
 from tests.certificates import Authority
+from tests.kafka.processes import PROGRAM
 from tests.unit.relay.played import HERE, looped, persister, world
 
 # What the coordinator is made of, and what would take longer to import than the relay.
@@ -154,10 +155,9 @@ def test_without_anything_else_only_who_is_allowed_must_be_said() -> None:
 
 
 def test_the_command_says_what_it_needs() -> None:
-    program = str(Path(sys.executable).with_name("share-coordinator"))
-    shown = subprocess.run([program, "relay", "--help"], capture_output=True, text=True, check=True)
+    shown = subprocess.run([PROGRAM, "relay", "--help"], capture_output=True, text=True, check=True)
     assert "--relay-allowed-principals" in shown.stdout
-    refused = subprocess.run([program, "relay"], capture_output=True, text=True, check=False)
+    refused = subprocess.run([PROGRAM, "relay"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert refused.stderr.startswith("share-coordinator: relay.allowed.principals= cannot be used")
     assert refused.stderr.count("\n") == 1
