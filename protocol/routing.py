@@ -6,8 +6,10 @@ number has no absolute value and counts as 0.  Source: SharePartitionKey and Uti
 """
 
 from functools import lru_cache
+from operator import mul
+from struct import unpack
 
-from protocol.state_records import SharePartitionKey, topic_id_text
+from protocol.state_records import NAME_REMEMBERED_CHARS_MAX, SharePartitionKey, topic_id_text
 
 _MASK = 0xFFFFFFFF
 _LOWEST = 0x80000000
@@ -15,24 +17,34 @@ _LOWEST = 0x80000000
 # Prefixes (a group and a topic) whose hash is remembered. Each takes some 200 bytes.
 PREFIXES_REMEMBERED_MAX = 16_384
 
+# What the code units of a piece count for. One sum over a piece takes a third of the time of a loop.
+_PIECE_UNITS = 1_024
+_WEIGHTS = tuple(pow(31, power, _MASK + 1) for power in reversed(range(_PIECE_UNITS)))
+
 
 def java_hash(text: str, start: int = 0) -> int:
     """Continue Java's string hash, as an unsigned 32-bit number, from `start`."""
     value = start
-    units = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(units), 2):
-        value = (31 * value + (units[position] << 8) + units[position + 1]) & _MASK
+    data = text.encode("utf-16-be", "surrogatepass")
+    units = unpack(f">{len(data) // 2}H", data)
+    for begin in range(0, len(units), _PIECE_UNITS):
+        piece = units[begin : begin + _PIECE_UNITS]
+        value *= pow(31, len(piece), _MASK + 1)
+        value = (value + sum(map(mul, piece, _WEIGHTS[-len(piece) :]))) & _MASK
     return value
 
 
-@lru_cache(maxsize=PREFIXES_REMEMBERED_MAX)
 def _prefix_hash(group_id: str, topic_id: bytes) -> int:
     return java_hash(f"{group_id}:{topic_id_text(topic_id)}:")
 
 
+_remembered_prefix_hash = lru_cache(maxsize=PREFIXES_REMEMBERED_MAX)(_prefix_hash)
+
+
 def state_partition(key: SharePartitionKey, state_partitions: int) -> int:
     """Return the state partition (0 to state_partitions - 1) that holds a share-partition."""
-    value = _prefix_hash(key.group_id, key.topic_id)
+    prefix_hash = _remembered_prefix_hash if len(key.group_id) <= NAME_REMEMBERED_CHARS_MAX else _prefix_hash
+    value = prefix_hash(key.group_id, key.topic_id)
     for digit in str(key.partition).encode():
         value = (31 * value + digit) & _MASK
     if value >= _LOWEST:

@@ -43,6 +43,8 @@ _VERSION = _INT16.pack(VALUE_VERSION)
 
 # Groups and topics whose encoded record key is remembered; each takes some 300 bytes.
 KEY_PREFIXES_REMEMBERED_MAX = 16_384
+# What belongs to a longer name is worked out each time: it may have 32,767 characters.
+NAME_REMEMBERED_CHARS_MAX = 255
 
 
 class SharePartitionKey(NamedTuple):
@@ -139,10 +141,17 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
     raise ValueError("a value that could not be read cannot be written")
 
 
-@lru_cache(maxsize=KEY_PREFIXES_REMEMBERED_MAX)
 def _key_prefix(record_type: int, group_id: str, topic_id: bytes) -> bytes:
+    make = _remembered_key_prefix if len(group_id) <= NAME_REMEMBERED_CHARS_MAX else _make_key_prefix
+    return make(record_type, group_id, topic_id)
+
+
+def _make_key_prefix(record_type: int, group_id: str, topic_id: bytes) -> bytes:
     group = group_id.encode()
     return _INT16.pack(record_type) + _INT16.pack(len(group)) + group + topic_id
+
+
+_remembered_key_prefix = lru_cache(maxsize=KEY_PREFIXES_REMEMBERED_MAX)(_make_key_prefix)
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:

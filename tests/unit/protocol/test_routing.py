@@ -1,7 +1,50 @@
-"""Which state partition a share-partition is in: the corner of Java's hash that no recorded answer meets."""
+"""Which state partition a share-partition is in: what no recorded answer meets."""
 
+from functools import reduce
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import routing, state_records
 from protocol.routing import java_hash, state_partition
-from protocol.state_records import SharePartitionKey
+from protocol.state_records import (
+    NAME_REMEMBERED_CHARS_MAX,
+    SharePartitionKey,
+    StateRecord,
+    encode_record,
+)
+
+
+def java_string_hash(text: str, start: int) -> int:
+    """Go by what String.hashCode says of itself: s[0]*31^(n-1) + s[1]*31^(n-2) + ... + s[n-1]."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    pairs = zip(units[::2], units[1::2], strict=True)
+    return reduce(lambda value, unit: (31 * value + 256 * unit[0] + unit[1]) % 2**32, pairs, start)
+
+
+@given(
+    st.text(st.characters(exclude_categories=()), max_size=5),
+    st.sampled_from([0, 1, 511, 512, 1023, 1024, 1025, 3000, 32_767]),
+    st.integers(0, 2**32 - 1),
+)
+def test_the_hash_is_that_of_java_however_long_the_text_is(text: str, at_least: int, start: int) -> None:
+    text = (text or "a") * (at_least // len(text or "a") + 1)
+    assert java_hash(text, start) == java_string_hash(text, start)
+    assert java_hash("", start) == start
+
+
+@pytest.mark.parametrize(
+    ("chars", "remembered"), [(NAME_REMEMBERED_CHARS_MAX, 1), (NAME_REMEMBERED_CHARS_MAX + 1, 0)]
+)
+def test_long_names_are_not_remembered(chars: int, remembered: int) -> None:
+    caches = (routing._remembered_prefix_hash, state_records._remembered_key_prefix)
+    for cache in caches:
+        cache.cache_clear()
+    key = SharePartitionKey("g" * chars, bytes(16), 0)
+    state_partition(key, 50)
+    encode_record(StateRecord(key, None))
+    assert [cache.cache_info().currsize for cache in caches] == [remembered] * 2
 
 
 def test_the_least_hash_has_no_absolute_value_and_counts_as_0() -> None:
