@@ -20,6 +20,8 @@ from protocol.errors import DecodeError
 from protocol.record_batch import RecordBatch, decode_batches
 
 LOOKS_MAX = 6
+# A look that met a segment which a coordinator removed meanwhile says nothing, and does not count as one.
+REMOVALS_MAX = 100
 
 
 class SegmentReport(NamedTuple):
@@ -101,17 +103,12 @@ def dump(folder: Path, *, state_partitions: Collection[int] | None = None) -> It
 async def look(disk: Disk, *, count_records: bool = True) -> JournalReport:
     """Look at a journal until it is seen at rest, or has been in motion for long enough.
 
-    Counting records takes decoding them, which is most of what looking costs.
+    Counting records takes decoding them, which is most of what looking costs. Raises FileNotFoundError where
+    segments are removed faster than they can be looked at.
     """
     bad_place: object = None
     for looks_left in reversed(range(LOOKS_MAX)):
-        try:
-            looked, damage = await _look_once(disk, count_records)
-        except FileNotFoundError:
-            # A coordinator removed a segment meanwhile.
-            if not looks_left:
-                raise
-            continue
+        looked, damage = await _look_undisturbed(disk, count_records)
         tail = looked.walk.tail
         place: object = (damage.file, damage.position, damage.found) if damage is not None else tail
         if place == bad_place or (damage is None and (tail is None or tail.is_clean)):
@@ -166,6 +163,13 @@ class _Look:
             in_motion=in_motion,
             damage=damage,
         )
+
+
+async def _look_undisturbed(disk: Disk, count_records: bool) -> tuple[_Look, LogDamaged | None]:
+    for _ in range(REMOVALS_MAX - 1):
+        with suppress(FileNotFoundError):
+            return await _look_once(disk, count_records)
+    return await _look_once(disk, count_records)
 
 
 async def _look_once(disk: Disk, count_records: bool) -> tuple[_Look, LogDamaged | None]:

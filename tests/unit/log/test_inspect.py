@@ -8,8 +8,9 @@ import pytest
 
 from coordinator.errors import LogDamaged
 from coordinator.log.journal import Journal
+from coordinator.log.journal.disk import RealDisk
 from coordinator.log.journal.dump_format import kafka_lines, record_objects
-from coordinator.log.journal.inspect import JournalReport, TornTail, dump, look, verify
+from coordinator.log.journal.inspect import REMOVALS_MAX, JournalReport, TornTail, dump, look, verify
 from coordinator.log.journal.scan import segment_name
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
@@ -195,6 +196,28 @@ def test_a_journal_may_be_looked_at_while_it_is_written_to(tmp_path: Path) -> No
             journal.prune(0, end_offset - 20)
 
     world.run(main())
+
+
+class _LosingDisk(RealDisk):
+    """A disk from which a segment was removed whenever it is looked at, so many times."""
+
+    def __init__(self, folder: Path, removals: int) -> None:
+        super().__init__(folder)
+        self._removals_left = removals
+
+    def size(self, name: str) -> int:
+        if self._removals_left:
+            self._removals_left -= 1
+            raise FileNotFoundError(name)
+        return super().size(name)
+
+
+def test_segments_that_are_removed_meanwhile_are_no_reason_to_give_up(tmp_path: Path) -> None:
+    journal_on(tmp_path, (0, records(SNAPSHOT, UPDATE)), (4, records(None)))
+    report = asyncio.run(look(_LosingDisk(tmp_path, REMOVALS_MAX - 1)))
+    assert report == verify(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(look(_LosingDisk(tmp_path, REMOVALS_MAX)))
 
 
 def test_a_dump_reads_as_that_of_kafka(tmp_path: Path) -> None:
