@@ -153,20 +153,20 @@ class Brokers:
 
     async def producer_id(self, transactional_id: str | None) -> ProducerId:
         """Get a producer id from the broker that keeps the transactional id."""
-        if transactional_id is None:
-            node = next(iter(self._connections.nodes()), NO_NODE)
-        else:
-            code, node = await self._coordinator(transactional_id)
-            if code != kafka.NONE:
-                return ProducerId(code, -1, -1)
         request = InitProducerIdRequest(transactional_id, _TRANSACTION_TIMEOUT_MS)
+        if transactional_id is None:
+            response = await self._connections.ask_any(request)
+            return ProducerId(response.error_code, response.producer_id, response.producer_epoch)
+        code, node = await self._coordinator(transactional_id)
+        if code != kafka.NONE:
+            return ProducerId(code, -1, -1)
         try:
             response = await self._connections.ask(node, METADATA_LANE, request)
         except NoAnswer:
             self._coordinators.clear()
             raise
         if response.error_code != kafka.NONE:
-            self._coordinators.pop(transactional_id or "", None)
+            self._coordinators.pop(transactional_id, None)
         return ProducerId(response.error_code, response.producer_id, response.producer_epoch)
 
     async def _coordinator(self, transactional_id: str) -> tuple[int, int]:

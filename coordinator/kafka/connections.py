@@ -169,8 +169,7 @@ class Connections:
         """
         topics = [] if self._topic is None else [self._topic]
         request = MetadataRequest(topics, allow_auto_topic_creation=False)
-        # Who answered last time first: one that hangs would cost the time of a request.
-        for node in sorted(self._addresses, key=lambda node: node != self._informant):
+        for node in self._best_first():
             try:
                 metadata = await self.ask(node, METADATA_LANE, request)
             except NoAnswer:
@@ -196,14 +195,21 @@ class Connections:
 
     # Requests.
 
+    def _best_first(self) -> list[int]:
+        """Return the brokers, who answered last first: one that hangs would cost the time of a request."""
+        return sorted(self._addresses, key=lambda node: node != self._informant)
+
     async def ask_any(self, request: Any) -> Any:
         """Send a request to the brokers in turn until one answers. Raises LogUnavailable if none does."""
         error: NoAnswer = NoAnswer("no broker is known", sent=False)
-        for node in list(self._addresses):
+        for node in self._best_first():
             try:
-                return await self.ask(node, METADATA_LANE, request)
+                answer = await self.ask(node, METADATA_LANE, request)
             except NoAnswer as failed:
                 error = failed
+            else:
+                self._informant = node
+                return answer
         raise LogUnavailable(str(error)) from error
 
     async def ask(self, node: int, lane: str, request: Any) -> Any:

@@ -27,6 +27,9 @@ from protocol.record_batch import decode_batches
 _logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.1
+# How long the broker that keeps a transactional id may not answer before a claim is made without one: as
+# long as Kafka takes to miss a broker that died and have another one keep it, and then some.
+_KEEPER_SILENT_S = 15.0
 _FORBIDDEN = (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED)
 _SEQUENCES = 1 << 31
 
@@ -93,7 +96,11 @@ async def last_word(replay: Replay, state_partition: int, start: int, end: int) 
 
 
 class ProducerIds:
-    """Gets producer ids, and goes without a transactional id where it is not allowed to have one."""
+    """Gets producer ids, and goes without a transactional id where it is not allowed to have one.
+
+    So does a claim for which the broker that keeps the transactional id cannot be reached: the leader of the
+    state partition may well be.
+    """
 
     def __init__(self, cluster: Cluster, topic: str, *, timeout_s: float) -> None:
         self._cluster = cluster
@@ -105,29 +112,43 @@ class ProducerIds:
         """Return a producer id for a new ownership. Raises LogUnavailable."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_s
+        silent_until_s = loop.time() + _KEEPER_SILENT_S
+        named = self._transactional
         while True:
-            name = f"share-coordinator.{self._topic}.{state_partition}" if self._transactional else None
+            name = f"share-coordinator.{self._topic}.{state_partition}" if named else None
             try:
-                producer = await self._cluster.producer_id(name)
+                # Others may wait for a connection to the same broker, one behind the other.
+                async with asyncio.timeout_at(silent_until_s if named else None):
+                    producer = await self._cluster.producer_id(name)
                 if producer.error_code == NONE:
                     return producer
                 why = f"Kafka's error {producer.error_code}"
-                if producer.error_code in _FORBIDDEN and self._transactional:
+                silent_until_s = loop.time() + _KEEPER_SILENT_S
+                if producer.error_code in _FORBIDDEN and named:
                     self._go_without(why)
+                    named = False
                     continue
             except Unsupported:
                 raise
-            except NoAnswer as error:
-                why = str(error)
+            except (NoAnswer, TimeoutError) as error:
+                why = str(error) or "no answer"
+                if named and loop.time() >= silent_until_s:
+                    _logger.warning(
+                        "state partition %d is claimed without its transactional id: %s", state_partition, why
+                    )
+                    named = False
+                    continue
             if loop.time() >= deadline_s:
                 raise LogUnavailable(f"no producer id for state partition {state_partition}: {why}")
             await asyncio.sleep(_PAUSE_S)
 
     def _go_without(self, why: str) -> None:
+        if not self._transactional:
+            return
+        self._transactional = False
         _logger.warning(
             "the transactional ids share-coordinator.%s.* cannot be used (%s): deposed owners are recognised "
             "by their records only, not refused by the brokers",
             self._topic,
             why,
         )
-        self._transactional = False

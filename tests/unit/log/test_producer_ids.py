@@ -1,0 +1,77 @@
+"""Producer ids for claims, also where the broker that keeps a transactional id does not answer."""
+
+import asyncio
+import logging
+from typing import cast
+
+import pytest
+
+from coordinator.errors import LogUnavailable
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.cluster import Cluster, NoAnswer, ProducerId
+from coordinator.log.kafka.ownership import ProducerIds
+from tests.unit.log.coordinators import run
+
+TIMEOUT_S = 30.0
+
+
+class Keepers:
+    """The part of a `Cluster` that hands out producer ids. `fate` is that of requests with a name."""
+
+    def __init__(self, fate: str) -> None:
+        self.fate = fate
+        self.names: list[str | None] = []
+
+    async def producer_id(self, transactional_id: str | None) -> ProducerId:
+        self.names.append(transactional_id)
+        await asyncio.sleep(0.001)
+        if transactional_id is None:
+            return ProducerId(kafka.NONE, 7, 0)
+        if self.fate == "refuses":
+            raise NoAnswer("nobody listens", sent=False)
+        if self.fate == "hangs":
+            await asyncio.sleep(3600.0)
+        if self.fate == "loads":
+            return ProducerId(kafka.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+        return ProducerId(kafka.NONE, 8, 3)
+
+
+def ids_of(keepers: Keepers) -> ProducerIds:
+    return ProducerIds(cast(Cluster, keepers), "state", timeout_s=TIMEOUT_S)
+
+
+@pytest.mark.parametrize("fate", ["refuses", "hangs"])
+def test_a_claim_goes_without_a_name_that_nobody_answers_for(
+    fate: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        keepers = Keepers(fate)
+        ids = ids_of(keepers)
+        began_s = asyncio.get_running_loop().time()
+        found = await asyncio.gather(ids.get(4), ids.get(5))
+        assert found == [ProducerId(kafka.NONE, 7, 0)] * 2
+        # Kafka is given the time that it needs to have another broker keep the name.
+        assert 10.0 < asyncio.get_running_loop().time() - began_s < TIMEOUT_S
+        # The next claim has a name again.
+        keepers.fate = "answers"
+        assert await ids.get(4) == ProducerId(kafka.NONE, 8, 3)
+        assert keepers.names[-1] == "share-coordinator.state.4"
+
+    run(main())
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert sorted(sentence.split(":")[0] for sentence in said) == [
+        "state partition 4 is claimed without its transactional id",
+        "state partition 5 is claimed without its transactional id",
+    ]
+
+
+def test_a_broker_that_answers_is_waited_for() -> None:
+    async def main() -> None:
+        keepers = Keepers("loads")
+        with pytest.raises(LogUnavailable, match="Kafka's error 14"):
+            await ids_of(keepers).get(4)
+        assert None not in keepers.names
+        asyncio.get_running_loop().call_later(TIMEOUT_S - 1.0, setattr, keepers, "fate", "answers")
+        assert (await ids_of(keepers).get(4)).producer_id == 8
+
+    run(main())
