@@ -121,6 +121,11 @@ class Connections:
         """Return the brokers that are known."""
         return list(self._addresses)
 
+    def address(self, node: int) -> str:
+        """Return where a broker is, "host:port", or "" if that is not known."""
+        host, port = self._addresses.get(node, ("", 0))
+        return f"{host}:{port}" if host else ""
+
     def learn(self, node: int, host: str, port: int) -> None:
         """Note where a broker is, if that is not known."""
         self._addresses.setdefault(node, (host, port))

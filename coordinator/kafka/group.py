@@ -51,6 +51,13 @@ class Synced(NamedTuple):
     assignment: bytes = b""
 
 
+class Look(NamedTuple):
+    """Which broker leads which state partition now, and why those of them that did not answer us did not."""
+
+    leaders: Mapping[int, int]
+    silent: Mapping[int, str]
+
+
 class GroupLink(Protocol):
     """One process's way to the coordinator of one group.  Raises LogError where no broker answers.
 
@@ -83,6 +90,13 @@ class GroupLink(Protocol):
 
     async def leaders(self) -> Mapping[int, int]:
         """Return which broker leads which state partition, as far as is known. Raises nothing."""
+        ...
+
+    async def look(self) -> Look | None:
+        """Ask a broker who leads what, and then all of those at the same time for a sign of life.
+
+        Returns None if no broker answers. Raises nothing.
+        """
         ...
 
     async def close(self) -> None:

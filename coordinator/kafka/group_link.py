@@ -10,11 +10,12 @@ from aiokafka.protocol.group import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
+from aiokafka.protocol.metadata import MetadataRequest
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import LogError
 from coordinator.kafka.connections import Connections
-from coordinator.kafka.group import NONE, PROTOCOL_NAME, PROTOCOL_TYPE, Found, Joined, Synced
+from coordinator.kafka.group import NONE, PROTOCOL_NAME, PROTOCOL_TYPE, Found, Joined, Look, Synced
 from coordinator.kafka.static_members import static_heartbeat
 
 _GROUP_KEY = 0
@@ -24,6 +25,7 @@ _LEADERS_WITHIN_S = 1.0
 # A broker holds a join, and everything behind it, until the others have joined.
 _JOIN_LANE = "join"
 _HEARTBEAT_LANE = "heartbeat"
+_LOOK_LANE = "look"
 # A join may take the rebalance timeout and, as with Kafka's own clients, this much more.
 _JOIN_LAPSE_S = 5.0
 
@@ -51,6 +53,7 @@ class KafkaGroupLink:
         self._group_id = group_id
         self._session_timeout_ms = round(session_timeout_s * 1000)
         self._rebalance_timeout_ms = round(rebalance_timeout_s * 1000)
+        self._request_timeout_s = request_timeout_s
         self._connections = Connections(
             bootstrap_servers,
             topic,
@@ -133,6 +136,30 @@ class KafkaGroupLink:
         except (LogError, TimeoutError):
             pass
         return dict(self._connections.leaders)
+
+    async def look(self) -> Look | None:
+        """Return who leads what and who of them is silent; of those that Kafka itself misses, none is."""
+        try:
+            await self._connections.refresh()
+        except LogError:
+            return None
+        leaders = dict(self._connections.leaders)
+        asked = sorted(set(leaders.values()) & set(self._connections.nodes()))
+        answers = await asyncio.gather(*(self._why_silent(node) for node in asked))
+        return Look(leaders, {node: why for node, why in zip(asked, answers, strict=True) if why})
+
+    async def _why_silent(self, node: int) -> str:
+        """Ask a broker for something small; return why it did not answer in time, "" if it did."""
+        try:
+            async with asyncio.timeout(self._request_timeout_s):
+                await self._connections.ask(node, _LOOK_LANE, MetadataRequest([], False))
+        except LogError as error:
+            return str(error)
+        except TimeoutError:
+            self._connections.drop(node, _LOOK_LANE)
+            address = self._connections.address(node)
+            return f"broker {node} at {address}: no answer within {self._request_timeout_s:g} s"
+        return ""
 
     async def close(self) -> None:
         """Close all connections."""

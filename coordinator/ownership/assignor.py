@@ -1,8 +1,8 @@
 """Who should own which shard: a pure function of the members of a group.
 
 The rule, most important first.  Only replicas that may own get shards; all get the same number, within one;
-a shard goes where its owner wishes; it stays where it is; it goes to the replica beside the broker that leads
-its state partition.
+a shard is with somebody who reaches the broker that leads its state partition; it goes where its owner
+wishes; it stays where it is; it goes to the replica beside that broker.
 
 Every member sends its claims: the shards that it holds.  Two may claim one shard, when a member that was
 thought lost comes back; then the claim counts that is of the newest generation, and a lease that is fresh
@@ -22,7 +22,8 @@ class Claimant(NamedTuple):
     `instance` tells members apart. `started_ms` is when its process began, for those that share an address.
     `owned` is what it holds, by the map of `claim_generation`; `claim_fresh` if its lease was fresh when it
     said so. `broker_id` is the broker it sits beside, or -1. `wishes` are shards of its own that it would
-    rather give away: each to the instance that is named, or to any other if none is.
+    rather give away: each to the instance that is named, or to any other if none is. `unreached` are state
+    partitions whose leader it does not reach.
     """
 
     instance: str
@@ -35,6 +36,7 @@ class Claimant(NamedTuple):
     claim_generation: int = -1
     claim_fresh: bool = False
     wishes: Mapping[int, str] = MappingProxyType({})
+    unreached: Collection[int] = ()
 
 
 class Plan(NamedTuple):
@@ -74,6 +76,8 @@ def assign(
     spread.fill()
     spread.grant(members)
     spread.move(moves_max)
+    # At last: what the others change may make a swap possible, and a plan is to be the same when made again.
+    spread.mend()
     return Plan(tuple(spread.owners), tuple(holders), doubles)
 
 
@@ -113,11 +117,16 @@ class _Spread:
         self._load = dict.fromkeys(owning, 0)
         self._rank = {place: rank for rank, place in enumerate(owning)}
         self._least, self._extra = divmod(state_partitions, len(owning))
-        # For each state partition those who sit beside its leader.
+        # For each state partition those who reach its leader, and those of them who sit beside it.
+        unreached = {place: frozenset(members[place].unreached) for place in owning}
+        self._reaching: list[frozenset[int]] = [
+            frozenset(place for place in owning if partition not in unreached[place])
+            for partition in range(state_partitions)
+        ]
         self._near: list[frozenset[int]] = [
             frozenset(
                 place
-                for place in owning
+                for place in self._reaching[partition]
                 if members[place].broker_id >= 0 and members[place].broker_id == leaders.get(partition, -1)
             )
             for partition in range(state_partitions)
@@ -131,26 +140,67 @@ class _Spread:
                 held[holder].append(partition)
         # Whoever holds most may keep one more than the others.
         for place in sorted(self._owning, key=lambda place: (-len(held[place]), self._rank[place])):
-            nearest_first = sorted(
-                held[place], key=lambda partition: (place not in self._near[partition], partition)
+            best_first = sorted(
+                held[place],
+                key=lambda partition: (
+                    place not in self._reaching[partition],
+                    place not in self._near[partition],
+                    partition,
+                ),
             )
-            for partition in nearest_first:
+            for partition in best_first:
                 if self._has_room(place):
                     self._give(partition, place)
 
     def fill(self) -> None:
-        """Give away what has no owner, near its leader if there is room, else to whoever has least."""
-        for anywhere in (False, True):
-            for partition, owner in enumerate(self.owners):
-                if owner != NOBODY:
+        """Give away what has no owner, near its leader if there is room, else to whoever has least.
+
+        What not everybody can serve comes first, while there is room with those who can.
+        """
+        everything = range(len(self.owners))
+        contested = [each for each in everything if len(self._reaching[each]) < len(self._owning)]
+        everybody = [frozenset(self._owning)] * len(self.owners)
+        for partitions, choices in (
+            (contested, self._near),
+            (contested, self._reaching),
+            (everything, self._near),
+            (everything, everybody),
+        ):
+            for partition in partitions:
+                if self.owners[partition] != NOBODY:
                     continue
-                candidates = self._owning if anywhere else self._near[partition]
+                candidates = choices[partition]
                 roomy = [place for place in candidates if self._has_room(place)]
                 if roomy:
                     self._give(
                         partition, min(roomy, key=lambda place: (self._load[place], self._rank[place]))
                     )
         assert NOBODY not in self.owners
+
+    def mend(self) -> None:
+        """Take shards from those who do not reach their leaders, until neither a move nor a swap helps."""
+        mended = True
+        while mended:
+            mended = False
+            for partition, owner in enumerate(self.owners):
+                if owner not in self._reaching[partition]:
+                    mended |= self._mended(partition, owner)
+
+    def _mended(self, partition: int, owner: int) -> bool:
+        """Bring a shard to somebody who reaches its leader, and tell whether that was possible."""
+        for place in sorted(
+            self._reaching[partition],
+            key=lambda place: (self._load[place], place not in self._near[partition], self._rank[place]),
+        ):
+            if self._load[place] < self._load[owner]:
+                self._shift(partition, place)
+                return True
+            back = self._spare(place, owner)
+            if back is not None:
+                self._shift(partition, place)
+                self._shift(back, owner)
+                return True
+        return False
 
     def move(self, moves_max: int) -> None:
         """Bring shards near their leaders, by a swap where a move would upset the balance."""
@@ -167,8 +217,8 @@ class _Spread:
                     self._shift(partition, place)
                     moves_max -= 1
                     break
-                other = self._swappable(place, owner)
-                if other is not None and moves_max >= 2:
+                other = self._spare(place, owner)
+                if other is not None and place not in self._near[other] and moves_max >= 2:
                     self._shift(partition, place)
                     self._shift(other, owner)
                     moves_max -= 2
@@ -181,7 +231,7 @@ class _Spread:
             for partition, instance in sorted(members[place].wishes.items()):
                 if not 0 <= partition < len(self.owners) or self.owners[partition] != place:
                     continue
-                others = [other for other in self._owning if other != place]
+                others = [other for other in self._reaching[partition] if other != place]
                 if instance:
                     others = [other for other in others if members[other].instance == instance]
                 if others:
@@ -192,24 +242,30 @@ class _Spread:
         if self._load[to] < self._load[owner]:
             self._shift(partition, to)
             return
-        # Best one that is nearer to its leader afterwards than it was.
-        back = min(
-            (other for other, holder in enumerate(self.owners) if holder == to and other not in wished),
-            key=lambda other: (to in self._near[other], owner not in self._near[other], other),
-            default=None,
-        )
+        back = self._spare(to, owner, wished)
         if back is not None:
             self._shift(partition, to)
             self._shift(back, owner)
 
-    def _swappable(self, place: int, owner: int) -> int | None:
-        """Return a shard of `place` that is not near it, best one that is near `owner`."""
-        far = [
-            partition
-            for partition, holder in enumerate(self.owners)
-            if holder == place and place not in self._near[partition]
-        ]
-        return min(far, key=lambda partition: (owner not in self._near[partition], partition), default=None)
+    def _spare(self, place: int, owner: int, kept: Collection[int] = ()) -> int | None:
+        """Return a shard that `place` can give `owner`, who reaches its leader; None if there is none.
+
+        Best one whose leader `place` does not reach, or else is not near, and that is near `owner` then.
+        """
+        return min(
+            (
+                partition
+                for partition, holder in enumerate(self.owners)
+                if holder == place and owner in self._reaching[partition] and partition not in kept
+            ),
+            key=lambda partition: (
+                place in self._reaching[partition],
+                place in self._near[partition],
+                owner not in self._near[partition],
+                partition,
+            ),
+            default=None,
+        )
 
     def _has_room(self, place: int) -> bool:
         load = self._load[place]

@@ -40,7 +40,7 @@ class Holdings:
         return Change(
             tuple(resigned),
             tuple(
-                (partition, assignment is not None and assignment.handed_over(partition))
+                (partition, assignment is not None and assignment.release_expected(partition))
                 for partition in elected
             ),
         )

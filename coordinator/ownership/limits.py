@@ -15,6 +15,8 @@ class GroupLimits(NamedTuple):
     `retry_pause_first_s`, `retry_pause_max_s`: from one attempt to the next while Kafka does not answer.
     `rebalance_pause_s`: from one rebalance that we ask for to the next; draining does not wait for it.
     `unready_after_s`: how long we must be unready before the others hear of it.
+    `reach_interval_s`: from one look at which brokers answer us to the next. Two in a row must be further
+    apart than Kafka takes to miss a broker that died (broker.session.timeout.ms, 9 s) and move its leaders.
     `near_interval_s`: how often the group's leader looks whether shards could be nearer to their leaders,
     `near_moves_max`: how many it moves at once for that.
     `leave_timeout_s`: how long leaving may take.
@@ -27,6 +29,7 @@ class GroupLimits(NamedTuple):
     retry_pause_max_s: float = 2.0
     rebalance_pause_s: float = 2.0
     unready_after_s: float = 3.0
+    reach_interval_s: float = 10.0
     near_interval_s: float = 300.0
     near_moves_max: int = 10
     leave_timeout_s: float = 1.0

@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 
 from coordinator.ownership.assignor import Claimant, assign
-from coordinator.ownership.base import OwnerMap, Replica
+from coordinator.ownership.base import NOBODY, OwnerMap, Replica
 
 METADATA_VERSION = 1
 ASSIGNMENT_VERSION = 1
@@ -55,6 +55,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     claim_generation: int = -1
     claim_fresh: bool = False
     wishes: dict[int, str] = {}
+    unreached: tuple[int, ...] = ()
     joins: int = 0
 
     def claimant(self) -> Claimant:
@@ -70,6 +71,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
             claim_generation=self.claim_generation,
             claim_fresh=self.claim_fresh,
             wishes=self.wishes,
+            unreached=self.unreached,
         )
 
 
@@ -77,8 +79,9 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """What the leader decided, the same for all members.
 
     `owners` and `holders` have for each state partition a place in `replicas` or NOBODY: who owns it now, who
-    held it until now. `doubles` are the instances that get nothing because a newer one has their address,
-    `refused` those of another setting, with the reason, `unread` how many members could not be understood.
+    held it until now. `cut_off` are those that their holder does not reach. `doubles` are the instances that
+    get nothing because a newer one has their address, `refused` those of another setting, with the reason,
+    `unread` how many members could not be understood.
     """
 
     version: int = ASSIGNMENT_VERSION
@@ -86,6 +89,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     replicas: tuple[Replica, ...]
     owners: tuple[int, ...]
     holders: tuple[int, ...]
+    cut_off: tuple[int, ...] = ()
     doubles: tuple[str, ...] = ()
     refused: dict[str, str] = {}
     unread: int = 0
@@ -114,6 +118,10 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         """True if the shard had another holder until now, who is still in the group and gives it away."""
         holder = self.holders[state_partition]
         return holder >= 0 and holder != self.owners[state_partition]
+
+    def release_expected(self, state_partition: int) -> bool:
+        """True if who gives the shard away can say so in its log."""
+        return self.handed_over(state_partition) and state_partition not in self.cut_off
 
 
 class Unreadable(ValueError):
@@ -182,6 +190,11 @@ def plan(members: Mapping[str, bytes], leaders: Mapping[int, int], *, moves_max:
         replicas=tuple(metadata.replica for metadata in accepted),
         owners=planned.owners,
         holders=planned.holders,
+        cut_off=tuple(
+            partition
+            for partition, holder in enumerate(planned.holders)
+            if holder != NOBODY and partition in accepted[holder].unreached
+        ),
         doubles=tuple(accepted[place].replica.instance for place in planned.doubles),
         refused={
             metadata.replica.instance: f"it keeps state in {metadata.setting}, the group in {setting}"

@@ -30,6 +30,7 @@ from coordinator.ownership.messages import (
     encode,
     plan,
 )
+from coordinator.ownership.reach import Reach
 
 _logger = logging.getLogger(__name__)
 
@@ -94,6 +95,8 @@ class Participant:
         # Shards that we would rather give away, and what we last said of that.
         self._wishes: dict[int, str] = {}
         self._wishes_told: dict[int, str] = {}
+        self._reach = Reach()
+        self._unreached_told: tuple[int, ...] = ()
         # As the leader: the members of this generation, what they were told, and where leaders were last.
         self._led: Mapping[str, bytes] = {}
         self._decided: Assignment | None = None
@@ -105,6 +108,7 @@ class Participant:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.membership.run(), name="group membership")
             tasks.create_task(self._watch_readiness(), name="group readiness")
+            tasks.create_task(self._watch_reach(), name="group reach")
             tasks.create_task(self._keep_near(), name="group placement")
 
     # The part in the group.
@@ -113,6 +117,7 @@ class Participant:
         """Return what this replica says of itself now."""
         self._ready = self._seems_ready()
         self._draining_told = self._draining
+        self._unreached_told = self._reach.unreached
         self._wishes_told = {
             partition: instance
             for partition, instance in self._wishes.items()
@@ -129,6 +134,7 @@ class Participant:
                 claim_generation=self.membership.map_generation,
                 claim_fresh=self._lease.is_fresh(),
                 wishes=self._wishes_told,
+                unreached=self._unreached_told,
                 joins=self._joins,
             )
         )
@@ -296,6 +302,13 @@ class Participant:
     def _heard(self) -> None:
         """Note, on the listener's loop, that it runs."""
         self._heard_s = self._monotonic()
+
+    async def _watch_reach(self) -> None:
+        while True:
+            self._reach.looked(await self._link.look())
+            if self._reach.unreached != self._unreached_told:
+                self._ask()
+            await asyncio.sleep(self._limits.reach_interval_s)
 
     async def _keep_near(self) -> None:
         """As the leader, look now and then whether shards could be nearer to the leaders of their logs."""

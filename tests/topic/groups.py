@@ -7,7 +7,7 @@ from time import monotonic
 
 from coordinator.client import ClientSecurity
 from coordinator.kafka.cluster import NoAnswer
-from coordinator.kafka.group import Found, Joined, Synced
+from coordinator.kafka.group import Found, Joined, Look, Synced
 from coordinator.kafka.group_link import KafkaGroupLink
 from coordinator.ownership.limits import GroupLimits
 from tests.unit.ownership.replicas import Fleet
@@ -59,6 +59,9 @@ class CuttableLink:
 
     async def leaders(self) -> Mapping[int, int]:
         return await self._link.leaders()
+
+    async def look(self) -> Look | None:
+        return None if self.cut else await self._link.look()
 
     async def close(self) -> None:
         await self._link.close()

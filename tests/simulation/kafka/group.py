@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from coordinator.kafka import group as kafka
 from coordinator.kafka.cluster import NoAnswer
-from coordinator.kafka.group import Found, Joined, Synced
+from coordinator.kafka.group import Found, Joined, Look, Synced
 from coordinator.ownership import OwnerMap, Ownership, Replica
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
@@ -71,6 +71,7 @@ class GroupMembership:
                 session_timeout_s=faults.session_s,
                 heartbeat_interval_s=faults.heartbeat_s,
                 rebalance_timeout_s=faults.session_s,
+                reach_interval_s=2.0,
                 near_interval_s=60.0,
             ),
             monotonic=self.loop.time,
@@ -146,6 +147,21 @@ class _Link:
     async def leaders(self) -> Mapping[int, int]:
         """Return who leads which state partition."""
         return dict(enumerate(self._membership.brokers.leaders()))
+
+    async def look(self) -> Look | None:
+        """Say which leaders this process cannot reach, as a broker that it can reach knows them."""
+        brokers = self._membership.brokers
+        await asyncio.sleep(self._membership.faults.travel_s)
+        for node in brokers.nodes:
+            if brokers.reaches(self._name, node):
+                leaders = dict(
+                    enumerate(brokers.views[node][0] if node in brokers.views else brokers.leaders())
+                )
+                alive = {*leaders.values()} - brokers.down
+                return Look(
+                    leaders, {each: "blocked" for each in alive if (self._name, each) in brokers.blocked}
+                )
+        return None
 
     async def close(self) -> None:
         """Do nothing."""

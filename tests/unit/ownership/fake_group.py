@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from coordinator.kafka import group as kafka
 from coordinator.kafka.cluster import NoAnswer
-from coordinator.kafka.group import Found, Joined, Synced
+from coordinator.kafka.group import Found, Joined, Look, Synced
 
 TRAVEL_S = 0.001
 
@@ -283,7 +283,8 @@ class FakeGroup:
 
 
 class FakeLink:
-    """A `GroupLink` of one process. `cut` cuts it off; `back_s` is how long answers take.
+    """A `GroupLink` of one process. `cut` cuts it off, `parted` from those brokers; `back_s` is how long
+    answers take.
 
     While `joins_pass` or `syncs_pass` is cleared, answers to joins or syncs do not arrive.
     """
@@ -291,6 +292,7 @@ class FakeLink:
     def __init__(self, group: FakeGroup) -> None:
         self.group = group
         self.cut = False
+        self.parted: set[int] = set()
         self.back_s = TRAVEL_S
         self.joins_pass, self.syncs_pass = asyncio.Event(), asyncio.Event()
         self.joins_pass.set()
@@ -360,6 +362,15 @@ class FakeLink:
 
     async def leaders(self) -> Mapping[int, int]:
         return dict(self.group.partition_leaders)
+
+    async def look(self) -> Look | None:
+        await asyncio.sleep(TRAVEL_S)
+        # A broker that is down is one that Kafka has not missed yet, as long as it leads something.
+        away = self.parted | self.group.down
+        if self.cut or self.group.nodes <= away:
+            return None
+        leaders = dict(self.group.partition_leaders)
+        return Look(leaders, {node: f"broker {node} is not there" for node in {*leaders.values()} & away})
 
     async def close(self) -> None:
         self.closed = True

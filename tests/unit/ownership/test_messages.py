@@ -26,7 +26,7 @@ def metadata(number: int, setting: Setting = SETTING, **facts: object) -> Metada
 
 
 def test_metadata_is_json_that_people_can_read() -> None:
-    told = json.loads(encode(metadata(7, owned=(1, 3), claim_generation=2, wishes={3: "i9"})))
+    told = json.loads(encode(metadata(7, owned=(1, 3), claim_generation=2, wishes={3: "i9"}, unreached=(2,))))
     assert told == {
         "version": 1,
         "setting": {"state_topic": "state", "state_partitions": 4, "layout_version": 1},
@@ -44,9 +44,29 @@ def test_metadata_is_json_that_people_can_read() -> None:
         "claim_generation": 2,
         "claim_fresh": False,
         "wishes": {"3": "i9"},
+        "unreached": [2],
         "joins": 0,
     }
     assert decode_metadata(json.dumps(told).encode()).wishes == {3: "i9"}
+
+
+def test_a_member_of_a_release_before_reaches_every_broker() -> None:
+    told = json.loads(encode(metadata(1, unreached=(2,))))
+    assert decode_metadata(json.dumps(told).encode()).claimant().unreached == (2,)
+    del told["unreached"]
+    assert decode_metadata(json.dumps(told).encode()).claimant().unreached == ()
+
+
+def test_the_plan_goes_by_who_reaches_what() -> None:
+    members = {
+        "a": encode(metadata(1, owned=(0, 1), unreached=(1, 99))),
+        "b": encode(metadata(2, owned=(2, 3))),
+    }
+    assignment = decode_assignment(encode(plan(members, {})))
+    assert assignment.owned_by("i1") == {0, 2}
+    # Who does not reach the leader cannot release a shard there.
+    assert [assignment.handed_over(partition) for partition in range(4)] == [False, True, True, False]
+    assert [assignment.release_expected(partition) for partition in range(4)] == [False, False, True, False]
 
 
 def test_fields_that_are_not_known_are_passed_over() -> None:
