@@ -33,8 +33,8 @@ class Reach:
         away = silent & (self._silent | self._away)
         for node in sorted(away - self._away):
             _logger.warning(
-                "a broker that others may reach does not answer this replica (%s): "
-                "the shards that it leads are left to the others as far as the balance allows",
+                "a broker that leads shards does not answer this replica (%s): "
+                "the group is asked to give them to replicas that it answers",
                 look.silent[node],
                 extra={"broker": node},
             )

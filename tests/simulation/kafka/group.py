@@ -71,7 +71,8 @@ class GroupMembership:
                 session_timeout_s=faults.session_s,
                 heartbeat_interval_s=faults.heartbeat_s,
                 rebalance_timeout_s=faults.session_s,
-                reach_interval_s=2.0,
+                # Two looks are to fit into the time that somebody is cut off from a broker.
+                reach_interval_s=0.5,
                 near_interval_s=60.0,
             ),
             monotonic=self.loop.time,
