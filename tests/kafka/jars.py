@@ -54,6 +54,8 @@ _AS_SHIPPED = (
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
+# A JVM's own warnings go to standard output otherwise, in the middle of what its program says.
+_WARNINGS_ASIDE = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 SHIPPED_BROKER_JVM = Jvm(1024, ("-Xms1024m", *_AS_SHIPPED))
 SHIPPED_CLIENT_JVM = Jvm(512, _AS_SHIPPED)
 
@@ -72,6 +74,7 @@ class KafkaJars:
             _program("java"),
             f"-Xmx{jvm.heap_mb}m",
             *jvm.options,
+            *_WARNINGS_ASIDE,
             *(self._archived(class_path) if jvm.archived_classes else ()),
             f"-Dlog4j2.configurationFile={_LOG_CONFIG}",
             "-cp",
@@ -112,11 +115,12 @@ class KafkaJars:
         """Return the option that has a JVM take its classes from an archive (JEP 350), which is made first.
 
         A broker needs two thirds as much of a processor to start then, and tests start hundreds. The archive
-        is what a broker leaves that starts and ends; it is good for one JVM and one class path. A JVM that
-        leaves none goes without.
+        is what a broker leaves that starts and ends; it is good for one JVM and one class path, and only as
+        long as neither has changed. A JVM that leaves none goes without.
         """
         java = Path(_program("java")).resolve()
-        wanted = [str(java), str(java.stat().st_mtime_ns), class_path, *QUICK_BROKER_JVM.options]
+        ages = [str(file.stat().st_mtime_ns) for file in (java, *map(Path, class_path.split(os.pathsep)))]
+        wanted = [str(java), class_path, *ages, *QUICK_BROKER_JVM.options]
         made = self.directory.parent / f"archive-{_digest(*(word.encode() for word in wanted))}"
         if not made.exists():
             with _filled_once(made) as empty:

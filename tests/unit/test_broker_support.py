@@ -8,7 +8,7 @@ import pytest
 
 from tests.kafka import DidNotHappen, wait_until
 from tests.kafka import ports as port_support
-from tests.kafka.jars import REPOSITORY
+from tests.kafka.jars import REPOSITORY, KafkaJars
 from tests.kafka.ports import free_ports
 from tests.kafka.toolchain import REQUIRE_ALL, how_to_get, missing_programs, program_path
 
@@ -108,3 +108,15 @@ def test_no_port_is_handed_out_to_two_processes() -> None:
 
     mine = next(port for port in claimed() if port_support._is_claimed(port))
     assert mine not in claimed()
+
+
+@pytest.mark.broker
+def test_what_a_jvm_itself_has_to_say_is_not_in_what_its_program_says(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
+    command = newest_jars.java("no.such.Program")
+    # With it goes an archive of classes, which is good for another class path.
+    command[command.index("-cp") + 1] = str(tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.stdout == ""
+    assert "[warning][cds" in done.stderr
