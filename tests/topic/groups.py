@@ -23,6 +23,19 @@ PATIENCE_S = 120.0
 _groups = itertools.count()
 
 
+def sharing(bootstrap: str, topic: str, shards: int) -> dict[str, str]:
+    """Return the settings of a coordinator that shares a topic of so many shards, in a group of its name."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "ownership": "group",
+        "group.id": topic,
+        # Nobody is to lose a shard because the machine is busy.
+        "session.timeout.ms": "30000",
+        "share.coordinator.state.topic.name": topic,
+        "share.coordinator.state.topic.num.partitions": str(shards),
+    }
+
+
 class CuttableLink:
     """A link to a real Kafka that can be cut: its connections close, and no others are made."""
 

@@ -17,6 +17,7 @@ from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import PROGRAM
 from tests.kafka.rig import BuiltInRig
+from tests.topic.groups import sharing
 from tests.topic.logs import new_topic
 from tests.unit.admin.test_tokens import WRITING, file_of
 
@@ -38,16 +39,9 @@ class Pair:
     def _coordinator(self, bootstrap: str, topic: str, directory: Path) -> CoordinatorProcess:
         directory.mkdir()
         port, http_port = free_ports(2)
-        settings = {
-            "bootstrap.servers": bootstrap,
-            "ownership": "group",
-            "group.id": topic,
-            # Nobody is to lose a shard here because the machine is busy.
-            "session.timeout.ms": "30000",
+        settings = sharing(bootstrap, topic, SHARDS) | {
             # What is pruned here is pruned by command.
             "share.coordinator.state.topic.prune.interval.ms": "3600000",
-            "share.coordinator.state.topic.name": topic,
-            "share.coordinator.state.topic.num.partitions": str(SHARDS),
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "http.token.file": str(self._token),

@@ -19,6 +19,7 @@ from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import KafkaJars
 from tests.kafka.ports import free_ports
 from tests.kafka.ways import Way
+from tests.topic.groups import sharing
 from tests.topic.logs import new_topic
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -72,15 +73,7 @@ class World:
     def _coordinator(self, directory: Path, bootstrap: str, stack: ExitStack) -> CoordinatorProcess:
         directory.mkdir()
         port, http_port = free_ports(2)
-        settings = {
-            "bootstrap.servers": bootstrap,
-            "ownership": "group",
-            "group.id": self.topic,
-            # Nobody is to lose a shard here because the machine is busy.
-            "session.timeout.ms": "30000",
-            "share.coordinator.state.topic.name": self.topic,
-            "share.coordinator.state.topic.num.partitions": str(SHARDS),
-        }
+        settings = sharing(bootstrap, self.topic, SHARDS)
         one = CoordinatorProcess(directory, port=port, http_port=http_port, log="kafka", settings=settings)
         stack.callback(one.kill)
         return one

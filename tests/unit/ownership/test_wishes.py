@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.ownership.assignor import Claimant, assign
-from coordinator.ownership.base import NOBODY
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import Fleet, Play
-from tests.unit.ownership.test_assignor import groups, may_own, member, moved
+from tests.unit.ownership.test_assignor import balanced, groups, member, moved
 
 Group = tuple[list[Claimant], dict[int, int], int]
 
@@ -75,13 +74,8 @@ def test_whatever_is_wished_all_get_the_same_within_one_and_keep_it(
     for place, wished in enumerate(wishes):
         members[place] = members[place]._replace(wishes=wished)
     plan = assign(members, leaders, partitions)
-    owning = may_own(members, plan)
-    if not owning:
-        assert plan.owners == (NOBODY,) * partitions
+    if not balanced(plan, members, partitions):
         return
-    sizes = [Counter(plan.owners)[place] for place in owning]
-    assert sum(sizes) == partitions
-    assert max(sizes) - min(sizes) <= 1
     # It lasts: the next rebalance, in which nobody wishes anything, leaves it as it is.
     after = [one._replace(wishes={}) for one in moved(plan, members)]
     assert assign(after, leaders, partitions).owners == plan.owners
