@@ -133,7 +133,7 @@ class Config(
         Named(
             "node.id.first",
             "The first node id that FindCoordinator answers with. Must be outside the range of the "
-            "brokers' own, and with ownership=group at most 1073741824.",
+            f"brokers' own, and with ownership=group at most {NODE_ID_FIRST_MAX_IN_GROUP}.",
         ),
     ] = 1_000_000
     node_ids: Annotated[

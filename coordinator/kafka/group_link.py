@@ -152,7 +152,9 @@ class KafkaGroupLink:
         """Ask a broker for something small; return why it did not answer in time, "" if it did."""
         try:
             async with asyncio.timeout(self._request_timeout_s):
-                await self._connections.ask(node, _LOOK_LANE, MetadataRequest([], False))
+                await self._connections.ask(
+                    node, _LOOK_LANE, MetadataRequest([], allow_auto_topic_creation=False)
+                )
         except LogError as error:
             return str(error)
         except TimeoutError:

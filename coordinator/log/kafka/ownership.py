@@ -18,7 +18,6 @@ from coordinator.kafka.cluster import (
     Cluster,
     NoAnswer,
     ProducerId,
-    Unsupported,
 )
 from coordinator.log.claims import is_release, owner_epoch_headers, owner_epoch_of
 from coordinator.log.kafka.replay import Replay
@@ -128,8 +127,6 @@ class ProducerIds:
                     self._go_without(why)
                     named = False
                     continue
-            except Unsupported:
-                raise
             except (NoAnswer, TimeoutError) as error:
                 why = str(error) or "no answer"
                 if named and loop.time() >= silent_until_s:
