@@ -1,30 +1,42 @@
-# The share coordinator as an image: slim, without a compiler, not run as root.
+# The share coordinator as an image: no compiler, no root.
 #
 #   docker build -t share-coordinator .
-#   docker run --rm -p 9095:9095 -p 9096:9096 -v share-coordinator:/data share-coordinator \
-#       serve --listen 0.0.0.0:9095 --listen-plaintext-allowed true --http 0.0.0.0:9096 --advertise HOST:9095
+#   docker run --rm -p 127.0.0.1:9095:9095 -p 127.0.0.1:9096:9096 -v share-coordinator:/data share-coordinator \
+#       serve --listen 0.0.0.0:9095 --listen-plaintext-allowed true --advertise HOST:9095
 #
-# Targets: serve (the default), recovery (the jobs on the state log), spark (the same, on Spark).
-# The root file system may be read-only; /data holds the journal.
+# Targets: serve (the default), recovery (jobs on the state log), spark (the same jobs on Spark).
+# The root file system may be read-only; /data holds the journal. Dependencies are pinned with hashes in deploy/image.
 
 ARG PYTHON_IMAGE=python:3.12-slim
 
 FROM ${PYTHON_IMAGE} AS environment
-# A compiler for the compiled way of plain writes. With BUILD_PACKAGES= both are left out, and writes take longer.
+# A compiler for the compiled fast path. BUILD_PACKAGES= leaves both out; writes then cost more CPU time.
 ARG BUILD_PACKAGES="gcc libc6-dev"
 RUN test -z "${BUILD_PACKAGES}" \
     || { apt-get update && apt-get -o Acquire::Retries=3 install -y --no-install-recommends ${BUILD_PACKAGES}; }
 RUN python3 -m venv /opt/share-coordinator
 WORKDIR /source
+# There is no git in the image build, so the release comes from outside.
+ARG VERSION=0.1.0.dev0
+ENV SETUPTOOLS_SCM_PRETEND_VERSION=${VERSION}
+COPY deploy/image deploy/image
 COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
 COPY coordinator coordinator
 RUN /opt/share-coordinator/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
 
 FROM environment AS build-serve
-RUN /opt/share-coordinator/bin/pip install --no-cache-dir "$(echo /wheel/*.whl)[kafka]"
+RUN /opt/share-coordinator/bin/pip install --no-cache-dir --require-hashes -r deploy/image/serve.lock \
+    && /opt/share-coordinator/bin/pip install --no-cache-dir --no-deps /wheel/*.whl
 
 FROM ${PYTHON_IMAGE} AS base
+ARG VERSION=0.1.0.dev0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="share-coordinator" \
+      org.opencontainers.image.description="A standalone share coordinator (KIP-932) for Apache Kafka" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 RUN useradd --system --uid 10001 --no-create-home coordinator && install -d -o coordinator /data
 ENV PATH=/opt/share-coordinator/bin:$PATH \
     PYTHONUNBUFFERED=1 \
@@ -38,8 +50,10 @@ ENTRYPOINT ["share-coordinator"]
 
 FROM base AS serve
 EXPOSE 9095 9096
-# It asks at the port that the environment names, with TLS if that does; flags it cannot see. Whose certificate it
-# is does not matter here. Where http.ssl.client.auth=required, give it a check of your own: it has no certificate.
+# A published port reaches the container's address, never its loopback address.
+ENV SHARE_COORDINATOR_HTTP=0.0.0.0:9096
+# The check asks the port that the environment names, with TLS if the environment sets a certificate; it does not see
+# flags. It presents no certificate: with http.ssl.client.auth=required, replace it by a check of your own.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["python3", "-c", "\
 import os, ssl, urllib.request as request; \
 port = os.environ.get('SHARE_COORDINATOR_HTTP', ':9096').rpartition(':')[2]; \
@@ -50,14 +64,14 @@ CMD ["serve"]
 COPY --from=build-serve /opt/share-coordinator /opt/share-coordinator
 
 FROM build-serve AS build-recovery
-RUN /opt/share-coordinator/bin/pip install --no-cache-dir "$(echo /wheel/*.whl)[kafka,recovery]"
+RUN /opt/share-coordinator/bin/pip install --no-cache-dir --require-hashes -r deploy/image/recovery.lock
 
 FROM base AS recovery
 CMD ["recovery", "--help"]
 COPY --from=build-recovery /opt/share-coordinator /opt/share-coordinator
 
 FROM build-recovery AS build-spark
-RUN /opt/share-coordinator/bin/pip install --no-cache-dir "$(echo /wheel/*.whl)[kafka,spark]"
+RUN /opt/share-coordinator/bin/pip install --no-cache-dir --require-hashes -r deploy/image/spark.lock
 
 FROM base AS spark
 USER root

@@ -16,29 +16,42 @@ TEST_WORKERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Stamps: what `run` needs (the coordinator), and what everything else needs (tests, Spark, linters).
+RUNTIME := $(VENV)/.runtime-installed
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test demo bench bench-quick bench-kafka bench-restart bench-held bench-consumers bench-plots lint format clean
+.PHONY: help install run test demo bench bench-quick bench-kafka bench-restart bench-held bench-consumers bench-plots lint format lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
-	@echo "targets: install run test demo bench bench-quick bench-kafka bench-restart bench-held bench-consumers bench-plots lint format clean"
+	@echo "targets: install run test demo bench bench-quick bench-kafka bench-restart bench-held bench-consumers bench-plots lint format lock release release-images clean"
 
-# The stamp is newer than pyproject.toml as long as the installed dependencies are those of pyproject.toml, and than the
-# sources of the compiled module as long as it was made from them.
-$(INSTALLED): pyproject.toml $(wildcard coordinator/hot/*.pyx coordinator/hot/*.pxi coordinator/hot/*.h)
+# A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
+# compiled modules while the modules were built from them.
+SOURCES := pyproject.toml $(wildcard coordinator/hot/*.pyx coordinator/hot/*.pxi coordinator/hot/*.h)
+
+$(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Python 3.11 or later is needed; say which one: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
-		{ rm -rf $(VENV); echo "no virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+		{ echo "Python 3.11 or later is required. Name one: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "Cannot create a virtual environment. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+
+$(RUNTIME): $(SOURCES) | $(VENV)
+	@echo "installing the coordinator into $(VENV) (once; about 30 s)"
+	@$(PIP) -e '.[kafka]'
 	@touch $@
+
+$(INSTALLED): $(SOURCES) | $(VENV)
+	@echo "installing the coordinator and its test dependencies into $(VENV) (once; about 90 s)"
+	@$(PIP) -e '.[dev]'
+	@touch $(RUNTIME) $@
 
 install: $(INSTALLED)
 	@echo "installed in $(VENV)"
 
-run: $(INSTALLED)
+run: $(RUNTIME)
 	@$(BIN)/share-coordinator serve $(ARGS)
 
 # What the compiled module has a part in: runs a second time without it.
@@ -88,6 +101,34 @@ lint: $(INSTALLED)
 	@test ! -d protocol/codegen || $(BIN)/python -m protocol.codegen --check
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/mypy
+
+# Pins the dependencies of the images with hashes; run it after a change of pyproject.toml.
+lock:
+	@for image in serve:--extra=kafka recovery:--extra=kafka,--extra=recovery spark:--extra=kafka,--extra=spark; do \
+		$(PYTHON) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+			$$(echo "$${image#*:}" | tr , ' ') pyproject.toml -o "deploy/image/$${image%%:*}.lock" || exit 1; done
+
+# v1.2.3 is 1.2.3; four commits later it is 1.2.3.dev4.
+VERSION = $(shell git describe --tags --match 'v*' 2>/dev/null | sed -E 's/^v//; s/-([0-9]+)-g.*/.dev\1/' | grep . || echo 0.1.0.dev0)
+
+# Builds what a release consists of into dist/: wheel and sdist, the software bill of materials, the chart.
+# `cibuildwheel` builds the portable wheels and `make release-images` the images; both need containers.
+release: $(INSTALLED)
+	@rm -rf dist && mkdir dist
+	@$(PIP) build cyclonedx-bom && $(BIN)/python -m build --outdir dist .
+	@$(PYTHON) -m venv dist/.environment && dist/.environment/bin/pip install -q --require-hashes -r deploy/image/serve.lock
+	@$(BIN)/cyclonedx-py environment dist/.environment --pyproject pyproject.toml --of JSON -o dist/sbom.cdx.json
+	@rm -rf dist/.environment
+	@if command -v helm >/dev/null; then \
+		helm package -d dist --version $(subst .dev,-dev.,$(VERSION)) --app-version $(VERSION) deploy/helm/share-coordinator; fi
+	@ls -1 dist
+
+release-images:
+	@mkdir -p dist
+	@for target in serve recovery spark; do \
+		docker build --target $$target --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
+			-t share-coordinator-$$target:$(VERSION) . && \
+		docker save -o dist/share-coordinator-$$target-$(VERSION).tar share-coordinator-$$target:$(VERSION) || exit 1; done
 
 format: $(INSTALLED)
 	@$(BIN)/ruff format .

@@ -25,6 +25,8 @@ PACKAGES = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
 }
+# Programs that Debian does not package, with the command that installs each.
+OTHER_SOURCES = {"helm": "go install helm.sh/helm/v3/cmd/helm@v3.22.0"}
 # Not a program but a right, that to mount: containers of our own need it, and root in a container has it not.
 ROOT = "root"
 
@@ -62,8 +64,9 @@ def _may_mount() -> bool:
 def how_to_get(names: Iterable[str]) -> str:
     """Say in one line what is missing and which command installs it."""
     names = list(dict.fromkeys(names))
-    packages = sorted({PACKAGES[name] for name in names if name != ROOT})
+    packages = sorted({PACKAGES[name] for name in names if name in PACKAGES})
     hints = [f"apt-get install {' '.join(packages)}"] if packages else []
+    hints += [OTHER_SOURCES[name] for name in names if name in OTHER_SOURCES]
     hints += ["run as root with the right to mount"] if ROOT in names else []
     return f"no {', '.join(names)} here; to get them: {', '.join(hints)}"
 

@@ -1,0 +1,162 @@
+"""deploy/helm: the chart passes helm lint, and its objects and its configuration are valid."""
+
+import subprocess
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from coordinator.config import load_config
+from tests.deploy.files import DEPLOY
+
+CHART = DEPLOY / "helm" / "share-coordinator"
+NAMESPACE = "queues"
+NOT_IN_KUBERNETES = ("ServiceMonitor", "PrometheusRule")
+
+JOURNAL: dict[str, Any] = {}
+TOPIC = {"log": {"type": "kafka"}, "kafka": {"bootstrapServers": "kafka:9092"}, "replicas": 3}
+SECURED = {
+    **TOPIC,
+    "kafka": {"bootstrapServers": "kafka:9093", "secretName": "kafka-client"},
+    "listener": {"tlsSecretName": "listener-tls"},
+    "http": {"tlsSecretName": "http-tls", "tokenSecretName": "readers"},
+    "metrics": {"serviceMonitor": True, "prometheusRule": True, "dashboard": True},
+    "settings": {"max.connections": 500},
+}
+VALUES = pytest.mark.parametrize("values", [JOURNAL, TOPIC, SECURED], ids=["journal", "topic", "secured"])
+
+Object = dict[str, Any]
+
+pytestmark = pytest.mark.needs("helm")
+
+
+def helm(*arguments: str, values: Object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["helm", *arguments, "--values", "-"],
+        input=yaml.safe_dump(values),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def rendered(values: Object) -> list[Object]:
+    command = ("template", "jobs", str(CHART), "--namespace", NAMESPACE, "--kube-version", "1.34.0")
+    done = helm(*command, values=values)
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def only(objects: list[Object], kind: str) -> Object:
+    (found,) = [each for each in objects if each["kind"] == kind]
+    return found
+
+
+def environment(objects: list[Object]) -> dict[str, str]:
+    """Return the environment of the first pod, with the references to other variables replaced."""
+    pod_fields = {"metadata.name": "jobs-share-coordinator-0", "metadata.namespace": NAMESPACE}
+    (container,) = only(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    values: dict[str, str] = {}
+    for variable in container["env"]:
+        source = variable.get("valueFrom")
+        text = pod_fields[source["fieldRef"]["fieldPath"]] if source else variable["value"]
+        for name, value in values.items():
+            text = text.replace(f"$({name})", value)
+        values[variable["name"]] = text
+    return values
+
+
+@VALUES
+def test_lint_reports_nothing(values: Object) -> None:
+    done = helm("lint", "--strict", "--kube-version", "1.34.0", str(CHART), values=values)
+    assert done.returncode == 0, done.stdout
+
+
+@VALUES
+@pytest.mark.parametrize("release", ["1.29", kubernetes_validate.latest_version()])
+def test_every_object_matches_the_kubernetes_schemas(values: Object, release: str) -> None:
+    objects = [each for each in rendered(values) if each["kind"] not in NOT_IN_KUBERNETES]
+    assert len(objects) >= 4
+    for each in objects:
+        kubernetes_validate.validate(each, release, strict=True)
+
+
+@VALUES
+def test_the_environment_is_a_valid_configuration(values: Object) -> None:
+    objects = rendered(values)
+    variables = environment(objects)
+    accepted = {name: value for name, value in variables.items() if not name.endswith("_LOCATION")}
+    if values is SECURED:
+        mounts = {mount["mountPath"] for mount in _container(objects)["volumeMounts"]}
+        for name in variables.keys() - accepted.keys():
+            assert variables[name].rpartition("/")[0] in mounts, name
+        return
+    config = load_config(environ=accepted).config
+    assert config.log == ("kafka" if values else "journal")
+    assert config.ownership == ("group" if values else "static")
+    host = config.advertise.host.split(".")
+    services = {each["metadata"]["name"] for each in objects if each["kind"] == "Service"}
+    assert services & set(host), "the advertised name is the name of a service"
+
+
+@VALUES
+def test_the_pod_is_confined(values: Object) -> None:
+    objects = rendered(values)
+    pod, container = only(objects, "StatefulSet")["spec"]["template"]["spec"], _container(objects)
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert "memory" in container["resources"]["limits"]
+
+
+def test_the_journal_is_on_a_persistent_volume() -> None:
+    stateful_set = only(rendered(JOURNAL), "StatefulSet")
+    (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
+    assert claim["metadata"]["name"] == "data"
+    assert environment(rendered(JOURNAL))["SHARE_COORDINATOR_DATA_DIR"] == "/data"
+
+
+def test_the_secured_rendering_uses_each_secret_and_each_setting() -> None:
+    objects = rendered(SECURED)
+    volumes = only(objects, "StatefulSet")["spec"]["template"]["spec"]["volumes"]
+    secrets = {each["secret"]["secretName"] for each in volumes if "secret" in each}
+    assert secrets == {"listener-tls", "http-tls", "readers", "kafka-client"}
+    variables = environment(objects)
+    assert variables["SHARE_COORDINATOR_LISTEN_SECURITY_PROTOCOL"] == "SSL"
+    assert variables["SHARE_COORDINATOR_MAX_CONNECTIONS"] == "500"
+    assert "SHARE_COORDINATOR_LISTEN_PLAINTEXT_ALLOWED" not in variables
+    assert _container(objects)["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+
+
+def test_the_rules_and_the_dashboard_are_those_of_the_repository() -> None:
+    objects = rendered(SECURED)
+    alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text("utf-8"))
+    assert only(objects, "PrometheusRule")["spec"] == alerts
+    dashboard = (DEPLOY / "grafana" / "dashboards" / "share-coordinator.json").read_text("utf-8")
+    assert only(objects, "ConfigMap")["data"] == {"share-coordinator.json": dashboard}
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"replicas": 2}, "replicas"),
+        ({"log": {"type": "kafka"}}, "bootstrapServers"),
+        ({"listner": {}}, "listner"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_by_the_schema(values: Object, named: str) -> None:
+    done = helm("lint", str(CHART), "--kube-version", "1.34.0", values=values)
+    assert done.returncode != 0
+    assert named in done.stdout + done.stderr
+
+
+def _container(objects: list[Object]) -> Object:
+    (container,) = only(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    assert isinstance(container, dict)
+    return container
