@@ -1,11 +1,11 @@
-"""`make bench`: WriteShareGroupState against ours, and against Kafka's own coordinator where Java is there.
+"""`make bench`: drive our coordinator and Kafka's own, where Java is there, with the same requests.
 
-All sides are driven in turn, round by round, on the same machine, after some seconds of load for each that
-do not count: a JVM needs them.  The first table has the ratios of the rounds beside what is aimed at, the
-second the medians behind them.  Kafka acknowledges from the page cache, which is what ours does with
-journal.sync=os.
-With `--log kafka` ours keeps its state in a topic of the cluster that it is compared with, and reads are
-measured too: each asks a broker.
+All sides are driven in turn, round by round, on the same machine, after some seconds of load that do not
+count: a JVM needs them.  The first table has the ratios of the rounds beside the aims: CPU time of a
+request first, then requests a second.  Kafka acknowledges from the page cache, as ours does with
+journal.sync=os. With `--against COMMIT`, another commit of this project is built and driven as one more
+side.  With `--log kafka`, ours keeps its state in a topic of the cluster that it is compared with, and
+reads are measured too: each asks a broker.
 """
 
 import argparse
@@ -19,137 +19,181 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.benchmarks.aims import LOADS
-from tests.benchmarks.frames import Load
+from tests.benchmarks.aims import OVERLOADS, SHAPES, TODAY
+from tests.benchmarks.commits import built_commit
+from tests.benchmarks.frames import Workload
 from tests.benchmarks.kafka_log import KafkaSides, Loading, kafka_sides
-from tests.benchmarks.load import generator, measure
+from tests.benchmarks.load import generator
+from tests.benchmarks.loads import Load
 from tests.benchmarks.machine import Machine
-from tests.benchmarks.report import LEGEND, as_json, figures_table, ratio_table, wide_console
+from tests.benchmarks.report import LEGEND, as_json, failed_rows, sheets, wide_console
 from tests.benchmarks.side import Side
 from tests.benchmarks.sides import echo, kafka, ours
 from tests.kafka.toolchain import how_to_get, missing_programs
 
-KAFKA_LOG_LOADS = (*LOADS, *(Load(n, 1, 4, rpc) for rpc in ("read", "summary") for n in (1, 8, 64)))
+TODAY_LOADS = [aim.workload for aim in TODAY]
+OVERLOAD_LOADS = [load for overload in OVERLOADS for load in (overload.saturating, overload.ten_times)]
+ROWS: dict[str, list[Workload]] = {
+    "shapes": [aim.workload for aim in SHAPES],
+    "today": TODAY_LOADS,
+    "overload": OVERLOAD_LOADS,
+}
+KAFKA_LOG_LOADS: list[Workload] = [
+    *TODAY_LOADS,
+    Load(8, 10, 4, "repeated"),
+    *(Load(n, 1, 4, kind) for kind in ("read", "summary") for n in (1, 8, 64)),
+]
 WARM_UP = (Load(8, 1, 4), Load(8, 50, 20))
+SYNCS = ("os", "always")
 
 
 class Plan(NamedTuple):
-    """How long what is measured."""
+    """What is measured, and for how long."""
 
-    loads: Sequence[Load]
+    workloads: Sequence[Workload]
     rounds: int
     seconds: float
     warm_up_s: float
 
     def __str__(self) -> str:
         rounds = f"{self.rounds} rounds of {self.seconds:g} s"
-        return f"{rounds} after {self.warm_up_s:g} s to warm up, the sides in turn"
+        return f"{rounds} after {self.warm_up_s:g} s of warm-up, the sides in turn"
 
 
-def sides_of(
+def start_sides(
     stack: ExitStack, folder: Path, options: argparse.Namespace
 ) -> tuple[list[Side], list[KafkaSides]]:
-    """Start what is to be measured; it ends with the stack."""
+    """Start the coordinators; they end with the stack."""
     if options.log == "kafka":
         pairs = [
             stack.enter_context(kafka_sides(folder / f"brokers-{brokers}", brokers))
             for brokers in options.brokers
         ]
         return [side for pair in pairs for side in pair.sides], pairs
-    sides = [stack.enter_context(ours(folder / sync, sync)) for sync in ("os", "always")]
+    sides = [stack.enter_context(ours(folder / sync, sync)) for sync in options.sync]
+    if options.pure_python:
+        for sync in options.sync:
+            sides.append(stack.enter_context(ours(folder / f"pure-{sync}", sync, pure_python=True)))
+    if options.against:
+        own = folder / "against"
+        own.mkdir()
+        commit = stack.enter_context(built_commit(options.against, own))
+        for sync in options.sync:
+            sides.append(stack.enter_context(ours(own / sync, sync, commit=commit)))
     if options.echo:
         sides.append(stack.enter_context(echo(folder)))
-    if not missing_programs():
+    if not missing_programs() and not options.without_kafka:
         sides.append(stack.enter_context(kafka(folder / "kafka")))
     return sides, []
 
 
 def measure_all(sides: list[Side], plan: Plan) -> None:
-    """Drive all sides with each load in turn, round by round."""
+    """Drive all sides with each workload in turn, round by round."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        work = progress.add_task("measuring", total=(plan.rounds * len(plan.loads) + 1) * len(sides))
+        work = progress.add_task("measuring", total=(plan.rounds * len(plan.workloads) + 1) * len(sides))
         for side in sides:
             progress.update(work, description=f"{side.name}, warming up")
             for load in WARM_UP:
-                measure(side.host, side.port, side.topic_id, load, plan.warm_up_s / len(WARM_UP))
+                side.drive(load, plan.warm_up_s / len(WARM_UP))
             progress.advance(work)
         for number in range(plan.rounds):
-            for load in plan.loads:
-                # Another one is first each time: none gains by its place.
+            for workload in plan.workloads:
+                # Another side is first in each round, so none gains by its place.
                 for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
-                    progress.update(work, description=f"{side.name}, {load}")
-                    side.add(load, measure(side.host, side.port, side.topic_id, load, plan.seconds))
+                    progress.update(work, description=f"{side.name}, {workload}")
+                    side.add(workload, side.drive(workload, plan.seconds))
                     progress.advance(work)
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure and print; return 1 if a request was refused."""
     options = _options()
     console = wide_console()
     missing = missing_programs()
     if missing and options.log == "kafka":
         console.print(f"nothing to measure: {how_to_get(missing)}")
         return 1
-    every = KAFKA_LOG_LOADS if options.log == "kafka" else LOADS
-    loads = [load for load in every if not options.only or str(load) in options.only.split(",")]
-    plan = Plan(loads, options.rounds, options.seconds, options.warm_up)
+    plan = Plan(_workloads(options), options.rounds, options.seconds, options.warm_up)
     machine = Machine()
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name, ExitStack() as stack:
-        sides, pairs = sides_of(stack, Path(name), options)
+        sides, pairs = start_sides(stack, Path(name), options)
         measure_all(sides, plan)
         loadings = [pair.load_again() for pair in pairs]
     if options.output == "json":
-        facts = {"machine": machine.facts(), "plan": plan._asdict() | {"loads": list(map(str, loads))}}
+        rows = {"workloads": list(map(str, plan.workloads))}
+        facts = {"machine": machine.facts(), "plan": plan._asdict() | rows}
         print(json.dumps(facts | as_json(sides) | {"loadings": [each._asdict() for each in loadings]}))
     else:
-        _print(console, machine, plan, sides, loadings)
+        _print(console, machine, plan, sides, loadings, markdown=options.output == "markdown")
         if missing:
             console.print(f"without Kafka's own coordinator: {how_to_get(missing)}")
-    return 0
+    return 1 if failed_rows(sides) else 0
+
+
+def _workloads(options: argparse.Namespace) -> list[Workload]:
+    every = (
+        KAFKA_LOG_LOADS if options.log == "kafka" else [row for name in options.rows for row in ROWS[name]]
+    )
+    only = options.only.split(";") if options.only else []
+    return [workload for workload in dict.fromkeys(every) if not only or str(workload) in only]
 
 
 def _print(
-    console: Console, machine: Machine, plan: Plan, sides: list[Side], loadings: Sequence[Loading]
+    console: Console,
+    machine: Machine,
+    plan: Plan,
+    sides: list[Side],
+    loadings: Sequence[Loading],
+    *,
+    markdown: bool,
 ) -> None:
     for line in machine.lines():
         console.print(line, highlight=False)
-    console.print(
-        f"{plan}; the load generator on the same machine"
-        + ("" if generator() else ", in Python, for want of a C compiler: it bounds the figures")
-    )
+    python = "" if generator() else ", in Python because there is no C compiler: the figures are lower bounds"
+    console.print(f"{plan}; the load generator runs on the same machine{python}")
     for side in sides:
         if side.settings:
             console.print(f"{side.name}: {side.settings}", highlight=False)
     console.print(f"rows: {LEGEND}\n")
-    ratios = ratio_table(sides)
-    if ratios is not None:
-        console.print(ratios)
-        console.print()
-    console.print(figures_table(sides, plan.loads))
+    for sheet in sheets(sides, plan.workloads):
+        if markdown:
+            print(sheet.markdown(), end="\n\n")
+        else:
+            console.print(sheet.table())
+            console.print()
     for loading in loadings:
         console.print(
-            f"started again, ours with {loading.name} claimed all shards and loaded {loading.records:,} "
+            f"after a restart, ours with {loading.name} claimed all shards and loaded {loading.records:,} "
             f"records in {loading.seconds:.2f} s ({loading.records / loading.seconds:,.0f} records/s)"
         )
+    for line in failed_rows(sides):
+        console.print(f"ERROR: {line}")
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument(
-        "--log", choices=("journal", "kafka"), default="journal", help="where ours keeps state"
+        "--log", choices=("journal", "kafka"), default="journal", help="where ours keeps its state"
     )
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each load in each round")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each row, side and round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--warm-up", type=float, default=12.0, metavar="SECONDS", help="of each side, before")
+    parser.add_argument("--warm-up", type=float, default=12.0, metavar="SECONDS", help="of each side")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="groups of rows")
+    parser.add_argument("--only", default="", help='some rows: "8 x 1 x 4; 8 x 10 x 4 repeated"')
+    parser.add_argument("--sync", nargs="+", choices=SYNCS, default=SYNCS, help="journal.sync of our sides")
+    parser.add_argument("--against", metavar="COMMIT", help="another commit of this project as one more side")
     parser.add_argument(
-        "--echo", action="store_true", help="beside a server that answers and does nothing else"
+        "--pure-python", action="store_true", help="ours without its compiled module as one more side"
     )
-    parser.add_argument("--only", default="", help='some rows: "8 x 1 x 4,64 x 1 x 4"')
+    parser.add_argument("--echo", action="store_true", help="a server that only answers as one more side")
+    parser.add_argument("--without-kafka", action="store_true", help="our sides only")
     parser.add_argument(
         "--brokers", type=int, nargs="+", default=(1, 3), help="sizes of the clusters, with --log kafka"
     )
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    return parser.parse_args()
+    parser.add_argument("-o", "--output", choices=("table", "markdown", "json"), default="table")
+    options = parser.parse_args()
+    options.only = ";".join(part.strip() for part in options.only.split(";"))
+    return options
 
 
 if __name__ == "__main__":

@@ -1,53 +1,96 @@
-"""What ours is to reach against Kafka's own coordinator, and whether it does.
+"""The rows of the benchmark, and what ours is to reach against Kafka's own coordinator in each.
 
-Requests a second count as ours over Kafka's, so more is better; latencies too, so less is better.
+A ratio is ours / Kafka's. More is better for requests a second, less for latencies and CPU time.
 """
 
 from typing import Literal, NamedTuple
 
-from tests.benchmarks.frames import Load
+from tests.benchmarks.frames import Workload
+from tests.benchmarks.loads import Load
 from tests.benchmarks.side import Side
 from tests.benchmarks.spread import Spread, ratios, spread
 
-Figure = Literal["requests_per_second", "p50_us", "p99_us"]
-LESS_IS_BETTER = ("p50_us", "p99_us")
-_NAMES = {"requests_per_second": "RPC/s", "p50_us": "p50", "p99_us": "p99"}
+Figure = Literal["cpu_us", "requests_per_second", "p50_us", "p99_us"]
+LESS_IS_BETTER = ("cpu_us", "p50_us", "p99_us")
+_NAMES = {"cpu_us": "CPU", "requests_per_second": "RPC/s", "p50_us": "p50", "p99_us": "p99"}
 
 
 class Aim(NamedTuple):
-    """A row: what is asked for with each journal.sync; None is only reported.
+    """What is asked of a row with each journal.sync; None: the ratio is only reported.
 
-    `always_us_max` is a latency that journal.sync=always is to keep whatever Kafka's is.
+    `always_us_max` is a latency that journal.sync=always must keep whatever Kafka's is.
     """
 
-    load: Load
+    workload: Workload
     figure: Figure
     os: float | None
     always: float | None
     always_us_max: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.load}: {_NAMES[self.figure]}"
+        return f"{self.workload}: {_NAMES[self.figure]}"
 
     def of(self, sync: str) -> float | None:
         """Return the ratio that is asked for."""
         return self.os if sync == "os" else self.always
 
 
-AIMS = (
+TODAY = (
     Aim(Load(8, 1, 4), "requests_per_second", 4, 1.2),
     Aim(Load(64, 1, 4), "requests_per_second", 2.5, 2),
     Aim(Load(8, 10, 4), "requests_per_second", 4, 2),
     Aim(Load(8, 50, 4), "requests_per_second", 6, 4),
     Aim(Load(8, 50, 20), "requests_per_second", 6, 4),
+    Aim(Load(1, 1, 4), "requests_per_second", None, None),
+)
+LATENCIES = (
     Aim(Load(1, 1, 4), "p50_us", 0.75, None, always_us_max=300),
     Aim(Load(8, 1, 4), "p99_us", 0.3, 0.6),
 )
-LOADS = tuple(dict.fromkeys(aim.load for aim in AIMS))
+SHAPES = (
+    *(
+        Aim(Load(8, *size, "repeated"), "requests_per_second", 3, 1.5)
+        for size in ((10, 4), (50, 4), (50, 20))
+    ),
+    Aim(Load(8, 10, 4, "one repeated"), "requests_per_second", 3, 1.5),
+    *(
+        Aim(Load(8, 10, 4, kind), "requests_per_second", None, None)
+        for kind in ("overlapping", "unordered", "mixed")
+    ),
+    Aim(Load(8, 1, 4, "find"), "requests_per_second", None, None),
+)
+
+
+class Overload(NamedTuple):
+    """Ten times the load that saturates the coordinator, and the part of the peak that must remain."""
+
+    saturating: Load
+    ten_times: Load
+    part_of_peak: float = 0.8
+
+
+OVERLOADS = (
+    Overload(Load(64, 1, 4), Load(640, 1, 4)),
+    # 20,000 queued operations: by connections with many share-partitions, and by requests in flight.
+    Overload(Load(40, 50, 4), Load(400, 50, 4)),
+    Overload(Load(32, 1, 4, in_flight=64), Load(320, 1, 4, in_flight=64)),
+    Overload(Load(64, 10, 4, "mixed"), Load(640, 10, 4, "mixed")),
+)
+# What a commit that `--against` names must not be faster by.
+PART_OF_AGAINST = 0.9
+
+
+def cpu_aim(workload: Workload) -> Aim:
+    """Return the aim for the CPU time of a request; a single connection leaves nothing to batch."""
+    return (
+        Aim(workload, "cpu_us", 0.45, 0.65)
+        if workload.connections == 1
+        else Aim(workload, "cpu_us", 0.25, 0.3)
+    )
 
 
 class Verdict(NamedTuple):
-    """How a side does by an aim: the ratio to Kafka, and whether it is met; None where none is asked for."""
+    """The ratio of a side to Kafka, the aim, and whether it is met; None if there is no aim."""
 
     ratio: Spread
     asked: str
@@ -55,7 +98,7 @@ class Verdict(NamedTuple):
 
 
 def is_met(aim: Aim, sync: str, ratio: float, own: float) -> bool | None:
-    """Tell whether a ratio, or our own latency, is what was asked for; None if nothing was."""
+    """Tell whether a ratio, or our own latency, meets the aim; None if there is no aim."""
     if sync == "always" and aim.always_us_max is not None:
         return own <= aim.always_us_max
     asked = aim.of(sync)
@@ -65,7 +108,7 @@ def is_met(aim: Aim, sync: str, ratio: float, own: float) -> bool | None:
 
 
 def asked_text(aim: Aim, sync: str) -> str:
-    """Say what is asked for."""
+    """Return the aim as text."""
     if sync == "always" and aim.always_us_max is not None:
         return f"≤ {aim.always_us_max / 1000:g} ms"
     asked = aim.of(sync)
@@ -75,8 +118,8 @@ def asked_text(aim: Aim, sync: str) -> str:
 
 
 def verdict(aim: Aim, ours: Side, kafka: Side) -> Verdict:
-    """Hold the rounds of a side against those of Kafka."""
-    own = ours.of(aim.load, aim.figure)
-    ratio = ratios(own, kafka.of(aim.load, aim.figure))
+    """Compare the rounds of a side with those of Kafka."""
+    own = ours.of(aim.workload, aim.figure)
+    ratio = ratios(own, kafka.of(aim.workload, aim.figure))
     met = is_met(aim, ours.sync, ratio.median, spread(own).median)
     return Verdict(ratio, asked_text(aim, ours.sync), met)

@@ -1,113 +1,189 @@
-"""The requests that a load is made of."""
+"""Encode the requests of the benchmarks as frames, with the positions of the numbers that grow lap by lap."""
 
 import struct
-from typing import NamedTuple
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol
 
-from protocol.messages import initialize_share_group_state as initialize_api
-from protocol.messages import read_share_group_state as read_api
-from protocol.messages import read_share_group_state_summary as summary_api
-from protocol.messages import write_share_group_state as write_api
-from protocol.state_batches import BATCH_BYTES, StateBatch, pack
+from msgspec.structs import replace
+
+from protocol.messages import (
+    delete_share_group_state,
+    find_coordinator,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    write_share_group_state,
+)
+from protocol.state_batches import StateBatch, pack, unpack
 
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
 _CLIENT_ID = b"bench"
+HEADER_BYTES = _SIZE.size + _HEADER.size + len(_CLIENT_ID) + 1
 
-# Different writes in a row; then they come again, moved on.
-TURNS_A_LAP = 16
-
-
-class Load(NamedTuple):
-    """What is asked for at a time: connections, share-partitions a request, state batches in each.
-
-    `rpc` is "write", or "read" or "summary", which ask for what was written before.
-    """
-
-    connections: int
-    partitions: int
-    batches: int
-    rpc: str = "write"
-
-    def __str__(self) -> str:
-        return f"{self.connections} x {self.partitions} x {self.batches}" + (
-            "" if self.rpc == "write" else f" {self.rpc}"
-        )
+API_KEYS: dict[int, ModuleType] = {
+    api.API_KEY: api
+    for api in (
+        delete_share_group_state,
+        find_coordinator,
+        initialize_share_group_state,
+        read_share_group_state,
+        read_share_group_state_summary,
+        write_share_group_state,
+    )
+}
+# Group ids start with a prefix of this length, so each run and connection can have groups of its own.
+GROUP_PREFIX = "bench-00000-0000"
+# Stand for a number that grows; no other bytes of a request look like these.
+_OFFSET_MARK = 0x7F01_0203_0405_0607
+_EPOCH_MARK = 0x7E11_2233
 
 
 class Frame(NamedTuple):
-    """A request with its size; the int64s at `offset_places` grow in each lap but the first."""
+    """A request with its size prefix.
+
+    From the second lap on, the int64s at `offset_places` and the int32s at `epoch_places` grow by a step.
+    """
 
     data: bytes
-    offset_places: list[int] = []  # noqa: RUF012
+    offset_places: Sequence[int] = ()
+    epoch_places: Sequence[int] = ()
 
 
-def _frame(api_key: int, version: int, body: bytes) -> bytes:
-    header = _HEADER.pack(api_key, version, 1, len(_CLIENT_ID)) + _CLIENT_ID + b"\0"
+class Client(NamedTuple):
+    """The requests of one connection: a prologue sent once, then the frames of the run, lap after lap."""
+
+    prologue: Sequence[Frame]
+    run: Sequence[Frame]
+    in_flight: int = 1
+    # The least time between two requests.
+    interval_ms: int = 0
+
+
+class Workload(Protocol):
+    """A row of a benchmark: the connections of one run, each with its requests."""
+
+    @property
+    def connections(self) -> int: ...
+
+    @property
+    def offset_step(self) -> int: ...
+
+    @property
+    def epoch_step(self) -> int: ...
+
+    def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[Client]:
+        """Return the connections of a run. No two runs share a group."""
+        ...
+
+
+def request_frame(api: ModuleType, version: int, request: Any, *, epochs_grow: bool = False) -> Frame:
+    """Encode a request; its offsets grow, and with `epochs_grow` its state epochs and leader epochs too."""
+    data = _framed(api, version, request)
+    marked = _framed(api, version, _marked(request, epochs_grow))
+    return Frame(
+        data,
+        _places(marked, _OFFSET_MARK.to_bytes(8, "big")),
+        _places(marked, _EPOCH_MARK.to_bytes(4, "big")),
+    )
+
+
+def _framed(api: ModuleType, version: int, request: Any) -> bytes:
+    body = api.encode_request(request, version)
+    header = _HEADER.pack(api.API_KEY, version, 1, len(_CLIENT_ID)) + _CLIENT_ID + b"\0"
     return _SIZE.pack(len(header) + len(body)) + header + body
 
 
-def initialize_frame(group: str, topic_id: bytes, load: Load) -> bytes:
-    """Return a request that initializes the share-partitions of a load."""
-    parts = [initialize_api.PartitionData(partition, 0, 0) for partition in range(load.partitions)]
-    request = initialize_api.InitializeShareGroupStateRequest(
-        group, [initialize_api.InitializeStateData(topic_id, parts)]
-    )
-    return _frame(initialize_api.API_KEY, 0, initialize_api.encode_request(request, 0))
-
-
-def offsets_a_lap(load: Load) -> int:
-    """Return how far the offsets of writes move in one lap."""
-    return TURNS_A_LAP * 2 * load.batches
-
-
-def write_frame(group: str, topic_id: bytes, load: Load, turn: int) -> Frame:
-    """Return a write whose batches lie behind those of the last turn, and whose start offset follows."""
-    first = 1_000 + turn * 2 * load.batches
-    batches = pack(StateBatch(first + 2 * n, first + 2 * n, 2, 1) for n in range(load.batches))
-    start_offset = first - 2 * load.batches
-    parts = [
-        write_api.PartitionData(partition, 0, 0, start_offset, 0, batches)
-        for partition in range(load.partitions)
+def _marked(request: Any, epochs_grow: bool) -> Any:
+    """Return the request with marks in place of the numbers that grow."""
+    if isinstance(request, find_coordinator.FindCoordinatorRequest):
+        return request
+    topics = [
+        replace(topic, partitions=[_marked_partition(part, epochs_grow) for part in topic.partitions])
+        for topic in request.topics
     ]
-    request = write_api.WriteShareGroupStateRequest(group, [write_api.WriteStateData(topic_id, parts)])
-    data = _frame(write_api.API_KEY, 1, write_api.encode_request(request, 1))
-    return Frame(data, _offset_places(data, topic_id, load))
+    return replace(request, topics=topics)
 
 
-def _offset_places(data: bytes, topic_id: bytes, load: Load) -> list[int]:
-    """Return where the offsets of a write stand: the start offset, and both ends of each batch."""
-    count_bytes = 1 if load.batches < 127 else 2
-    part_bytes = 24 + count_bytes + load.batches * BATCH_BYTES + 1
-    begin = data.index(topic_id) + len(topic_id) + (1 if load.partitions < 127 else 2)
+def _marked_partition(part: Any, epochs_grow: bool) -> Any:
+    marks: dict[str, Any] = {}
+    # -1: no start offset yet.
+    if getattr(part, "start_offset", -1) >= 0:
+        marks["start_offset"] = _OFFSET_MARK
+    if getattr(part, "state_batches", b""):
+        marked = (
+            batch._replace(first_offset=_OFFSET_MARK, last_offset=_OFFSET_MARK)
+            for batch in unpack(part.state_batches)
+        )
+        marks["state_batches"] = pack(marked)
+    if epochs_grow:
+        marks |= {name: _EPOCH_MARK for name in ("state_epoch", "leader_epoch") if hasattr(part, name)}
+    return replace(part, **marks)
+
+
+def _places(marked: bytes, mark: bytes) -> list[int]:
     places = []
-    for part in range(begin, begin + load.partitions * part_bytes, part_bytes):
-        places.append(part + 12)
-        batches = part + 24 + count_bytes
-        for batch in range(batches, batches + load.batches * BATCH_BYTES, BATCH_BYTES):
-            places += [batch, batch + 8]
+    at = marked.find(mark)
+    while at >= 0:
+        places.append(at)
+        at = marked.find(mark, at + len(mark))
     return places
 
 
-def read_frame(group: str, topic_id: bytes, load: Load) -> bytes:
-    """Return a request that reads the share-partitions of a load."""
-    parts = [read_api.PartitionData(partition, 0) for partition in range(load.partitions)]
-    request = read_api.ReadShareGroupStateRequest(group, [read_api.ReadStateData(topic_id, parts)])
-    return _frame(read_api.API_KEY, 0, read_api.encode_request(request, 0))
+def initialize_request(
+    group: str, topic_id: bytes, partitions: Sequence[int], start_offset: int = 0
+) -> initialize_share_group_state.InitializeShareGroupStateRequest:
+    """Return a request that initializes share-partitions of one topic."""
+    parts = [initialize_share_group_state.PartitionData(number, 0, start_offset) for number in partitions]
+    topic = initialize_share_group_state.InitializeStateData(topic_id, parts)
+    return initialize_share_group_state.InitializeShareGroupStateRequest(group, [topic])
 
 
-def summary_frame(group: str, topic_id: bytes, load: Load) -> bytes:
-    """Return a request for the summaries of the share-partitions of a load."""
-    parts = [summary_api.PartitionData(partition, 0) for partition in range(load.partitions)]
-    topics = [summary_api.ReadStateSummaryData(topic_id, parts)]
-    request = summary_api.ReadShareGroupStateSummaryRequest(group, topics)
-    return _frame(summary_api.API_KEY, 1, summary_api.encode_request(request, 1))
+def read_request(
+    group: str, topic_id: bytes, partitions: Sequence[int]
+) -> read_share_group_state.ReadShareGroupStateRequest:
+    """Return a request that reads share-partitions of one topic."""
+    parts = [read_share_group_state.PartitionData(number, 0) for number in partitions]
+    return read_share_group_state.ReadShareGroupStateRequest(
+        group, [read_share_group_state.ReadStateData(topic_id, parts)]
+    )
 
 
-def frames(group: str, topic_id: bytes, load: Load) -> tuple[list[Frame], list[Frame]]:
-    """Return what goes first, and what is then sent lap after lap and measured."""
-    initialise = Frame(initialize_frame(group, topic_id, load))
-    writes = [write_frame(group, topic_id, load, turn) for turn in range(TURNS_A_LAP)]
-    if load.rpc == "write":
-        return [initialise], writes
-    ask = read_frame if load.rpc == "read" else summary_frame
-    return [initialise, Frame(writes[0].data)], [Frame(ask(group, topic_id, load))]
+def summary_request(
+    group: str, topic_id: bytes, partitions: Sequence[int]
+) -> read_share_group_state_summary.ReadShareGroupStateSummaryRequest:
+    """Return a request for the summaries of share-partitions of one topic."""
+    parts = [read_share_group_state_summary.PartitionData(number, 0) for number in partitions]
+    return read_share_group_state_summary.ReadShareGroupStateSummaryRequest(
+        group, [read_share_group_state_summary.ReadStateSummaryData(topic_id, parts)]
+    )
+
+
+def write_request(
+    group: str, topic_id: bytes, entries: Sequence[tuple[int, int, Sequence[StateBatch]]]
+) -> write_share_group_state.WriteShareGroupStateRequest:
+    """Return a write to one topic; an entry is a partition, its start offset and its state batches."""
+    parts = [
+        write_share_group_state.PartitionData(number, 0, 0, start_offset, 0, pack(batches))
+        for number, start_offset, batches in entries
+    ]
+    return write_share_group_state.WriteShareGroupStateRequest(
+        group, [write_share_group_state.WriteStateData(topic_id, parts)]
+    )
+
+
+def find_request(key: str) -> find_coordinator.FindCoordinatorRequest:
+    """Return the question of a broker which coordinator owns a share-partition."""
+    return find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
+
+
+def group_prefix(run: int, connection: int) -> str:
+    """Return the prefix of the groups of one connection in one run."""
+    return f"bench-{run:05}-{connection:04}"
+
+
+def with_groups_of(frames: Sequence[Frame], run: int, connection: int) -> list[Frame]:
+    """Return frames whose groups start with GROUP_PREFIX for the groups of one connection in one run."""
+    old, new = GROUP_PREFIX.encode(), group_prefix(run, connection).encode()
+    return [frame._replace(data=frame.data.replace(old, new)) for frame in frames]

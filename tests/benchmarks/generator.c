@@ -1,17 +1,22 @@
-/* A closed loop of clients that costs next to nothing: each connection has one request in flight, as brokers do.
+/* Closed-loop load generator for the benchmarks: one thread, epoll.
  *
- *   generator HOST PORT SECONDS ANSWERS < frames > figures
+ *   generator HOST PORT SECONDS ANSWERS PID < clients > figures
  *
- * It ends after so many seconds, or when so many answers are there, whatever is first; 0 answers is no limit.
+ * The run ends after SECONDS, or after ANSWERS responses if ANSWERS is not 0. If PID is not 0, the CPU time that this
+ * process uses during the run is read from /proc.
  *
- * frames:  int32 connections, int64 step, then for each connection two lists of frames: what is sent once, before
- *          the measurement, and what is sent in turn, lap after lap, the next one when the answer to the last is there.
- *          A list: int32 count, then for each frame int32 places, so many int32, and the frame with its size. In each
- *          lap but the first, the int64 at each place of a frame grows by the step.
- * figures: one line: answers, seconds, errors, p50, p99, p99.9 and greatest latency in microseconds.
+ * clients: int32 connections, int64 offset step, int32 epoch step; then for each connection: int32 requests in flight,
+ *          int32 milliseconds between two requests (0: none), and two lists of frames: the prologue, sent once before
+ *          the run, and the frames of the run, sent lap after lap.
+ *          A list: int32 count; then for each frame: int32 count and positions of int64 offsets, int32 count and
+ *          positions of int32 epochs, and the frame with its size prefix.
+ *          From the second lap on, the offsets and epochs of a frame grow by one step each time it is sent.
+ * figures: one line: responses, seconds, failed responses, first error code, CPU seconds of PID, and the p50, p99, p99.9
+ *          and maximum latency in microseconds.
  *
- * An answer must carry the correlation id of its request; that, or a closed connection, ends the run with code 1. An
- * error is a first share-partition whose code is not 0: it stands behind size, header, counts, topic id, partition.
+ * A response fails if the error code of any share-partition or coordinator in it is not 0. Each request gets a
+ * correlation id of its own. A response out of order, a failed response to a prologue and a closed connection end the
+ * run with exit code 1.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,14 +31,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ANSWER_MAX 65536
 #define EVENTS_MAX 256
-#define CODE_AT 31
 #define LATENCIES_MAX (64u << 20)
+#define RESPONSE_BYTES_MIN 4096
+#define FIND_COORDINATOR 10
+#define READ 84
+#define SUMMARY 87
 
 typedef struct {
-    uint32_t size, places;
-    uint32_t *place;
+    uint32_t size, offsets, epochs;
+    uint32_t *offset_at, *epoch_at;
     uint8_t *bytes;
 } Frame;
 
@@ -43,14 +50,27 @@ typedef struct {
 } Frames;
 
 typedef struct {
+    uint8_t api_key, version;
+    double sent_s;
+} Request;
+
+typedef struct {
     int fd;
-    uint32_t turn;
+    uint32_t depth, interval_ms;
+    Frames prologue, run;
+    /* The next frame of the run, and how often all of them were sent before. */
+    uint32_t next;
     uint64_t lap;
-    Frames first, measured;
-    double sent;
-    uint32_t have;
-    uint8_t answer[ANSWER_MAX];
+    /* Requests in flight: a ring of `depth` places. */
+    Request *request;
+    uint32_t sent, answered;
+    uint32_t received, capacity;
+    uint8_t *response;
+    int waiting, done;
+    double due_s;
 } Connection;
+
+static uint64_t failed, first_error;
 
 static void die(const char *why) {
     fprintf(stderr, "generator: %s: %s\n", why, strerror(errno));
@@ -63,17 +83,33 @@ static double now(void) {
     return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
+/* CPU seconds of a process with all its threads. */
+static double cpu_seconds(int pid) {
+    char path[64], text[4096];
+    unsigned long long user, system;
+    if (!pid) return 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *stat = fopen(path, "r");
+    if (!stat) die("/proc");
+    size_t size = fread(text, 1, sizeof text - 1, stat);
+    fclose(stat);
+    text[size] = 0;
+    /* The name may contain anything, a closing parenthesis too. */
+    char *fields = strrchr(text, ')');
+    if (!fields || sscanf(fields + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
+        die("/proc/PID/stat");
+    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+}
+
 static uint32_t int32_at(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static uint32_t read_int32(void) {
-    uint8_t b[4];
-    if (fread(b, 1, 4, stdin) != 4) die("the frames end too early");
-    return int32_at(b);
-}
-
 static uint64_t int64_at(const uint8_t *p) { return (uint64_t)int32_at(p) << 32 | int32_at(p + 4); }
+
+static void put_int32(uint8_t *p, uint32_t value) {
+    for (int b = 0; b < 4; b++) p[b] = (uint8_t)(value >> (24 - 8 * b));
+}
 
 static void *allocate(size_t count, size_t size) {
     void *memory = calloc(count ? count : 1, size);
@@ -81,51 +117,188 @@ static void *allocate(size_t count, size_t size) {
     return memory;
 }
 
+static uint32_t read_int32(void) {
+    uint8_t b[4];
+    if (fread(b, 1, 4, stdin) != 4) die("the input is too short");
+    return int32_at(b);
+}
+
+static uint32_t read_positions(uint32_t **positions) {
+    uint32_t count = read_int32();
+    *positions = allocate(count, sizeof(uint32_t));
+    for (uint32_t i = 0; i < count; i++) (*positions)[i] = read_int32();
+    return count;
+}
+
 static Frames read_frames(void) {
     Frames frames = {.count = read_int32()};
     frames.frame = allocate(frames.count, sizeof(Frame));
     for (uint32_t i = 0; i < frames.count; i++) {
         Frame *frame = &frames.frame[i];
-        frame->places = read_int32();
-        frame->place = allocate(frame->places, sizeof(uint32_t));
-        for (uint32_t j = 0; j < frame->places; j++) frame->place[j] = read_int32();
+        frame->offsets = read_positions(&frame->offset_at);
+        frame->epochs = read_positions(&frame->epoch_at);
         uint32_t body = read_int32();
         frame->size = body + 4;
         frame->bytes = allocate(frame->size, 1);
-        for (int b = 0; b < 4; b++) frame->bytes[b] = (uint8_t)(body >> (24 - 8 * b));
-        if (fread(frame->bytes + 4, 1, body, stdin) != body) die("the frames end too early");
+        put_int32(frame->bytes, body);
+        if (fread(frame->bytes + 4, 1, body, stdin) != body) die("the input is too short");
     }
     return frames;
 }
 
-static void move_on(Frame *frame, uint64_t step) {
-    for (uint32_t i = 0; i < frame->places; i++) {
-        uint8_t *at = frame->bytes + frame->place[i];
-        uint64_t moved = int64_at(at) + step;
-        for (int b = 0; b < 8; b++) at[b] = (uint8_t)(moved >> (56 - 8 * b));
+static void advance(Frame *frame, uint64_t offset_step, uint32_t epoch_step) {
+    for (uint32_t i = 0; i < frame->offsets; i++) {
+        uint8_t *at = frame->bytes + frame->offset_at[i];
+        uint64_t moved = int64_at(at) + offset_step;
+        put_int32(at, (uint32_t)(moved >> 32));
+        put_int32(at + 4, (uint32_t)moved);
+    }
+    for (uint32_t i = 0; i < frame->epochs; i++) {
+        uint8_t *at = frame->bytes + frame->epoch_at[i];
+        put_int32(at, int32_at(at) + epoch_step);
     }
 }
 
-static void send_frame(Connection *c, const Frame *frame) {
-    uint32_t sent = 0;
-    c->sent = now();
-    while (sent < frame->size) {
+static void send_frame(Connection *c, Frame *frame) {
+    Request *request = &c->request[c->sent % c->depth];
+    put_int32(frame->bytes + 8, c->sent++);
+    request->api_key = frame->bytes[5];
+    request->version = frame->bytes[7];
+    request->sent_s = now();
+    for (uint32_t sent = 0; sent < frame->size;) {
         ssize_t n = send(c->fd, frame->bytes + sent, frame->size - sent, MSG_NOSIGNAL);
         if (n <= 0) die("send");
         sent += n;
     }
 }
 
-/* Take what came; return 1 when the whole answer is there. */
-static int take(Connection *c, const Frame *frame, uint64_t *errors) {
-    ssize_t n = recv(c->fd, c->answer + c->have, ANSWER_MAX - c->have, 0);
+static void send_next(Connection *c, uint64_t offset_step, uint32_t epoch_step) {
+    Frame *frame = &c->run.frame[c->next];
+    if (c->lap) advance(frame, offset_step, epoch_step);
+    if (++c->next == c->run.count) c->next = 0, c->lap++;
+    c->waiting = 0;
+    c->due_s = now() + c->interval_ms * 1e-3;
+    send_frame(c, frame);
+}
+
+/* A cursor over a response; reading past its end is an error. */
+typedef struct {
+    const uint8_t *at, *end;
+} Cursor;
+
+static const uint8_t *skip(Cursor *cursor, uint64_t bytes) {
+    const uint8_t *at = cursor->at;
+    if (bytes > (uint64_t)(cursor->end - at)) die("a response is too short");
+    cursor->at += bytes;
+    return at;
+}
+
+static uint64_t uvarint(Cursor *cursor) {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 35; shift += 7) {
+        uint8_t byte = *skip(cursor, 1);
+        value |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) return value;
+    }
+    die("a response is malformed");
+    return 0;
+}
+
+static uint64_t elements(Cursor *cursor) {
+    uint64_t count = uvarint(cursor);
+    return count ? count - 1 : 0;
+}
+
+static void skip_tags(Cursor *cursor) {
+    for (uint64_t count = uvarint(cursor); count; count--) {
+        uvarint(cursor);
+        skip(cursor, uvarint(cursor));
+    }
+}
+
+static uint32_t error_code(Cursor *cursor) {
+    const uint8_t *code = skip(cursor, 2);
+    /* The error message follows. */
+    skip(cursor, elements(cursor));
+    return (uint32_t)code[0] << 8 | code[1];
+}
+
+static uint32_t coordinators_error(Cursor *cursor) {
+    uint32_t error = 0;
+    skip(cursor, 4); /* throttle time */
+    for (uint64_t count = elements(cursor); count; count--) {
+        skip(cursor, elements(cursor)); /* key */
+        skip(cursor, 4);                /* node id */
+        skip(cursor, elements(cursor)); /* host */
+        skip(cursor, 4);                /* port */
+        uint32_t code = error_code(cursor);
+        error = error ? error : code;
+        skip_tags(cursor);
+    }
+    return error;
+}
+
+static uint32_t share_partitions_error(Cursor *cursor, const Request *request) {
+    uint32_t error = 0;
+    for (uint64_t topics = elements(cursor); topics; topics--) {
+        skip(cursor, 16);
+        for (uint64_t count = elements(cursor); count; count--) {
+            skip(cursor, 4); /* partition */
+            uint32_t code = error_code(cursor);
+            error = error ? error : code;
+            if (request->api_key == READ) { /* state epoch, start offset, state batches */
+                skip(cursor, 12);
+                for (uint64_t batches = elements(cursor); batches; batches--) skip(cursor, 19), skip_tags(cursor);
+            } else if (request->api_key == SUMMARY) { /* both epochs, start offset; v1: delivery complete count */
+                skip(cursor, request->version ? 20 : 16);
+            }
+            skip_tags(cursor);
+        }
+        skip_tags(cursor);
+    }
+    return error;
+}
+
+static void check(const Request *request, const uint8_t *response, uint32_t size) {
+    Cursor cursor = {response + 8, response + size};
+    skip_tags(&cursor);
+    uint32_t error = request->api_key == FIND_COORDINATOR ? coordinators_error(&cursor)
+                                                          : share_partitions_error(&cursor, request);
+    if (error) {
+        first_error = failed++ ? first_error : error;
+    }
+}
+
+/* Read what has arrived, once. */
+static void receive(Connection *c) {
+    if (c->received == c->capacity) {
+        c->capacity = c->capacity ? 2 * c->capacity : RESPONSE_BYTES_MIN;
+        c->response = realloc(c->response, c->capacity);
+        if (!c->response) die("memory");
+    }
+    ssize_t n = recv(c->fd, c->response + c->received, c->capacity - c->received, 0);
     if (n <= 0) die("the connection was closed");
-    c->have += n;
-    if (c->have < 4 || c->have < 4 + int32_at(c->answer)) return 0;
-    if (memcmp(c->answer + 4, frame->bytes + 8, 4)) die("an answer to another request");
-    if (c->have < CODE_AT + 2 || c->answer[CODE_AT] || c->answer[CODE_AT + 1]) ++*errors;
-    c->have = 0;
-    return 1;
+    c->received += n;
+}
+
+/* Take the next response out of what has arrived; return its request, or NULL if it is not complete. */
+static const Request *next_response(Connection *c) {
+    uint32_t size = c->received < 4 ? 0 : 4 + int32_at(c->response);
+    if (!size || c->received < size) return NULL;
+    const Request *request = &c->request[c->answered % c->depth];
+    if (c->sent == c->answered || int32_at(c->response + 4) != c->answered++) die("a response is out of order");
+    check(request, c->response, size);
+    c->received -= size;
+    memmove(c->response, c->response + size, c->received);
+    return request;
+}
+
+static void read_connection(Connection *c) {
+    c->depth = read_int32();
+    c->interval_ms = read_int32();
+    c->request = allocate(c->depth, sizeof(Request));
+    c->prologue = read_frames();
+    c->run = read_frames();
 }
 
 static void open_connection(Connection *c, const struct sockaddr_in *address) {
@@ -133,8 +306,14 @@ static void open_connection(Connection *c, const struct sockaddr_in *address) {
     c->fd = socket(AF_INET, SOCK_STREAM, 0);
     if (c->fd < 0 || connect(c->fd, (const struct sockaddr *)address, sizeof *address)) die("connect");
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    c->first = read_frames();
-    c->measured = read_frames();
+    for (uint32_t i = 0; i < c->prologue.count; i++) {
+        send_frame(c, &c->prologue.frame[i]);
+        while (!next_response(c)) receive(c);
+        if (failed) {
+            fprintf(stderr, "generator: the prologue failed with error code %llu\n", (unsigned long long)first_error);
+            exit(1);
+        }
+    }
 }
 
 static int by_size(const void *a, const void *b) {
@@ -143,51 +322,64 @@ static int by_size(const void *a, const void *b) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 5) die("HOST PORT SECONDS ANSWERS");
+    if (argc != 6) die("HOST PORT SECONDS ANSWERS PID");
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2]))};
     if (inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) die("HOST must be an IPv4 address");
     double seconds = atof(argv[3]);
-    uint64_t answers_max = strtoull(argv[4], NULL, 10), requests = 0;
+    uint64_t answers_max = strtoull(argv[4], NULL, 10), requests = 0, answers = 0;
     if (!answers_max) answers_max = UINT64_MAX;
-    int count = (int)read_int32(), poll = epoll_create1(0);
-    uint64_t step = (uint64_t)read_int32() << 32;
-    step |= read_int32();
+    int pid = atoi(argv[5]), count = (int)read_int32(), poll = epoll_create1(0), open = count;
+    uint64_t offset_step = (uint64_t)read_int32() << 32;
+    offset_step |= read_int32();
+    uint32_t epoch_step = read_int32();
     Connection *all = allocate(count, sizeof *all);
     float *latency = malloc(sizeof(float) * LATENCIES_MAX);
-    uint64_t answers = 0, errors = 0, refused = 0;
+    for (int i = 0; i < count; i++) read_connection(&all[i]);
     for (int i = 0; i < count; i++) {
         open_connection(&all[i], &address);
-        for (uint32_t j = 0; j < all[i].first.count; j++) {
-            send_frame(&all[i], &all[i].first.frame[j]);
-            while (!take(&all[i], &all[i].first.frame[j], &refused)) {}
-        }
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &all[i]};
         if (epoll_ctl(poll, EPOLL_CTL_ADD, all[i].fd, &event)) die("epoll_ctl");
     }
-    if (refused) die("what goes first was refused");
-    double began = now(), until = began + seconds, ended = began;
-    for (int i = 0; i < count; i++, requests++) send_frame(&all[i], &all[i].measured.frame[0]);
-    for (int open = count; open;) {
+    double cpu = cpu_seconds(pid), began = now(), until = began + seconds, ended = began;
+    for (int i = 0; i < count; i++)
+        for (uint32_t n = 0; n < all[i].depth; n++, requests++) send_next(&all[i], offset_step, epoch_step);
+    while (open) {
         struct epoll_event events[EVENTS_MAX];
-        int ready = epoll_wait(poll, events, EVENTS_MAX, -1);
+        double wake = -1, at = now();
+        for (int i = 0; i < count && all[i].interval_ms; i++) { /* Connections with an interval come first. */
+            Connection *c = &all[i];
+            if (c->waiting && at >= until) {
+                c->waiting = 0, c->done = 1, open--;
+            } else if (c->waiting && at >= c->due_s) {
+                requests++;
+                send_next(c, offset_step, epoch_step);
+            } else if (c->waiting && (wake < 0 || c->due_s < wake)) {
+                wake = c->due_s < until ? c->due_s : until;
+            }
+        }
+        if (!open) break;
+        int ready = epoll_wait(poll, events, EVENTS_MAX, wake < 0 ? -1 : (int)((wake - at) * 1e3) + 1);
         for (int i = 0; i < ready; i++) {
             Connection *c = events[i].data.ptr;
-            if (!take(c, &c->measured.frame[c->turn], &errors)) continue;
-            ended = now();
-            if (answers < LATENCIES_MAX) latency[answers++] = (float)((ended - c->sent) * 1e6);
-            if (ended >= until || requests >= answers_max) {
-                open--;
-                continue;
+            receive(c);
+            for (const Request *request; (request = next_response(c));) {
+                ended = now();
+                if (answers < LATENCIES_MAX) latency[answers++] = (float)((ended - request->sent_s) * 1e6);
+                if (ended >= until || requests >= answers_max) {
+                    if (!c->done && c->sent == c->answered) c->done = 1, open--;
+                } else if (c->interval_ms) {
+                    c->waiting = 1;
+                } else {
+                    requests++;
+                    send_next(c, offset_step, epoch_step);
+                }
             }
-            requests++;
-            if (++c->turn == c->measured.count) c->turn = 0, c->lap++;
-            if (c->lap) move_on(&c->measured.frame[c->turn], step);
-            send_frame(c, &c->measured.frame[c->turn]);
         }
     }
+    cpu = cpu_seconds(pid) - cpu;
     qsort(latency, answers, sizeof *latency, by_size);
-    printf("%llu %.6f %llu %.1f %.1f %.1f %.1f\n", (unsigned long long)answers, ended - began,
-           (unsigned long long)errors, latency[answers / 2], latency[answers * 99 / 100],
-           latency[answers * 999 / 1000], latency[answers - 1]);
+    printf("%llu %.6f %llu %llu %.3f %.1f %.1f %.1f %.1f\n", (unsigned long long)answers, ended - began,
+           (unsigned long long)failed, (unsigned long long)first_error, cpu, latency[answers / 2],
+           latency[answers * 99 / 100], latency[answers * 999 / 1000], latency[answers - 1]);
     return 0;
 }

@@ -16,12 +16,14 @@ from typing import Any
 
 from rich.table import Table
 
-from tests.benchmarks.frames import Frame, Load, initialize_frame, write_frame
+from protocol.messages import initialize_share_group_state as initialize_api
+from tests.benchmarks.frames import Client, Frame, initialize_request, request_frame
 from tests.benchmarks.load import Figures, drive_frames, measure
+from tests.benchmarks.loads import Load, write_frame
 from tests.benchmarks.machine import Machine, resident_bytes
 from tests.benchmarks.many_states import BATCHES, GROUP_PARTITIONS, write_journal
 from tests.benchmarks.report import wide_console
-from tests.benchmarks.sides import TOPIC_ID, our_process
+from tests.benchmarks.sides import TOPIC_IDS, our_process
 from tests.kafka.coordinator import CoordinatorProcess
 
 IDLE_MB_MAX = 100
@@ -38,8 +40,9 @@ def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
     sent = []
     for number in range(share_partitions // GROUP_PARTITIONS):
         group = f"{prefix}-{number:06d}"
-        sent.append(Frame(initialize_frame(group, TOPIC_ID, _ADDED)))
-        sent.append(Frame(write_frame(group, TOPIC_ID, _ADDED, 0).data))
+        initialize = initialize_request(group, TOPIC_IDS[0], range(GROUP_PARTITIONS))
+        sent.append(request_frame(initialize_api, 0, initialize))
+        sent.append(write_frame(_ADDED, TOPIC_IDS[0], 0, group))
     return sent
 
 
@@ -50,7 +53,7 @@ def others_while(
     slices = []
     until_s = time.monotonic() + seconds
     while running.is_alive() if running is not None else time.monotonic() < until_s:
-        slices.append(measure("127.0.0.1", process.port, TOPIC_ID, _OTHERS, 2.0))
+        slices.append(measure("127.0.0.1", process.port, TOPIC_IDS, _OTHERS, 2.0))
     return slices
 
 
@@ -71,7 +74,7 @@ def run(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str,
         idle_bytes = resident_bytes(idle.process.pid)
     held = folder / "held"
     held.mkdir()
-    write_journal(held / "journal", share_partitions, TOPIC_ID, "held")
+    write_journal(held / "journal", share_partitions, TOPIC_IDS[0], "held")
     began_s = time.monotonic()
     with our_process(held, {"journal.sync": sync}) as process:
         found["served_after_s"] = time.monotonic() - began_s
@@ -84,7 +87,8 @@ def run(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str,
 
         def add() -> None:
             answers = len(sent)
-            adding.append(drive_frames("127.0.0.1", process.port, [([], sent)], 600.0, answers_max=answers))
+            client = Client([], sent)
+            adding.append(drive_frames("127.0.0.1", process.port, [client], 600.0, answers_max=answers))
 
         thread = threading.Thread(target=add)
         began_s = time.monotonic()

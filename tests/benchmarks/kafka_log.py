@@ -20,7 +20,7 @@ from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, ready_coordinator
 from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
-from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, fetch_jars
+from tests.kafka.jars import RELEASES, REPOSITORY, SHIPPED_BROKER_JVM, fetch_jars
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import wait_until
 from tests.kafka.rig import BuiltInRig
@@ -49,12 +49,21 @@ class KafkaSides:
         self._ours = ours
         self._name = name
         self.sides = [
-            Side(f"ours, {name}", "127.0.0.1", ours.port, ready.topic_id, beside=name),
+            Side(
+                f"ours, {name}",
+                "127.0.0.1",
+                ours.port,
+                [ready.topic_id],
+                pid=ours.process.pid,
+                beside=name,
+                package=REPOSITORY / "coordinator",
+            ),
             Side(
                 f"Kafka {rig.broker.jars.release}, {name}",
                 ready.host,
                 ready.port,
-                ready.topic_id,
+                [ready.topic_id],
+                pid=rig.broker.process.pid,
                 beside=name,
             ),
         ]

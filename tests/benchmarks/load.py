@@ -1,7 +1,7 @@
-"""A load, and what came of it: a closed loop of clients, each with one request in flight, as brokers do.
+"""Drive a coordinator with a workload: closed-loop connections, as brokers have them.
 
-The generator is a small program in C, so that it takes little of the machine that it shares with what it
-measures. Where there is no C compiler it is Python on uvloop, which bounds the figures from above.
+The generator is a small program in C, which leaves the machine to the coordinator. Without a C compiler the
+generator is written in Python on uvloop; the figures are then lower bounds.
 """
 
 import shutil
@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 import uvloop
 
-from tests.benchmarks.frames import Frame, Load, frames, offsets_a_lap
+from protocol.errors import ErrorCode
+from tests.benchmarks.frames import Client, Frame, Workload
+from tests.benchmarks.machine import process_cpu_seconds
 from tests.benchmarks.python_generator import drive
 
 _SOURCE = Path(__file__).with_name("generator.c")
@@ -23,7 +25,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 
 class Figures(NamedTuple):
-    """What came of it. Latencies in microseconds."""
+    """The result of one run. `cpu_us` is the CPU time of the server per request, from /proc; 0 if unknown."""
 
     requests_per_second: float
     p50_us: float
@@ -31,23 +33,29 @@ class Figures(NamedTuple):
     p999_us: float
     max_us: float
     errors: int
+    cpu_us: float = 0.0
+    first_error: int = 0
+
+    @property
+    def error_text(self) -> str:
+        """Return how many responses failed, and with which error code first; empty if none did."""
+        return f"{self.errors} ERRORS, first {ErrorCode(self.first_error).name}" if self.errors else ""
 
 
 @cache
 def generator() -> Path | None:
-    """Compile the generator; None if there is no compiler that can."""
+    """Compile the generator; return None if there is no compiler that can."""
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         return None
-    folder = _folder()
-    program = folder / "generator"
+    program = _folder() / "generator"
     command = [compiler, "-O2", "-o", str(program), str(_SOURCE)]
     return program if subprocess.run(command, capture_output=True).returncode == 0 else None
 
 
 @cache
 def _folder() -> Path:
-    # Held until the end of the process, which removes it.
+    # Removed at the end of the process.
     folder = TemporaryDirectory(prefix="share-coordinator-generator-")
     _held.append(folder)
     return Path(folder.name)
@@ -56,53 +64,97 @@ def _folder() -> Path:
 _held: list[TemporaryDirectory[str]] = []
 
 
-# Every run has groups of its own: to one that was driven before, the offsets of a new run lie below the start
-# offset, and there would be nothing to keep.
+# Each run has groups of its own: the offsets of a new run lie below the start offsets of an earlier one, so
+# nothing of its writes would be kept.
 _runs = count()
 
 
 def measure(
-    host: str, port: int, topic_id: bytes, load: Load, seconds: float, *, answers_max: int = 0
+    host: str,
+    port: int,
+    topic_ids: Sequence[bytes],
+    workload: Workload,
+    seconds: float,
+    *,
+    answers_max: int = 0,
+    pid: int = 0,
 ) -> Figures:
-    """Drive a coordinator with a load for some seconds, or until so many answers are there."""
-    run = next(_runs)
-    clients = [frames(f"bench-{run}-{number}", topic_id, load) for number in range(load.connections)]
-    return drive_frames(host, port, clients, seconds, step=offsets_a_lap(load), answers_max=answers_max)
+    """Drive a coordinator for some seconds, or until `answers_max` responses have arrived.
+
+    `pid` is the process whose CPU time is measured.
+    """
+    return drive_frames(
+        host,
+        port,
+        workload.clients(next(_runs), topic_ids),
+        seconds,
+        offset_step=workload.offset_step,
+        epoch_step=workload.epoch_step,
+        answers_max=answers_max,
+        pid=pid,
+    )
 
 
 def drive_frames(
     host: str,
     port: int,
-    clients: Sequence[tuple[list[Frame], list[Frame]]],
+    clients: Sequence[Client],
     seconds: float,
     *,
-    step: int = 0,
+    offset_step: int = 0,
+    epoch_step: int = 0,
     answers_max: int = 0,
+    pid: int = 0,
 ) -> Figures:
-    """Drive a coordinator with a connection for each client: what goes first, and what is sent lap after lap.
+    """Drive a coordinator with one connection for each client; those with an interval must come first.
 
-    In each lap but the first, the offsets of the frames move on by `step`.
+    From the second lap on, the offsets and epochs of the frames grow by a step in each lap.
     """
     program = generator()
     if program is None:
-        return Figures(*uvloop.run(drive(host, port, list(clients), seconds, answers_max)))
-    fed = [_int32(len(clients)), step.to_bytes(8, "big")]
-    for first, measured in clients:
-        fed += _fed(first)
-        fed += _fed(measured)
-    command = [str(program), host, str(port), str(seconds), str(answers_max)]
-    run = subprocess.run(command, input=b"".join(fed), capture_output=True, check=False)
+        return _drive_in_python(host, port, clients, seconds, answers_max, pid)
+    parts = [_int32(len(clients)), offset_step.to_bytes(8, "big"), _int32(epoch_step)]
+    for client in clients:
+        parts += [_int32(client.in_flight), _int32(client.interval_ms)]
+        parts += _encoded(client.prologue)
+        parts += _encoded(client.run)
+    command = [str(program), host, str(port), str(seconds), str(answers_max), str(pid)]
+    run = subprocess.run(command, input=b"".join(parts), capture_output=True, check=False)
     if run.returncode:
         raise RuntimeError(run.stderr.decode())
-    answers, took_s, errors, *latencies_us = run.stdout.split()
-    return Figures(int(answers) / float(took_s), *map(float, latencies_us), int(errors))
+    answers, took_s, errors, first_error, cpu_s, *latencies_us = run.stdout.split()
+    return Figures(
+        int(answers) / float(took_s),
+        *map(float, latencies_us),
+        int(errors),
+        float(cpu_s) * 1e6 / int(answers),
+        int(first_error),
+    )
 
 
-def _fed(sent: list[Frame]) -> list[bytes]:
-    parts = [_int32(len(sent))]
-    for frame in sent:
-        parts += [_int32(len(frame.offset_places)), *map(_int32, frame.offset_places), frame.data]
+def _drive_in_python(
+    host: str, port: int, clients: Sequence[Client], seconds: float, answers_max: int, pid: int
+) -> Figures:
+    began_s = process_cpu_seconds(pid) if pid else 0.0
+    figures = uvloop.run(drive(host, port, clients, seconds, answers_max))
+    used_s = process_cpu_seconds(pid) - began_s if pid else 0.0
+    return Figures(*figures.measured, figures.errors, used_s * 1e6 / figures.answers, figures.first_error)
+
+
+def _encoded(frames: Sequence[Frame]) -> list[bytes]:
+    parts = [_int32(len(frames))]
+    for frame in frames:
+        parts += [_places(frame.offset_places), _places(frame.epoch_places), frame.data]
     return parts
+
+
+@cache
+def _packed(places: tuple[int, ...]) -> bytes:
+    return b"".join(map(_int32, (len(places), *places)))
+
+
+def _places(places: Sequence[int]) -> bytes:
+    return _packed(tuple(places))
 
 
 def _int32(number: int) -> bytes:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator import hot
 from tests.kafka.processes import raise_session
 from tests.kafka.toolchain import program_path
 
@@ -34,6 +33,20 @@ def cpu_seconds() -> float:
     while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
         ours |= more
     return sum(used.get(pid, 0.0) for pid in ours)
+
+
+def process_cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process has used, with all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / _TICKS
+
+
+def maps_extension_of(pid: int, package: Path) -> bool:
+    """Tell whether a process has loaded a compiled module from a package's folder."""
+    return any(
+        line.endswith(".so") and str(package) + os.sep in line
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
+    )
 
 
 def resident_bytes(pid: int) -> int:
@@ -80,7 +93,6 @@ class Machine:
             "cpu": f"{os.cpu_count()} x {_cpu_model()}",
             "kernel": platform.release(),
             "python": platform.python_version(),
-            "compiled_module": hot.compiled is not None,
             "java": _java_version(),
             "priority": os.getpriority(os.PRIO_PROCESS, 0),
             "load_average_at_start": self.load_average,
@@ -92,15 +104,14 @@ class Machine:
         facts = self.facts()
         said = [
             f"{facts['date']}, commit {facts['commit']}, {facts['cpu']}, Linux {facts['kernel']}",
-            f"Python {facts['python']} {'with' if facts['compiled_module'] else 'without'} the compiled "
-            f"module, Java {facts['java']}, priority {facts['priority']} for all, load average "
-            f"{facts['load_average_at_start']:.2f} before, {facts['cpu_used_by_others']:.0%} of the CPU time "
-            f"went to others",
+            f"Python {facts['python']}, Java {facts['java']}, priority {facts['priority']} for all, "
+            f"load average {facts['load_average_at_start']:.2f} at the start, other processes used "
+            f"{facts['cpu_used_by_others']:.0%} of the CPU time",
         ]
         if self.load_average > LOAD_PER_CORE_MAX * (os.cpu_count() or 1):
-            said.append("WARNING: the machine had other things to do before this began")
+            said.append("WARNING: the machine was busy when the measurement began")
         if facts["cpu_used_by_others"] > BUSY_SHARE:
-            said.append("WARNING: the machine did other things meanwhile; do not rely on these figures")
+            said.append("WARNING: other processes were running; do not rely on these figures")
         return said
 
 

@@ -1,108 +1,135 @@
-"""The clients in Python, for machines without a C compiler.
+"""The load generator in Python, for machines without a C compiler.
 
-From the second lap on they write again what was written before, as moving the offsets takes too long here.
+From the second lap on it sends the same offsets and epochs again, because moving them takes too long here.
 """
 
 import asyncio
-import struct
 import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
-from tests.benchmarks.frames import Frame
+from protocol.frames import FrameReader
+from tests.benchmarks.frames import API_KEYS, Client, Frame
 
-_SIZE = struct.Struct(">i")
+_FRAME_BYTES_MAX = 1 << 28
 
 
-class _Client(asyncio.Protocol):
-    """One connection that sends its frames in turn, the next one when the answer is there."""
+class Result(NamedTuple):
+    """Responses a second and p50, p99, p99.9 and maximum latency in µs; responses; those that failed."""
 
-    def __init__(self, first: list[bytes], frames: list[bytes]) -> None:
-        self._first = first
-        self._frames = frames
-        self._turn = 0
-        self._received = b""
-        self._sent_s = 0.0
+    measured: tuple[float, float, float, float, float]
+    answers: int
+    errors: int
+    first_error: int
+
+
+def error_codes(request: bytes, response: bytes) -> Iterator[int]:
+    """Yield the error codes in a response. Both have no size prefix."""
+    api_key, version = int.from_bytes(request[:2], "big"), int.from_bytes(request[2:4], "big")
+    # Correlation id and tags come first.
+    decoded: Any = API_KEYS[api_key].decode_response(response, 5, version)
+    if hasattr(decoded, "coordinators"):
+        yield from (coordinator.error_code for coordinator in decoded.coordinators)
+    else:
+        yield from (part.error_code for topic in decoded.results for part in topic.partitions)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection that keeps a number of requests in flight."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._reader = FrameReader(_FRAME_BYTES_MAX)
+        self._in_flight: deque[tuple[bytes, float]] = deque()
+        self._prologue = deque(client.prologue)
+        self._next = 0
         self._until_s = 0.0
-        self._turns_max = 0
+        self._requests_max = 0
         self.latencies: list[float] = []
-        self.errors = 0
+        self.errors: list[int] = []
         self.ready = asyncio.get_running_loop().create_future()
         self.done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        transport.write(self._first.pop(0))  # type: ignore[attr-defined]
+        self._transport = cast(asyncio.Transport, transport)
+        self._go_on()
 
-    def begin(self, until_s: float, turns_max: int) -> None:
+    def begin(self, until_s: float, requests_max: int) -> None:
+        """Start the run."""
         self._until_s = until_s
-        self._turns_max = turns_max
-        self._send()
+        self._requests_max = requests_max
+        for _ in range(self._client.in_flight):
+            self._send_next()
 
-    def _send(self) -> None:
-        self._sent_s = time.perf_counter()
-        self._transport.write(self._frames[self._turn % len(self._frames)])  # type: ignore[attr-defined]
-        self._turn += 1
+    def _send(self, frame: Frame) -> None:
+        self._in_flight.append((frame.data[4:], time.perf_counter()))
+        self._transport.write(frame.data)
+
+    def _send_next(self) -> None:
+        self._send(self._client.run[self._next % len(self._client.run)])
+        self._next += 1
 
     def data_received(self, data: bytes) -> None:
-        data = self._received + data if self._received else data
-        if len(data) < 4 or len(data) < 4 + _SIZE.unpack_from(data)[0]:
-            self._received = data
-            return
-        self._received = b""
-        # The first partition's error code stands behind size, header, counts, topic id and partition.
-        if data[31:33] != b"\0\0":
-            self.errors += 1
-        if not self.ready.done():
-            if self._first:
-                self._transport.write(self._first.pop(0))  # type: ignore[attr-defined]
-            else:
+        for response in self._reader.receive_data(data):
+            now_s = time.perf_counter()
+            request, sent_s = self._in_flight.popleft()
+            failed = next(filter(None, error_codes(request, response)), 0)
+            if failed:
+                self.errors.append(failed)
+            if self._until_s:
+                self.latencies.append(now_s - sent_s)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._until_s:
+            if self._prologue:
+                self._send(self._prologue.popleft())
+            elif not self.ready.done():
                 self.ready.set_result(None)
-            return
-        now_s = time.perf_counter()
-        self.latencies.append(now_s - self._sent_s)
-        if now_s < self._until_s and not 0 < self._turns_max <= self._turn:
-            self._send()
+        elif time.perf_counter() >= self._until_s or 0 < self._requests_max <= self._next:
+            if not self._in_flight:
+                self.done.set_result(None)
+        elif self._client.interval_ms:
+            left_s = self._until_s - time.perf_counter()
+            wait_s = min(self._client.interval_ms / 1000, left_s)
+            asyncio.get_running_loop().call_later(wait_s, self._send_or_end)
+        else:
+            self._send_next()
+
+    def _send_or_end(self) -> None:
+        if time.perf_counter() < self._until_s:
+            self._send_next()
         else:
             self.done.set_result(None)
 
 
-async def drive(
-    host: str,
-    port: int,
-    loads: list[tuple[list[Frame], list[Frame]]],
-    seconds: float,
-    answers_max: int,
-) -> tuple[float, float, float, float, float, int]:
-    """Run the clients, each with its part of `answers_max` if that is not 0.
-
-    Returns answers a second, p50, p99, p99.9 and greatest latency in µs, and errors.
-    """
+async def drive(host: str, port: int, clients: Sequence[Client], seconds: float, answers_max: int) -> Result:
+    """Run the clients, each with its part of `answers_max` if that is not 0."""
     loop = asyncio.get_running_loop()
-    clients = []
+    connections = []
     transports = []
-    for first, frames in loads:
-        transport, client = await loop.create_connection(
-            lambda first=first, frames=frames: _Client(
-                [frame.data for frame in first], [frame.data for frame in frames]
-            ),
-            host,
-            port,
+    for client in clients:
+        transport, connection = await loop.create_connection(
+            lambda client=client: _Connection(client), host, port
         )
-        await client.ready
-        clients.append(client)
+        await connection.ready
+        connections.append(connection)
         transports.append(transport)
     began_s = time.perf_counter()
-    for client in clients:
-        client.begin(began_s + seconds, -(-answers_max // len(clients)))
-    await asyncio.gather(*(client.done for client in clients))
+    for connection in connections:
+        connection.begin(began_s + seconds, -(-answers_max // len(clients)))
+    await asyncio.gather(*(connection.done for connection in connections))
     took_s = time.perf_counter() - began_s
     for transport in transports:
         transport.close()
-    latencies = sorted(latency for client in clients for latency in client.latencies)
-    return (
+    latencies = sorted(latency for connection in connections for latency in connection.latencies)
+    errors = [code for connection in connections for code in connection.errors]
+    measured = (
         len(latencies) / took_s,
         latencies[len(latencies) // 2] * 1e6,
         latencies[int(len(latencies) * 0.99)] * 1e6,
         latencies[int(len(latencies) * 0.999)] * 1e6,
         latencies[-1] * 1e6,
-        sum(client.errors for client in clients),
     )
+    return Result(measured, len(latencies), len(errors), errors[0] if errors else 0)

@@ -1,83 +1,213 @@
-"""What a comparison prints: the ratios with what was aimed at, and the figures behind them."""
+"""The tables of a comparison: ratios beside the aims, and the figures behind them."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Column, Table
 
-from tests.benchmarks.aims import AIMS, verdict
-from tests.benchmarks.frames import Load
+from tests.benchmarks.aims import (
+    LATENCIES,
+    OVERLOADS,
+    PART_OF_AGAINST,
+    SHAPES,
+    TODAY,
+    Aim,
+    cpu_aim,
+    verdict,
+)
+from tests.benchmarks.frames import Workload
 from tests.benchmarks.side import Side
 from tests.benchmarks.spread import ratios
 
 # A table that is wider than its terminal loses its last columns.
 LINE_WIDTH_MIN = 240
 
-LEGEND = "connections x share-partitions a request x state batches in each"
+LEGEND = "connections x share-partition entries a request x state batches in each entry"
 
 
 def wide_console() -> Console:
-    """Return a console that cuts no table off: what reads it may be no terminal, or a narrow one."""
+    """Return a console that is wide enough for every table."""
     return Console(width=max(Console().width, LINE_WIDTH_MIN))
 
 
-def ratio_table(sides: Sequence[Side]) -> Table | None:
-    """Lay out ours / Kafka's, a line for each aim that was measured; None without Kafka."""
-    kafka = next((side for side in sides if side.is_kafka), None)
-    mine = [side for side in sides if side.sync]
+class Sheet(NamedTuple):
+    """A table of text, for a terminal or for a page."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def table(self) -> Table:
+        """Lay the table out for a terminal."""
+        table = Table(*(Column(name, no_wrap=True) for name in self.header), box=None)
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def markdown(self) -> str:
+        """Return the table as Markdown."""
+        lines = [self.header, ["---"] * len(self.header), *self.rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def sheets(sides: Sequence[Side], workloads: Sequence[Workload]) -> list[Sheet]:
+    """Return all tables that the sides have figures for."""
+    made = [
+        ratio_sheet(sides, workloads),
+        latency_sheet(sides),
+        overload_sheet(sides),
+        against_sheet(sides, workloads),
+        figures_sheet(sides, workloads),
+    ]
+    return [sheet for sheet in made if sheet is not None and sheet.rows]
+
+
+def _kafka(sides: Sequence[Side]) -> Side | None:
+    return next((side for side in sides if side.is_kafka and not side.beside), None)
+
+
+def rate_aim(workload: Workload) -> Aim:
+    """Return the aim for the requests a second of a row."""
+    for aim in (*TODAY, *SHAPES):
+        if aim.workload == workload:
+            return aim
+    # Recorded traffic.
+    if not isinstance(workload, tuple):
+        return Aim(workload, "requests_per_second", 3, 1.2)
+    return Aim(workload, "requests_per_second", None, None)
+
+
+def ratio_sheet(sides: Sequence[Side], workloads: Sequence[Workload]) -> Sheet | None:
+    """Lay out ours / Kafka's: the CPU time of a request first, then requests a second."""
+    kafka = _kafka(sides)
+    mine = [side for side in sides if side.is_tree]
     if kafka is None or not mine:
         return None
-    table = Table(Column("ours / Kafka", no_wrap=True), box=None, title_justify="left")
+    header = [f"ours / {kafka.name}"]
     for side in mine:
-        table.add_column(f"{side.name}\nmedian (least-greatest)", justify="right", no_wrap=True)
-        table.add_column("\naim", justify="right", no_wrap=True)
-        table.add_column("\nmet", no_wrap=True)
-    for aim in AIMS:
-        if aim.load in kafka.rounds:
-            cells = []
-            for side in mine:
-                found = verdict(aim, side, kafka)
-                cells += [str(found.ratio), found.asked, _met(found.met)]
-            table.add_row(str(aim), *cells)
-    return table
+        short = side.name.removeprefix("ours, ")
+        header += [f"CPU, {short}", "aim", "met", f"RPC/s, {short}", "aim", "met"]
+    rows = []
+    for workload in workloads:
+        row = [str(workload)]
+        for side in mine:
+            for aim in (cpu_aim(workload), rate_aim(workload)):
+                row += _verdict_cells(aim, side, kafka)
+        rows.append(row)
+    return Sheet(header, rows)
 
 
-def _met(met: bool | None) -> str:
-    return {True: "yes", False: "NO", None: ""}[met]
+def _verdict_cells(aim: Aim, side: Side, kafka: Side) -> list[str]:
+    found = verdict(aim, side, kafka)
+    return [str(found.ratio), found.asked, {True: "yes", False: "NO", None: ""}[found.met]]
 
 
-def figures_table(sides: Sequence[Side], loads: Sequence[Load]) -> Table:
-    """Lay the medians out, a line for each load, with the ratio to the Kafka that a side is beside."""
-    theirs = {side.beside: side for side in sides if side.beside and side.is_kafka}
-    table = Table(Column("", no_wrap=True), box=None)
-    for side in sides:
-        table.add_column(f"{side.name}\nRPC/s  p50/p99/p99.9/max µs", justify="right", no_wrap=True)
-        if side.beside in theirs and not side.is_kafka:
-            table.add_column("ours / Kafka\nRPC/s", justify="right", no_wrap=True)
-    for load in loads:
-        cells = []
+def latency_sheet(sides: Sequence[Side]) -> Sheet | None:
+    """Lay out ours / Kafka's for the rows with an aim for latency."""
+    kafka = _kafka(sides)
+    mine = [side for side in sides if side.is_tree]
+    if kafka is None or not mine:
+        return None
+    header = [f"latency, ours / {kafka.name}"]
+    for side in mine:
+        header += [side.name.removeprefix("ours, "), "aim", "met"]
+    rows = []
+    for aim in LATENCIES:
+        if aim.workload in kafka.rounds:
+            cells = [cell for side in mine for cell in _verdict_cells(aim, side, kafka)]
+            rows.append([str(aim), *cells])
+    return Sheet(header, rows)
+
+
+def overload_sheet(sides: Sequence[Side]) -> Sheet:
+    """Lay out what is left of the peak at ten times the saturating load, for each side by itself."""
+    rows = []
+    for overload in OVERLOADS:
+        row = [f"{overload.ten_times} / {overload.saturating}"]
         for side in sides:
-            figures = side.median(load)
-            cell = f"{figures.requests_per_second:,.0f}  " + "/".join(f"{us:,.0f}" for us in figures[1:5])
-            cells.append(cell + (f"  {figures.errors} ERRORS" if figures.errors else ""))
+            if {overload.ten_times, overload.saturating} <= side.rounds.keys():
+                part = ratios(
+                    side.of(overload.ten_times, "requests_per_second"),
+                    side.of(overload.saturating, "requests_per_second"),
+                )
+                row += [str(part), "yes" if part.median >= overload.part_of_peak else "NO"]
+        if len(row) > 1:
+            rows.append([*row, f"≥ {overload.part_of_peak:g}"])
+    header = ["RPC/s at ten times the saturating load"]
+    for side in sides:
+        header += [side.name, "met"]
+    return Sheet([*header, "aim"], rows)
+
+
+def against_sheet(sides: Sequence[Side], workloads: Sequence[Workload]) -> Sheet | None:
+    """Lay out this tree / another commit, for the same journal.sync."""
+    others = [side for side in sides if side.commit]
+    if not others:
+        return None
+    pairs = [(side, other) for other in others for side in sides if side.is_tree and side.sync == other.sync]
+    header = [f"ours / {others[0].commit}"]
+    for side, _ in pairs:
+        short = side.name.removeprefix("ours, ")
+        header += [f"CPU, {short}", f"RPC/s, {short}", "aim", "met"]
+    rows = []
+    for workload in workloads:
+        row = [str(workload)]
+        for pair in pairs:
+            cpu, rate = (
+                ratios(*(side.of(workload, figure) for side in pair))
+                for figure in ("cpu_us", "requests_per_second")
+            )
+            met = "yes" if rate.median >= PART_OF_AGAINST else "NO"
+            has_aim = any(aim.workload == workload for aim in TODAY)
+            row += [str(cpu), str(rate), *([f"≥ {PART_OF_AGAINST:g}", met] if has_aim else ["-", ""])]
+        rows.append(row)
+    return Sheet(header, rows)
+
+
+def figures_sheet(sides: Sequence[Side], workloads: Sequence[Workload]) -> Sheet:
+    """Lay the medians out, with the ratio to the Kafka that a side is beside."""
+    theirs = {side.beside: side for side in sides if side.beside and side.is_kafka}
+    header = ["CPU µs a request; RPC/s; p50/p99/p99.9/max µs"]
+    for side in sides:
+        header.append(side.name)
+        if side.beside in theirs and not side.is_kafka:
+            header.append("ours / Kafka RPC/s")
+    rows = []
+    for workload in workloads:
+        cells = [str(workload)]
+        for side in sides:
+            figures = side.median(workload)
+            latencies = "/".join(f"{us:,.0f}" for us in figures[1:5])
+            cell = f"{figures.cpu_us:,.1f}; {figures.requests_per_second:,.0f}; {latencies}"
+            cells.append(" ".join(filter(None, (cell, figures.error_text))))
             if side.beside in theirs and not side.is_kafka:
-                both = (each.of(load, "requests_per_second") for each in (side, theirs[side.beside]))
+                both = (each.of(workload, "requests_per_second") for each in (side, theirs[side.beside]))
                 cells.append(str(ratios(*both)))
-        table.add_row(str(load), *cells)
-    return table
+        rows.append(cells)
+    return Sheet(header, rows)
+
+
+def failed_rows(sides: Sequence[Side]) -> list[str]:
+    """Return a line for each row and side with failed responses."""
+    return [
+        f"{side.name}, {workload}: {side.median(workload).error_text}"
+        for side in sides
+        for workload in side.rounds
+        if side.median(workload).errors
+    ]
 
 
 def as_json(sides: Sequence[Side]) -> dict[str, Any]:
     """Return all rounds of all sides, and the verdicts."""
-    kafka = next((side for side in sides if side.is_kafka), None)
+    kafka = _kafka(sides)
     found: dict[str, Any] = {
         "sides": {
             side.name: {
                 "settings": side.settings,
+                "compiled_module": side.is_compiled,
                 "rounds": {
-                    str(load): [figures._asdict() for figures in rounds]
-                    for load, rounds in side.rounds.items()
+                    str(workload): [figures._asdict() for figures in rounds]
+                    for workload, rounds in side.rounds.items()
                 },
             }
             for side in sides
@@ -85,16 +215,15 @@ def as_json(sides: Sequence[Side]) -> dict[str, Any]:
     }
     if kafka is not None:
         found["ratios"] = [
-            {
-                "row": str(aim),
-                "side": side.name,
-                "aim": held.asked,
-                "met": held.met,
-                **held.ratio._asdict(),
-            }
-            for aim in AIMS
+            {"row": str(aim), "side": side.name, "aim": held.asked, "met": held.met, **held.ratio._asdict()}
             for side in sides
-            if side.sync and aim.load in side.rounds
+            if side.is_tree
+            for aim in _aims(side)
             for held in (verdict(aim, side, kafka),)
         ]
     return found
+
+
+def _aims(side: Side) -> list[Aim]:
+    aims = [aim for workload in side.rounds for aim in (cpu_aim(workload), rate_aim(workload))]
+    return [*aims, *(aim for aim in LATENCIES if aim.workload in side.rounds)]

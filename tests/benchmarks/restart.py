@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from tests.benchmarks.frames import Load
 from tests.benchmarks.load import measure
+from tests.benchmarks.loads import Load
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.report import wide_console
-from tests.benchmarks.sides import NEWEST, PARTITIONS, TOPIC_ID, our_process
+from tests.benchmarks.side import PARTITIONS
+from tests.benchmarks.sides import NEWEST, TOPIC_IDS, our_process
 from tests.benchmarks.spread import ratios
 from tests.kafka.built_in import STATE_PARTITIONS, ready_coordinator
 from tests.kafka.coordinator import CoordinatorProcess
@@ -118,14 +119,14 @@ def run(folder: Path, requests: int, rounds: int) -> dict[str, list[Loaded]]:
     found: dict[str, list[Loaded]] = {"ours": [], "Kafka": []}
     empty_s = empty_start_s(folder / "empty")
     with our_process(folder / "ours", settings) as process:
-        measure("127.0.0.1", process.port, TOPIC_ID, _TOLD, 600.0, answers_max=requests)
+        measure("127.0.0.1", process.port, TOPIC_IDS, _TOLD, 600.0, answers_max=requests)
         process.kill()
         kafka_folder = folder / "kafka"
         kafka_folder.mkdir()
         with built_in_rig(fetch_jars(NEWEST), kafka_folder, jvm=SHIPPED_BROKER_JVM) as rig:
             ready = ready_coordinator(rig, topic="bench", partitions=PARTITIONS)
             rig.client.close()
-            measure(ready.host, ready.port, ready.topic_id, _TOLD, 600.0, answers_max=requests)
+            measure(ready.host, ready.port, [ready.topic_id], _TOLD, 600.0, answers_max=requests)
             for _ in range(rounds):
                 found["ours"].append(start_ours(process, empty_s))
                 found["Kafka"].append(start_kafka(rig))

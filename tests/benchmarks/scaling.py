@@ -17,14 +17,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from tests.benchmarks.frames import Load
 from tests.benchmarks.load import measure
+from tests.benchmarks.loads import Load
 from tests.benchmarks.machine import Machine, resident_bytes
 from tests.benchmarks.many_states import write_journal
 from tests.benchmarks.plots import draw
 from tests.benchmarks.report import wide_console
 from tests.benchmarks.side import Side
-from tests.benchmarks.sides import TOPIC_ID, kafka, our_process, ours
+from tests.benchmarks.sides import TOPIC_IDS, kafka, our_process, ours
 from tests.benchmarks.spread import spread
 from tests.kafka.jars import REPOSITORY
 from tests.kafka.toolchain import missing_programs
@@ -47,13 +47,13 @@ def sweep(sides: list[Side], rounds: int, seconds: float) -> dict[str, Any]:
         count = sum(map(len, SWEEPS.values()))
         work = progress.add_task("warming up", total=rounds * count * len(sides))
         for side in sides:
-            measure(side.host, side.port, side.topic_id, Load(8, 50, 4), _WARM_UP_S)
+            side.drive(Load(8, 50, 4), _WARM_UP_S)
         for _ in range(rounds):
             for loads in SWEEPS.values():
                 for load in loads:
                     for side in sides:
                         progress.update(work, description=f"{side.name}, {load}")
-                        side.add(load, measure(side.host, side.port, side.topic_id, load, seconds))
+                        side.add(load, side.drive(load, seconds))
                         progress.advance(work)
     return {
         name: {
@@ -68,13 +68,13 @@ def hold(folder: Path, share_partitions: int, rounds: int, seconds: float) -> di
     """Start with a journal of so many share-partitions; return what that took and how it serves."""
     own = folder / f"held-{share_partitions}"
     own.mkdir()
-    write_journal(own / "journal", share_partitions, TOPIC_ID, "held")
+    write_journal(own / "journal", share_partitions, TOPIC_IDS[0], "held")
     began_s = time.monotonic()
     with our_process(own, {"journal.sync": "os"}) as process:
         served_s = time.monotonic() - began_s
         resident_mb = resident_bytes(process.process.pid) / 1e6
         driven = [
-            measure("127.0.0.1", process.port, TOPIC_ID, _HELD_LOAD, seconds) for _ in range(rounds + 1)
+            measure("127.0.0.1", process.port, TOPIC_IDS, _HELD_LOAD, seconds) for _ in range(rounds + 1)
         ][1:]
     return {
         "size": share_partitions,

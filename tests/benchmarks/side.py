@@ -1,15 +1,24 @@
-"""One coordinator that is measured, and its figures."""
+"""A coordinator under measurement, and its figures."""
 
 import statistics
+from collections.abc import Sequence
+from pathlib import Path
 
-from tests.benchmarks.frames import Load
-from tests.benchmarks.load import Figures
+from tests.benchmarks.frames import Workload
+from tests.benchmarks.load import Figures, measure
+from tests.benchmarks.machine import maps_extension_of
+
+# The topics that share-partitions of a workload may be of, and the partitions of each.
+TOPICS = 5
+PARTITIONS = 200
 
 
 class Side:
-    """Where it is, and what came of each round. Sides that are `beside` each other can be compared.
+    """The address of a coordinator, its process, and the figures of each round.
 
-    `sync` is its journal.sync, if it has a journal; `settings` says to people how it was started.
+    Sides with the same `beside` are compared with each other. `sync` is journal.sync if the side has a
+    journal; `commit` is the commit it was built from, if that is another one than the tree's; `package` is
+    the folder of its Python package; `settings` describes how it was started.
     """
 
     def __init__(
@@ -17,35 +26,52 @@ class Side:
         name: str,
         host: str,
         port: int,
-        topic_id: bytes,
+        topic_ids: Sequence[bytes],
         *,
+        pid: int = 0,
         beside: str = "",
         sync: str = "",
+        commit: str = "",
+        package: Path | None = None,
         settings: str = "",
     ) -> None:
-        self.name = name
         self.host = host
         self.port = port
-        self.topic_id = topic_id
+        self.topic_ids = topic_ids
+        self.pid = pid
         self.beside = beside
         self.sync = sync
+        self.commit = commit
         self.settings = settings
-        self.rounds: dict[Load, list[Figures]] = {}
+        self.is_compiled = package is None or maps_extension_of(pid, package)
+        self.name = name if self.is_compiled else f"{name}, no compiled module"
+        self.rounds: dict[Workload, list[Figures]] = {}
 
     @property
     def is_kafka(self) -> bool:
         return self.name.startswith("Kafka")
 
-    def add(self, load: Load, figures: Figures) -> None:
-        """Note the figures of one more round."""
-        self.rounds.setdefault(load, []).append(figures)
+    @property
+    def is_tree(self) -> bool:
+        """Whether the side is this tree with a journal."""
+        return bool(self.sync) and not self.commit
 
-    def of(self, load: Load, figure: str) -> list[float]:
+    def drive(self, workload: Workload, seconds: float) -> Figures:
+        """Run a workload for some seconds."""
+        return measure(self.host, self.port, self.topic_ids, workload, seconds, pid=self.pid)
+
+    def add(self, workload: Workload, figures: Figures) -> None:
+        """Add the figures of one more round."""
+        self.rounds.setdefault(workload, []).append(figures)
+
+    def of(self, workload: Workload, figure: str) -> list[float]:
         """Return one figure of each round."""
-        return [getattr(figures, figure) for figures in self.rounds[load]]
+        return [getattr(figures, figure) for figures in self.rounds[workload]]
 
-    def median(self, load: Load) -> Figures:
-        """Return the median of each figure over the rounds."""
-        columns = zip(*self.rounds[load], strict=True)
-        *medians, _ = map(statistics.median, columns)
-        return Figures(*medians, sum(figures.errors for figures in self.rounds[load]))
+    def median(self, workload: Workload) -> Figures:
+        """Return the median of each figure over the rounds, and the sum of the errors."""
+        rounds = self.rounds[workload]
+        medians = Figures(*map(statistics.median, zip(*rounds, strict=True)))
+        errors = sum(figures.errors for figures in rounds)
+        first = next((figures.first_error for figures in rounds if figures.errors), 0)
+        return medians._replace(errors=errors, first_error=first)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tests.kafka.served_process import ServedProcess
+from tests.kafka.served_process import INSTALLED, Build, ServedProcess
 
 
 class CoordinatorProcess(ServedProcess):
@@ -21,6 +21,7 @@ class CoordinatorProcess(ServedProcess):
         advertised_port: int | None = None,
         settings: Mapping[str, str] | None = None,
         log: str = "journal",
+        build: Build = INSTALLED,
     ) -> None:
         """Prepare to serve brokers at `port` and people at `http_port`; nothing is started.
 
@@ -37,7 +38,7 @@ class CoordinatorProcess(ServedProcess):
             *("--log", log),
         ]
         output = directory / "coordinator.log"
-        super().__init__("share-coordinator", arguments, settings or {}, output, http_port)
+        super().__init__("share-coordinator", arguments, settings or {}, output, http_port, build)
 
     def share_partition(self, group: str, topic_id: str, partition: int) -> dict[str, Any] | None:
         """Return the state that it keeps of a share-partition, as its API shows it; None if it has none."""

@@ -3,6 +3,7 @@
 import http.client
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.kafka.processes import PROGRAM, ChildProcess
 
@@ -12,16 +13,33 @@ _STOP_S = 90
 _ANSWER_S = 60
 
 
+class Build(NamedTuple):
+    """The program to start: its command, and the environment that the command needs."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+INSTALLED = Build((PROGRAM,), {})
+
+
 class ServedProcess:
     """A long-running command of `share-coordinator`. It keeps its ports over kills and starts."""
 
     def __init__(
-        self, name: str, arguments: Iterable[str], settings: Mapping[str, str], log: Path, http_port: int
+        self,
+        name: str,
+        arguments: Iterable[str],
+        settings: Mapping[str, str],
+        log: Path,
+        http_port: int,
+        build: Build = INSTALLED,
     ) -> None:
-        """Prepare to serve people at `http_port`; nothing is started."""
+        """Prepare to serve HTTP at `http_port`; nothing is started."""
         self.http_port = http_port
         given = (f"--set={setting}={value}" for setting, value in settings.items())
-        self.process = ChildProcess(name, [PROGRAM, *arguments, *given], log)
+        command = [*build.command, *arguments, *given]
+        self.process = ChildProcess(name, command, log, environment=build.environment)
 
     def start(self) -> None:
         """Start and wait until it says that it is ready."""

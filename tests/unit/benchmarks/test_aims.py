@@ -1,10 +1,10 @@
-"""Whether an aim is met, from the rounds of both sides."""
+"""Aims: whether the rounds of both sides meet them."""
 
 import pytest
 
-from tests.benchmarks.aims import AIMS, LOADS, Aim, asked_text, is_met, verdict
-from tests.benchmarks.frames import Load
+from tests.benchmarks.aims import Aim, asked_text, cpu_aim, is_met, verdict
 from tests.benchmarks.load import Figures
+from tests.benchmarks.loads import Load
 from tests.benchmarks.report import as_json
 from tests.benchmarks.side import Side
 
@@ -15,9 +15,9 @@ LATENCY = Aim(LOAD, "p50_us", 0.75, None, always_us_max=300)
 
 def side(name: str, sync: str, rounds: list[tuple[float, float]]) -> Side:
     """A side with rounds of (requests a second, p50)."""
-    made = Side(name, "127.0.0.1", 1, bytes(16), sync=sync)
+    made = Side(name, "127.0.0.1", 1, [bytes(16)], sync=sync)
     for rate, p50_us in rounds:
-        made.add(LOAD, Figures(rate, p50_us, 2 * p50_us, 3 * p50_us, 4 * p50_us, 0))
+        made.add(LOAD, Figures(rate, p50_us, 2 * p50_us, 3 * p50_us, 4 * p50_us, 0, 1e6 / rate))
     return made
 
 
@@ -56,9 +56,8 @@ def test_the_verdict_is_that_of_the_middle_round() -> None:
     assert verdict(LATENCY, ours, kafka).met is False
 
 
-def test_every_row_of_the_table_is_measured_once() -> None:
-    assert len(set(LOADS)) == len(LOADS) == 6
-    assert {aim.load for aim in AIMS} == set(LOADS)
+def test_a_single_connection_may_take_more_cpu_time() -> None:
+    assert (cpu_aim(LOAD).os, cpu_aim(Load(1, 1, 4)).os) == (0.25, 0.45)
 
 
 def test_json_has_all_rounds() -> None:
@@ -68,4 +67,5 @@ def test_json_has_all_rounds() -> None:
     rounds = found["sides"]["ours, sync=os"]["rounds"]["8 x 1 x 4"]
     assert [figures["requests_per_second"] for figures in rounds] == [450, 900]
     (rate,) = (row for row in found["ratios"] if row["row"] == "8 x 1 x 4: RPC/s")
+    assert {row["row"] for row in found["ratios"]} == {"8 x 1 x 4: CPU", "8 x 1 x 4: RPC/s", "8 x 1 x 4: p99"}
     assert (rate["median"], rate["low"], rate["high"], rate["met"]) == (4.5, 4.5, 4.5, True)

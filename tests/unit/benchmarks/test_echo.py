@@ -2,11 +2,11 @@
 
 from protocol.messages import write_share_group_state as write_api
 from tests.benchmarks.echo import answer
-from tests.benchmarks.frames import Load, write_frame
+from tests.benchmarks.loads import Load, write_frame
 
 
 def test_an_answer_is_of_one_share_partition_without_an_error() -> None:
-    frame = write_frame("group", bytes(16), Load(1, 1, 4), 0).data[4:]
+    frame = write_frame(Load(1, 1, 4), bytes(16), 0).data[4:]
     answered = answer(frame)
     assert int.from_bytes(answered[:4], "big") == len(answered) - 4
     assert (answered[4:8], answered[8]) == (frame[4:8], 0)

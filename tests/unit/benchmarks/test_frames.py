@@ -1,33 +1,48 @@
-"""The requests of a load: what they ask for, and which numbers in them move on."""
+"""The requests of the benchmarks: what they ask for, and which numbers in them grow lap by lap."""
+
+from itertools import pairwise
 
 import pytest
 
+from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import unpack
-from tests.benchmarks.frames import TURNS_A_LAP, Load, frames, offsets_a_lap, write_frame
+from tests.benchmarks.frames import (
+    HEADER_BYTES,
+    Frame,
+    group_prefix,
+    initialize_request,
+    request_frame,
+)
 from tests.benchmarks.held import added_frames
+from tests.benchmarks.loads import REQUESTS_A_LAP, Load, write_frame
 from tests.benchmarks.many_states import GROUP_PARTITIONS, keys
 
 TOPIC_ID = bytes(range(16))
-HEADER_BYTES = 4 + 8 + 2 + len("bench") + 1
 
 
-def moved_on(data: bytes, places: list[int], step: int) -> bytes:
+def advanced(frame: Frame, offset_step: int, epoch_step: int = 0) -> bytes:
     """Do what the generator does at the end of a lap."""
-    out = bytearray(data)
-    for place in places:
-        out[place : place + 8] = (int.from_bytes(out[place : place + 8]) + step).to_bytes(8)
+    out = bytearray(frame.data)
+    for places, size, step in ((frame.offset_places, 8, offset_step), (frame.epoch_places, 4, epoch_step)):
+        for place in places:
+            out[place : place + size] = (int.from_bytes(out[place : place + size]) + step).to_bytes(size)
     return bytes(out)
 
 
-@pytest.mark.parametrize("load", [Load(1, 1, 4), Load(8, 50, 20), Load(1, 200, 1), Load(1, 10, 130)])
-def test_start_offset_and_batches_move_on_and_nothing_else(load: Load) -> None:
-    frame = write_frame("group", TOPIC_ID, load, 0)
-    before = write_api.decode_request(frame.data, HEADER_BYTES, 1)
-    after = write_api.decode_request(moved_on(frame.data, frame.offset_places, 1000), HEADER_BYTES, 1)
-    (old,), (new,) = before.topics, after.topics
-    assert len(new.partitions) == load.partitions
-    for one, other in zip(old.partitions, new.partitions, strict=True):
+def decoded(data: bytes) -> list[write_api.PartitionData]:
+    (topic,) = write_api.decode_request(data, HEADER_BYTES, 1).topics
+    return topic.partitions
+
+
+@pytest.mark.parametrize(
+    "load", [Load(1, 1, 4), Load(8, 50, 20), Load(1, 200, 1), Load(1, 10, 130), Load(8, 10, 4, "repeated")]
+)
+def test_start_offsets_and_batches_grow_and_nothing_else(load: Load) -> None:
+    frame = write_frame(load, TOPIC_ID, 0)
+    old, new = decoded(frame.data), decoded(advanced(frame, 1000, 7))
+    assert len(new) == load.partitions
+    for one, other in zip(old, new, strict=True):
         assert other.start_offset == one.start_offset + 1000
         assert (other.partition, other.state_epoch, other.leader_epoch) == (one.partition, 0, 0)
         assert unpack(other.state_batches) == [
@@ -36,12 +51,53 @@ def test_start_offset_and_batches_move_on_and_nothing_else(load: Load) -> None:
         ]
 
 
-def test_a_lap_begins_where_the_last_one_ended() -> None:
-    load = Load(1, 1, 4)
-    _, written = frames("group", TOPIC_ID, load)
-    assert len(written) == TURNS_A_LAP
-    again = moved_on(written[0].data, written[0].offset_places, offsets_a_lap(load))
-    assert again == write_frame("group", TOPIC_ID, load, TURNS_A_LAP).data
+def test_epochs_grow_where_the_request_says_so() -> None:
+    request = initialize_request("group", TOPIC_ID, range(3), start_offset=-1)
+    frame = request_frame(initialize_api, 0, request, epochs_grow=True)
+    (topic,) = initialize_api.decode_request(advanced(frame, 1000, 7), HEADER_BYTES, 0).topics
+    # -1 is no offset.
+    assert [(part.state_epoch, part.start_offset) for part in topic.partitions] == [(7, -1)] * 3
+
+
+@pytest.mark.parametrize("kind", ["write", "repeated", "one repeated", "overlapping", "unordered"])
+def test_a_lap_begins_where_the_last_one_ended(kind: str) -> None:
+    load = Load(1, 10, 4, kind)
+    (client,) = load.clients(0, [TOPIC_ID])
+    assert len(client.run) == REQUESTS_A_LAP
+    again = write_frame(load, TOPIC_ID, REQUESTS_A_LAP, group_prefix(0, 0))
+    assert advanced(client.run[0], load.offset_step) == again.data
+
+
+@pytest.mark.parametrize(
+    ("kind", "partitions"),
+    [("write", [0, 1, 2, 3]), ("repeated", [0, 0, 0, 0]), ("one repeated", [0, 1, 2, 0])],
+)
+def test_a_kind_names_its_share_partitions(kind: str, partitions: list[int]) -> None:
+    entries = decoded(write_frame(Load(1, 4, 4, kind), TOPIC_ID, 0).data)
+    assert [entry.partition for entry in entries] == partitions
+
+
+def test_batches_overlap_or_have_no_order() -> None:
+    (entry,) = decoded(write_frame(Load(1, 1, 4, "overlapping"), TOPIC_ID, 0).data)
+    batches = unpack(entry.state_batches)
+    assert all(one.last_offset > next_one.first_offset for one, next_one in pairwise(batches))
+    (entry,) = decoded(write_frame(Load(1, 1, 4, "unordered"), TOPIC_ID, 0).data)
+    first_offsets = [batch.first_offset for batch in unpack(entry.state_batches)]
+    assert first_offsets not in (sorted(first_offsets), sorted(first_offsets, reverse=True))
+
+
+def test_connections_and_runs_have_groups_of_their_own() -> None:
+    load = Load(2, 1, 4, "find", in_flight=3)
+    clients = load.clients(0, [TOPIC_ID]) + load.clients(1, [TOPIC_ID])
+    for number, client in enumerate(clients):
+        group = group_prefix(*divmod(number, 2)).encode()
+        assert all(group in frame.data for frame in (*client.prologue, *client.run))
+        assert client.in_flight == 3
+
+
+def test_a_mixed_load_has_a_connection_with_an_interval_first() -> None:
+    clients = Load(2, 1, 4, "mixed").clients(0, [TOPIC_ID])
+    assert [bool(client.interval_ms) for client in clients] == [True, False, False]
 
 
 def test_share_partitions_are_counted_group_by_group() -> None:

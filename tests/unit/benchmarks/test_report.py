@@ -1,28 +1,77 @@
-"""What the benchmarks print."""
+"""The tables that the benchmarks print."""
 
-from io import StringIO
+import pytest
 
-from rich.console import Console
-
-from tests.benchmarks.frames import Load
 from tests.benchmarks.load import Figures
-from tests.benchmarks.report import figures_table
+from tests.benchmarks.loads import Load
+from tests.benchmarks.report import (
+    Sheet,
+    against_sheet,
+    failed_rows,
+    figures_sheet,
+    overload_sheet,
+    ratio_sheet,
+)
 from tests.benchmarks.side import Side
 
-LOAD = Load(64, 1, 4)
+LOAD, TEN_TIMES = Load(64, 1, 4), Load(640, 1, 4)
 
 
-def side(name: str, *rates: float) -> Side:
-    made = Side(name, "127.0.0.1", 9095, bytes(16), beside="1 broker")
+def side(name: str, *rates: float, load: Load = LOAD, errors: int = 0, **given: str) -> Side:
+    made = Side(name, "127.0.0.1", 9095, [bytes(16)], **given)
     for rate in rates:
-        made.add(LOAD, Figures(rate, 100, 200, 300, 400, 0))
+        made.add(load, Figures(rate, 100, 200, 300, 400, errors, 1e6 / rate, 42 if errors else 0))
     return made
 
 
-def test_a_side_has_its_ratio_to_kafka_round_by_round() -> None:
-    ours, kafka = side("ours", 1000, 3000, 6000), side("Kafka", 1000, 2000, 8000)
-    printed = StringIO()
-    Console(width=200, file=printed).print(figures_table([ours, kafka], [LOAD]))
-    *_, row = printed.getvalue().splitlines()
-    wanted = "64 x 1 x 4  3,000 100/200/300/400  1.00 (0.75-1.50)  2,000 100/200/300/400"
-    assert row.split() == wanted.split()
+def test_a_side_has_its_ratio_to_the_kafka_beside_it_round_by_round() -> None:
+    ours = side("ours", 1000, 3000, 6000, beside="1 broker")
+    kafka = side("Kafka", 1000, 2000, 8000, beside="1 broker")
+    (row,) = figures_sheet([ours, kafka], [LOAD]).rows
+    assert row == [
+        "64 x 1 x 4",
+        "333.3; 3,000; 100/200/300/400",
+        "1.00 (0.75-1.50)",
+        "500.0; 2,000; 100/200/300/400",
+    ]
+
+
+def test_cpu_time_comes_first() -> None:
+    ours, kafka = side("ours, sync=os", 3000, sync="os"), side("Kafka 4.4.0", 1000)
+    sheet = ratio_sheet([ours, kafka], [LOAD])
+    assert sheet is not None
+    assert sheet.header[1] == "CPU, sync=os"
+    assert sheet.rows == [
+        ["64 x 1 x 4", "0.33 (0.33-0.33)", "≤ 0.25", "NO", "3.00 (3.00-3.00)", "≥ 2.5", "yes"]
+    ]
+
+
+def test_a_commit_is_compared_with_the_tree_at_the_same_sync() -> None:
+    sides = [
+        side("ours, sync=os", 900, sync="os"),
+        side("ours, sync=always", 890, sync="always"),
+        side("abc, sync=os", 1000, sync="os", commit="abc"),
+        side("abc, sync=always", 1000, sync="always", commit="abc"),
+    ]
+    sheet = against_sheet(sides, [LOAD])
+    assert sheet is not None
+    assert sheet.rows[0][2:5] == ["0.90 (0.90-0.90)", "≥ 0.9", "yes"]
+    assert sheet.rows[0][6:9] == ["0.89 (0.89-0.89)", "≥ 0.9", "NO"]
+
+
+@pytest.mark.parametrize(("rate", "met"), [(800, "yes"), (790, "NO")])
+def test_overload_is_compared_with_the_peak_of_the_same_side(rate: int, met: str) -> None:
+    ours = side("ours, sync=os", 1000, sync="os")
+    ours.add(TEN_TIMES, Figures(rate, 1, 2, 3, 4, 0))
+    (row,) = overload_sheet([ours]).rows
+    assert row[2] == met
+
+
+def test_failed_responses_are_reported_with_their_error_code() -> None:
+    refused = side("ours", 1000, 1000, errors=3)
+    assert failed_rows([refused]) == ["ours, 64 x 1 x 4: 6 ERRORS, first INVALID_REQUEST"]
+    assert failed_rows([side("ours", 1000)]) == []
+
+
+def test_a_sheet_is_markdown_too() -> None:
+    assert Sheet(["a", "b"], [["1", "2"]]).markdown() == "| a | b |\n| --- | --- |\n| 1 | 2 |"

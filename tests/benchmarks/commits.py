@@ -1,0 +1,54 @@
+"""Build another commit of this project, so that one run can compare it with the tree."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.kafka.jars import REPOSITORY
+from tests.kafka.served_process import Build
+
+_PROGRAM = "share-coordinator"
+_PACKAGE = "coordinator"
+
+
+class CommitBuild(NamedTuple):
+    """A built commit: its short name, how to start it, and the folder of its Python package."""
+
+    name: str
+    build: Build
+    package: Path
+
+
+@contextmanager
+def built_commit(commit: str, folder: Path) -> Iterator[CommitBuild]:
+    """Build a commit below `folder`, with compiled modules and the dependencies of this environment."""
+    name = _run("git", "rev-parse", "--short", f"{commit}^{{commit}}").strip()
+    tree, built = folder / "tree", folder / "built"
+    _run("git", "worktree", "add", "--detach", str(tree), name)
+    try:
+        _run(
+            sys.executable,
+            *("-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *("--no-deps", "--target", str(built), str(tree)),
+        )
+        project = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
+        module, _, function = project["scripts"][_PROGRAM].partition(":")
+        # -P: the working directory, which holds this tree, must not come before the build.
+        starter = f"import sys; from {module} import {function}; sys.exit({function}())"
+        command = (sys.executable, "-P", "-c", starter)
+        path = os.pathsep.join(filter(None, (str(built), os.environ.get("PYTHONPATH"))))
+        yield CommitBuild(name, Build(command, {"PYTHONPATH": path}), built / _PACKAGE)
+    finally:
+        _run("git", "worktree", "remove", "--force", str(tree))
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout

@@ -1,0 +1,151 @@
+"""Synthetic loads: a number of connections that send one kind of request of one size."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from protocol.messages import find_coordinator as find_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import StateBatch
+from protocol.state_records import SharePartitionKey
+from tests.benchmarks.frames import (
+    GROUP_PREFIX,
+    Client,
+    Frame,
+    find_request,
+    initialize_request,
+    read_request,
+    request_frame,
+    summary_request,
+    with_groups_of,
+    write_request,
+)
+
+# Different requests in a row; then they are sent again with greater offsets.
+REQUESTS_A_LAP = 16
+FIRST_OFFSET = 1_000
+# The least time between the Initialize requests of a mixed load.
+INITIALIZE_INTERVAL_MS = 1_000
+
+
+class Load(NamedTuple):
+    """Connections, share-partition entries a request, state batches in each, and the kind of request.
+
+    Kinds: "write" names each share-partition once; "repeated" names one share-partition in all entries;
+    "one repeated" names one of them twice; "overlapping" and "unordered" are about the batches of an entry;
+    "read" and "summary" ask for what was written before; "mixed" is three writes and one read in turn, and
+    a connection that sends one Initialize a second; "find" sends FindCoordinator before each write.
+    """
+
+    connections: int
+    partitions: int
+    batches: int
+    kind: str = "write"
+    in_flight: int = 1
+
+    def __str__(self) -> str:
+        kind = "" if self.kind == "write" else f" {self.kind}"
+        in_flight = "" if self.in_flight == 1 else f", {self.in_flight} in flight"
+        return f"{self.connections} x {self.partitions} x {self.batches}{kind}{in_flight}"
+
+    @property
+    def offset_step(self) -> int:
+        """How far the offsets of writes move in one lap."""
+        return REQUESTS_A_LAP * _offsets_a_request(self)
+
+    @property
+    def epoch_step(self) -> int:
+        return 0
+
+    def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[Client]:
+        """Return the connections of a run. Those with an interval come first."""
+        prologue, requests = _frames(self._replace(connections=1, in_flight=1), topic_ids[0])
+        made = [
+            Client(
+                with_groups_of(prologue, run, number), with_groups_of(requests, run, number), self.in_flight
+            )
+            for number in range(self.connections)
+        ]
+        if self.kind == "mixed":
+            sent = [_initialize_again(self, topic_ids[0], turn) for turn in range(REQUESTS_A_LAP)]
+            frames = with_groups_of(sent, run, self.connections)
+            made.insert(0, Client([], frames, interval_ms=INITIALIZE_INTERVAL_MS))
+        return made
+
+
+def _offsets_a_request(load: Load) -> int:
+    """Return how many offsets lie between the first offsets of two consecutive requests."""
+    entries_of_one = {"repeated": load.partitions, "one repeated": 2}.get(load.kind, 1)
+    return 2 * load.batches * entries_of_one
+
+
+@cache
+def _frames(load: Load, topic_id: bytes) -> tuple[list[Frame], list[Frame]]:
+    """Return the prologue and the run of a connection."""
+    partitions = range(1 if load.kind == "repeated" else load.partitions)
+    initialize = request_frame(initialize_api, 0, initialize_request(GROUP_PREFIX, topic_id, partitions))
+    writes = [write_frame(load, topic_id, turn) for turn in range(REQUESTS_A_LAP)]
+    if load.kind in _READS:
+        api, version, request = _READS[load.kind]
+        asked = request(GROUP_PREFIX, topic_id, partitions)
+        return [initialize, writes[0]], [request_frame(api, version, asked)]
+    if load.kind == "mixed":
+        read = request_frame(read_api, 0, read_request(GROUP_PREFIX, topic_id, partitions))
+        return [initialize], [read if turn % 4 == 3 else write for turn, write in enumerate(writes)]
+    if load.kind == "find":
+        key = SharePartitionKey(GROUP_PREFIX, topic_id, 0)
+        find = request_frame(find_api, 6, find_request(str(key)))
+        return [initialize], [frame for write in writes for frame in (find, write)]
+    return [initialize], writes
+
+
+_READS: dict[str, tuple[ModuleType, int, Callable[..., Any]]] = {
+    "read": (read_api, 0, read_request),
+    "summary": (summary_api, 1, summary_request),
+}
+
+
+def write_frame(load: Load, topic_id: bytes, turn: int, group: str = GROUP_PREFIX) -> Frame:
+    """Return a write whose offsets follow those of the last turn; the start offset follows too."""
+    first = FIRST_OFFSET + turn * _offsets_a_request(load)
+    entries = [_entry(load, number, first) for number in range(load.partitions)]
+    if load.kind == "one repeated":
+        # The last entry names the first share-partition again.
+        entries[-1] = _moved(entries[0], 2 * load.batches)
+    return request_frame(write_api, 1, write_request(group, topic_id, entries))
+
+
+Entry = tuple[int, int, list[StateBatch]]
+
+
+def _entry(load: Load, number: int, first: int) -> Entry:
+    if load.kind == "repeated":
+        number, first = 0, first + number * 2 * load.batches
+    if load.kind == "overlapping":
+        # Each batch covers the first half of the next one, with another delivery count.
+        batches = [StateBatch(first + 2 * n, first + 2 * n + 3, 2, 1 + n % 2) for n in range(load.batches)]
+    else:
+        batches = [StateBatch(first + 2 * n, first + 2 * n, 2, 1) for n in range(load.batches)]
+    if load.kind == "unordered":
+        batches = batches[1::2] + batches[::2][::-1]
+    return number, first - 2 * load.batches, batches
+
+
+def _moved(entry: Entry, offsets: int) -> Entry:
+    number, start_offset, batches = entry
+    moved = [
+        batch._replace(first_offset=batch.first_offset + offsets, last_offset=batch.last_offset + offsets)
+        for batch in batches
+    ]
+    return number, start_offset + offsets, moved
+
+
+def _initialize_again(load: Load, topic_id: bytes, turn: int) -> Frame:
+    # Another start offset each time: an Initialize that changes nothing needs no record.
+    start_offset = FIRST_OFFSET + turn * _offsets_a_request(load)
+    request = initialize_request(GROUP_PREFIX, topic_id, range(load.partitions), start_offset)
+    return request_frame(initialize_api, 0, request)

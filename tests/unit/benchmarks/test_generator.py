@@ -1,0 +1,139 @@
+"""The load generators, in C and in Python, against a server that answers as the test says."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+
+from protocol.frames import FrameReader
+from protocol.messages import find_coordinator as find_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import StateBatch, pack
+from tests.benchmarks import load as load_module
+from tests.benchmarks.frames import HEADER_BYTES, Client, find_request, read_request, request_frame
+from tests.benchmarks.load import drive_frames, generator
+from tests.benchmarks.loads import Load, write_frame
+
+TOPIC_ID = bytes(range(16))
+Respond = Callable[[bytes], bytes]
+
+
+@pytest.fixture(params=["C", "Python"])
+def _language(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "Python":
+        monkeypatch.setattr(load_module, "generator", lambda: None)
+    elif generator() is None:
+        pytest.skip("no C compiler")
+
+
+@contextmanager
+def server(respond: Respond) -> Iterator[tuple[int, list[bytes]]]:
+    """Serve one connection after the other; yield the port and the requests that arrive."""
+    received: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        reader = FrameReader(1 << 20)
+        with connection:
+            while data := connection.recv(1 << 16):
+                for frame in reader.receive_data(data):
+                    received.append(frame)
+                    answer = frame[4:8] + b"\0" + respond(frame)
+                    connection.sendall(len(answer).to_bytes(4, "big") + answer)
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            threads.append(threading.Thread(target=serve, args=(connection,)))
+            threads[-1].start()
+
+    threads: list[threading.Thread] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield listening.getsockname()[1], received
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            accepting.join()
+            for thread in threads:
+                thread.join()
+
+
+def write_response(*codes: int, request: bytes = b"") -> bytes:
+    results = [write_api.PartitionResult(number, code, "why" * code) for number, code in enumerate(codes)]
+    return write_api.encode_response(
+        write_api.WriteShareGroupStateResponse([write_api.WriteStateResult(TOPIC_ID, results)]), 1
+    )
+
+
+@pytest.mark.usefixtures("_language")
+@pytest.mark.parametrize(("codes", "errors"), [((0, 0, 0), 0), ((0, 0, 42), 5)])
+def test_an_error_in_any_share_partition_fails_the_response(codes: tuple[int, ...], errors: int) -> None:
+    frame = write_frame(Load(1, 3, 4), TOPIC_ID, 0)
+    with server(partial(lambda request: write_response(*codes))) as (port, received):
+        figures = drive_frames("127.0.0.1", port, [Client([], [frame])], 60.0, answers_max=5)
+    assert (figures.errors, figures.first_error, len(received)) == (errors, 42 if errors else 0, 5)
+
+
+@pytest.mark.usefixtures("_language")
+def test_responses_to_every_kind_of_request_are_checked() -> None:
+    read = request_frame(read_api, 0, read_request("group", TOPIC_ID, [0]))
+    find = request_frame(find_api, 6, find_request("group:topic:0"))
+
+    def respond(request: bytes) -> bytes:
+        if int.from_bytes(request[:2], "big") == find_api.API_KEY:
+            found = find_api.Coordinator("group:topic:0", 1, "host", 9092, 15, "none")
+            return find_api.encode_response(find_api.FindCoordinatorResponse(coordinators=[found]), 6)
+        batches = pack([StateBatch(1, 2, 2, 1)] * 3)
+        parts = [read_api.PartitionResult(0, 0, None, 1, 5, batches), read_api.PartitionResult(1, 74)]
+        result = read_api.ReadStateResult(TOPIC_ID, parts)
+        return read_api.encode_response(read_api.ReadShareGroupStateResponse([result]), 0)
+
+    with server(respond) as (port, _):
+        figures = [
+            drive_frames("127.0.0.1", port, [Client([], [frame])], 60.0, answers_max=1)
+            for frame in (read, find)
+        ]
+    assert [(each.errors, each.first_error) for each in figures] == [(1, 74), (1, 15)]
+
+
+@pytest.mark.skipif(generator() is None, reason="no C compiler")
+def test_offsets_grow_from_the_second_lap_on_with_requests_in_flight() -> None:
+    load = Load(1, 1, 4)
+    frames = [write_frame(load, TOPIC_ID, turn) for turn in range(2)]
+    with server(lambda request: write_response(0)) as (port, received):
+        client = Client(frames[:1], frames, in_flight=3)
+        drive_frames("127.0.0.1", port, [client], 60.0, offset_step=100, answers_max=6)
+    starts = [
+        write_api.decode_request(frame, HEADER_BYTES - 4, 1).topics[0].partitions[0].start_offset
+        for frame in received
+    ]
+    first, second = starts[1], starts[2]
+    assert starts == [first, first, second, first + 100, second + 100, first + 200, second + 200]
+    # A correlation id for each request.
+    assert [frame[4:8] for frame in received] == [number.to_bytes(4, "big") for number in range(7)]
+
+
+@pytest.mark.skipif(generator() is None, reason="no C compiler")
+def test_a_refused_prologue_ends_the_run() -> None:
+    frame = write_frame(Load(1, 1, 4), TOPIC_ID, 0)
+    with (
+        server(lambda request: write_response(42)) as (port, _),
+        pytest.raises(RuntimeError, match="prologue failed with error code 42"),
+    ):
+        drive_frames("127.0.0.1", port, [Client([frame], [frame])], 60.0, answers_max=1)
+
+
+@pytest.mark.usefixtures("_language")
+def test_a_connection_with_an_interval_waits_between_its_requests() -> None:
+    frame = write_frame(Load(1, 1, 4), TOPIC_ID, 0)
+    with server(lambda request: write_response(0)) as (port, received):
+        drive_frames("127.0.0.1", port, [Client([], [frame], interval_ms=60_000)], 0.05)
+    assert len(received) == 1
