@@ -27,6 +27,7 @@ from tests.benchmarks.load import generator
 from tests.benchmarks.loads import Load
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.report import LEGEND, as_json, failed_rows, sheets, wide_console
+from tests.benchmarks.shape_costs import SIZES, check, cost_sheet
 from tests.benchmarks.side import Side
 from tests.benchmarks.sides import echo, kafka, ours
 from tests.kafka.toolchain import how_to_get, missing_programs
@@ -115,6 +116,8 @@ def main() -> int:
         return 1
     plan = Plan(_workloads(options), options.rounds, options.seconds, options.warm_up)
     machine = Machine()
+    if options.check_shapes:
+        return _check_shapes(console, machine)
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name, ExitStack() as stack:
         sides, pairs = start_sides(stack, Path(name), options)
         measure_all(sides, plan)
@@ -128,6 +131,15 @@ def main() -> int:
         if missing:
             console.print(f"without Kafka's own coordinator: {how_to_get(missing)}")
     return 1 if failed_rows(sides) else 0
+
+
+def _check_shapes(console: Console, machine: Machine) -> int:
+    with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
+        found = check(Path(name), SIZES)
+    for line in machine.lines():
+        console.print(line, highlight=False)
+    console.print(cost_sheet(found).table())
+    return 0 if all(cost.met for cost in found) else 1
 
 
 def _workloads(options: argparse.Namespace) -> list[Workload]:
@@ -184,6 +196,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--against", metavar="COMMIT", help="another commit of this project as one more side")
     parser.add_argument(
         "--pure-python", action="store_true", help="ours without its compiled module as one more side"
+    )
+    parser.add_argument(
+        "--check-shapes",
+        action="store_true",
+        help="only compare the CPU time of all shapes of a size; fails if one costs three times the cheapest",
     )
     parser.add_argument("--echo", action="store_true", help="a server that only answers as one more side")
     parser.add_argument("--without-kafka", action="store_true", help="our sides only")

@@ -1,0 +1,92 @@
+"""`python -m tests.benchmarks --check-shapes`: compare the cost of a share-partition entry between shapes.
+
+The cost is the CPU time of the coordinator, from /proc.  Shapes of one size have as many share-partition
+entries and state batches in a request; they differ in repetitions, in the order of the batches, in the RPCs
+between the writes, and in the length of the queue.  No shape may cost more than three times what the
+cheapest shape of its size costs: a slow path would otherwise stay unnoticed until a broker takes it.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.benchmarks.loads import Load
+from tests.benchmarks.report import Sheet
+from tests.benchmarks.side import Side
+from tests.benchmarks.sides import ours
+
+TIMES_MAX = 3.0
+# Share-partition entries a request, and state batches in each.
+SIZES = ((1, 4), (10, 4), (50, 4), (50, 20))
+KINDS = ("write", "repeated", "one repeated", "overlapping", "unordered", "mixed")
+_CONNECTIONS = 8
+# Queues of 20,000 operations, by connections and by requests in flight.
+_QUEUED = {1: Load(320, 1, 4, in_flight=64), 50: Load(400, 50, 4)}
+
+
+class ShapeCost(NamedTuple):
+    """The CPU time of one share-partition entry, and its ratio to the cheapest shape of the size.
+
+    The cheapest is a shape with one request in flight: more of them share system calls.
+    """
+
+    load: Load
+    us_per_entry: float
+    times: float
+
+    @property
+    def met(self) -> bool:
+        return self.times <= TIMES_MAX
+
+
+def shapes_of(partitions: int, batches: int) -> list[Load]:
+    """Return the shapes of one size. With a single entry there is nothing to repeat."""
+    kinds = [kind for kind in KINDS if partitions > 1 or "repeated" not in kind]
+    shapes = [Load(_CONNECTIONS, partitions, batches, kind) for kind in kinds]
+    queued = _QUEUED.get(partitions)
+    return [*shapes, queued] if queued and queued.batches == batches else shapes
+
+
+def costs(side: Side, loads: Iterable[Load], *, rounds: int, seconds: float) -> list[ShapeCost]:
+    """Measure shapes of one size in turn; the least of the rounds counts, as other processes only add to it.
+
+    Raises RuntimeError if the coordinator refuses a request.
+    """
+    measured = {load: min(_us_per_entry(side, load, seconds) for _ in range(rounds)) for load in loads}
+    least = min(us for load, us in measured.items() if load.in_flight == 1)
+    return [ShapeCost(load, us, us / least) for load, us in measured.items()]
+
+
+def _us_per_entry(side: Side, load: Load, seconds: float) -> float:
+    figures = side.drive(load, seconds)
+    if figures.errors:
+        raise RuntimeError(f"{load}: {figures.error_text}")
+    return figures.cpu_us / load.partitions
+
+
+def check(
+    folder: Path, sizes: Sequence[tuple[int, int]], *, rounds: int = 3, seconds: float = 0.7
+) -> list[ShapeCost]:
+    """Measure every shape of these sizes with a coordinator of its own."""
+    with ExitStack() as stack:
+        side = stack.enter_context(ours(folder / "shapes", "os"))
+        side.drive(Load(_CONNECTIONS, 10, 4), seconds)
+        return [
+            cost for size in sizes for cost in costs(side, shapes_of(*size), rounds=rounds, seconds=seconds)
+        ]
+
+
+def cost_sheet(found: Sequence[ShapeCost]) -> Sheet:
+    """Lay the costs out."""
+    rows = [
+        [
+            str(cost.load),
+            f"{cost.us_per_entry:.2f}",
+            f"{cost.times:.2f}",
+            f"≤ {TIMES_MAX:g}",
+            "yes" if cost.met else "NO",
+        ]
+        for cost in found
+    ]
+    return Sheet(["shape", "CPU µs an entry", "times the cheapest", "aim", "met"], rows)

@@ -1,0 +1,37 @@
+"""The cost of each shape of a write, compared with others of its size, as `--check-shapes` does."""
+
+import pytest
+
+from tests.benchmarks.shape_costs import KINDS, TIMES_MAX, ShapeCost, check
+
+pytestmark = pytest.mark.e2e
+
+SIZE = (10, 4)
+# Strict: the test fails when the shape becomes cheap enough, and the mark must be removed.
+_SLOW = pytest.mark.xfail(strict=True, reason="leaves the compiled path: 8 to 17 times the cheapest shape")
+_NEAR_THE_LIMIT = pytest.mark.xfail(strict=False, reason="2 to 4 times the cheapest shape")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ShapeCost]:
+    found = check(tmp_path_factory.mktemp("shapes"), [SIZE], rounds=2, seconds=0.3)
+    return {cost.load.kind: cost for cost in found}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "write",
+        pytest.param("repeated", marks=_SLOW),
+        pytest.param("one repeated", marks=_SLOW),
+        pytest.param("overlapping", marks=_SLOW),
+        pytest.param("unordered", marks=_SLOW),
+        pytest.param("mixed", marks=_NEAR_THE_LIMIT),
+    ],
+)
+def test_a_shape_costs_at_most_three_times_the_cheapest(kind: str, measured: dict[str, ShapeCost]) -> None:
+    assert measured[kind].times <= TIMES_MAX, measured
+
+
+def test_every_kind_is_measured(measured: dict[str, ShapeCost]) -> None:
+    assert list(measured) == list(KINDS)

@@ -1,0 +1,48 @@
+"""The check that compares the cost of shapes of one size."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.benchmarks.load import Figures
+from tests.benchmarks.loads import Load
+from tests.benchmarks.shape_costs import costs, shapes_of
+from tests.benchmarks.side import Side
+
+
+class Measured(Side):
+    """A side with given CPU times instead of a process."""
+
+    def __init__(self, cpu_us: Callable[[Load], float], errors: int = 0) -> None:
+        super().__init__("ours", "127.0.0.1", 1, [])
+        self._cpu_us = cpu_us
+        self._errors = errors
+
+    def drive(self, workload: Load, seconds: float) -> Figures:  # type: ignore[override]
+        return Figures(1, 1, 1, 1, 1, self._errors, self._cpu_us(workload), 42 if self._errors else 0)
+
+
+def test_a_shape_that_costs_more_than_three_times_the_cheapest_is_found() -> None:
+    prices = {"write": 10.0, "repeated": 30.0, "unordered": 31.0}
+    side = Measured(lambda load: prices.get(load.kind, 20.0))
+    found = {cost.load.kind: cost.met for cost in costs(side, shapes_of(10, 4), rounds=2, seconds=0)}
+    assert found == {
+        "write": True,
+        "repeated": True,
+        "one repeated": True,
+        "overlapping": True,
+        "unordered": False,
+        "mixed": True,
+    }
+
+
+def test_requests_in_flight_are_compared_but_set_no_limit() -> None:
+    side = Measured(lambda load: 1.0 if load.in_flight > 1 else 10.0)
+    assert all(cost.met for cost in costs(side, shapes_of(1, 4), rounds=1, seconds=0))
+    side = Measured(lambda load: 31.0 if load.in_flight > 1 else 10.0)
+    assert [cost.met for cost in costs(side, shapes_of(1, 4), rounds=1, seconds=0)][-1] is False
+
+
+def test_a_refused_request_is_no_cheap_shape() -> None:
+    with pytest.raises(RuntimeError, match="INVALID_REQUEST"):
+        costs(Measured(lambda load: 1.0, errors=3), shapes_of(10, 4), rounds=1, seconds=0)
