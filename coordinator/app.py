@@ -31,7 +31,7 @@ from coordinator.ownership.limits import GroupLimits
 from coordinator.runtime import Opening, Runtime, RuntimeLimits
 from coordinator.security.client_side import client_security_of, peer_security_of
 from coordinator.server import CoordinatorDirectory, Listener, make_listener
-from coordinator.service import Service
+from coordinator.service import Service, ServiceLimits
 from coordinator.shard import SnapshotPolicy
 from coordinator.topics import EveryTopic
 
@@ -99,6 +99,15 @@ class _Shards:
         return bool(self._runtime.resigning)
 
 
+def _service(config: Config, runtime: Runtime, forwarder: Forwarder | None) -> Service:
+    limits = ServiceLimits(
+        elements_max=config.request_elements_max,
+        response_bytes_max=config.response_bytes_max,
+        batches_per_write_max=config.write_batches_max,
+    )
+    return Service(runtime, forwarder, limits)
+
+
 class _Coordinator:
     """One coordinator process, from start to stop."""
 
@@ -127,7 +136,7 @@ class _Coordinator:
         instance = uuid.uuid4().hex
         self._forwarding = make_forwarding(config, runtime, metrics, instance)
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
-        listener = make_listener(config, Service(runtime, forwarder), directory, metrics)
+        listener = make_listener(config, _service(config, runtime, forwarder), directory, metrics)
         runtime.ask_health_of(listener.health)
         http = self._make_http(runtime)
         try:

@@ -9,7 +9,7 @@ of Kafka 4.4.  Results come in request order (Kafka's order is that of a hash ma
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from coordinator.forwarding import Forwardable, Forwarder
@@ -22,9 +22,30 @@ from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import BATCH_BYTES
 from protocol.state_records import SharePartitionKey
+from protocol.wire import ELEMENTS_MAX
 
 Done = Callable[[Any], None]
+
+# After this many share-partitions a large request lets the event loop serve other clients: about 1 ms.
+_STEP_PARTITIONS = 400
+# A larger write is not carried out at once by the compiled module but in steps.
+_PLAIN_ELEMENTS_MAX = 2_500
+# A share-partition's records repeat its group id, so each 256 characters of it count as another element.
+_GROUP_CHARS_PER_ELEMENT = 256
+
+
+class ServiceLimits(NamedTuple):
+    """What one request may cost beyond its decoding."""
+
+    # Share-partitions, weighted by the length of the group id.
+    elements_max: int = ELEMENTS_MAX
+    # State batches in the response of one read. The share-partitions above it are read by a later request.
+    response_bytes_max: int = 16 << 20
+    # State batches that one request writes to one share-partition. Kafka lets at most 10 000 records of a
+    # share-partition be in flight (group.share.partition.max.record.locks).
+    batches_per_write_max: int = 20_000
 
 
 class Rpc(NamedTuple):
@@ -89,18 +110,32 @@ SUMMARY = Rpc(
 )
 
 
+# Brokers read the share-partitions with this error again, and only those: their next request is smaller.
+_RESPONSE_FULL = (
+    int(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "The response would exceed response.max.bytes; read this share-partition again.",
+)
+
+
 class _Gathering:
     """One request's results, in request order, until none is missing."""
 
-    __slots__ = ("_done", "_missing", "_results", "_rpc")
+    __slots__ = ("_bytes_left", "_done", "_missing", "_results", "_rpc")
 
-    def __init__(self, rpc: Rpc, results: list[tuple[bytes, list[Any]]], missing: int, done: Done) -> None:
+    def __init__(
+        self, rpc: Rpc, results: list[tuple[bytes, list[Any]]], missing: int, done: Done, bytes_max: int
+    ) -> None:
         self._rpc = rpc
         self._results = results
         self._missing = missing
         self._done = done
+        self._bytes_left = bytes_max
 
     def put(self, row: list[Any], place: int, result: Any) -> None:
+        if self._rpc is READ:
+            if self._bytes_left <= 0:
+                result = READ.partition_result(result.partition, *_RESPONSE_FULL)
+            self._bytes_left -= len(result.state_batches)
         row[place] = result
         self._missing -= 1
         if self._missing == 0:
@@ -147,8 +182,11 @@ class _PartOfRequest(Forwardable):
 class Service:
     """Answers the five RPCs from the shards of a runtime, and those of others through a forwarder."""
 
-    def __init__(self, runtime: Runtime, forwarder: Forwarder | None = None) -> None:
+    def __init__(
+        self, runtime: Runtime, forwarder: Forwarder | None = None, limits: ServiceLimits | None = None
+    ) -> None:
         self._runtime = runtime
+        self.limits = limits or ServiceLimits()
         self._forwarder = forwarder
         self._loop = asyncio.get_running_loop()
 
@@ -164,7 +202,11 @@ class Service:
 
     def plain_writes(self) -> PlainWrites | None:
         """Return what carries plain writes out (`coordinator.hot`), or None; it forwards nothing."""
-        return self._runtime.plain_writes()
+        writes = self._runtime.plain_writes()
+        if writes is not None:
+            writes.elements_max = min(self.limits.elements_max, _PLAIN_ELEMENTS_MAX)
+            writes.batches_max = self.limits.batches_per_write_max
+        return writes
 
     def handle(
         self, rpc: Rpc, request: Any, origin: Origin | None, done: Done, *, forwarded: bool = False
@@ -174,6 +216,13 @@ class Service:
         `done` is called exactly once with the response, within this call or later, unless the origin
         has gone. Never raises for what a client sent.
         """
+        for _ in self.steps(rpc, request, origin, done, forwarded=forwarded):
+            pass
+
+    def steps(
+        self, rpc: Rpc, request: Any, origin: Origin | None, done: Done, *, forwarded: bool = False
+    ) -> Iterator[None]:
+        """Carry out a request as `handle` does, in steps of a millisecond."""
         topics = request.topics
         if not request.group_id or not topics:
             done(rpc.response([]))
@@ -182,23 +231,53 @@ class Service:
             done(rpc.response([]))
             return
         results: list[tuple[bytes, list[Any]]] = []
-        operations = self._split(rpc, request, origin, results)
+        operations: list[_PartOfRequest] = []
+        yield from self._split(rpc, request, origin, results, operations)
         if not operations:
             done(rpc.response([]))
             return
-        gathering = _Gathering(rpc, results, len(operations), done)
+        gathering = _Gathering(rpc, results, len(operations), done, self.limits.response_bytes_max)
         for operation in operations:
             operation.gather_in(gathering)
-        if self._forwarder is not None and self._forwarder.active and not forwarded:
-            self._forwarder.take(rpc.api_key, operations)
+        forwarder = self._forwarder if not forwarded else None
+        elements = len(operations) * (1 + len(request.group_id) // _GROUP_CHARS_PER_ELEMENT)
+        submit = self._submit if elements <= self.limits.elements_max else _refuse_for_long_group_id
+        for begin in range(0, len(operations), _STEP_PARTITIONS):
+            if begin:
+                yield
+            submit(rpc, operations[begin : begin + _STEP_PARTITIONS], forwarder)
+
+    def _submit(self, rpc: Rpc, operations: list[_PartOfRequest], forwarder: Forwarder | None) -> None:
+        """Hand operations on, except those that write too many state batches."""
+        if rpc is WRITE:
+            operations = [operation for operation in operations if not self._writes_too_much(operation)]
+        if forwarder is not None and forwarder.active:
+            if operations:
+                forwarder.take(rpc.api_key, operations)
             return
         submit = self._runtime.submit
         for operation in operations:
             submit(operation)
 
+    def _writes_too_much(self, operation: _PartOfRequest) -> bool:
+        """Refuse a write with more state batches than allowed; return whether it was refused."""
+        batches_bytes = sum([len(part.state_batches) for part in operation.unit])
+        if batches_bytes <= self.limits.batches_per_write_max * BATCH_BYTES:
+            return False
+        operation.refuse(
+            ErrorCode.INVALID_REQUEST,
+            "Too many state batches for one share-partition (share.partition.write.max.batches).",
+        )
+        return True
+
     def _split(
-        self, rpc: Rpc, request: Any, origin: Origin | None, results: list[tuple[bytes, list[Any]]]
-    ) -> list[_PartOfRequest]:
+        self,
+        rpc: Rpc,
+        request: Any,
+        origin: Origin | None,
+        results: list[tuple[bytes, list[Any]]],
+        operations: list[_PartOfRequest],
+    ) -> Iterator[None]:
         """Make one operation for each share-partition, and lay out the rows for their results.
 
         A share-partition that is named more than once becomes one unit, in request order, with one
@@ -206,8 +285,8 @@ class Service:
         """
         group_id: str = request.group_id
         received_s = self._loop.time()
-        operations: list[_PartOfRequest] = []
         rows: dict[bytes, tuple[list[Any], dict[int, list[Any]]]] = {}
+        seen = 0
         for topic in request.topics:
             topic_id = topic.topic_id
             if not topic.partitions:
@@ -217,6 +296,9 @@ class Service:
                 results.append((topic_id, rows[topic_id][0]))
             row, units = rows[topic_id]
             for part in topic.partitions:
+                seen += 1
+                if seen % _STEP_PARTITIONS == 0:
+                    yield
                 partition = part.partition
                 unit = units.get(partition)
                 if unit is not None:
@@ -226,4 +308,14 @@ class Service:
                 key = SharePartitionKey(group_id, topic_id, partition)
                 operations.append(_PartOfRequest(rpc, key, unit, origin, received_s, row, len(row)))
                 row.append(None)
-        return operations
+
+
+def _refuse_for_long_group_id(
+    rpc: Rpc, operations: list[_PartOfRequest], forwarder: Forwarder | None
+) -> None:
+    """Refuse operations whose records would repeat a long group id too often."""
+    for operation in operations:
+        operation.refuse(
+            ErrorCode.INVALID_REQUEST,
+            "Too many share-partitions for a group id of this length (request.max.elements).",
+        )

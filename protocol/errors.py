@@ -5,6 +5,7 @@ Exceptions are for bytes that cannot be answered in their own terms::
 
     ProtocolError
     ├── DecodeError               bytes that do not parse
+    │   └── TooManyElementsError  a request that costs more to decode than its sender may spend
     ├── EncodeError               a value that has no wire form (also a ValueError)
     ├── FrameError                a frame size that is negative or above the limit
     └── UnsupportedVersionError   an API or a version of it that we do not speak
@@ -56,6 +57,10 @@ class DecodeError(ProtocolError):
     """Bytes that do not parse: truncated, trailing, a bad length, bad UTF-8."""
 
     error_code = ErrorCode.INVALID_REQUEST
+
+
+class TooManyElementsError(DecodeError):
+    """A request with more array elements, tagged fields or text than its sender may have decoded."""
 
 
 class EncodeError(ProtocolError, ValueError):

@@ -52,10 +52,11 @@ class FrameReader:
             self._held += data
             if len(self._held) < self._wanted_bytes:
                 return []
-            data = bytes(self._held)
-            self._held = bytearray()
+            data, first = self._split_held()
+        else:
+            first = []
 
-        frames = []
+        frames = first
         start = 0
         self._wanted_bytes = _SIZE_BYTES
         while len(data) - start >= _SIZE_BYTES:
@@ -73,3 +74,15 @@ class FrameReader:
         if start < len(data):
             self._held += data[start:]
         return frames
+
+    def _split_held(self) -> tuple[bytes, list[bytes]]:
+        """Return the bytes after the frame that is complete now, and that frame.
+
+        A large frame is copied once. If only its size has come, there is no frame.
+        """
+        wanted = self._wanted_bytes if self._wanted_bytes > _SIZE_BYTES else 0
+        with memoryview(self._held) as held:
+            first = [bytes(held[_SIZE_BYTES:wanted])] if wanted else []
+            data = bytes(held[wanted:])
+        self._held = bytearray()
+        return data, first

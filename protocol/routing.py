@@ -35,9 +35,12 @@ def java_hash(text: str, start: int = 0) -> int:
 
 
 def _prefix_hash(group_id: str, topic_id: bytes) -> int:
-    return java_hash(f"{group_id}:{topic_id_text(topic_id)}:")
+    begun = _long_group_hash(group_id) if len(group_id) > NAME_REMEMBERED_CHARS_MAX else java_hash(group_id)
+    return java_hash(f":{topic_id_text(topic_id)}:", begun)
 
 
+# A request repeats its group id for each share-partition, and to hash a long one takes a millisecond.
+_long_group_hash = lru_cache(maxsize=4)(java_hash)
 _remembered_prefix_hash = lru_cache(maxsize=PREFIXES_REMEMBERED_MAX)(_prefix_hash)
 
 

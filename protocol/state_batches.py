@@ -11,13 +11,16 @@ from struct import Struct
 from typing import NamedTuple
 
 from protocol.errors import DecodeError
-from protocol.wire import read_length, skip_tags
+from protocol.wire import read_length, skip_tags, spend
 
 BATCH_BYTES = 20
 
 # The tag bytes of so many untagged batches, by the count + 1 that Kafka writes in front of them. Nothing is
 # equal to the entry of a null array.
 NO_TAGS: tuple[bytes | None, ...] = (None, *(bytes(count) for count in range(127)))
+
+# State batches that cost as much as one array element: they are kept as the bytes that came.
+BATCHES_PER_ELEMENT = 16
 
 _BATCH = Struct(">qqbhx")
 _FIELDS_BYTES = BATCH_BYTES - 1
@@ -105,6 +108,21 @@ def read_untagged(buf: bytes, at: int) -> tuple[bytes, int]:
     """Read an array of batches like `read_tagged`, and drop their tagged fields."""
     packed, at = read_tagged(buf, at)
     return bytes(packed), at
+
+
+def read_untagged_within(buf: bytes, at: int, left: int) -> tuple[bytes, int, int]:
+    """Read an array of batches like `read_untagged`; return the elements left after it, too.
+
+    Batches without tagged fields stay one slice and count 1 for each 16; others count 1 each. Raises
+    TooManyElementsError before anything is allocated.
+    """
+    count, first = read_length(buf, at)
+    count -= 1
+    end = first + count * BATCH_BYTES
+    is_packed = end <= len(buf) and buf[first + _FIELDS_BYTES : end : BATCH_BYTES].count(0) == count
+    left = spend(left, count // BATCHES_PER_ELEMENT if is_packed else count)
+    packed, at = read_untagged(buf, at)
+    return packed, at, left
 
 
 def write_tagged(packed: bytes) -> bytes:

@@ -10,7 +10,7 @@ the end for the caller's final check.
 import struct
 from collections.abc import Iterable
 
-from protocol.errors import DecodeError, EncodeError
+from protocol.errors import DecodeError, EncodeError, TooManyElementsError
 
 # What reading beyond the end, or text that is not UTF-8, raises in straight-line code.
 MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
@@ -20,6 +20,12 @@ UNENCODABLE = (struct.error, UnicodeEncodeError)
 
 # The longest string that Kafka reads, in bytes; strings of the older layouts have no longer length.
 STRING_BYTES_MAX = 0x7FFF
+
+# The elements of a request that a decoder accepts if its caller sets no limit. An array element and a tagged
+# field count 1; so do each 64 bytes of a long text and each 16 state batches.
+ELEMENTS_MAX = 30_000
+# The tagged fields of a header. Kafka defines none.
+HEADER_ELEMENTS_MAX = 64
 
 # The unsigned varints of one byte, by value: cheaper than a call where most values are small.
 SHORT_UVARINTS = tuple(bytes([value]) for value in range(128))
@@ -125,6 +131,23 @@ def skip_tags(buf: bytes, at: int) -> int:
         size, at = read_uvarint(buf, at)
         at += size
     return at
+
+
+def skip_tags_within(buf: bytes, at: int, left: int) -> tuple[int, int]:
+    """Skip a tagged-field section; return the position behind it and the elements left after it.
+
+    Raises TooManyElementsError before any field is read if the section has more than ``left`` fields.
+    """
+    count, _ = read_uvarint(buf, at)
+    left = spend(left, count)
+    return skip_tags(buf, at), left
+
+
+def spend(left: int, count: int) -> int:
+    """Return ``left - count``; TooManyElementsError if that is negative."""
+    if count > left:
+        raise TooManyElementsError(f"{count} more elements, where {left} are left")
+    return left - count
 
 
 def tagged_field_end(buf: bytes, at: int, size: int) -> int:

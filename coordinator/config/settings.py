@@ -166,6 +166,34 @@ class Config(
             "The largest request; a longer one closes its connection. Kafka's default is 104857600.",
         ),
     ] = 16 << 20
+    request_elements_max: Annotated[
+        int,
+        Field(ge=100, le=10_000_000),
+        Named(
+            "request.max.elements",
+            "The most elements of a request: topics, partitions and keys count 1, and so do 16 state batches "
+            "and 64 bytes of a long text. A request with more closes its connection. One for 10 000 "
+            "share-partitions has at most 20 000.",
+        ),
+    ] = 30_000
+    response_bytes_max: Annotated[
+        int,
+        Field(ge=100, le=INT32_MAX),
+        Named(
+            "response.max.bytes",
+            "The most bytes of state batches in one response. The share-partitions above it are answered "
+            "with COORDINATOR_NOT_AVAILABLE; brokers read those again.",
+        ),
+    ] = 16 << 20
+    write_batches_max: Annotated[
+        int,
+        Field(ge=100, le=1_000_000),
+        Named(
+            "share.partition.write.max.batches",
+            "The most state batches that one request writes to one share-partition; with more it is answered "
+            "with INVALID_REQUEST. A broker sends at most group.share.partition.max.record.locks (10 000).",
+        ),
+    ] = 20_000
     requests_in_flight_max: Annotated[
         Count,
         Named(

@@ -36,6 +36,7 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.record_batch import MAGIC
 from protocol.routing import state_partition
 from protocol.state_records import UPDATE_TYPE, SharePartitionKey, StateRecord, encode_record
+from protocol.wire import ELEMENTS_MAX
 
 cdef extern from "wire.h":
     int64_t get64(const uint8_t *at)
@@ -76,7 +77,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     BATCH_BYTES = 20
-    GROUP_BYTES_MAX = 32767
+    GROUP_BYTES_MAX = 255
     # What may come to a larger record, or to one that the log does not take, goes the general way.
     PLAIN_RECORD_BYTES_MAX = 65536
     # More than all in a record of state but its batches and what a _Topic knows of its key.

@@ -158,6 +158,10 @@ cdef class PlainWrites:
     cdef dict groups
     cdef Py_ssize_t remembered_bytes
     cdef uint64_t requests
+    # Topics and partitions of a request, and state batches of a partition. A request with more takes the general
+    # path, which refuses it.
+    cdef public Py_ssize_t elements_max
+    cdef public Py_ssize_t batches_max
 
     def __init__(self, list runners, time, requests, Tally seconds, Py_ssize_t mailbox_max):
         self.runners = runners
@@ -166,6 +170,8 @@ cdef class PlainWrites:
         self.requests_done = <dict> requests
         self.seconds = seconds
         self.groups = {}
+        self.elements_max = ELEMENTS_MAX
+        self.batches_max = 20_000
 
     def take(self, bytes frame, origin, respond):
         """Carry out a request that is plain, and return True; or return False, and nothing has happened.
@@ -209,6 +215,7 @@ cdef class PlainWrites:
         cdef bytes answer
         cdef uint8_t *out
         cdef uint32_t topics, partitions, batches, size
+        cdef int64_t elements_left = self.elements_max
         cdef Py_ssize_t i, batch, fixed_bytes
         cdef int used
         cdef int32_t partition
@@ -235,6 +242,9 @@ cdef class PlainWrites:
         if not used or topics < 2:
             return None
         at += used
+        elements_left -= topics - 1
+        if elements_left < 0:
+            return None
         self.requests += 1
         if self.remembered_bytes > REMEMBERED_BYTES_MAX:
             self.groups.clear()
@@ -263,6 +273,9 @@ cdef class PlainWrites:
             if not used or partitions < 2:
                 return None
             at += used
+            elements_left -= partitions - 1
+            if elements_left < 0:
+                return None
             out += put_uvarint(out, partitions)
             for _ in range(partitions - 1):
                 if end - at < fixed_bytes + 1:
@@ -288,7 +301,9 @@ cdef class PlainWrites:
                 at += fixed_bytes
                 used = get_uvarint(at, end, &batches)
                 at += used
-                if not used or not batches or end - at <= <int64_t> (batches - 1) * BATCH_BYTES:
+                if not used or not 0 < batches <= self.batches_max + 1:
+                    return None
+                if end - at <= <int64_t> (batches - 1) * BATCH_BYTES:
                     return None
                 part.batches_at = skipped + (at - begin)
                 part.batch_count = batches - 1

@@ -24,7 +24,14 @@ class Origin(Protocol):
 
 
 class PlainWrites(Protocol):
-    """Carries plain writes out, and counts those that it answered."""
+    """Carries plain writes out, and counts those that it answered.
+
+    A request with more than `elements_max` topics and partitions is none of them, nor is one with more than
+    `batches_max` state batches for a partition.
+    """
+
+    elements_max: int
+    batches_max: int
 
     def take(self, frame: bytes, origin: Origin, respond: Callable[[bytes], None]) -> bool:
         """Carry out a plain write and return True; do nothing with other requests and return False.

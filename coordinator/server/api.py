@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from coordinator.clock import monotonic_seconds
 from coordinator.forwarding import FORWARDED_CLIENT_ID
 from coordinator.metrics import Metrics
-from coordinator.runtime import Origin
 from coordinator.runtime.mailbox import PlainWrites
 from coordinator.server.find_coordinator import CoordinatorDirectory
-from coordinator.server.refusals import decoded, refusal
+from coordinator.server.large_requests import LARGE_FRAME_BYTES, LargeOrigin, LargeRequests, Steps
+from coordinator.server.refusals import UNTRUSTED_ELEMENTS_MAX, decoded, refusal
 from coordinator.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, Service
-from protocol.errors import DecodeError, ErrorCode
+from protocol.errors import DecodeError, ErrorCode, TooManyElementsError
 from protocol.messages import api_versions as versions_api
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import find_coordinator as find_api
@@ -54,18 +54,34 @@ Respond = Callable[[bytes], None]
 
 
 class CloseConnection(Exception):
-    """The connection must be closed; the reason is a label for a metric, the message is for the log."""
+    """The connection must be closed; the reason is a label for a metric, the message is for the log.
 
-    def __init__(self, reason: str, message: str) -> None:
+    `advice`, if there is any, says what an operator should do; it is logged at WARNING, at a limited rate.
+    """
+
+    def __init__(self, reason: str, message: str, advice: str = "") -> None:
         super().__init__(message)
         self.reason = reason
+        self.advice = advice
+
+
+def undecodable(request: str, error: DecodeError) -> CloseConnection:
+    """Return the reason to close a connection whose request cannot be decoded, or costs too much."""
+    if isinstance(error, TooManyElementsError):
+        return CloseConnection(
+            "too_many_elements",
+            f"{request}: {error}",
+            "A request has more elements than request.max.elements allows; its connection was closed. "
+            "Raise request.max.elements if the client is a broker.",
+        )
+    return CloseConnection("undecodable", f"{request}: {error}")
 
 
 class _RpcCodec(NamedTuple):
     rpc: Rpc
     min_version: int
     max_version: int
-    decode_request: Callable[[bytes, int, int], Any]
+    decode_request: Callable[[bytes, int, int, int], Any]
     encode_response: Callable[[Any, int], bytes]
 
 
@@ -96,7 +112,13 @@ _SASL_KEYS = tuple(api.API_KEY for api in _SASL_APIS)
 
 
 class Api:
-    """Answers frames. One for all connections of a listener; `sasl`: clients log in there."""
+    """Answers frames. One for all connections of a listener; `sasl`: clients log in there.
+
+    A request with more elements than the service's limits allow closes its connection before it is decoded.
+    """
+
+    # Clients that get here have passed the authentication and the list of principals.
+    is_authorized = True
 
     def __init__(
         self, service: Service, directory: CoordinatorDirectory, metrics: Metrics, *, sasl: bool = False
@@ -105,6 +127,8 @@ class Api:
         self._directory = directory
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
+        self._elements_max = service.limits.elements_max
+        self._large = LargeRequests()
         self._plain_writes = service.plain_writes()
         self._versions = [
             versions_api.ApiVersion(api.API_KEY, api.MIN_VERSION, api.MAX_VERSION)
@@ -113,7 +137,7 @@ class Api:
         self._found: dict[bytes, _Found] = {}
         self._found_edition = directory.edition
 
-    def handle(self, frame: bytes, origin: Origin, respond: Respond) -> None:
+    def handle(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
         """Answer one request frame (without its size): `respond` gets the response frame with its size.
 
         `respond` is called once, within this call or later, unless the origin has gone. Raises
@@ -121,22 +145,49 @@ class Api:
         """
         if len(frame) < _HEADER_BEGIN.size:
             raise CloseConnection("truncated", "a frame is shorter than a request header")
+        if self._large.has(origin):
+            # After the large request, so that requests of one connection keep their order.
+            self._large.add(origin, lambda: self._steps(frame, origin, respond))
+            return
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         if api_key == write_api.API_KEY and self._took_plain_write(frame, origin, respond):
             return
+        if len(frame) >= LARGE_FRAME_BYTES:
+            self._large.add(origin, lambda: self._steps(frame, origin, respond))
+            return
         codec = _RPCS.get(api_key)
         if codec is not None:
-            self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
+            for _ in self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond):
+                pass
         elif api_key == find_api.API_KEY:
             self._find_coordinator(frame, api_version, correlation_id, respond)
-        elif api_key == versions_api.API_KEY:
+        else:
+            self._handle_other(api_key, frame, origin, respond)
+
+    def _steps(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> Steps:
+        """Answer a request in steps; the event loop serves others in between."""
+        api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
+        codec = _RPCS.get(api_key)
+        if api_key == write_api.API_KEY and self._took_plain_write(frame, origin, respond):
+            return
+        if codec is not None:
+            yield from self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
+        elif api_key == find_api.API_KEY and len(frame) >= LARGE_FRAME_BYTES:
+            yield from self._find_many(frame, api_version, correlation_id, respond)
+        elif api_key == find_api.API_KEY:
+            self._find_coordinator(frame, api_version, correlation_id, respond)
+        else:
+            self._handle_other(api_key, frame, origin, respond)
+
+    def _handle_other(self, api_key: int, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
+        if api_key == versions_api.API_KEY:
             self.tell_versions(frame, respond)
         elif api_key in _SASL_KEYS:
             _answer_sasl(frame, origin, respond)
         else:
             raise CloseConnection("unknown_api", f"API key {api_key} is not served here")
 
-    def _took_plain_write(self, frame: bytes, origin: Origin, respond: Respond) -> bool:
+    def _took_plain_write(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> bool:
         writes = self._plain_writes
         return writes is not None and not self._service.forwards and writes.take(frame, origin, respond)
 
@@ -151,18 +202,18 @@ class Api:
         frame: bytes,
         api_version: int,
         correlation_id: int,
-        origin: Origin,
+        origin: LargeOrigin,
         respond: Respond,
-    ) -> None:
+    ) -> Steps:
         if not codec.min_version <= api_version <= codec.max_version:
             raise CloseConnection(
                 "unsupported_version", f"{codec.rpc.name} version {api_version} is not served here"
             )
         began_s = self._loop.time()
         try:
-            request = codec.decode_request(frame, _body_offset(frame), api_version)
+            request = codec.decode_request(frame, _body_offset(frame), api_version, self._elements_max)
         except DecodeError as error:
-            raise CloseConnection("undecodable", f"{codec.rpc.name} v{api_version}: {error}") from None
+            raise undecodable(f"{codec.rpc.name} v{api_version}", error) from None
 
         def done(response: Any) -> None:
             body = codec.encode_response(response, api_version)
@@ -172,7 +223,7 @@ class Api:
         service = self._service
         # Who asked matters only where requests are forwarded: never twice.
         forwarded = service.forwards and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
-        service.handle(codec.rpc, request, origin, done, forwarded=forwarded)
+        return service.steps(codec.rpc, request, origin, done, forwarded=forwarded)
 
     def _find_coordinator(
         self, frame: bytes, api_version: int, correlation_id: int, respond: Respond
@@ -196,13 +247,32 @@ class Api:
         respond(_SIZE_AND_CORRELATION_ID.pack(len(found.body) + 4, correlation_id) + found.body)
         self._metrics.request_done(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
 
-    def _find(self, frame: bytes, api_version: int) -> _Found:
-        header_version = 2 if api_version >= 3 else 1
+    def _find_many(self, frame: bytes, api_version: int, correlation_id: int, respond: Respond) -> Steps:
+        """Answer a FindCoordinator with many keys in steps."""
+        began_s = monotonic_seconds()
+        if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
+            raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
+        request = self._decode_find(frame, api_version)
+        yield
+        pieces = [b"\0" if api_version >= 3 else b""]
+        error_code = 0
+        for part in self._directory.find_in_steps(request, api_version):
+            pieces.append(part.encoded)
+            error_code = error_code or part.error_code
+            yield
+        body = b"".join(pieces)
+        respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body)
+        self._metrics.request_done(find_api.API_KEY, error_code, monotonic_seconds() - began_s)
+
+    def _decode_find(self, frame: bytes, api_version: int) -> find_api.FindCoordinatorRequest:
         try:
-            _, offset = request_header.decode(frame, 0, header_version)
-            request = find_api.decode_request(frame, offset, api_version)
+            _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
+            return find_api.decode_request(frame, offset, api_version, self._elements_max)
         except DecodeError as error:
-            raise CloseConnection("undecodable", f"FindCoordinator v{api_version}: {error}") from None
+            raise undecodable(f"FindCoordinator v{api_version}", error) from None
+
+    def _find(self, frame: bytes, api_version: int) -> _Found:
+        request = self._decode_find(frame, api_version)
         response = self._directory.find(request, api_version)
         body = (b"\0" if api_version >= 3 else b"") + find_api.encode_response(response, api_version)
         errors = (response.error_code, *(each.error_code for each in response.coordinators))
@@ -223,9 +293,9 @@ class Api:
         else:
             try:
                 _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
-                client = versions_api.decode_request(frame, offset, api_version)
+                client = versions_api.decode_request(frame, offset, api_version, UNTRUSTED_ELEMENTS_MAX)
             except DecodeError as error:
-                raise CloseConnection("undecodable", f"ApiVersions v{api_version}: {error}") from None
+                raise undecodable(f"ApiVersions v{api_version}", error) from None
             names = (client.client_software_name, client.client_software_version)
             if api_version >= 3 and not all(map(_SOFTWARE.fullmatch, names)):
                 response = versions_api.ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
@@ -244,7 +314,7 @@ def _answer_sasl(frame: bytes, origin: Any, respond: Respond) -> None:
     try:
         asked = decoded(frame)
     except DecodeError as error:
-        raise CloseConnection("undecodable", str(error)) from None
+        raise undecodable("SASL", error) from None
     respond(refusal(asked, ErrorCode.ILLEGAL_SASL_STATE, "SASL is not used on this port"))
 
 

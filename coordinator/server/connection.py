@@ -115,9 +115,8 @@ class Connection(asyncio.Protocol):
         self._metrics = metrics
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        # A stranger has little to say, and room for it is not for all of them.
-        frame_bytes_max = limits.frame_bytes_max if self.gate is None else limits.login_bytes_max
-        self._reader = FrameReader(frame_bytes_max)
+        self._reader = FrameReader(0)
+        self.handle_by(handler)
         self._transport: asyncio.Transport | None = None
         self._places: deque[_Place] = deque()
         self._frames_waiting: deque[bytes] = deque()
@@ -239,14 +238,17 @@ class Connection(asyncio.Protocol):
         self._places.append(place)
         try:
             self._handler.handle(frame, self, place.respond)
-        except CloseConnection as error:
-            self._metrics.frame_refused(error.reason)
-            self._close(error.reason, str(error))
         except Exception as failure:
             self.handling_failed(failure)
 
     def handling_failed(self, failure: Exception) -> None:
-        """Close for a defect of ours: no frame can be trusted to be right any more."""
+        """Close the connection because its request must not be answered, or because of a defect here."""
+        if isinstance(failure, CloseConnection):
+            self._metrics.frame_refused(failure.reason)
+            if failure.advice:
+                self._connections.complain(failure.advice, self.peer)
+            self._close(failure.reason, str(failure))
+            return
         _logger.error("handling a frame failed", exc_info=failure)
         self._close("internal_error", "handling a frame failed")
 
@@ -282,8 +284,10 @@ class Connection(asyncio.Protocol):
     def handle_by(self, handler: Handler) -> None:
         """Give all further frames to a handler."""
         self._handler = handler
-        if handler is not self.gate:
-            self._reader.frame_bytes_max = self._limits.frame_bytes_max
+        limits = self._limits
+        self._reader.frame_bytes_max = (
+            limits.frame_bytes_max if handler.is_authorized else limits.login_bytes_max
+        )
 
     @property
     def partial_bytes(self) -> int:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 
 from coordinator.clock import Clock, SystemClock
 from coordinator.metrics import Metrics
-from coordinator.runtime import Origin
 from coordinator.security.complaints import Complaints
 from coordinator.security.principals import (
     AllowedPrincipals,
@@ -20,7 +19,8 @@ from coordinator.security.principals import (
 )
 from coordinator.security.sasl import Mechanism
 from coordinator.security.tls import ServerTls
-from coordinator.server.api import Api, CloseConnection, Respond
+from coordinator.server.api import Api, Respond, undecodable
+from coordinator.server.large_requests import LargeOrigin
 from coordinator.server.refusals import api_key_of, decoded, refusal
 from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
@@ -58,6 +58,11 @@ class WireSecurity(NamedTuple):
 class Handler(Protocol):
     """What a connection gives its frames to; the API is one."""
 
+    @property
+    def is_authorized(self) -> bool:
+        """Whether clients with this handler may use the RPCs; the others get the smallest limits."""
+        ...
+
     def handle(self, frame: bytes, origin: Any, respond: Respond) -> None:
         """Answer a frame, as `Api.handle` does."""
         ...
@@ -66,11 +71,13 @@ class Handler(Protocol):
 class Refused:
     """Answers a client that is known, and not on the list."""
 
+    is_authorized = False
+
     def __init__(self, api: Api, metrics: Metrics) -> None:
         self._api = api
         self._metrics = metrics
 
-    def handle(self, frame: bytes, origin: Origin, respond: Respond) -> None:
+    def handle(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
         """Answer with CLUSTER_AUTHORIZATION_FAILED, but say which versions there are."""
         if api_key_of(frame) in _FREE:
             self._api.handle(frame, origin, respond)
@@ -78,7 +85,7 @@ class Refused:
         try:
             asked = decoded(frame)
         except DecodeError as error:
-            raise CloseConnection("undecodable", str(error)) from None
+            raise undecodable(f"API key {api_key_of(frame)}", error) from None
         respond(refusal(asked, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _REFUSED))
         self._metrics.request_done(asked.api_key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 0.0)
 

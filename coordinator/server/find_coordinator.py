@@ -7,20 +7,32 @@ address comes with it.  So where several coordinators share the work, the ids of
 alone, on all replicas alike and for as long as it has that address.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from zlib import crc32
 
 from coordinator.config import INT32_MAX, HostPort
 from coordinator.ownership import OwnerMap
 from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    encode_response,
+)
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
+from protocol.wire import write_uvarint
 
 SHARE_KEY_TYPE = 2
 SHARE_KEY_TYPE_MIN_VERSION = 6
 BATCHED_KEYS_MIN_VERSION = 4
+# After this many keys, or this much text, a request with many keys lets the event loop serve other clients.
+_STEP_KEYS = 200
+_STEP_CHARS = 32 << 10
+# In a response with batched keys (version 4 and later): the throttle time before the array, no tagged fields
+# after it.
+_THROTTLE_BYTES, _END_BYTES = 4, 1
 # Each replica of a group has so many node ids for itself.
 NODE_IDS_PER_REPLICA = 64
 
@@ -31,6 +43,13 @@ class Route(NamedTuple):
     node_id: int
     host: str
     port: int
+
+
+class EncodedPart(NamedTuple):
+    """A part of an encoded response, and the first error code in it."""
+
+    encoded: bytes
+    error_code: int
 
 
 class CoordinatorDirectory:
@@ -97,6 +116,23 @@ class CoordinatorDirectory:
             )
         return FindCoordinatorResponse(coordinators=[self._find(key) for key in request.coordinator_keys])
 
+    def find_in_steps(self, request: FindCoordinatorRequest, api_version: int) -> Iterator[EncodedPart]:
+        """Answer a request with many keys part by part; each part takes about a millisecond."""
+        if api_version < BATCHED_KEYS_MIN_VERSION:
+            response = self.find(request, api_version)
+            yield EncodedPart(encode_response(response, api_version), response.error_code)
+            return
+        opening = bytes(_THROTTLE_BYTES) + write_uvarint(len(request.coordinator_keys) + 1)
+        error_code = 0
+        for keys in _steps_of(request.coordinator_keys):
+            part = self.find(FindCoordinatorRequest(request.key, request.key_type, keys), api_version)
+            encoded = encode_response(part, api_version)
+            elements_at = _THROTTLE_BYTES + len(write_uvarint(len(keys) + 1))
+            error_code = next((found.error_code for found in part.coordinators if found.error_code), 0)
+            yield EncodedPart(opening + encoded[elements_at:-_END_BYTES], error_code)
+            opening = b""
+        yield EncodedPart(opening + bytes(_END_BYTES), 0)
+
     def _find(self, text: str) -> Coordinator:
         try:
             key = SharePartitionKey.parse(text)
@@ -120,6 +156,20 @@ class CoordinatorDirectory:
         return Coordinator(
             key=text, node_id=-1, host="", port=-1, error_code=int(error_code), error_message=message
         )
+
+
+def _steps_of(keys: list[str]) -> Iterator[list[str]]:
+    """Divide keys into parts that take about a millisecond each."""
+    part: list[str] = []
+    chars = 0
+    for key in keys:
+        part.append(key)
+        chars += len(key)
+        if len(part) == _STEP_KEYS or chars > _STEP_CHARS:
+            yield part
+            part, chars = [], 0
+    if part:
+        yield part
 
 
 def _route(address: HostPort, node_id: int) -> Route | None:

@@ -15,10 +15,10 @@ import logging
 from enum import Enum, auto
 from typing import Protocol
 
-from coordinator.runtime import Origin
 from coordinator.security.sasl import AuthenticationFailed, Exchange, Identity, Turn
-from coordinator.server.api import CloseConnection, Respond
+from coordinator.server.api import CloseConnection, Respond, undecodable
 from coordinator.server.entrance import Entrance, Handler
+from coordinator.server.large_requests import LargeOrigin
 from coordinator.server.refusals import Asked, api_key_of, decoded, refusal
 from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
@@ -39,7 +39,7 @@ class _State(Enum):
     FAILED = auto()
 
 
-class Guarded(Origin, Protocol):
+class Guarded(LargeOrigin, Protocol):
     """What a gate needs of its connection."""
 
     @property
@@ -62,6 +62,8 @@ class Guarded(Origin, Protocol):
 
 class Gate:
     """The authentication of one connection. Held by it for as long as it lives."""
+
+    is_authorized = False
 
     def __init__(self, entrance: Entrance) -> None:
         self._entrance = entrance
@@ -274,7 +276,7 @@ def _decoded(frame: bytes) -> Asked:
     try:
         return decoded(frame)
     except DecodeError as error:
-        raise CloseConnection("undecodable", str(error)) from None
+        raise undecodable("SASL", error) from None
 
 
 def _end(origin: Guarded, respond: Respond, response: bytes | None) -> None:

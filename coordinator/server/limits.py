@@ -8,7 +8,7 @@ class ServerLimits(NamedTuple):
 
     connections_max: int = 2_000
     frame_bytes_max: int = 16 * 1024 * 1024
-    # Of a client that has not logged in yet; a token is the longest that it has to say.
+    # The largest frame of a client that is not authenticated or not authorized. Its longest one is a token.
     login_bytes_max: int = 64 * 1024
     requests_in_flight_max: int = 64
     # Requests and parts of requests of all connections; above it nothing more is read.

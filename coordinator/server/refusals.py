@@ -20,6 +20,9 @@ from protocol.messages import (
 )
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 
+# The elements of a request whose client is not authorized; see `protocol.wire.ELEMENTS_MAX`.
+UNTRUSTED_ELEMENTS_MAX = 1_000
+
 _HEADER_BEGIN = Struct(">hhi")
 _SIZE_AND_CORRELATION_ID = Struct(">ii")
 
@@ -49,14 +52,18 @@ def api_key_of(frame: bytes) -> int:
 
 
 def decoded(frame: bytes) -> Asked:
-    """Decode a request frame. Raises DecodeError, also for APIs and versions that are not served."""
+    """Decode a request frame of a client that is not authorized.
+
+    Raises DecodeError, also for APIs and versions that are not served, and TooManyElementsError.
+    """
     if len(frame) < _HEADER_BEGIN.size:
         raise DecodeError("a frame is shorter than a request header")
     api_key, version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
     try:
         _, offset = request_header.decode(frame, 0, request_header_version(api_key, version))
         module: Any = APIS[api_key].module
-        return Asked(api_key, version, correlation_id, module.decode_request(frame, offset, version))
+        message = module.decode_request(frame, offset, version, UNTRUSTED_ELEMENTS_MAX)
+        return Asked(api_key, version, correlation_id, message)
     except UnsupportedVersionError as error:
         raise DecodeError(str(error)) from None
 

@@ -4,13 +4,17 @@ The code is one straight line for each struct, with arrays as nested loops. Neig
 are read by one `struct.Struct`, together with the byte that follows them: the first of a length, a count or a
 tagged-field section, which nearly always is the only one. The variables of the written code: ``buf`` and
 ``at`` (the position), ``n`` (the length, count or tag count read last), and one for each field.
+
+Requests come from clients that need not be trusted, so their decoders have a budget: ``left`` counts the
+elements that may still be decoded. Arrays, tagged-field sections and long texts are counted before they are
+read.
 """
 
 from protocol.codegen.schema import FIXED_FORMATS, Field, Message, SchemaError, Struct, snake_case
 from protocol.codegen.source import Source, size_of
 from protocol.wire import write_uvarint
 
-_RESERVED = frozenset({"buf", "at", "n", "end", "tag", "last_tag", "unknown", "version"})
+_RESERVED = frozenset({"buf", "at", "n", "end", "left", "tag", "last_tag", "unknown", "version"})
 
 
 class Decoder:
@@ -21,6 +25,7 @@ class Decoder:
         self._message = message
         self._version = version
         self._is_flexible = version in message.flexible
+        self._has_budget = has_budget(message)
         self._run: list[tuple[str, str]] = []
 
     def write(self) -> str:
@@ -110,11 +115,13 @@ class Decoder:
         decode = ".decode()" if field.type == "string" else ""
         length = "n - 1" if is_flexible else "n"
         if not is_nullable:
+            self._spend("n >> 6")
             self._slice(name, length, decode)
             return
         with self._source.block("if not n:" if is_flexible else "if n < 0:"):
             self._source.add(f"{name} = None")
         with self._source.block("else:"):
+            self._spend("n >> 6")
             self._slice(name, length, decode)
 
     def _compact_text(self, field: Field, name: str) -> None:
@@ -125,6 +132,7 @@ class Decoder:
             reader = "read_string_length" if field.type == "string" else "read_bytes_length"
             read = self._source.use("protocol.wire", reader)
             self._source.add(f"n, at = {read}(buf, at)")
+            self._spend("n >> 6")
         decode = ".decode()" if field.type == "string" else ""
         self._source.add(f"{name} = buf[at + 1 : at + n]{decode}")
         self._source.add("at += n")
@@ -144,6 +152,7 @@ class Decoder:
         self._run.append(("B", "n"))
         self._read_run()
         general = "read_tagged" if self._message.keeps_unknown_tags else "read_untagged"
+        general += "_within" if self._has_budget else ""
         general = self._source.use("protocol.state_batches", general)
         tags = self._source.use("protocol.state_batches", "NO_TAGS")
         self._source.add("end = at + n * 20 - 20")
@@ -153,11 +162,15 @@ class Decoder:
             self._source.add(f"{name} = buf[at:end]")
             self._source.add("at = end")
         with self._source.block("else:"):
-            self._source.add(f"{name}, at = {general}(buf, at - 1)")
+            if self._has_budget:
+                self._source.add(f"{name}, at, left = {general}(buf, at - 1, left)")
+            else:
+                self._source.add(f"{name}, at = {general}(buf, at - 1)")
 
     def _array(self, field: Field, name: str, taken: frozenset[str]) -> None:
-        """Read an array element by element. The bytes bound it: each element takes at least one."""
+        """Read an array element by element. The bytes bound it, and the budget if there is one."""
         self._length("i", self._is_flexible, False)
+        self._spend("n - 1" if self._is_flexible else "n")
         # A tagged field has its type from its default, some lines above.
         kind = f": {field.python_type}" if field.tag is None else ""
         self._source.add(f"{name}{kind} = []")
@@ -175,17 +188,28 @@ class Decoder:
                 append = f"{name}.append({variable})"
             self._source.add(append)
 
+    def _spend(self, count: str) -> None:
+        """Take elements out of the budget, if the message has one."""
+        if self._has_budget:
+            error = self._source.use("protocol.errors", "TooManyElementsError")
+            self._source.add(f"left -= {count}")
+            with self._source.block("if left < 0:"):
+                self._source.add(f'raise {error}(f"more elements than allowed before byte {{at}}")')
+
     def _no_tags(self) -> None:
         """Skip a tagged-field section in which we know no tag."""
-        skip = self._source.use("protocol.wire", "skip_tags")
+        if self._has_budget:
+            skip, result, budget = self._source.use("protocol.wire", "skip_tags_within"), "at, left", ", left"
+        else:
+            skip, result, budget = self._source.use("protocol.wire", "skip_tags"), "at", ""
         if self._run:
             self._run.append(("B", "n"))
             self._read_run()
             with self._source.block("if n:"):
-                self._source.add(f"at = {skip}(buf, at - 1)")
+                self._source.add(f"{result} = {skip}(buf, at - 1{budget})")
             return
         with self._source.block("if buf[at]:"):
-            self._source.add(f"at = {skip}(buf, at)")
+            self._source.add(f"{result} = {skip}(buf, at{budget})")
         with self._source.block("else:"):
             self._source.add("at += 1")
 
@@ -227,6 +251,7 @@ class Decoder:
             source.add("unknown: list[tuple[int, bytes]] = []")
             source.add("last_tag = -1")
         source.add(f"n, at = {read}(buf, at)")
+        self._spend("n")
         with source.block("for _ in range(n):"):
             source.add(f"tag, at = {read}(buf, at)")
             if keeps_unknown:
@@ -247,6 +272,11 @@ class Decoder:
                 source.add(f'raise {error}(f"tag {{tag}} ends at byte {{at}}, not at byte {{end}}")')
         if keeps_unknown:
             source.add("unknown_tags = tuple(unknown)")
+
+
+def has_budget(message: Message) -> bool:
+    """Return whether the message comes from a client, which may send what is expensive to decode."""
+    return message.type in ("request", "header")
 
 
 def first_tag_opening(field: Field) -> bytes | None:

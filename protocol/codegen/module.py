@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from protocol.codegen.decoder import Decoder
+from protocol.codegen.decoder import Decoder, has_budget
 from protocol.codegen.encoder import Encoder
 from protocol.codegen.schema import Message, SchemaError, Struct, Versions, snake_case
 from protocol.codegen.source import Source
@@ -142,6 +142,10 @@ def _write_decoder(source: Source, message: Message) -> None:
     parameter = _version_parameter(message)
     returned = f"tuple[{message.name}, int]" if message.type == "header" else message.name
     parameters = ["buf: bytes", "offset: int", *([f"{parameter}: int"] if parameter else [])]
+    budget = _budget(source, message)
+    if message.type == "request":
+        parameters.append(f"elements_max: int = {budget}")
+        budget = "elements_max"
     malformed = source.use("protocol.wire", "MALFORMED")
     error = source.use("protocol.errors", "DecodeError")
     with source.function(public, parameters, returned):
@@ -153,14 +157,25 @@ def _write_decoder(source: Source, message: Message) -> None:
         with source.block("try:"):
             if len(layouts) == 1:
                 source.add("at = offset")
+                if budget:
+                    source.add(f"left = {budget}")
                 _write_decoder_body(source, message, layouts[0].last)
             else:
-                _write_dispatch(source, layouts, parameter, f"_{public}", "buf, offset")
+                arguments = f"buf, offset, {budget}" if budget else "buf, offset"
+                _write_dispatch(source, layouts, parameter, f"_{public}", arguments)
         with source.block(f"except {malformed} as error:"):
             source.add(f'raise {error}(f"{message.name}: {{error}}") from error')
     for layout in layouts if len(layouts) > 1 else []:
-        with source.function(f"_{public}_v{layout.last}", ["buf: bytes", "at: int"], returned):
+        inner = ["buf: bytes", "at: int", *(["left: int"] if budget else [])]
+        with source.function(f"_{public}_v{layout.last}", inner, returned):
             _write_decoder_body(source, message, layout.last)
+
+
+def _budget(source: Source, message: Message) -> str:
+    """Return the name of the elements that a decoder accepts by default; "" if it has no limit."""
+    if not has_budget(message):
+        return ""
+    return source.use("protocol.wire", "HEADER_ELEMENTS_MAX" if message.type == "header" else "ELEMENTS_MAX")
 
 
 def _write_version_check(source: Source, message: Message, parameter: str) -> None:

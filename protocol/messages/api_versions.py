@@ -7,8 +7,9 @@ from struct import Struct as Fields
 
 from msgspec import Struct
 
-from protocol.errors import DecodeError, EncodeError, UnsupportedVersionError
+from protocol.errors import DecodeError, EncodeError, TooManyElementsError, UnsupportedVersionError
 from protocol.wire import (
+    ELEMENTS_MAX,
     MALFORMED,
     SHORT_UVARINTS,
     UNENCODABLE,
@@ -16,6 +17,7 @@ from protocol.wire import (
     read_string_length,
     read_uvarint,
     skip_tags,
+    skip_tags_within,
     tagged_field_end,
     write_tags,
     write_uvarint,
@@ -110,37 +112,48 @@ class ApiVersionsResponse(Struct, gc=False):
     zk_migration_ready: bool = False
 
 
-def decode_request(buf: bytes, offset: int, version: int) -> ApiVersionsRequest:
+def decode_request(
+    buf: bytes,
+    offset: int,
+    version: int,
+    elements_max: int = ELEMENTS_MAX,
+) -> ApiVersionsRequest:
     """Decode the ApiVersionsRequest from ``offset`` to the end of ``buf``."""
     if not 0 <= version <= 4:
         raise UnsupportedVersionError(f"version {version} of ApiVersionsRequest")
     try:
         if version >= 3:
-            return _decode_request_v4(buf, offset)
-        return _decode_request_v2(buf, offset)
+            return _decode_request_v4(buf, offset, elements_max)
+        return _decode_request_v2(buf, offset, elements_max)
     except MALFORMED as error:
         raise DecodeError(f"ApiVersionsRequest: {error}") from error
 
 
-def _decode_request_v2(buf: bytes, at: int) -> ApiVersionsRequest:
+def _decode_request_v2(buf: bytes, at: int, left: int) -> ApiVersionsRequest:
     if at != len(buf):
         raise DecodeError(f"ApiVersionsRequest ends at byte {at} of {len(buf)}")
     return ApiVersionsRequest()
 
 
-def _decode_request_v4(buf: bytes, at: int) -> ApiVersionsRequest:
+def _decode_request_v4(buf: bytes, at: int, left: int) -> ApiVersionsRequest:
     n = buf[at]
     if not 0 < n < 128:
         n, at = read_string_length(buf, at)
+        left -= n >> 6
+        if left < 0:
+            raise TooManyElementsError(f"more elements than allowed before byte {at}")
     client_software_name = buf[at + 1 : at + n].decode()
     at += n
     n = buf[at]
     if not 0 < n < 128:
         n, at = read_string_length(buf, at)
+        left -= n >> 6
+        if left < 0:
+            raise TooManyElementsError(f"more elements than allowed before byte {at}")
     client_software_version = buf[at + 1 : at + n].decode()
     at += n
     if buf[at]:
-        at = skip_tags(buf, at)
+        at, left = skip_tags_within(buf, at, left)
     else:
         at += 1
     if at != len(buf):

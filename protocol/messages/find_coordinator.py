@@ -7,8 +7,9 @@ from struct import Struct as Fields
 
 from msgspec import Struct
 
-from protocol.errors import DecodeError, EncodeError, UnsupportedVersionError
+from protocol.errors import DecodeError, EncodeError, TooManyElementsError, UnsupportedVersionError
 from protocol.wire import (
+    ELEMENTS_MAX,
     MALFORMED,
     SHORT_UVARINTS,
     UNENCODABLE,
@@ -16,6 +17,7 @@ from protocol.wire import (
     read_nullable_string_length,
     read_string_length,
     skip_tags,
+    skip_tags_within,
     write_uvarint,
 )
 
@@ -91,27 +93,35 @@ class FindCoordinatorResponse(Struct, gc=False):
     coordinators: list[Coordinator] = []
 
 
-def decode_request(buf: bytes, offset: int, version: int) -> FindCoordinatorRequest:
+def decode_request(
+    buf: bytes,
+    offset: int,
+    version: int,
+    elements_max: int = ELEMENTS_MAX,
+) -> FindCoordinatorRequest:
     """Decode the FindCoordinatorRequest from ``offset`` to the end of ``buf``."""
     if not 0 <= version <= 6:
         raise UnsupportedVersionError(f"version {version} of FindCoordinatorRequest")
     try:
         if version >= 4:
-            return _decode_request_v6(buf, offset)
+            return _decode_request_v6(buf, offset, elements_max)
         if version >= 3:
-            return _decode_request_v3(buf, offset)
+            return _decode_request_v3(buf, offset, elements_max)
         if version >= 1:
-            return _decode_request_v2(buf, offset)
-        return _decode_request_v0(buf, offset)
+            return _decode_request_v2(buf, offset, elements_max)
+        return _decode_request_v0(buf, offset, elements_max)
     except MALFORMED as error:
         raise DecodeError(f"FindCoordinatorRequest: {error}") from error
 
 
-def _decode_request_v0(buf: bytes, at: int) -> FindCoordinatorRequest:
+def _decode_request_v0(buf: bytes, at: int, left: int) -> FindCoordinatorRequest:
     (n,) = _unpack_h(buf, at)
     at += 2
     if n < 0:
         raise DecodeError(f"length {n} before byte {at}")
+    left -= n >> 6
+    if left < 0:
+        raise TooManyElementsError(f"more elements than allowed before byte {at}")
     key = buf[at : at + n].decode()
     at += n
     if at != len(buf):
@@ -119,11 +129,14 @@ def _decode_request_v0(buf: bytes, at: int) -> FindCoordinatorRequest:
     return FindCoordinatorRequest(key)
 
 
-def _decode_request_v2(buf: bytes, at: int) -> FindCoordinatorRequest:
+def _decode_request_v2(buf: bytes, at: int, left: int) -> FindCoordinatorRequest:
     (n,) = _unpack_h(buf, at)
     at += 2
     if n < 0:
         raise DecodeError(f"length {n} before byte {at}")
+    left -= n >> 6
+    if left < 0:
+        raise TooManyElementsError(f"more elements than allowed before byte {at}")
     key = buf[at : at + n].decode()
     at += n
     (key_type,) = _unpack_b(buf, at)
@@ -133,36 +146,45 @@ def _decode_request_v2(buf: bytes, at: int) -> FindCoordinatorRequest:
     return FindCoordinatorRequest(key, key_type)
 
 
-def _decode_request_v3(buf: bytes, at: int) -> FindCoordinatorRequest:
+def _decode_request_v3(buf: bytes, at: int, left: int) -> FindCoordinatorRequest:
     n = buf[at]
     if not 0 < n < 128:
         n, at = read_string_length(buf, at)
+        left -= n >> 6
+        if left < 0:
+            raise TooManyElementsError(f"more elements than allowed before byte {at}")
     key = buf[at + 1 : at + n].decode()
     at += n
     key_type, n = _unpack_bB(buf, at)
     at += 2
     if n:
-        at = skip_tags(buf, at - 1)
+        at, left = skip_tags_within(buf, at - 1, left)
     if at != len(buf):
         raise DecodeError(f"FindCoordinatorRequest ends at byte {at} of {len(buf)}")
     return FindCoordinatorRequest(key, key_type)
 
 
-def _decode_request_v6(buf: bytes, at: int) -> FindCoordinatorRequest:
+def _decode_request_v6(buf: bytes, at: int, left: int) -> FindCoordinatorRequest:
     key_type, n = _unpack_bB(buf, at)
     at += 2
     if not 0 < n < 128:
         n, at = read_length(buf, at - 1)
+    left -= n - 1
+    if left < 0:
+        raise TooManyElementsError(f"more elements than allowed before byte {at}")
     coordinator_keys: list[str] = []
     for _ in range(n - 1):
         n = buf[at]
         if not 0 < n < 128:
             n, at = read_string_length(buf, at)
+            left -= n >> 6
+            if left < 0:
+                raise TooManyElementsError(f"more elements than allowed before byte {at}")
         text = buf[at + 1 : at + n].decode()
         at += n
         coordinator_keys.append(text)
     if buf[at]:
-        at = skip_tags(buf, at)
+        at, left = skip_tags_within(buf, at, left)
     else:
         at += 1
     if at != len(buf):

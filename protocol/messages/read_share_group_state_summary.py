@@ -7,8 +7,9 @@ from struct import Struct as Fields
 
 from msgspec import Struct
 
-from protocol.errors import DecodeError, EncodeError, UnsupportedVersionError
+from protocol.errors import DecodeError, EncodeError, TooManyElementsError, UnsupportedVersionError
 from protocol.wire import (
+    ELEMENTS_MAX,
     MALFORMED,
     SHORT_UVARINTS,
     UNENCODABLE,
@@ -16,6 +17,7 @@ from protocol.wire import (
     read_nullable_string_length,
     read_string_length,
     skip_tags,
+    skip_tags_within,
     write_uvarint,
 )
 
@@ -100,41 +102,56 @@ class ReadShareGroupStateSummaryResponse(Struct, gc=False):
     results: list[ReadStateSummaryResult]
 
 
-def decode_request(buf: bytes, offset: int, version: int) -> ReadShareGroupStateSummaryRequest:
+def decode_request(
+    buf: bytes,
+    offset: int,
+    version: int,
+    elements_max: int = ELEMENTS_MAX,
+) -> ReadShareGroupStateSummaryRequest:
     """Decode the ReadShareGroupStateSummaryRequest from ``offset`` to the end of ``buf``."""
     if not 0 <= version <= 1:
         raise UnsupportedVersionError(f"version {version} of ReadShareGroupStateSummaryRequest")
     try:
         at = offset
+        left = elements_max
         n = buf[at]
         if not 0 < n < 128:
             n, at = read_string_length(buf, at)
+            left -= n >> 6
+            if left < 0:
+                raise TooManyElementsError(f"more elements than allowed before byte {at}")
         group_id = buf[at + 1 : at + n].decode()
         at += n
         n = buf[at]
         at += 1
         if not 0 < n < 128:
             n, at = read_length(buf, at - 1)
+        left -= n - 1
+        if left < 0:
+            raise TooManyElementsError(f"more elements than allowed before byte {at}")
         topics: list[ReadStateSummaryData] = []
         for _ in range(n - 1):
             topic_id, n = _unpack_16sB(buf, at)
             at += 17
             if not 0 < n < 128:
                 n, at = read_length(buf, at - 1)
+            left -= n - 1
+            if left < 0:
+                raise TooManyElementsError(f"more elements than allowed before byte {at}")
             partitions: list[PartitionData] = []
             for _ in range(n - 1):
                 partition, leader_epoch, n = _unpack_iiB(buf, at)
                 at += 9
                 if n:
-                    at = skip_tags(buf, at - 1)
+                    at, left = skip_tags_within(buf, at - 1, left)
                 partitions.append(PartitionData(partition, leader_epoch))
             if buf[at]:
-                at = skip_tags(buf, at)
+                at, left = skip_tags_within(buf, at, left)
             else:
                 at += 1
             topics.append(ReadStateSummaryData(topic_id, partitions))
         if buf[at]:
-            at = skip_tags(buf, at)
+            at, left = skip_tags_within(buf, at, left)
         else:
             at += 1
         if at != len(buf):

@@ -7,8 +7,8 @@ from struct import Struct as Fields
 
 from msgspec import Struct
 
-from protocol.errors import DecodeError, EncodeError, UnsupportedVersionError
-from protocol.wire import MALFORMED, UNENCODABLE, skip_tags
+from protocol.errors import DecodeError, EncodeError, TooManyElementsError, UnsupportedVersionError
+from protocol.wire import HEADER_ELEMENTS_MAX, MALFORMED, UNENCODABLE, skip_tags_within
 
 _unpack_hhih = Fields(">hhih").unpack_from
 _pack_hhih = Fields(">hhih").pack
@@ -40,13 +40,13 @@ def decode(buf: bytes, offset: int, header_version: int) -> tuple[RequestHeader,
         raise UnsupportedVersionError(f"version {header_version} of RequestHeader")
     try:
         if header_version >= 2:
-            return _decode_v2(buf, offset)
-        return _decode_v1(buf, offset)
+            return _decode_v2(buf, offset, HEADER_ELEMENTS_MAX)
+        return _decode_v1(buf, offset, HEADER_ELEMENTS_MAX)
     except MALFORMED as error:
         raise DecodeError(f"RequestHeader: {error}") from error
 
 
-def _decode_v1(buf: bytes, at: int) -> tuple[RequestHeader, int]:
+def _decode_v1(buf: bytes, at: int, left: int) -> tuple[RequestHeader, int]:
     request_api_key, request_api_version, correlation_id, n = _unpack_hhih(buf, at)
     at += 10
     if n < -1:
@@ -54,6 +54,9 @@ def _decode_v1(buf: bytes, at: int) -> tuple[RequestHeader, int]:
     if n < 0:
         client_id = None
     else:
+        left -= n >> 6
+        if left < 0:
+            raise TooManyElementsError(f"more elements than allowed before byte {at}")
         client_id = buf[at : at + n].decode()
         at += n
     if at > len(buf):
@@ -61,7 +64,7 @@ def _decode_v1(buf: bytes, at: int) -> tuple[RequestHeader, int]:
     return RequestHeader(request_api_key, request_api_version, correlation_id, client_id), at
 
 
-def _decode_v2(buf: bytes, at: int) -> tuple[RequestHeader, int]:
+def _decode_v2(buf: bytes, at: int, left: int) -> tuple[RequestHeader, int]:
     request_api_key, request_api_version, correlation_id, n = _unpack_hhih(buf, at)
     at += 10
     if n < -1:
@@ -69,10 +72,13 @@ def _decode_v2(buf: bytes, at: int) -> tuple[RequestHeader, int]:
     if n < 0:
         client_id = None
     else:
+        left -= n >> 6
+        if left < 0:
+            raise TooManyElementsError(f"more elements than allowed before byte {at}")
         client_id = buf[at : at + n].decode()
         at += n
     if buf[at]:
-        at = skip_tags(buf, at)
+        at, left = skip_tags_within(buf, at, left)
     else:
         at += 1
     if at > len(buf):

@@ -8,7 +8,7 @@ from struct import Struct as Fields
 from msgspec import Struct
 
 from protocol.errors import DecodeError, EncodeError, UnsupportedVersionError
-from protocol.wire import MALFORMED, UNENCODABLE, skip_tags
+from protocol.wire import HEADER_ELEMENTS_MAX, MALFORMED, UNENCODABLE, skip_tags_within
 
 _unpack_i = Fields(">i").unpack_from
 _unpack_iB = Fields(">iB").unpack_from
@@ -35,13 +35,13 @@ def decode(buf: bytes, offset: int, header_version: int) -> tuple[ResponseHeader
         raise UnsupportedVersionError(f"version {header_version} of ResponseHeader")
     try:
         if header_version >= 1:
-            return _decode_v1(buf, offset)
-        return _decode_v0(buf, offset)
+            return _decode_v1(buf, offset, HEADER_ELEMENTS_MAX)
+        return _decode_v0(buf, offset, HEADER_ELEMENTS_MAX)
     except MALFORMED as error:
         raise DecodeError(f"ResponseHeader: {error}") from error
 
 
-def _decode_v0(buf: bytes, at: int) -> tuple[ResponseHeader, int]:
+def _decode_v0(buf: bytes, at: int, left: int) -> tuple[ResponseHeader, int]:
     (correlation_id,) = _unpack_i(buf, at)
     at += 4
     if at > len(buf):
@@ -49,11 +49,11 @@ def _decode_v0(buf: bytes, at: int) -> tuple[ResponseHeader, int]:
     return ResponseHeader(correlation_id), at
 
 
-def _decode_v1(buf: bytes, at: int) -> tuple[ResponseHeader, int]:
+def _decode_v1(buf: bytes, at: int, left: int) -> tuple[ResponseHeader, int]:
     correlation_id, n = _unpack_iB(buf, at)
     at += 5
     if n:
-        at = skip_tags(buf, at - 1)
+        at, left = skip_tags_within(buf, at - 1, left)
     if at > len(buf):
         raise DecodeError(f"ResponseHeader ends at byte {at} of {len(buf)}")
     return ResponseHeader(correlation_id), at

@@ -7,14 +7,16 @@ from struct import Struct as Fields
 
 from msgspec import Struct
 
-from protocol.errors import DecodeError, EncodeError, UnsupportedVersionError
+from protocol.errors import DecodeError, EncodeError, TooManyElementsError, UnsupportedVersionError
 from protocol.wire import (
+    ELEMENTS_MAX,
     MALFORMED,
     SHORT_UVARINTS,
     UNENCODABLE,
     read_bytes_length,
     read_nullable_string_length,
     skip_tags,
+    skip_tags_within,
     write_uvarint,
 )
 
@@ -63,23 +65,31 @@ class SaslAuthenticateResponse(Struct, gc=False):
     session_lifetime_ms: int = 0
 
 
-def decode_request(buf: bytes, offset: int, version: int) -> SaslAuthenticateRequest:
+def decode_request(
+    buf: bytes,
+    offset: int,
+    version: int,
+    elements_max: int = ELEMENTS_MAX,
+) -> SaslAuthenticateRequest:
     """Decode the SaslAuthenticateRequest from ``offset`` to the end of ``buf``."""
     if not 0 <= version <= 2:
         raise UnsupportedVersionError(f"version {version} of SaslAuthenticateRequest")
     try:
         if version >= 2:
-            return _decode_request_v2(buf, offset)
-        return _decode_request_v1(buf, offset)
+            return _decode_request_v2(buf, offset, elements_max)
+        return _decode_request_v1(buf, offset, elements_max)
     except MALFORMED as error:
         raise DecodeError(f"SaslAuthenticateRequest: {error}") from error
 
 
-def _decode_request_v1(buf: bytes, at: int) -> SaslAuthenticateRequest:
+def _decode_request_v1(buf: bytes, at: int, left: int) -> SaslAuthenticateRequest:
     (n,) = _unpack_i(buf, at)
     at += 4
     if n < 0:
         raise DecodeError(f"length {n} before byte {at}")
+    left -= n >> 6
+    if left < 0:
+        raise TooManyElementsError(f"more elements than allowed before byte {at}")
     auth_bytes = buf[at : at + n]
     at += n
     if at != len(buf):
@@ -87,14 +97,17 @@ def _decode_request_v1(buf: bytes, at: int) -> SaslAuthenticateRequest:
     return SaslAuthenticateRequest(auth_bytes)
 
 
-def _decode_request_v2(buf: bytes, at: int) -> SaslAuthenticateRequest:
+def _decode_request_v2(buf: bytes, at: int, left: int) -> SaslAuthenticateRequest:
     n = buf[at]
     if not 0 < n < 128:
         n, at = read_bytes_length(buf, at)
+        left -= n >> 6
+        if left < 0:
+            raise TooManyElementsError(f"more elements than allowed before byte {at}")
     auth_bytes = buf[at + 1 : at + n]
     at += n
     if buf[at]:
-        at = skip_tags(buf, at)
+        at, left = skip_tags_within(buf, at, left)
     else:
         at += 1
     if at != len(buf):

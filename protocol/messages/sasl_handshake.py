@@ -7,8 +7,8 @@ from struct import Struct as Fields
 
 from msgspec import Struct
 
-from protocol.errors import DecodeError, EncodeError, UnsupportedVersionError
-from protocol.wire import MALFORMED, UNENCODABLE
+from protocol.errors import DecodeError, EncodeError, TooManyElementsError, UnsupportedVersionError
+from protocol.wire import ELEMENTS_MAX, MALFORMED, UNENCODABLE
 
 _unpack_h = Fields(">h").unpack_from
 _unpack_hi = Fields(">hi").unpack_from
@@ -47,16 +47,25 @@ class SaslHandshakeResponse(Struct, gc=False):
     mechanisms: list[str] = []
 
 
-def decode_request(buf: bytes, offset: int, version: int) -> SaslHandshakeRequest:
+def decode_request(
+    buf: bytes,
+    offset: int,
+    version: int,
+    elements_max: int = ELEMENTS_MAX,
+) -> SaslHandshakeRequest:
     """Decode the SaslHandshakeRequest from ``offset`` to the end of ``buf``."""
     if not 0 <= version <= 1:
         raise UnsupportedVersionError(f"version {version} of SaslHandshakeRequest")
     try:
         at = offset
+        left = elements_max
         (n,) = _unpack_h(buf, at)
         at += 2
         if n < 0:
             raise DecodeError(f"length {n} before byte {at}")
+        left -= n >> 6
+        if left < 0:
+            raise TooManyElementsError(f"more elements than allowed before byte {at}")
         mechanism = buf[at : at + n].decode()
         at += n
         if at != len(buf):

@@ -7,9 +7,10 @@ from struct import Struct as Fields
 
 from msgspec import Struct
 
-from protocol.errors import DecodeError, EncodeError, UnsupportedVersionError
-from protocol.state_batches import NO_TAGS, read_untagged
+from protocol.errors import DecodeError, EncodeError, TooManyElementsError, UnsupportedVersionError
+from protocol.state_batches import NO_TAGS, read_untagged_within
 from protocol.wire import (
+    ELEMENTS_MAX,
     MALFORMED,
     SHORT_UVARINTS,
     UNENCODABLE,
@@ -17,6 +18,7 @@ from protocol.wire import (
     read_nullable_string_length,
     read_string_length,
     skip_tags,
+    skip_tags_within,
     write_uvarint,
 )
 
@@ -98,34 +100,48 @@ class WriteShareGroupStateResponse(Struct, gc=False):
     results: list[WriteStateResult]
 
 
-def decode_request(buf: bytes, offset: int, version: int) -> WriteShareGroupStateRequest:
+def decode_request(
+    buf: bytes,
+    offset: int,
+    version: int,
+    elements_max: int = ELEMENTS_MAX,
+) -> WriteShareGroupStateRequest:
     """Decode the WriteShareGroupStateRequest from ``offset`` to the end of ``buf``."""
     if not 0 <= version <= 1:
         raise UnsupportedVersionError(f"version {version} of WriteShareGroupStateRequest")
     try:
         if version >= 1:
-            return _decode_request_v1(buf, offset)
-        return _decode_request_v0(buf, offset)
+            return _decode_request_v1(buf, offset, elements_max)
+        return _decode_request_v0(buf, offset, elements_max)
     except MALFORMED as error:
         raise DecodeError(f"WriteShareGroupStateRequest: {error}") from error
 
 
-def _decode_request_v0(buf: bytes, at: int) -> WriteShareGroupStateRequest:
+def _decode_request_v0(buf: bytes, at: int, left: int) -> WriteShareGroupStateRequest:
     n = buf[at]
     if not 0 < n < 128:
         n, at = read_string_length(buf, at)
+        left -= n >> 6
+        if left < 0:
+            raise TooManyElementsError(f"more elements than allowed before byte {at}")
     group_id = buf[at + 1 : at + n].decode()
     at += n
     n = buf[at]
     at += 1
     if not 0 < n < 128:
         n, at = read_length(buf, at - 1)
+    left -= n - 1
+    if left < 0:
+        raise TooManyElementsError(f"more elements than allowed before byte {at}")
     topics: list[WriteStateData] = []
     for _ in range(n - 1):
         topic_id, n = _unpack_16sB(buf, at)
         at += 17
         if not 0 < n < 128:
             n, at = read_length(buf, at - 1)
+        left -= n - 1
+        if left < 0:
+            raise TooManyElementsError(f"more elements than allowed before byte {at}")
         partitions: list[PartitionData] = []
         for _ in range(n - 1):
             partition, state_epoch, leader_epoch, start_offset, n = _unpack_iiiqB(buf, at)
@@ -135,9 +151,9 @@ def _decode_request_v0(buf: bytes, at: int) -> WriteShareGroupStateRequest:
                 state_batches = buf[at:end]
                 at = end
             else:
-                state_batches, at = read_untagged(buf, at - 1)
+                state_batches, at, left = read_untagged_within(buf, at - 1, left)
             if buf[at]:
-                at = skip_tags(buf, at)
+                at, left = skip_tags_within(buf, at, left)
             else:
                 at += 1
             partition_data = PartitionData(
@@ -150,12 +166,12 @@ def _decode_request_v0(buf: bytes, at: int) -> WriteShareGroupStateRequest:
             )
             partitions.append(partition_data)
         if buf[at]:
-            at = skip_tags(buf, at)
+            at, left = skip_tags_within(buf, at, left)
         else:
             at += 1
         topics.append(WriteStateData(topic_id, partitions))
     if buf[at]:
-        at = skip_tags(buf, at)
+        at, left = skip_tags_within(buf, at, left)
     else:
         at += 1
     if at != len(buf):
@@ -163,22 +179,31 @@ def _decode_request_v0(buf: bytes, at: int) -> WriteShareGroupStateRequest:
     return WriteShareGroupStateRequest(group_id, topics)
 
 
-def _decode_request_v1(buf: bytes, at: int) -> WriteShareGroupStateRequest:
+def _decode_request_v1(buf: bytes, at: int, left: int) -> WriteShareGroupStateRequest:
     n = buf[at]
     if not 0 < n < 128:
         n, at = read_string_length(buf, at)
+        left -= n >> 6
+        if left < 0:
+            raise TooManyElementsError(f"more elements than allowed before byte {at}")
     group_id = buf[at + 1 : at + n].decode()
     at += n
     n = buf[at]
     at += 1
     if not 0 < n < 128:
         n, at = read_length(buf, at - 1)
+    left -= n - 1
+    if left < 0:
+        raise TooManyElementsError(f"more elements than allowed before byte {at}")
     topics: list[WriteStateData] = []
     for _ in range(n - 1):
         topic_id, n = _unpack_16sB(buf, at)
         at += 17
         if not 0 < n < 128:
             n, at = read_length(buf, at - 1)
+        left -= n - 1
+        if left < 0:
+            raise TooManyElementsError(f"more elements than allowed before byte {at}")
         partitions: list[PartitionData] = []
         for _ in range(n - 1):
             partition, state_epoch, leader_epoch, start_offset, delivery_complete_count, n = _unpack_iiiqiB(
@@ -190,9 +215,9 @@ def _decode_request_v1(buf: bytes, at: int) -> WriteShareGroupStateRequest:
                 state_batches = buf[at:end]
                 at = end
             else:
-                state_batches, at = read_untagged(buf, at - 1)
+                state_batches, at, left = read_untagged_within(buf, at - 1, left)
             if buf[at]:
-                at = skip_tags(buf, at)
+                at, left = skip_tags_within(buf, at, left)
             else:
                 at += 1
             partition_data = PartitionData(
@@ -205,12 +230,12 @@ def _decode_request_v1(buf: bytes, at: int) -> WriteShareGroupStateRequest:
             )
             partitions.append(partition_data)
         if buf[at]:
-            at = skip_tags(buf, at)
+            at, left = skip_tags_within(buf, at, left)
         else:
             at += 1
         topics.append(WriteStateData(topic_id, partitions))
     if buf[at]:
-        at = skip_tags(buf, at)
+        at, left = skip_tags_within(buf, at, left)
     else:
         at += 1
     if at != len(buf):

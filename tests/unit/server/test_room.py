@@ -15,6 +15,8 @@ LIMITS = ServerLimits()
 class Silent:
     """A handler that answers nobody."""
 
+    is_authorized = True
+
     def handle(self, frame: bytes, origin: Any, respond: Any) -> None:
         pass
 

@@ -1,0 +1,89 @@
+"""Process large requests one at a time, in steps between which the event loop serves other clients.
+
+A request that names thousands of share-partitions takes tens of milliseconds to decode, split and submit.
+Each of its steps runs in an iteration of the event loop of its own. Only one large request is decoded at a
+time, so that the memory of decoded requests does not grow with the number of clients.
+
+Requests of one connection keep their order: while one of them waits here, later ones of that connection wait.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from coordinator.runtime import Origin
+
+# A frame of this size or more is a large request. It holds at most 32 768 array elements.
+LARGE_FRAME_BYTES = 32 << 10
+
+Steps = Iterator[None]
+
+
+class LargeOrigin(Origin, Protocol):
+    """The connection that a large request came from."""
+
+    def handling_failed(self, failure: Exception) -> None:
+        """Close the connection because of an exception."""
+        ...
+
+
+class _Request(NamedTuple):
+    origin: LargeOrigin
+    begin: Callable[[], Steps]
+
+
+class LargeRequests:
+    """The queue of large requests, and the steps of the one in progress."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Request] = deque()
+        self._current: _Request | None = None
+        self._steps: Steps = iter(())
+        # How many requests of each connection are here.
+        self._of_origin: dict[int, int] = {}
+
+    def has(self, origin: Origin) -> bool:
+        """Return whether a request of this connection waits or is in progress."""
+        return id(origin) in self._of_origin
+
+    def add(self, origin: LargeOrigin, begin: Callable[[], Steps]) -> None:
+        """Queue a request; `begin` returns its steps when its turn comes.
+
+        An exception in a step goes to `origin.handling_failed` and affects this request only.
+        """
+        self._of_origin[id(origin)] = self._of_origin.get(id(origin), 0) + 1
+        self._waiting.append(_Request(origin, begin))
+        if self._current is None:
+            self._begin_next()
+
+    def _begin_next(self) -> None:
+        self._current = self._waiting.popleft()
+        self._steps = iter(())
+        self._loop.call_soon(self._step, self._current.begin)
+
+    def _step(self, begin: Callable[[], Steps] | None = None) -> None:
+        current = self._current
+        assert current is not None, "a step belongs to a request"
+        try:
+            if begin is not None and not current.origin.gone:
+                self._steps = begin()
+            if not current.origin.gone:
+                next(self._steps)
+                self._loop.call_soon(self._step)
+                return
+        except StopIteration:
+            pass
+        except Exception as failure:
+            current.origin.handling_failed(failure)
+        self._end(current)
+
+    def _end(self, request: _Request) -> None:
+        self._current = None
+        self._steps = iter(())
+        left = self._of_origin.pop(id(request.origin)) - 1
+        if left:
+            self._of_origin[id(request.origin)] = left
+        if self._waiting:
+            self._begin_next()

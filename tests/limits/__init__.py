@@ -1,0 +1,1 @@
+"""Limits that hold against hostile and very large requests: memory, event-loop time, connections."""

@@ -1,0 +1,39 @@
+"""Measure how long one callback holds the event loop, in CPU time, which other processes do not change."""
+
+import asyncio
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class LongestCallback:
+    """The CPU time of the longest callback so far."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+@contextmanager
+def longest_callback() -> Iterator[LongestCallback]:
+    """Measure all callbacks of the event loops of this thread until the end of the block.
+
+    The garbage collector is off, because it would walk all objects of the test process.
+    """
+    longest = LongestCallback()
+    run = asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        began_s = time.thread_time()
+        try:
+            run(handle)
+        finally:
+            longest.seconds = max(longest.seconds, time.thread_time() - began_s)
+
+    asyncio.Handle._run = timed  # type: ignore[method-assign]
+    gc.disable()
+    try:
+        yield longest
+    finally:
+        gc.enable()
+        asyncio.Handle._run = run  # type: ignore[method-assign]

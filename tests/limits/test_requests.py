@@ -1,0 +1,239 @@
+"""The most expensive request of each RPC: the event loop stays free, and memory does not grow."""
+
+import asyncio
+import gc
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from coordinator.server import Api, ServerLimits
+from coordinator.server.entrance import Refused
+from coordinator.server.refusals import UNTRUSTED_ELEMENTS_MAX
+from protocol.errors import TooManyElementsError
+from protocol.messages import (
+    APIS,
+    delete_share_group_state,
+    find_coordinator,
+    read_share_group_state,
+    write_share_group_state,
+)
+from protocol.wire import ELEMENTS_MAX
+from tests.limits import frames
+from tests.limits.loop_time import longest_callback
+from tests.unit.server.wire import Client, Served, served
+
+FRAME_BYTES_MAX = 16 << 20
+LOGIN_BYTES_MAX = 64 << 10
+CALLBACK_S_MAX = 0.05
+MEMORY_BYTES_MAX = 64 << 20
+
+EXPENSIVE = dict(frames.largest(FRAME_BYTES_MAX))
+LEGAL = dict(frames.large_and_legal())
+
+
+async def response_or_close(client: Client) -> bytes | None:
+    """Return the response to the only request; None if the server closed the connection instead."""
+    try:
+        return (await client.frame())[1]
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+async def exchange(one: Served, data: bytes) -> bytes | None:
+    """Send a frame on a connection of its own; return the response."""
+    client = await one.connect()
+    client.send(data)
+    return await response_or_close(client)
+
+
+@pytest.mark.parametrize("name", EXPENSIVE)
+def test_the_largest_frame_neither_holds_the_event_loop_nor_takes_memory(name: str) -> None:
+    data = EXPENSIVE[name]()
+
+    async def scenario() -> None:
+        async with served() as one:
+            client = await one.connect()
+            gc.collect()
+            tracemalloc.start()
+            before = tracemalloc.get_traced_memory()[0]
+            client.send(data)
+            await response_or_close(client)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            # What the client itself has not sent yet is in this process, too.
+            assert peak - before < MEMORY_BYTES_MAX + len(data)
+            with longest_callback() as longest:
+                await exchange(one, data)
+            assert longest.seconds < CALLBACK_S_MAX
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", LEGAL)
+def test_a_large_legal_request_is_answered_in_steps(name: str) -> None:
+    data = LEGAL[name]()
+
+    async def scenario() -> None:
+        async with served() as one:
+            with longest_callback() as longest:
+                assert await exchange(one, data) is not None
+            # What a commit costs is bounded elsewhere (operations per append).
+            assert longest.seconds < 8 * CALLBACK_S_MAX
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["Read 29 000", "Summary 29 000", "FindCoordinator 29 000"])
+def test_reading_many_share_partitions_leaves_the_event_loop_free(name: str) -> None:
+    data = LEGAL[name]()
+
+    async def scenario() -> None:
+        async with served() as one:
+            with longest_callback() as longest:
+                assert await exchange(one, data) is not None
+            assert longest.seconds < CALLBACK_S_MAX
+
+    asyncio.run(scenario())
+
+
+def test_find_coordinator_in_steps_answers_like_one_without() -> None:
+    keys = [b"group:AAECAwQFBgcICQoLDA0ODw:%d" % number for number in range(2_000)]
+    keys[700] = b"not a key"
+
+    async def scenario() -> None:
+        async with served() as one:
+            many = await exchange(one, frames.with_keys(keys))
+            assert many is not None
+            together = find_coordinator.decode_response(many, 1, 6).coordinators
+            each = []
+            for begin in range(0, len(keys), 500):
+                few = await exchange(one, frames.with_keys(keys[begin : begin + 500]))
+                assert few is not None
+                each += find_coordinator.decode_response(few, 1, 6).coordinators
+            assert together == each
+            assert len(frames.with_keys(keys)) > 32 << 10 > len(frames.with_keys(keys[:500]))
+
+    asyncio.run(scenario())
+
+
+def test_requests_after_a_large_one_on_the_same_connection_keep_their_order() -> None:
+    async def scenario() -> None:
+        async with served() as one:
+            client = await one.connect()
+            client.send(frames.with_partitions(frames.INITIALIZE, 20_000))
+            client.send(frames.with_partitions(frames.READ, 1))
+            await client.frame()
+            (topic,) = read_share_group_state.decode_response((await client.frame())[1], 1, 0).results
+            assert topic.partitions[0].state_epoch == 1
+
+    asyncio.run(scenario())
+
+
+def test_another_client_is_served_before_a_large_request_is_over() -> None:
+    async def scenario() -> None:
+        async with served() as one:
+            large, small = await one.connect(), await one.connect()
+            large.send(frames.with_partitions(frames.DELETE, 29_000))
+            answered = asyncio.ensure_future(large.frame())
+            served_meanwhile = 0
+            while not answered.done():
+                small.send(frames.with_partitions(frames.READ, 1))
+                await small.frame()
+                served_meanwhile += 1
+            assert served_meanwhile > 10
+            response = delete_share_group_state.decode_response((await answered)[1], 1, 0)
+            assert len(response.results[0].partitions) == 29_000
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_leaves_during_a_large_request_does_not_stop_the_next_one() -> None:
+    async def scenario() -> None:
+        async with served() as one:
+            leaving, staying = await one.connect(), await one.connect()
+            leaving.send(frames.with_partitions(frames.READ, 29_000))
+            await leaving.writer.drain()
+            staying.send(frames.with_partitions(frames.READ, 20_000))
+            leaving.writer.close()
+            assert len((await staying.frame())[1]) > 20_000
+
+    asyncio.run(scenario())
+
+
+def test_a_response_above_its_limit_asks_the_broker_to_read_the_rest_again() -> None:
+    async def scenario() -> None:
+        async with served() as one:
+            service: Any = one.listener._entrance.api._service
+            service.limits = service.limits._replace(response_bytes_max=1_000)
+            await exchange(one, frames.with_partitions(frames.INITIALIZE, 5))
+            for partition in range(5):
+                batches = frames.batches_of(30)
+                await exchange(one, frames.write_of(partition, batches, 30))
+            read = await exchange(one, frames.with_partitions(frames.READ, 5))
+            assert read is not None
+            (topic,) = read_share_group_state.decode_response(read, 1, 0).results
+            assert [part.error_code for part in topic.partitions] == [0, 0, 15, 15, 15]
+
+    asyncio.run(scenario())
+
+
+def test_more_state_batches_than_a_share_partition_can_have_are_refused() -> None:
+    async def scenario() -> None:
+        async with served() as one:
+            answer = await exchange(one, frames.with_batches(20_001))
+            assert answer is not None
+            (topic,) = write_share_group_state.decode_response(answer, 1, 0).results
+            assert topic.partitions[0].error_code == 42
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("api_key", sorted(APIS))
+def test_every_request_decoder_has_a_budget(api_key: int) -> None:
+    """One tagged field more than the budget is refused; so no generated decoder is without it."""
+    module: Any = APIS[api_key].module
+    version = module.MAX_VERSION
+    fields = {
+        10: b"\x02\x01",
+        17: b"",
+        18: b"\x02a\x02b",
+        36: b"\x02a",
+    }.get(api_key, b"\x02g\x01")
+    if api_key == frames.SASL_HANDSHAKE:
+        # No version has arrays or tagged fields: its text is what can be large.
+        with pytest.raises(TooManyElementsError):
+            module.decode_request((0x7FFF).to_bytes(2, "big") + bytes(0x7FFF), 0, version, 100)
+        return
+    module.decode_request(fields + b"\x02\0\0\x01\0", 0, version, 2)
+    with pytest.raises(TooManyElementsError):
+        module.decode_request(fields + b"\x02\0\0\x01\0", 0, version, 1)
+
+
+def test_a_request_for_10_000_share_partitions_is_far_below_the_limit() -> None:
+    data = frames.with_partitions(frames.WRITE, 10_000)
+    write_share_group_state.decode_request(data, 19, 0, ELEMENTS_MAX // 2)
+
+
+def test_a_client_that_is_not_on_the_list_gets_the_smallest_limits() -> None:
+    """Only what fits into 64 KiB and 1 000 elements is decoded, to be answered with an error."""
+
+    async def scenario() -> None:
+        async with served() as one:
+            api: Api = one.listener._entrance.api
+            refused = Refused(api, one.metrics)
+            one.listener._entrance.api = refused  # type: ignore[assignment]
+            refused.plain_writes = None  # type: ignore[attr-defined]
+            keys = [b""] * UNTRUSTED_ELEMENTS_MAX
+            answer = await exchange(one, frames.with_keys(keys))
+            assert answer is not None
+            assert len(find_coordinator.decode_response(answer, 1, 6).coordinators) == UNTRUSTED_ELEMENTS_MAX
+            assert await exchange(one, frames.with_keys([*keys, b""])) is None
+            assert await exchange(one, frames.with_keys([b"a" * LOGIN_BYTES_MAX])) is None
+
+    asyncio.run(scenario())
+
+
+def test_limits_of_the_listener_are_those_that_are_measured_here() -> None:
+    limits = ServerLimits()
+    assert (limits.frame_bytes_max, limits.login_bytes_max) == (FRAME_BYTES_MAX, LOGIN_BYTES_MAX)
