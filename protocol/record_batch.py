@@ -18,6 +18,8 @@ from protocol.errors import DecodeError
 
 HEADER_BYTES = 61
 MAGIC = 2
+# At most what a record takes in a batch beside its key, its value and one short header: lengths and deltas.
+RECORD_BYTES_IN_BATCH = 64
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _CODEC = 0x07

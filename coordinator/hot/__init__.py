@@ -1,11 +1,10 @@
-"""The compiled way of plain writes, where it was built; without it everything goes the general way.
+"""Load the compiled module for plain writes, where it was built; without it Python decides everything.
 
-A *plain* write is what nearly all requests are: a WriteShareGroupState without tagged fields and without a
-share-partition named twice, to share-partitions that have state, by their leader, with ascending batches.
-For those the compiled module does what decoding, deciding, applying and encoding do, and what a turn of a
-shard does around that: same answers, same records, same states, to the byte.  It looks first, and whatever is
-not plain it leaves alone, share-partition by share-partition: the general path is the definition, complete
-without this package.
+A *plain* write is a WriteShareGroupState without unknown tagged fields.  It may name a share-partition
+several times, with batches in any order that overlap.  The compiled module decodes it, decides and applies
+it and encodes its records and its response: the same responses, records and states as the definition in
+Python, to the byte.  An operation that the coordinator refuses is left to the definition, alone: the
+operations before and after it in the same append are not affected.
 
 It also has twins of what is done for each append whatever is in it: entries and frames of the journal, the
 syncs of its commits, and the tallies of the metrics.
@@ -25,8 +24,13 @@ from types import ModuleType
 PURE_PYTHON_ENV = "SHARE_COORDINATOR_PURE_PYTHON"
 
 
+def is_switched_off() -> bool:
+    """Tell whether the environment asks for the Python definitions alone."""
+    return os.environ.get(PURE_PYTHON_ENV, "0") not in ("", "0")
+
+
 def _load(name: str) -> ModuleType | None:
-    if os.environ.get(PURE_PYTHON_ENV, "0") not in ("", "0"):
+    if is_switched_off():
         return None
     try:
         return import_module(f"coordinator.hot.{name}")

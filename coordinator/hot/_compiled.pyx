@@ -17,8 +17,9 @@ but for Commits, which tests/unit/log/test_committer.py does:
 """
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -33,7 +34,7 @@ from coordinator.shard.packed import NUMBERS
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
 from protocol.messages import write_share_group_state as write_api
 from protocol.messages.share_snapshot import ShareSnapshotValue
-from protocol.record_batch import MAGIC
+from protocol.record_batch import MAGIC, RECORD_BYTES_IN_BATCH
 from protocol.routing import state_partition
 from protocol.state_records import UPDATE_TYPE, SharePartitionKey, StateRecord, encode_record
 from protocol.wire import ELEMENTS_MAX
@@ -76,12 +77,9 @@ cdef extern from "Python.h":
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
 
 cdef enum:
-    BATCH_BYTES = 20
     GROUP_BYTES_MAX = 255
-    # What may come to a larger record, or to one that the log does not take, goes the general way.
-    PLAIN_RECORD_BYTES_MAX = 65536
-    # More than all in a record of state but its batches and what a _Topic knows of its key.
-    RECORD_REST_BYTES = 128
+    # Partition, error code, message and tagged fields of a result without an error.
+    RESULT_BYTES = 8
     # What is remembered of topics and their partitions, and about what one of them takes beside the group's name.
     REMEMBERED_BYTES_MAX = 67108864
     TOPIC_BYTES = 1024
@@ -92,9 +90,25 @@ cdef enum:
     # A state partition and the size of a batch, before each batch in the journal.
     ENTRY_HEAD_BYTES = 6
     SIZE_BYTES = 4
-    NO_START_OFFSET = -1
     NO_COMPLETE_COUNT = -1
 
+# What one entry of a write asks for; where its batches begin in the frame.
+cdef struct _Entry:
+    Py_ssize_t batches_at
+    Py_ssize_t batch_count
+    int64_t start_offset
+    int32_t state_epoch
+    int32_t leader_epoch
+    int32_t complete_count
+
+# The state of a share-partition while a write moves it; `space` is the scratch space in which its batches stand.
+cdef struct _State:
+    StateNumbers numbers
+    const uint8_t *batches
+    Py_ssize_t batches_bytes
+    int space
+
+cdef int64_t UNIT_RECORD_BYTES = RECORD_BYTES_IN_BATCH
 cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
 cdef object WRITE_STATE = Shard.write_state
 cdef bytes ENTRY_HEAD = bytes(ENTRY_HEAD_BYTES)
@@ -102,14 +116,30 @@ cdef object STORED = Result((), None)
 cdef tuple STORED_KEY = (write_api.API_KEY, 0)
 
 # One module, in parts: calls between them stay calls of C.
+include "batches.pxi"
 include "requests.pxi"
 include "connections.pxi"
 include "fields.pxi"
 include "turns.pxi"
-include "batches.pxi"
 include "record_batches.pxi"
 include "journal.pxi"
 include "tally.pxi"
+
+
+def lay_over(bytes current, bytes written, int64_t start_offset):
+    """Do what `batches.combine` does; None if one of the written batches is inverted. For tests."""
+    cdef Py_ssize_t count = PyBytes_GET_SIZE(written) // BATCH_BYTES
+    cdef int64_t floor = _floor(start_offset)
+    cdef Py_ssize_t run_bytes, size
+    cdef const uint8_t *result
+    cdef uint8_t *run = _normalise(<const uint8_t *> PyBytes_AS_STRING(written), count, floor, &run_bytes)
+    if run_bytes < 0:
+        return None
+    result = _space(EVEN_SPACE, 2 * (run_bytes + PyBytes_GET_SIZE(current)) + BATCH_BYTES)
+    size = _lay(
+        <const uint8_t *> PyBytes_AS_STRING(current), PyBytes_GET_SIZE(current), run, run_bytes, floor, &result
+    )
+    return PyBytes_FromStringAndSize(<const char *> result, size)
 
 
 def sums(bytes data, uint32_t before):

@@ -2,18 +2,23 @@
 """The compiled way of loading a shard. Its definition is `runtime.loader`, with `Shard.replay`; tests hold it equal.
 
 States are folded in a table of C structs, from the bytes of the log, and become Python objects once, at the end.
-A record that is not plain (a value of another version, tagged fields that we do not know) goes the general way, and
-the state of its share-partition with it; so does a batch that is not (compressed, of a transaction, damaged).
+The definition decodes a batch that is compressed, of a transaction, or damaged; and it replays a record whose value
+has another version or tagged fields that are not known.  Its share-partition comes back here afterwards, unless it
+cannot be read.
+
+The table is keyed by a hash with a random key, so that nobody can choose names that make loading slow.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcmp, memcpy, memset
+
+import os
 
 from coordinator.shard.batches import combine, normalise
 from coordinator.shard.packed import NUMBERS, needed_from
@@ -24,11 +29,15 @@ from protocol.state_records import SharePartitionKey
 cdef extern from "wire.h":
     int64_t get64(const uint8_t *at)
     int32_t get32(const uint8_t *at)
+    void put64(uint8_t *at, int64_t value)
     int get16(const uint8_t *at)
+    void put16(uint8_t *at, int value)
     int get_uvarint(const uint8_t *at, const uint8_t *end, uint32_t *value)
     void make_crc_table()
     uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before)
     void give_memory_back()
+    void set_hash_key(const uint8_t *key)
+    uint64_t keyed_hash(const uint8_t *at, Py_ssize_t size)
     const char *STATE_NUMBERS
     ctypedef struct StateNumbers:
         int64_t needed_from, start_offset, create_timestamp, write_timestamp, last_write_ms, updates, update_bytes
@@ -39,13 +48,11 @@ if NUMBERS.format.encode() != STATE_NUMBERS:
     raise ImportError("the numbers of a packed state do not lie where they are looked for")
 
 cdef enum:
-    BATCH_BYTES = 20
     HEADER_BYTES = 61
     SIZE_BYTES = 12
     CRC_AT = 17
     COVERED_AT = 21
     MAGIC_AT = 16
-    NO_START_OFFSET = -1
     NO_LEADER_EPOCH = -1
     NOT_UNREADABLE = -1
     NOBODY = -1
@@ -61,7 +68,7 @@ cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
 # One share-partition.
 cdef struct _State:
     StateNumbers numbers
-    uint32_t hash
+    uint64_t hash
     Py_ssize_t key_at
     Py_ssize_t key_bytes
     # NULL: there is no state, or it is with the shard.
@@ -133,7 +140,7 @@ cdef class Replay:
     cdef _Place *order
     cdef Py_ssize_t ordered
     cdef Py_ssize_t given
-    # What the general way has: (needed from, key, packed state), the greatest first.
+    # States that cannot be read, which the shard has: (needed from, key, packed state), the greatest first.
     cdef list residents
 
     def __init__(self, shard, Names names, general):
@@ -161,10 +168,10 @@ cdef class Replay:
             if size - at >= HEADER_BYTES:
                 batch_bytes = get32(begin + at + 8) + SIZE_BYTES
             if batch_bytes < HEADER_BYTES or batch_bytes > size - at or not _is_plain(begin + at, batch_bytes):
-                # What cannot be told to be a batch, and what follows it, is for the general way to judge.
+                # What cannot be told to be a batch, and what follows it, is for the definition to judge.
                 if batch_bytes < HEADER_BYTES or batch_bytes > size - at:
                     batch_bytes = size - at
-                count += self.generally(data[at : at + batch_bytes])
+                count += self.decoded(data[at : at + batch_bytes])
             else:
                 count += self.batch(begin + at, batch_bytes)
             at += batch_bytes
@@ -188,12 +195,33 @@ cdef class Replay:
                     decoded = list(whole.records)
                 is_folded = self.generally_one(&record, decoded[place])
             place += 1
-            if is_folded:
-                # One that is skipped does not settle.
-                assert record.log_offset >= self.end_log_offset, "records settle in log order"
-                count += 1
-                self.end_log_offset = record.log_offset + 1
+            count += self.settle(&record, is_folded)
         return count
+
+    cdef Py_ssize_t decoded(self, bytes data) except -1:
+        """Replay batches that are compressed, of a transaction, or damaged. Raises DecodeError."""
+        cdef Py_ssize_t count = 0
+        cdef _Record record
+        cdef bint is_folded
+        # All of them are decoded first, so that nothing of damaged data is replayed.
+        for batch in list(decode_batches(data)):
+            if batch.is_control:
+                continue
+            for logged in batch.records:
+                _take_apart(logged, &record)
+                is_folded = self.record(&record)
+                if not is_folded:
+                    is_folded = self.generally_one(&record, logged)
+                count += self.settle(&record, is_folded)
+        return count
+
+    cdef Py_ssize_t settle(self, const _Record *record, bint is_folded) except -1:
+        """Count a record; one that is skipped does not settle."""
+        if not is_folded:
+            return 0
+        assert record.log_offset >= self.end_log_offset, "records settle in log order"
+        self.end_log_offset = record.log_offset + 1
+        return 1
 
     cdef bint record(self, const _Record *record) except -1:
         """Fold a record if it is plain."""
@@ -295,10 +323,10 @@ cdef class Replay:
     cdef _State *known(self, const uint8_t *key, Py_ssize_t key_bytes) noexcept:
         """Return the place of a share-partition that was seen before, or NULL."""
         cdef Py_ssize_t slot
-        cdef uint32_t hash
+        cdef uint64_t hash
         if not self.table_size:
             return NULL
-        hash = crc32c_of(key, key_bytes, 0)
+        hash = keyed_hash(key, key_bytes)
         slot = hash & (self.table_size - 1)
         while self.table[slot] != NOBODY:
             state = &self.states[self.table[slot]]
@@ -330,7 +358,7 @@ cdef class Replay:
             self.keys = <uint8_t *> _more(self.keys, self.keys_room)
         state = &self.states[self.state_count]
         memset(state, 0, sizeof(_State))
-        state.hash = crc32c_of(key, key_bytes, 0)
+        state.hash = keyed_hash(key, key_bytes)
         state.key_at = self.keys_bytes
         state.key_bytes = key_bytes
         memcpy(self.keys + self.keys_bytes, key, key_bytes)
@@ -339,7 +367,7 @@ cdef class Replay:
         self.state_count += 1
         return state
 
-    cdef void enter(self, uint32_t hash, Py_ssize_t place) noexcept:
+    cdef void enter(self, uint64_t hash, Py_ssize_t place) noexcept:
         cdef Py_ssize_t slot = hash & (self.table_size - 1)
         while self.table[slot] != NOBODY:
             slot = (slot + 1) & (self.table_size - 1)
@@ -364,29 +392,28 @@ cdef class Replay:
         return name is None or self.shard.state(name) is not None
 
     cdef bint generally_one(self, const _Record *record, decoded) except -1:
-        """Have the general way replay one record, and have it keep the state from here on."""
-        cdef _State *state
+        """Have the definition replay one record; it keeps the state only as long as that cannot be read."""
+        cdef _State *state = NULL
         if record.key != NULL and record.key_bytes > 2:
             state = self.known(record.key + 2, record.key_bytes - 2)
             if state != NULL and state.batches != NULL:
                 self.hand_over(state)
-        return self.general(self.shard, decoded)
+        is_folded = self.general(self.shard, decoded)
+        if state != NULL:
+            self.take_back(state)
+        return is_folded
 
-    cdef Py_ssize_t generally(self, bytes data) except -1:
-        """Have the general way replay batches that are not plain. Raises DecodeError."""
-        cdef Py_ssize_t count = 0
-        cdef Py_ssize_t place
-        batches = list(decode_batches(data))
-        for place in range(self.state_count):
-            if self.states[place].batches != NULL:
-                self.hand_over(&self.states[place])
-        for batch in batches:
-            if not batch.is_control:
-                for record in batch.records:
-                    if self.general(self.shard, record):
-                        count += 1
-                        self.end_log_offset = record.offset + 1
-        return count
+    cdef int take_back(self, _State *state) except -1:
+        """Go on with a state that the definition has moved, unless it cannot be read."""
+        cdef bytes packed = self.shard.give_up_readable(self.names.key(self.keys + state.key_at, state.key_bytes))
+        cdef Py_ssize_t size
+        if packed is None:
+            return 0
+        memcpy(&state.numbers, PyBytes_AS_STRING(packed), sizeof(StateNumbers))
+        size = PyBytes_GET_SIZE(packed) - sizeof(StateNumbers)
+        batches = PyBytes_FromStringAndSize(PyBytes_AS_STRING(packed) + sizeof(StateNumbers), size)
+        _keep(state, batches)
+        return 0
 
     cdef int hand_over(self, _State *state) except -1:
         cdef bytes batches = <bytes> state.batches
@@ -437,6 +464,7 @@ cdef class Replay:
 
 def give_back():
     """Give the memory that loading took back to the system: tables of a size that nobody needs afterwards."""
+    give_space_back()
     give_memory_back()
 
 
@@ -451,6 +479,21 @@ cdef void *_more(void *memory, size_t size) except NULL:
     if memory == NULL:
         raise MemoryError()
     return memory
+
+
+cdef int _take_apart(logged, _Record *record) except -1:
+    """Say where the parts of a decoded record lie; it has to live as long."""
+    record.log_offset = logged.offset
+    record.timestamp_ms = logged.timestamp_ms
+    record.key = record.value = NULL
+    record.key_bytes = record.value_bytes = 0
+    if logged.key is not None:
+        record.key = <const uint8_t *> PyBytes_AS_STRING(<bytes> logged.key)
+        record.key_bytes = PyBytes_GET_SIZE(logged.key)
+    if logged.value is not None:
+        record.value = <const uint8_t *> PyBytes_AS_STRING(<bytes> logged.value)
+        record.value_bytes = PyBytes_GET_SIZE(logged.value)
+    return 0
 
 
 cdef inline void _begin(_State *state) noexcept:
@@ -468,4 +511,7 @@ cdef inline int _keep(_State *state, bytes batches) except -1:
     return 0
 
 
+set_hash_key(<const uint8_t *> PyBytes_AS_STRING(<bytes> os.urandom(16)))
+
+include "batches.pxi"
 include "log_bytes.pxi"

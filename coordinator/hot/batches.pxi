@@ -1,19 +1,48 @@
 # Batches of offsets, laid over each other.
 
-cdef uint8_t *_space = NULL
-cdef Py_ssize_t _space_bytes = 0
+cdef enum:
+    BATCH_BYTES = 20
+    NO_START_OFFSET = -1
+    # Scratch space of more than this is freed after the round that needed it.
+    SPACE_BYTES_KEPT = 1048576
+    NO_SPACE = -1
+
+# Scratch space; a run of batches may stand in each. None is kept in use across a call of Python code.
+cdef enum:
+    WRITTEN_SPACE
+    EVEN_SPACE
+    ODD_SPACE
+    SPACES
+
+cdef uint8_t *_spaces[SPACES]
+cdef Py_ssize_t _space_bytes[SPACES]
 
 
-cdef uint8_t *_room(Py_ssize_t size) except NULL:
-    """Return scratch space; good until the next call, and never used across one of Python code."""
-    global _space, _space_bytes
+cdef uint8_t *_space(int which, Py_ssize_t size) except NULL:
+    """Return scratch space with at least so many bytes; those that were in use before are still there."""
     cdef void *space
-    if size > _space_bytes:
-        space = PyMem_Realloc(_space, 2 * size)
+    if size > _space_bytes[which]:
+        # So that a run that grows batch by batch is moved seldom.
+        size += size // 2
+        space = PyMem_Realloc(_spaces[which], size)
         if space == NULL:
             raise MemoryError()
-        _space, _space_bytes = <uint8_t *> space, 2 * size
-    return _space
+        _spaces[which], _space_bytes[which] = <uint8_t *> space, size
+    return _spaces[which]
+
+
+cdef void give_space_back() noexcept:
+    """Free scratch space that only an unusually large request needed."""
+    cdef int which
+    for which in range(SPACES):
+        if _space_bytes[which] > SPACE_BYTES_KEPT:
+            PyMem_Free(_spaces[which])
+            _spaces[which], _space_bytes[which] = NULL, 0
+
+
+cdef inline int64_t _floor(int64_t start_offset) noexcept:
+    """Return the offset below which nothing is kept."""
+    return INT64_MIN if start_offset == NO_START_OFFSET else start_offset
 
 
 cdef inline int _rank(const uint8_t *batch) noexcept:
@@ -49,8 +78,47 @@ cdef inline uint8_t *_add_rest(
     return out + (rest_end - rest)
 
 
-cdef Py_ssize_t _normalise(const uint8_t *batches, Py_ssize_t count, int64_t floor, uint8_t *out) noexcept:
-    """Bring ascending batches into a run at or above the floor; return its batches, -1 if they do not ascend."""
+cdef uint8_t *_normalise(const uint8_t *batches, Py_ssize_t count, int64_t floor, Py_ssize_t *run_bytes) except NULL:
+    """Do what `batches.normalise` does: return the run, in scratch space; it has -1 bytes if a batch is inverted."""
+    # Laid over one another, batches form at most twice as many.
+    cdef uint8_t *run = _space(WRITTEN_SPACE, (2 * count + 1) * BATCH_BYTES)
+    cdef uint8_t *space
+    cdef Py_ssize_t i
+    run_bytes[0] = _ascending(batches, count, floor, run)
+    if run_bytes[0] >= 0:
+        return run
+    for i in range(count):
+        if get64(batches + i * BATCH_BYTES + 8) < get64(batches + i * BATCH_BYTES):
+            return run
+    space = <uint8_t *> PyMem_Malloc((4 * count + 64) * BATCH_BYTES)
+    if space == NULL:
+        raise MemoryError()
+    run_bytes[0] = _sorted(batches, count, floor, run, space)
+    PyMem_Free(space)
+    return run
+
+
+cdef Py_ssize_t _sorted(
+    const uint8_t *batches, Py_ssize_t count, int64_t floor, uint8_t *run, uint8_t *space
+) noexcept:
+    """Bring batches in any order into a run, each half first; return its bytes. Takes O(n log n) for n batches."""
+    cdef Py_ssize_t half = count // 2
+    cdef uint8_t *upper = space + (2 * half + 1) * BATCH_BYTES
+    cdef uint8_t *rest = upper + (2 * (count - half) + 1) * BATCH_BYTES
+    cdef const uint8_t *result = run
+    cdef Py_ssize_t lower_bytes, upper_bytes, run_bytes = _ascending(batches, count, floor, run)
+    if run_bytes >= 0:
+        return run_bytes
+    lower_bytes = _sorted(batches, half, floor, space, rest)
+    upper_bytes = _sorted(batches + half * BATCH_BYTES, count - half, floor, upper, rest)
+    run_bytes = _lay(space, lower_bytes, upper, upper_bytes, floor, &result)
+    if result != run:
+        memcpy(run, result, run_bytes)
+    return run_bytes
+
+
+cdef Py_ssize_t _ascending(const uint8_t *batches, Py_ssize_t count, int64_t floor, uint8_t *out) noexcept:
+    """Bring ascending batches into a run at or above the floor; return its bytes, -1 if they do not ascend."""
     cdef uint8_t *run = out
     cdef int64_t first, last, next_first, next_last
     cdef int rank, next_rank
@@ -73,11 +141,11 @@ cdef Py_ssize_t _normalise(const uint8_t *batches, Py_ssize_t count, int64_t flo
         first, last, rank = next_first, next_last, next_rank
     if last >= floor:
         out = _put(out, max(first, floor), last, rank)
-    return (out - run) // BATCH_BYTES
+    return out - run
 
 
 cdef Py_ssize_t _lay(
-    const uint8_t *current, Py_ssize_t current_bytes, const uint8_t *written, Py_ssize_t count, int64_t floor,
+    const uint8_t *current, Py_ssize_t current_bytes, const uint8_t *written, Py_ssize_t written_bytes, int64_t floor,
     const uint8_t **result
 ) noexcept:
     """Lay a run over another one, of which nothing below the floor is kept, and return the bytes of the result.
@@ -88,7 +156,7 @@ cdef Py_ssize_t _lay(
     cdef const uint8_t *one = current
     cdef const uint8_t *one_end = current + current_bytes
     cdef const uint8_t *other = written
-    cdef const uint8_t *other_end = written + count * BATCH_BYTES
+    cdef const uint8_t *other_end = written + written_bytes
     cdef const uint8_t *kept
     cdef uint8_t *out = run
     cdef int64_t first = 0, last = 0, other_first = 0, other_last = 0, end
@@ -149,20 +217,3 @@ cdef Py_ssize_t _lay(
     elif other < other_end:
         out = _add_rest(run, out, other_first, other_last, other_rank, other + BATCH_BYTES, other_end)
     return out - run
-
-
-def lay_over(bytes current, bytes written, int64_t start_offset):
-    """Do what `batches.combine` does; None if the written batches do not ascend. For tests."""
-    cdef Py_ssize_t count = PyBytes_GET_SIZE(written) // BATCH_BYTES
-    cdef int64_t floor = INT64_MIN if start_offset == NO_START_OFFSET else start_offset
-    cdef uint8_t *run = _room(count * BATCH_BYTES * 3 + PyBytes_GET_SIZE(current) * 2 + BATCH_BYTES)
-    cdef const uint8_t *result
-    cdef Py_ssize_t size
-    count = _normalise(<const uint8_t *> PyBytes_AS_STRING(written), count, floor, run)
-    if count < 0:
-        return None
-    result = run + count * BATCH_BYTES
-    size = _lay(
-        <const uint8_t *> PyBytes_AS_STRING(current), PyBytes_GET_SIZE(current), run, count, floor, &result
-    )
-    return PyBytes_FromStringAndSize(<const char *> result, size)

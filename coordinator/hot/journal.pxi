@@ -143,10 +143,8 @@ def tell_all(list group):
             else:
                 append.done(append.base_offset, None)
         except Exception as failure:
-            report_failure(failure)
+            report_failure("an append's done callback failed", failure)
 
 
-def report_failure(failure):
-    asyncio.get_running_loop().call_exception_handler(
-        {"message": "an append's done callback failed", "exception": failure}
-    )
+def report_failure(message, failure):
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})

@@ -128,52 +128,27 @@ cdef const uint8_t *_batches(
     return NULL
 
 
-cdef bint _is_run(const uint8_t *at, Py_ssize_t count) noexcept:
-    """See `batches.is_run`."""
-    cdef Py_ssize_t i
-    for i in range(count):
-        if get64(at + 8) < get64(at):
-            return False
-        if i:
-            if get64(at) <= get64(at - 12):
-                return False
-            if get64(at) == get64(at - 12) + 1 and not memcmp(at + 16, at - 4, 3):
-                return False
-        at += BATCH_BYTES
-    return True
-
-
 cdef bytes _normalised(const uint8_t *batches, Py_ssize_t count, int64_t start_offset):
     """See `batches.normalise`."""
-    cdef bytes written = PyBytes_FromStringAndSize(<char *> batches, count * BATCH_BYTES)
-    if _is_run(batches, count):
-        if not count or start_offset == NO_START_OFFSET or get64(batches) >= start_offset:
-            return written
-    return normalise(written, start_offset)
+    cdef Py_ssize_t run_bytes
+    cdef const uint8_t *run = _normalise(batches, count, _floor(start_offset), &run_bytes)
+    if run_bytes < 0:
+        return normalise(PyBytes_FromStringAndSize(<char *> batches, count * BATCH_BYTES), start_offset)
+    return PyBytes_FromStringAndSize(<char *> run, run_bytes)
 
 
 cdef bytes _combined(bytes current, const uint8_t *written, Py_ssize_t count, int64_t start_offset):
-    """See `batches.combine`; in line for what nearly all traffic is: batches behind those that are there."""
-    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(current)
-    cdef const uint8_t *end = begin + PyBytes_GET_SIZE(current)
-    cdef const uint8_t *last = end - BATCH_BYTES
-    cdef uint8_t *out
-    if count and _is_run(written, count) and (start_offset == NO_START_OFFSET or get64(written) >= start_offset):
-        while start_offset != NO_START_OFFSET and begin < end and get64(begin + 8) < start_offset:
-            begin += BATCH_BYTES
-        if begin == end:
-            return PyBytes_FromStringAndSize(<char *> written, count * BATCH_BYTES)
-        if start_offset == NO_START_OFFSET or get64(begin) >= start_offset:
-            # Adjacent ones in the same state become one.
-            if get64(last + 8) < get64(written) and (
-                get64(last + 8) + 1 < get64(written) or memcmp(last + 16, written + 16, 3)
-            ):
-                both = PyBytes_FromStringAndSize(NULL, end - begin + count * BATCH_BYTES)
-                out = <uint8_t *> PyBytes_AS_STRING(both)
-                memcpy(out, begin, end - begin)
-                memcpy(out + (end - begin), written, count * BATCH_BYTES)
-                return both
-    return combine(current, PyBytes_FromStringAndSize(<char *> written, count * BATCH_BYTES), start_offset)
+    """See `batches.combine`."""
+    cdef const uint8_t *before = <const uint8_t *> PyBytes_AS_STRING(current)
+    cdef Py_ssize_t run_bytes, size = PyBytes_GET_SIZE(current)
+    cdef int64_t floor = _floor(start_offset)
+    cdef const uint8_t *run = _normalise(written, count, floor, &run_bytes)
+    cdef const uint8_t *result
+    if run_bytes < 0:
+        return combine(current, PyBytes_FromStringAndSize(<char *> written, count * BATCH_BYTES), start_offset)
+    result = _space(EVEN_SPACE, 2 * (size + run_bytes) + BATCH_BYTES)
+    size = _lay(before, size, run, run_bytes, floor, &result)
+    return current if result == before else PyBytes_FromStringAndSize(<char *> result, size)
 
 
 make_crc_table()

@@ -24,6 +24,8 @@ cdef bytes _batch(bytes before, int64_t base_offset, int64_t timestamp_ms, list 
         key, value = <tuple?> records[i]
         size = _record_bytes(i, key, value)
         covered_bytes += uvarint_bytes(_zigzag(size)) + size
+    if covered_bytes + 9 > INT32_MAX:
+        raise OverflowError(f"a batch of {covered_bytes + 21} bytes: its length does not fit into 31 bits")
     batch = PyBytes_FromStringAndSize(NULL, before_bytes + 21 + covered_bytes)
     begin = <uint8_t *> PyBytes_AS_STRING(batch)
     memcpy(begin, PyBytes_AS_STRING(before), before_bytes)

@@ -8,8 +8,10 @@ cdef class _Partition:
 
     cdef object key
     cdef object runner
-    # The number of the request that named it last, to notice one that is named twice.
+    cdef int32_t number
+    # The number of the request that named it last, and its place there, to notice one that is named twice.
     cdef uint64_t named_by
+    cdef Py_ssize_t place
 
 
 @cython.final
@@ -22,7 +24,9 @@ cdef class _Topic:
     # What the key of a ShareUpdate record begins with.
     cdef bytes record_key
     cdef dict partitions
+    # The number of the request that named it last, and its place among the topics there.
     cdef uint64_t named_by
+    cdef Py_ssize_t place
 
     def __cinit__(self, group_id, bytes topic_id):
         group = group_id.encode()
@@ -90,19 +94,18 @@ cdef class WritePart:
     """The `Operation` of one share-partition within a plain write."""
 
     cdef _Request request
+    # That of its result in the answer.
     cdef int place
     # What decides it: the shard of its key.
     cdef object runner
     cdef readonly object key
     cdef bytes record_key
     cdef bytes frame
-    cdef Py_ssize_t batches_at
-    cdef Py_ssize_t batch_count
-    cdef int64_t start_offset
     cdef int32_t partition
-    cdef int32_t state_epoch
-    cdef int32_t leader_epoch
-    cdef int32_t complete_count
+    cdef _Entry entry
+    # Further entries for the same share-partition, one behind the other; None: there are none.
+    cdef bytearray more
+    cdef Py_ssize_t more_batches
 
     @property
     def decide(self):
@@ -122,16 +125,35 @@ cdef class WritePart:
 
     @property
     def unit(self):
-        """The part as the general path knows it."""
-        part = write_api.PartitionData(
+        """The entries as the general path knows them."""
+        cdef _Entry *entries
+        cdef Py_ssize_t at
+        unit = [self.part(&self.entry)]
+        if self.more is not None:
+            entries = <_Entry *> PyByteArray_AS_STRING(self.more)
+            for at in range(PyByteArray_GET_SIZE(self.more) // <Py_ssize_t> sizeof(_Entry)):
+                unit.append(self.part(&entries[at]))
+        return unit
+
+    cdef object part(self, const _Entry *entry):
+        return write_api.PartitionData(
             self.partition,
-            self.state_epoch,
-            self.leader_epoch,
-            self.start_offset,
-            self.complete_count,
-            self.frame[self.batches_at : self.batches_at + self.batch_count * BATCH_BYTES],
+            entry.state_epoch,
+            entry.leader_epoch,
+            entry.start_offset,
+            entry.complete_count,
+            self.frame[entry.batches_at : entry.batches_at + entry.batch_count * BATCH_BYTES],
         )
-        return [part]
+
+    cdef bint add(self, const _Entry *entry, Py_ssize_t batches_max) except -1:
+        """Take a further entry; False: then there are more batches than that."""
+        cdef Py_ssize_t size = 0 if self.more is None else PyByteArray_GET_SIZE(self.more)
+        if self.more is None:
+            self.more = bytearray()
+        PyByteArray_Resize(self.more, size + sizeof(_Entry))
+        memcpy(PyByteArray_AS_STRING(self.more) + size, entry, sizeof(_Entry))
+        self.more_batches += entry.batch_count
+        return self.entry.batch_count + self.more_batches <= batches_max
 
     def answer(self, result):
         self.request.put(self.place, result, self.request.owner.time())
@@ -139,6 +161,40 @@ cdef class WritePart:
     def refuse(self, error_code, error_message):
         result = write_api.PartitionResult(self.partition, int(error_code), error_message)
         self.request.put(self.place, result, self.request.owner.time())
+
+
+cdef bytes _stored_answer(const uint8_t *correlation_id, list topic_ids, list rows):
+    """Return the answer, with its size, that says of every part that it is stored; number the parts by their results."""
+    cdef WritePart part
+    cdef list row
+    cdef Py_ssize_t place
+    cdef int result = 0
+    cdef Py_ssize_t size = 10 + uvarint_bytes(len(rows) + 1)
+    for row in rows:
+        size += 17 + uvarint_bytes(len(row) + 1) + RESULT_BYTES * len(row)
+    answer = PyBytes_FromStringAndSize(NULL, size)
+    cdef uint8_t *out = <uint8_t *> PyBytes_AS_STRING(answer)
+    put32(out, size - 4)
+    memcpy(out + 4, correlation_id, 4)
+    out[8] = 0
+    out += 9
+    out += put_uvarint(out, len(rows) + 1)
+    for place in range(len(rows)):
+        row = <list> rows[place]
+        memcpy(out, PyBytes_AS_STRING(topic_ids[place]), 16)
+        out += 16
+        out += put_uvarint(out, len(row) + 1)
+        for part in row:
+            part.place = result
+            result += 1
+            # No error, no message, no tagged fields.
+            put32(out, part.partition)
+            put32(out + 4, 0)
+            out += RESULT_BYTES
+        out[0] = 0
+        out += 1
+    out[0] = 0
+    return answer
 
 
 @cython.final
@@ -207,25 +263,23 @@ cdef class PlainWrites:
         return self.seconds.count(seconds)
 
     cdef bytes split(self, bytes frame, Py_ssize_t skipped, _Request request, list parts):
-        """Make the parts of a plain request, and return the answer for when all is stored; None: it is not plain."""
+        """Make the parts of a plain request, and return the answer for when all is stored; None: it is not plain.
+
+        Parts are in the order in which their share-partitions are named first; results are by topic, and within one
+        in that order.
+        """
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame) + skipped
         cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame) - skipped
         cdef const uint8_t *at = begin
-        cdef const uint8_t *group_at
-        cdef bytes answer
-        cdef uint8_t *out
-        cdef uint32_t topics, partitions, batches, size
+        cdef uint32_t topics, size
         cdef int64_t elements_left = self.elements_max
-        cdef Py_ssize_t i, batch, fixed_bytes
         cdef int used
-        cdef int32_t partition
         cdef _Topic topic
-        cdef _Partition named
-        cdef WritePart part
+        cdef bytes group
+        cdef list topic_ids = [], rows = []
         if end - at < 16 or get16(at) != 85 or not 0 <= get16(at + 2) <= 1:
             return None
         request.version = get16(at + 2)
-        fixed_bytes = 20 if request.version == 0 else 24
         if get16(at + 8) < -1:
             return None
         at += 10 + max(get16(at + 8), 0)
@@ -234,10 +288,11 @@ cdef class PlainWrites:
             return None
         at += 1
         used = get_uvarint(at, end, &size)
-        group_at = at + used
-        if not used or not 1 < size <= GROUP_BYTES_MAX + 1 or end - group_at < <Py_ssize_t> size:
+        at += used
+        if not used or not 1 < size <= GROUP_BYTES_MAX + 1 or end - at < <Py_ssize_t> size:
             return None
-        at = group_at + size - 1
+        group = PyBytes_FromStringAndSize(<char *> at, size - 1)
+        at += size - 1
         used = get_uvarint(at, end, &topics)
         if not used or topics < 2:
             return None
@@ -249,88 +304,90 @@ cdef class PlainWrites:
         if self.remembered_bytes > REMEMBERED_BYTES_MAX:
             self.groups.clear()
             self.remembered_bytes = 0
-        # An answer is shorter than its request.
-        answer = PyBytes_FromStringAndSize(NULL, end - begin + 16)
-        out = <uint8_t *> PyBytes_AS_STRING(answer) + 4
-        memcpy(out, begin + 4, 4)
-        out[4] = 0
-        out += 5
-        out += put_uvarint(out, topics)
         for _ in range(topics - 1):
             if end - at < 17:
                 return None
-            topic = self.topic(
-                PyBytes_FromStringAndSize(<char *> group_at, size - 1),
-                PyBytes_FromStringAndSize(<char *> at, 16),
+            topic = self.topic(group, PyBytes_FromStringAndSize(<char *> at, 16))
+            if topic is None:
+                return None
+            if topic.named_by != self.requests:
+                topic.named_by = self.requests
+                topic.place = len(rows)
+                topic_ids.append(topic.topic_id)
+                rows.append([])
+            at = self.split_topic(
+                topic, at + 16, end, frame, begin - skipped, request, &elements_left, <list> rows[topic.place], parts
             )
-            if topic is None or topic.named_by == self.requests:
+            if at == NULL:
                 return None
-            topic.named_by = self.requests
-            memcpy(out, at, 16)
-            at += 16
-            out += 16
-            used = get_uvarint(at, end, &partitions)
-            if not used or partitions < 2:
-                return None
-            at += used
-            elements_left -= partitions - 1
-            if elements_left < 0:
-                return None
-            out += put_uvarint(out, partitions)
-            for _ in range(partitions - 1):
-                if end - at < fixed_bytes + 1:
-                    return None
-                partition = get32(at)
-                if partition < 0:
-                    return None
-                named = self.partition(topic, partition)
-                if named is None or named.named_by == self.requests:
-                    return None
-                named.named_by = self.requests
-                part = WritePart.__new__(WritePart)
-                part.request = request
-                part.place = len(parts)
-                part.key = named.key
-                part.record_key = topic.record_key
-                part.frame = frame
-                part.partition = partition
-                part.state_epoch = get32(at + 4)
-                part.leader_epoch = get32(at + 8)
-                part.start_offset = get64(at + 12)
-                part.complete_count = NO_COMPLETE_COUNT if request.version == 0 else get32(at + 20)
-                at += fixed_bytes
-                used = get_uvarint(at, end, &batches)
-                at += used
-                if not used or not 0 < batches <= self.batches_max + 1:
-                    return None
-                if end - at <= <int64_t> (batches - 1) * BATCH_BYTES:
-                    return None
-                part.batches_at = skipped + (at - begin)
-                part.batch_count = batches - 1
-                # No tagged fields in a batch, and none behind them.
-                for batch in range(part.batch_count):
-                    if at[19]:
-                        return None
-                    at += BATCH_BYTES
-                if at[0]:
-                    return None
-                at += 1
-                part.runner = named.runner
-                parts.append(part)
-                put32(out, partition)
-                put32(out + 4, 0)
-                out += 8
-            if at >= end or at[0]:
-                return None
-            at += 1
-            out[0] = 0
-            out += 1
         if end - at != 1 or at[0]:
             return None
-        out[0] = 0
-        size = <uint32_t> (out + 1 - <uint8_t *> PyBytes_AS_STRING(answer))
-        put32(<uint8_t *> PyBytes_AS_STRING(answer), size - 4)
-        return PyBytes_FromStringAndSize(PyBytes_AS_STRING(answer), size)
+        return _stored_answer(begin + 4, topic_ids, rows)
+
+    cdef const uint8_t *split_topic(
+        self, _Topic topic, const uint8_t *at, const uint8_t *end, bytes frame, const uint8_t *frame_at,
+        _Request request, int64_t *elements_left, list row, list parts
+    ) except? NULL:
+        """Make the parts of one topic's entries; return where these end, NULL if they are not plain."""
+        cdef Py_ssize_t fixed_bytes = 20 if request.version == 0 else 24
+        cdef Py_ssize_t batch
+        cdef uint32_t partitions, batches
+        cdef int used = get_uvarint(at, end, &partitions)
+        cdef _Entry entry
+        cdef _Partition named
+        cdef WritePart part
+        if not used or partitions < 2:
+            return NULL
+        elements_left[0] -= partitions - 1
+        if elements_left[0] < 0:
+            return NULL
+        at += used
+        for _ in range(partitions - 1):
+            if end - at < fixed_bytes + 1:
+                return NULL
+            named = self.partition(topic, get32(at))
+            if named is None:
+                return NULL
+            entry.state_epoch = get32(at + 4)
+            entry.leader_epoch = get32(at + 8)
+            entry.start_offset = get64(at + 12)
+            entry.complete_count = NO_COMPLETE_COUNT if request.version == 0 else get32(at + 20)
+            at += fixed_bytes
+            used = get_uvarint(at, end, &batches)
+            at += used
+            if not used or not 0 < batches <= self.batches_max + 1:
+                return NULL
+            if end - at <= <int64_t> (batches - 1) * BATCH_BYTES:
+                return NULL
+            entry.batches_at = at - frame_at
+            entry.batch_count = batches - 1
+            # No tagged fields in a batch, and none behind them.
+            for batch in range(entry.batch_count):
+                if at[19]:
+                    return NULL
+                at += BATCH_BYTES
+            if at[0]:
+                return NULL
+            at += 1
+            if named.named_by == self.requests:
+                if not (<WritePart> parts[named.place]).add(&entry, self.batches_max):
+                    return NULL
+                continue
+            named.named_by = self.requests
+            named.place = len(parts)
+            part = WritePart.__new__(WritePart)
+            part.request = request
+            part.key = named.key
+            part.runner = named.runner
+            part.record_key = topic.record_key
+            part.frame = frame
+            part.partition = named.number
+            part.entry = entry
+            parts.append(part)
+            row.append(part)
+        if at >= end or at[0]:
+            return NULL
+        return at + 1
 
     cdef _Topic topic(self, bytes group, bytes topic_id):
         """Return a topic of a group, remembered or made; None if the group is not UTF-8."""
@@ -357,6 +414,7 @@ cdef class PlainWrites:
             # The next request begins with none.
             return None
         cdef _Partition made = _Partition.__new__(_Partition)
+        made.number = number
         made.key = SharePartitionKey(topic.group_id, topic.topic_id, partition)
         made.runner = self.runners[state_partition(made.key, len(self.runners))]
         topic.partitions[partition] = made

@@ -36,6 +36,7 @@ cdef class _Turn:
     cdef readonly bint accepts_writes
     cdef readonly list records
     cdef readonly list encoded
+    cdef readonly list units
     cdef readonly Py_ssize_t append_bytes
     # What the plain writes of a turn have in common.
     cdef dict states
@@ -45,11 +46,13 @@ cdef class _Turn:
     cdef int64_t live_bytes
     cdef int64_t record_bytes_max
 
-    def add(self, record, tuple encoded):
-        key, value = encoded
-        self.records.append(record)
-        self.encoded.append(encoded)
-        self.append_bytes += len(key) + (0 if value is None else len(value))
+    def add(self, records, list encoded, *, is_unit):
+        if is_unit and len(encoded) > 1:
+            self.units.append((len(self.records), len(self.records) + len(encoded)))
+        self.records.extend(records)
+        self.encoded.extend(encoded)
+        for key, value in encoded:
+            self.append_bytes += len(key) + (0 if value is None else len(value))
 
 
 @cython.final
@@ -63,7 +66,9 @@ cdef class PlainTurns:
     cdef object append
     cdef object topics
     cdef double request_age_max_s
+    # Of one append; the bytes are exceeded by its last operation at most.
     cdef Py_ssize_t operations_max
+    cdef Py_ssize_t bytes_max
     cdef object now_ms
     cdef double now_s
     cdef bint accepts_writes
@@ -74,11 +79,14 @@ cdef class PlainTurns:
     # Plain writes that were decided since `begin`.
     cdef readonly Py_ssize_t taken
 
-    def __init__(self, append, topics, double request_age_max_s, Py_ssize_t operations_max):
+    def __init__(
+        self, append, topics, double request_age_max_s, Py_ssize_t operations_max, Py_ssize_t bytes_max
+    ):
         self.append = append
         self.topics = topics
         self.request_age_max_s = request_age_max_s
         self.operations_max = operations_max
+        self.bytes_max = bytes_max
 
     def begin(self, now_ms, double now_s, bint accepts_writes, int64_t record_bytes_max, tuple gathered):
         """Take turns at this time; the log may take no writes, and takes no records that are larger.
@@ -89,7 +97,7 @@ cdef class PlainTurns:
         self.now_ms = now_ms
         self.now_s = now_s
         self.accepts_writes = accepts_writes
-        self.record_bytes_max = min(record_bytes_max, <int64_t> PLAIN_RECORD_BYTES_MAX)
+        self.record_bytes_max = record_bytes_max
         self.taken = 0
 
     def carry_out(self, list all_due, failed):
@@ -100,17 +108,18 @@ cdef class PlainTurns:
                     due.turn()
             except Exception as failure:
                 failed(due, failure)
+        give_space_back()
 
     cdef bint turn(self, turns) except -1:
         """Do what `turns.turn()` does, and return True; or return False, and nothing has happened."""
         cdef PyObject *at = <PyObject *> turns
-        cdef Py_ssize_t done = 0
+        cdef Py_ssize_t done = 0, last
         cdef _Turn turn
         cdef Append append
         operations = <list> _get(at, MAILBOX)
         if _get(at, STATUS) is not ACTIVE or _get(at, APPENDING) is not None or not self.accepts_writes:
             return False
-        if not 0 < len(operations) <= self.operations_max or type(operations[0]) is not WritePart:
+        if not operations:
             return False
         _set(turns, TURN_PLANNED, False)
         _set(turns, MAILBOX, [])
@@ -121,36 +130,40 @@ cdef class PlainTurns:
         turn.accepts_writes = True
         turn.records = []
         turn.encoded = []
+        turn.units = []
+        last = min(self.operations_max, <Py_ssize_t> len(operations))
         try:
             while True:
-                self.take_writes(turns, turn, operations, &done)
-                if done == len(operations):
+                self.take_writes(turns, turn, operations, &done, last)
+                if done == last or turn.append_bytes >= self.bytes_max:
                     break
                 turns._carry_out(turn, operations[done])
                 done += 1
         except BaseException:
             turns._undecided = operations[done:]
             raise
+        if done < len(operations):
+            turns._put_back(operations[done:])
         if not turn.records:
             if <list> _get(at, WAITING):
-                turns._append(turn.records, turn.encoded, turn.append_bytes, self.now_ms)
+                turns._append(turn)
             elif <list> _get(at, MAILBOX):
                 turns._plan_turn()
+            return True
+        if self.pending is None:
+            turns._append(turn)
             return True
         _set(turns, APPENDING, turn.records)
         _set(turns, APPEND_BEGAN_S, self.now_s)
         _set(turns, APPEND_BYTES, turn.append_bytes)
         at_partition = _get(at, STATE_PARTITION)
-        if self.pending is not None:
-            append = Append.__new__(Append)
-            append.fill(at_partition, self.ends[at_partition], self.now_ms, turn.encoded, _get(at, DONE))
-            self.pending.append(append)
-        else:
-            self.append(at_partition, turn.encoded, self.now_ms, _get(at, DONE))
+        append = Append.__new__(Append)
+        append.fill(at_partition, self.ends[at_partition], self.now_ms, turn.encoded, _get(at, DONE))
+        self.pending.append(append)
         return True
 
-    cdef int take_writes(self, turns, _Turn turn, list operations, Py_ssize_t *done) except -1:
-        """Decide and apply the operations from a place on, as long as they are plain writes, and move it on.
+    cdef int take_writes(self, turns, _Turn turn, list operations, Py_ssize_t *done, Py_ssize_t last) except -1:
+        """Decide and apply the operations from a place up to another, as long as they are plain writes, and move it on.
 
         For each there is one more of `records` (None: an update, which needs no settling by itself), of `encoded` and
         of those who wait.
@@ -170,7 +183,7 @@ cdef class PlainTurns:
         turn.live_bytes = 0
         turn.record_bytes_max = self.record_bytes_max
         try:
-            while done[0] < len(operations):
+            while done[0] < last and turn.append_bytes < self.bytes_max:
                 if type(operations[done[0]]) is not WritePart:
                     break
                 part = <WritePart> operations[done[0]]
@@ -234,7 +247,8 @@ cdef class Appended:
         self.bytes.count(_get(at, APPEND_BYTES))
         for record in records:
             if record is not None:
-                turns._settle(records, base_offset)
+                if not turns._settle_or_recover(records, base_offset, waiting):
+                    return 0
                 break
         else:
             end_offset = base_offset + len(records)
@@ -250,89 +264,145 @@ cdef class Appended:
 
 
 cdef bint _write(_Turn turn, WritePart part) except -1:
-    """Decide one write, apply it and add its record to the turn; or return False: it is not plain."""
-    cdef PyObject *state = PyDict_GetItemWithError(turn.states, part.key)
-    cdef StateNumbers numbers
-    cdef const uint8_t *current
-    cdef const uint8_t *batches
-    cdef Py_ssize_t current_bytes, written_bytes, batches_bytes, record_bytes, count
-    cdef int64_t floor
-    cdef uint8_t *written
-    cdef bint is_due
-    if state is NULL:
-        return False
-    memcpy(&numbers, PyBytes_AS_STRING(<object> state), sizeof(numbers))
-    current = <const uint8_t *> PyBytes_AS_STRING(<object> state) + sizeof(numbers)
-    current_bytes = PyBytes_GET_SIZE(<object> state) - sizeof(numbers)
+    """Decide a write, apply it and add its records to the turn.
 
-    # Refusals, and numbers that only tests have ever sent are left to the general path.
-    if part.leader_epoch < numbers.leader_epoch_max or part.leader_epoch < 0 or numbers.leader_epoch < 0:
+    Or return False, when any of its entries is not accepted: then nothing has happened, and the definition says why.
+    """
+    cdef PyObject *packed = PyDict_GetItemWithError(turn.states, part.key)
+    cdef _State state
+    cdef _Entry *entries
+    cdef bytes record_key
+    cdef Py_ssize_t place, first = len(turn.records), before_bytes = turn.append_bytes, held_bytes
+    if packed is NULL or part.partition < 0 or not _knows(turn.topics, part):
         return False
-    if part.state_epoch < numbers.state_epoch or part.state_epoch < 0:
+    memcpy(&state.numbers, PyBytes_AS_STRING(<object> packed), sizeof(StateNumbers))
+    if state.numbers.unreadable_bytes >= 0:
+        return False
+    state.space = NO_SPACE
+    state.batches = <const uint8_t *> PyBytes_AS_STRING(<object> packed) + sizeof(StateNumbers)
+    held_bytes = state.batches_bytes = PyBytes_GET_SIZE(<object> packed) - sizeof(StateNumbers)
+    record_key = _record_key(part)
+    if not _fold(turn, part, record_key, &part.entry, &state):
+        return False
+    if part.more is not None:
+        entries = <_Entry *> PyByteArray_AS_STRING(part.more)
+        for place in range(PyByteArray_GET_SIZE(part.more) // <Py_ssize_t> sizeof(_Entry)):
+            if not _fold(turn, part, record_key, &entries[place], &state):
+                del turn.records[first:], turn.encoded[first:]
+                turn.append_bytes = before_bytes
+                return False
+        if turn.append_bytes - before_bytes + UNIT_RECORD_BYTES * (len(turn.records) - first - 1) > turn.record_bytes_max:
+            del turn.records[first:], turn.encoded[first:]
+            turn.append_bytes = before_bytes
+            return False
+        turn.units.append((first, len(turn.records)))
+    turn.live_bytes += state.batches_bytes - held_bytes
+    turn.states[part.key] = packed_state(&state.numbers, state.batches, state.batches_bytes)
+    return True
+
+
+cdef bint _knows(topics, WritePart part) except -1:
+    """Tell whether the cluster has a topic; what fails to tell is asked again by the definition, which refuses."""
+    try:
+        return topics is None or topics.knows(part.key.topic_id, part.partition)
+    except Exception:
+        return False
+
+
+cdef bint _is_accepted(const _Entry *entry, const StateNumbers *numbers) noexcept:
+    """Tell whether an entry is accepted, of numbers that brokers send: `decisions.decide_write` refuses the others."""
+    if entry.leader_epoch < numbers.leader_epoch_max or entry.leader_epoch < 0 or numbers.leader_epoch < 0:
+        return False
+    if entry.state_epoch < numbers.state_epoch or entry.state_epoch < 0:
         return False
     if numbers.leader_epoch_max < numbers.leader_epoch or numbers.snapshot_epoch == INT32_MAX:
         return False
-    if numbers.unreadable_bytes >= 0:
-        return False
-    if part.start_offset < NO_START_OFFSET or numbers.start_offset < NO_START_OFFSET:
-        return False
-    if turn.topics is not None and not turn.topics.knows(part.key.topic_id, part.partition):
-        return False
+    return entry.start_offset >= NO_START_OFFSET and numbers.start_offset >= NO_START_OFFSET
 
-    if part.start_offset > numbers.start_offset:
-        numbers.start_offset = part.start_offset
-        numbers.complete_count = part.complete_count
-    elif part.start_offset == numbers.start_offset:
-        numbers.complete_count = max(part.complete_count, numbers.complete_count)
 
-    floor = INT64_MIN if numbers.start_offset == NO_START_OFFSET else numbers.start_offset
-    written = _room(part.batch_count * BATCH_BYTES * 3 + current_bytes * 2 + BATCH_BYTES)
-    count = _normalise(
-        <const uint8_t *> PyBytes_AS_STRING(part.frame) + part.batches_at, part.batch_count, floor, written
+cdef bint _fold(_Turn turn, WritePart part, bytes record_key, const _Entry *entry, _State *state) except -1:
+    """Add the record of one entry to the turn, and move the state by it; False: it is not accepted."""
+    cdef StateNumbers *numbers = &state.numbers
+    cdef const uint8_t *written
+    cdef Py_ssize_t written_bytes, held_bytes = state.batches_bytes
+    cdef int64_t floor
+    cdef bint is_due
+    cdef bytes value
+    if not _is_accepted(entry, numbers):
+        return False
+    if entry.start_offset > numbers.start_offset:
+        numbers.start_offset = entry.start_offset
+        numbers.complete_count = entry.complete_count
+    elif entry.start_offset == numbers.start_offset:
+        numbers.complete_count = max(entry.complete_count, numbers.complete_count)
+    floor = _floor(numbers.start_offset)
+    written = _normalise(
+        <const uint8_t *> PyBytes_AS_STRING(part.frame) + entry.batches_at, entry.batch_count, floor, &written_bytes
     )
-    if count < 0:
+    if written_bytes < 0:
         return False
-    written_bytes = count * BATCH_BYTES
-    batches = written + written_bytes
-    batches_bytes = _lay(current, current_bytes, written, count, floor, &batches)
+    _combine(state, written, written_bytes, floor)
     is_due = numbers.updates >= turn.updates_max or numbers.update_bytes > max(
-        turn.update_bytes_min, OVERHEAD_BYTES + current_bytes
+        turn.update_bytes_min, OVERHEAD_BYTES + held_bytes
     )
-
-    record_bytes = RECORD_REST_BYTES + PyBytes_GET_SIZE(part.record_key)
-    record_bytes += batches_bytes if is_due else written_bytes
-    if record_bytes > turn.record_bytes_max:
-        return False
-
     numbers.last_write_ms = turn.now_ms
     if is_due:
         numbers.snapshot_epoch += 1
         numbers.create_timestamp = numbers.write_timestamp = turn.now_ms
         numbers.updates = numbers.update_bytes = 0
-    else:
-        numbers.updates += 1
-        numbers.update_bytes += OVERHEAD_BYTES + written_bytes
-    after = packed_state(&numbers, batches, batches_bytes)
-    if is_due:
         record = StateRecord(part.key, ShareSnapshotValue(
             numbers.snapshot_epoch, numbers.state_epoch, numbers.leader_epoch, numbers.start_offset, turn.now_ms,
-            turn.now_ms, PyBytes_FromStringAndSize(<const char *> batches, batches_bytes), numbers.complete_count,
+            turn.now_ms, PyBytes_FromStringAndSize(<const char *> state.batches, state.batches_bytes),
+            numbers.complete_count,
             numbers.leader_epoch_max if numbers.leader_epoch_max > numbers.leader_epoch else -1
         ))
-        encoded = encode_record(record)
+        record_key, value = encode_record(record)
     else:
         record = None
+        numbers.updates += 1
+        numbers.update_bytes += OVERHEAD_BYTES + written_bytes
         value = _update(
             numbers.snapshot_epoch, numbers.leader_epoch, numbers.start_offset, numbers.complete_count,
             written, written_bytes
         )
-        encoded = (_record_key(part), value)
+    if PyBytes_GET_SIZE(record_key) + PyBytes_GET_SIZE(value) > turn.record_bytes_max:
+        return False
     turn.records.append(record)
-    turn.encoded.append(encoded)
-    turn.append_bytes += PyBytes_GET_SIZE(encoded[0]) + PyBytes_GET_SIZE(encoded[1])
-    turn.live_bytes += batches_bytes - current_bytes
-    turn.states[part.key] = after
+    turn.encoded.append((record_key, value))
+    turn.append_bytes += PyBytes_GET_SIZE(record_key) + PyBytes_GET_SIZE(value)
     return True
+
+
+cdef int _combine(_State *state, const uint8_t *written, Py_ssize_t written_bytes, int64_t floor) except -1:
+    """Lay a run over the batches of a state; what comes of it stands in scratch space, or is what was there."""
+    cdef Py_ssize_t begin_bytes
+    cdef uint8_t *space
+    cdef uint8_t *end
+    cdef const uint8_t *result
+    cdef int other_space = EVEN_SPACE if state.space != EVEN_SPACE else ODD_SPACE
+    if state.space != NO_SPACE and written_bytes and state.batches_bytes:
+        if get64(state.batches + state.batches_bytes - 12) < get64(written):
+            # Behind what earlier entries of the same request left in scratch space: not a copy for each of them.
+            begin_bytes = state.batches - _spaces[state.space]
+            space = _space(state.space, begin_bytes + state.batches_bytes + written_bytes)
+            state.batches = space + begin_bytes
+            end = _add_rest(
+                space + begin_bytes, space + begin_bytes + state.batches_bytes, get64(written), get64(written + 8),
+                _rank(written), written + BATCH_BYTES, written + written_bytes
+            )
+            state.batches_bytes = end - state.batches
+            while state.batches < end and get64(state.batches + 8) < floor:
+                state.batches += BATCH_BYTES
+                state.batches_bytes -= BATCH_BYTES
+            if get64(state.batches) < floor:
+                put64(<uint8_t *> state.batches, floor)
+            return 0
+    result = _space(other_space, 2 * (state.batches_bytes + written_bytes) + BATCH_BYTES)
+    state.batches_bytes = _lay(state.batches, state.batches_bytes, written, written_bytes, floor, &result)
+    if result != state.batches:
+        state.batches = result
+        state.space = other_space
+    return 0
 
 
 cdef bytes _record_key(WritePart part):
@@ -369,14 +439,15 @@ cdef bytes _update(
 
 
 cdef int _answer_all(list waiting, double now_s) except -1:
-    """Give the answers of (operation, result) pairs."""
-    cdef Py_ssize_t place
+    """Give the answers of (operation, result) pairs. What one of them raises is no other's fault."""
     cdef WritePart part
-    for place in range(len(waiting)):
-        operation, result = <tuple> waiting[place]
-        if type(operation) is WritePart:
-            part = <WritePart> operation
-            part.request.put(part.place, result.answer if result is not STORED else None, now_s)
-        else:
-            operation.answer(result.answer)
+    for operation, result in waiting:
+        try:
+            if type(operation) is WritePart:
+                part = <WritePart> operation
+                part.request.put(part.place, result.answer if result is not STORED else None, now_s)
+            else:
+                operation.answer(result.answer)
+        except Exception as failure:
+            report_failure("answering an operation failed", failure)
     return 0

@@ -115,6 +115,50 @@ static uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before) {
     return ~crc;
 }
 
+/* SipHash-1-3 (Aumasson and Bernstein), with a key that is drawn when the process starts. */
+static uint64_t hash_key[2];
+
+static uint64_t get64_little(const uint8_t *at) {
+    uint64_t value = 0;
+    for (int i = 0; i < 8; i++) value |= (uint64_t)at[i] << 8 * i;
+    return value;
+}
+
+static inline void set_hash_key(const uint8_t *key) {
+    hash_key[0] = get64_little(key);
+    hash_key[1] = get64_little(key + 8);
+}
+
+#define ROTATED(value, bits) ((value) << (bits) | (value) >> (64 - (bits)))
+#define SIP_ROUND(a, b, c, d)                                      \
+    do {                                                           \
+        a += b, b = ROTATED(b, 13), b ^= a, a = ROTATED(a, 32);    \
+        c += d, d = ROTATED(d, 16), d ^= c;                        \
+        a += d, d = ROTATED(d, 21), d ^= a;                        \
+        c += b, b = ROTATED(b, 17), b ^= c, c = ROTATED(c, 32);    \
+    } while (0)
+
+static inline uint64_t keyed_hash(const uint8_t *at, Py_ssize_t size) {
+    uint64_t a = hash_key[0] ^ 0x736f6d6570736575ull, b = hash_key[1] ^ 0x646f72616e646f6dull;
+    uint64_t c = hash_key[0] ^ 0x6c7967656e657261ull, d = hash_key[1] ^ 0x7465646279746573ull;
+    uint64_t word = 0;
+    Py_ssize_t left = size;
+    for (; left >= 8; at += 8, left -= 8) {
+        word = get64_little(at);
+        d ^= word;
+        SIP_ROUND(a, b, c, d);
+        a ^= word;
+    }
+    word = (uint64_t)size << 56;
+    for (int i = 0; i < left; i++) word |= (uint64_t)at[i] << 8 * i;
+    d ^= word;
+    SIP_ROUND(a, b, c, d);
+    a ^= word;
+    c ^= 0xff;
+    for (int i = 0; i < 3; i++) SIP_ROUND(a, b, c, d);
+    return a ^ b ^ c ^ d;
+}
+
 /* Where a field of an object lies in it; -1 if it is no plain member. */
 static Py_ssize_t member_offset(PyObject *descriptor) {
     if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return -1;

@@ -21,6 +21,9 @@ class LoggedBatch(NamedTuple):
     batch: bytes
 
 
+# Records of an append, from the first to behind the last, that are stored all or none.
+Unit = tuple[int, int]
+
 # Of a log without a bound of its own: more than requests and what they add up to bring.
 RECORD_BYTES_MAX = 1 << 30
 
@@ -86,8 +89,14 @@ class StateLog(Protocol):
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
         done: AppendDone,
+        units: Sequence[Unit] = (),
     ) -> None:
-        """Add (key, value) records to the end of a state partition, all of them or none, as one batch.
+        """Add (key, value) records to the end of a state partition, in order.
+
+        Each record, and each of the `units` as a whole, is stored or not, whatever happens.  A log stores an
+        append as one batch, or as several if it is larger than a batch may be; then an append that fails with
+        LogOutcomeUnknown may have stored the first of them.  The keys and values of a unit, and
+        `RECORD_BYTES_IN_BATCH` for each record but the first, take at most `record_bytes_max`.
 
         ``done`` is called exactly once, on the event loop, never from inside this call: without error when
         the records are durable (as far as the log promises durability), with LogUnavailable when they are not

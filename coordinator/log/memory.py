@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from coordinator.errors import LogUnavailable
-from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, LoggedBatch
+from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, LoggedBatch, Unit
 from protocol.record_batch import encode_batch, next_offset_at
 
 CHUNK_BYTES = 1 << 20
@@ -63,6 +63,7 @@ class MemoryLog:
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
         done: AppendDone,
+        units: Sequence[Unit] = (),
     ) -> None:
         """Keep the records at once and say so on the next turn of the loop."""
         base_offset = self._ends[state_partition]

@@ -12,6 +12,8 @@ class RuntimeLimits(NamedTuple):
 
     mailbox_operations_max: int = 100_000
     operations_per_append_max: int = 4_096
+    # Keys and values of an append; the last operation in it may exceed that.
+    bytes_per_append_max: int = 4 << 20
     write_timeout_s: float = 5.0
     load_wait_s: float = 10.0
     request_age_max_s: float = 25.0

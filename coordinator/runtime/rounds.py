@@ -14,6 +14,7 @@ from coordinator import hot
 from coordinator.clock import Clock
 from coordinator.log.base import Gathered, GatheringLog, StateLog
 from coordinator.metrics import Metrics
+from coordinator.runtime.completion import report_failure
 from coordinator.runtime.gathering import Gathering
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.topics import EveryTopic, TopicDirectory
@@ -75,7 +76,11 @@ class Rounds:
         if hot.compiled is not None:
             topics_to_ask = None if isinstance(topics, EveryTopic) else topics
             self._plain = hot.compiled.PlainTurns(
-                log.append, topics_to_ask, limits.request_age_max_s, limits.operations_per_append_max
+                log.append,
+                topics_to_ask,
+                limits.request_age_max_s,
+                limits.operations_per_append_max,
+                limits.bytes_per_append_max,
             )
 
     def plan(self, due: Due) -> None:
@@ -156,4 +161,7 @@ class Rounds:
     def _failed(self, due: Due, failure: Exception) -> None:
         """Let one recover whose turn raised; it is not the fault of the others."""
         self._loop.call_exception_handler({"message": "a turn failed", "exception": failure})
-        due.turn_failed(failure)
+        try:
+            due.turn_failed(failure)
+        except Exception as second:
+            report_failure("recovering from a turn that failed has failed", second)

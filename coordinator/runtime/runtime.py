@@ -14,6 +14,7 @@ from coordinator.clock import Clock
 from coordinator.errors import LogError
 from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics
+from coordinator.runtime.completion import report_failure
 from coordinator.runtime.jobs import Jobs
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.loader import Loader
@@ -241,7 +242,10 @@ class Runtime:
             await asyncio.sleep(self.limits.tick_s)
             self._metrics.loop_lag(max(0.0, loop.time() - due_s))
             for runner in self._runners:
-                runner.expire()
+                try:
+                    runner.expire()
+                except Exception as failure:
+                    report_failure(f"expiring operations of shard {runner.state_partition} failed", failure)
 
     # Look.
 

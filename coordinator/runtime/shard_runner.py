@@ -16,6 +16,7 @@ from coordinator.clock import Clock
 from coordinator.errors import LogError, LogFenced, LogUnavailable
 from coordinator.log.base import StateLog
 from coordinator.metrics import Metrics
+from coordinator.runtime.completion import refuse_all, report_failure
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation
 from coordinator.runtime.rounds import Rounds
@@ -123,7 +124,7 @@ class ShardRunner(Turns):
         Not without a fresh lease, when it could not be claimed, and would do nothing but wait.
         """
         self._renewal_asked = self._appending is not None
-        if self.status is Status.ACTIVE and self._appending is None and self._may_read():
+        if self.status is Status.ACTIVE and self._appending is None and self._has_lease():
             self._reload(self)
 
     def close(self, reason: str = "This coordinator is stopping.") -> None:
@@ -133,15 +134,17 @@ class ShardRunner(Turns):
         self._metrics.shard_closed(self.state_partition)
         waiting, self._mailbox = self._mailbox, []
         self._forget_queued()
-        for operation in waiting:
-            operation.refuse(ErrorCode.NOT_COORDINATOR, reason)
+        refuse_all(waiting, ErrorCode.NOT_COORDINATOR, reason)
 
     def fenced(self, error: LogFenced) -> None:
         """Close the shard because somebody else owns it, and forget its state, which is theirs to change."""
         _logger.warning("shard %d is closed: %s", self.state_partition, error)
         self.close(str(error))
         self.forget(str(error))
-        self._taken(self.state_partition)
+        try:
+            self._taken(self.state_partition)
+        except Exception as failure:
+            report_failure(f"telling that shard {self.state_partition} was taken failed", failure)
 
     def forget(self, failure: str | None = None) -> None:
         """Drop the state of a shard that is closed; `failure` is why that should worry somebody."""
@@ -152,7 +155,6 @@ class ShardRunner(Turns):
         """Wait until no append is under way."""
         if self._appending is not None:
             self._quiet = self._quiet or asyncio.Event()
-            self._quiet.clear()
             await self._quiet.wait()
 
     def expire(self) -> None:
@@ -180,8 +182,7 @@ class ShardRunner(Turns):
                 operation for operation in self._mailbox if now_s - operation.received_s <= longest_s
             ]
             self._forget_queued()
-            for operation in expired:
-                operation.refuse(code, message)
+            refuse_all(expired, code, message)
 
     @property
     def append_is_under_way(self) -> bool:

@@ -1,5 +1,9 @@
 """What one turn of a shard has decided, until it is appended."""
 
+from collections.abc import Sequence
+
+from coordinator.log.base import Unit
+from protocol.record_batch import RECORD_BYTES_IN_BATCH
 from protocol.state_records import StateRecord
 
 # Key and value of a record.
@@ -9,22 +13,31 @@ Encoded = tuple[bytes, bytes | None]
 class Turn:
     """What a turn has come to so far. A record of None is an update by a plain write."""
 
-    __slots__ = ("accepts_writes", "append_bytes", "encoded", "now_ms", "records")
+    __slots__ = ("accepts_writes", "append_bytes", "encoded", "now_ms", "records", "units")
 
     def __init__(self, now_ms: int, accepts_writes: bool) -> None:
         self.now_ms = now_ms
         self.accepts_writes = accepts_writes
         self.records: list[StateRecord | None] = []
         self.encoded: list[Encoded] = []
+        # Records that are stored all or none; each of the others is stored or not by itself.
+        self.units: list[Unit] = []
         self.append_bytes = 0
 
-    def add(self, record: StateRecord, encoded: Encoded) -> None:
-        """Take a record that was applied."""
-        self.records.append(record)
-        self.encoded.append(encoded)
-        self.append_bytes += size_bytes(encoded)
+    def add(self, records: Sequence[StateRecord], encoded: Sequence[Encoded], *, is_unit: bool) -> None:
+        """Take the records of an operation, which were applied."""
+        if is_unit and len(records) > 1:
+            self.units.append((len(self.records), len(self.records) + len(records)))
+        self.records += records
+        self.encoded += encoded
+        self.append_bytes += sum(map(size_bytes, encoded))
 
 
 def size_bytes(encoded: Encoded) -> int:
     """Return the bytes of key and value together."""
     return len(encoded[0]) + len(encoded[1] or b"")
+
+
+def unit_bytes(encoded: Sequence[Encoded]) -> int:
+    """Return what a log takes of a unit at the most `record_bytes_max` of; see `StateLog.append`."""
+    return sum(map(size_bytes, encoded)) + RECORD_BYTES_IN_BATCH * max(0, len(encoded) - 1)

@@ -20,13 +20,14 @@ from enum import StrEnum
 
 from coordinator import hot
 from coordinator.clock import Clock
-from coordinator.errors import LogError, LogUnavailable
+from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
 from coordinator.log.base import AppendDone, StateLog
 from coordinator.metrics import Metrics
+from coordinator.runtime.completion import answer, answer_all, refuse, refuse_all, report_failure
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation
 from coordinator.runtime.rounds import Rounds
-from coordinator.runtime.turn import Encoded, Turn, size_bytes
+from coordinator.runtime.turn import Encoded, Turn, size_bytes, unit_bytes
 from coordinator.shard import Facts, Result, Shard, SnapshotPolicy
 from coordinator.topics import TopicDirectory
 from protocol.errors import ErrorCode
@@ -131,10 +132,16 @@ class Turns:
     def submit(self, operation: Operation) -> None:
         """Take an operation; it is answered exactly once, later or within this call."""
         if self.status is Status.CLOSED:
-            operation.refuse(ErrorCode.NOT_COORDINATOR, "This coordinator does not own the share-partition.")
+            refuse(
+                operation,
+                ErrorCode.NOT_COORDINATOR,
+                "This coordinator does not own the share-partition.",
+            )
         elif len(self._mailbox) >= self._limits.mailbox_operations_max:
-            operation.refuse(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too many operations wait for this shard; try again."
+            refuse(
+                operation,
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "Too many operations wait for this shard; try again.",
             )
         elif self.status is not Status.ACTIVE:
             self._mailbox.append(operation)
@@ -175,7 +182,7 @@ class Turns:
         if result is not None:
             if result.records:
                 return False
-            operation.answer(result.answer)
+            answer(operation, result.answer)
         return True
 
     # Turns.
@@ -189,18 +196,23 @@ class Turns:
         self._turn_planned = False
         if self.status is not Status.ACTIVE or self._appending is not None or not self._mailbox:
             return
-        operations = self._take()
+        operations, self._mailbox = self._mailbox, []
+        self._forget_queued()
+        limits = self._limits
         turn = Turn(self._clock.now_ms(), self._log.health() is None)
-        self._undecided = operations
-        for at, operation in enumerate(operations):
-            try:
+        done = 0
+        try:
+            for operation in operations[: limits.operations_per_append_max]:
                 self._carry_out(turn, operation)
-            except BaseException:
-                self._undecided = operations[at:]
-                raise
-        self._undecided = []
+                done += 1
+                if turn.append_bytes >= limits.bytes_per_append_max:
+                    break
+        except BaseException:
+            self._undecided = operations[done:]
+            raise
+        self._put_back(operations[done:])
         if turn.records or self._waiting:
-            self._append(turn.records, turn.encoded, turn.append_bytes, turn.now_ms)
+            self._append(turn)
         elif self._mailbox:
             self._plan_turn()
 
@@ -219,15 +231,11 @@ class Turns:
         else:
             self._refuse_all(waiting, ErrorCode.NOT_COORDINATOR, "The shard was closed.")
 
-    def _take(self) -> list[Operation]:
-        operations = self._mailbox
-        most = self._limits.operations_per_append_max
-        self._forget_queued()
-        if len(operations) <= most:
-            self._mailbox = []
-            return operations
-        self._mailbox = operations[most:]
-        return operations[:most]
+    def _put_back(self, operations: list[Operation]) -> None:
+        """Queue operations for which an append has no room in front of those that arrived meanwhile."""
+        if operations:
+            self._mailbox[:0] = operations
+            self._forget_queued()
 
     def _plan_turn(self) -> None:
         if not self._turn_planned:
@@ -237,7 +245,7 @@ class Turns:
     def _carry_out(self, turn: Turn, operation: Operation) -> None:
         """Decide one operation and apply it; answer it now if there is nothing to wait for."""
         if operation.writes and not turn.accepts_writes:
-            operation.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_refuses())
+            refuse(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_refuses())
             return
         result = self._decide(operation, turn.now_ms)
         if result is None:
@@ -245,19 +253,19 @@ class Turns:
         if operation.decide is Shard.write_state or (result.records and operation.decide is Shard.read_state):
             self._metrics.write_operations(1)
         if result.records and not turn.accepts_writes:
-            operation.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_refuses())
+            refuse(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_refuses())
             return
         encoded = self._encoded(operation, result)
         if encoded is None:
             return
-        for record, its_bytes in zip(result.records, encoded, strict=True):
+        for record in result.records:
             self.shard.apply(record, turn.now_ms)
-            turn.add(record, its_bytes)
             self._changing.add(record.key)
+        turn.add(result.records, encoded, is_unit=_is_unit(operation, result))
         if result.records or self._log.reads_need_proof or self._is_changing(operation.key):
             self._waiting.append((operation, result))
         else:
-            operation.answer(result.answer)
+            answer(operation, result.answer)
 
     def _decide(self, operation: Operation, now_ms: int | None = None) -> Result | None:
         """Decide one operation; None if it is dropped or already answered."""
@@ -265,17 +273,23 @@ class Turns:
             return None
         if self._loop.time() - operation.received_s > self._limits.request_age_max_s:
             # Its sender has given up by now and may have written something else since.
-            operation.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The request waited too long; try again.")
+            refuse(
+                operation,
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "The request waited too long; try again.",
+            )
             return None
         key, now_ms = operation.key, self._clock.now_ms() if now_ms is None else now_ms
-        facts = Facts(now_ms, self._topics.knows(key.topic_id, key.partition))
         try:
+            facts = Facts(now_ms, self._topics.knows(key.topic_id, key.partition))
             return operation.decide(self.shard, key, operation.unit, facts)
         except Exception:
             # Deciding changes nothing, so a defect in it harms this one request only.
             _logger.exception("deciding an operation on %s failed", key)
-            operation.refuse(
-                ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed to decide this operation."
+            refuse(
+                operation,
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                "The coordinator failed to decide this operation.",
             )
             return None
 
@@ -288,27 +302,24 @@ class Turns:
             encoded = list(map(encode_record, result.records))
         except Exception:
             _logger.exception("records of an operation on %s cannot be encoded", operation.key)
-            operation.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator cannot store this.")
+            refuse(operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator cannot store this.")
             return None
-        if max(map(size_bytes, encoded), default=0) > self._log.record_bytes_max:
+        largest = (
+            unit_bytes(encoded) if _is_unit(operation, result) else max(map(size_bytes, encoded), default=0)
+        )
+        if largest > self._log.record_bytes_max:
             # Kafka's answer, too.
-            operation.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "The log takes no record that is so large.")
+            refuse(operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The log takes no record that is so large.")
             return None
         return encoded
 
     # Appends.
 
-    def _append(
-        self,
-        records: list[StateRecord | None],
-        encoded: list[tuple[bytes, bytes | None]],
-        append_bytes: int,
-        now_ms: int,
-    ) -> None:
-        self._appending = records
+    def _append(self, turn: Turn) -> None:
+        self._appending = turn.records
         self._append_began_s = self._loop.time()
-        self._append_bytes = append_bytes
-        self._log.append(self.state_partition, encoded, now_ms, self._done)
+        self._append_bytes = turn.append_bytes
+        self._log.append(self.state_partition, turn.encoded, turn.now_ms, self._done, turn.units)
 
     def _appended(self, base_offset: int, error: LogError | None) -> None:
         """Settle what became durable and answer for it; or throw memory away."""
@@ -318,6 +329,7 @@ class Turns:
         self._forget_changing()
         if self._quiet is not None:
             self._quiet.set()
+            self._quiet = None
         seconds = self._loop.time() - self._append_began_s
         self._metrics.append_done(len(records), self._append_bytes, seconds, error)
         if error is None and records and base_offset != self._next_log_offset:
@@ -333,7 +345,8 @@ class Turns:
         if error is not None:
             self._recover(error, waiting)
             return
-        self._settle(records, base_offset)
+        if not self._settle_or_recover(records, base_offset, waiting):
+            return
         self._answer_all(waiting, appended=bool(records))
         if self._renewal_asked:
             self.renew()
@@ -347,15 +360,29 @@ class Turns:
         only as good as the broker that gave it, which may be cut off: then the lease has to bound it.  That
         goes for writes, too: that there was nothing to write, or why it was refused, is what the state says.
         """
-        if appended or self._may_read():
-            for operation, result in waiting:
-                operation.answer(result.answer)
+        if appended or self._has_lease():
+            answer_all(waiting)
             return
         self._refuse_all(
             waiting,
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
             "This coordinator has not heard of the others for too long to tell what the state is.",
         )
+
+    def _settle_or_recover(
+        self,
+        records: list[StateRecord | None],
+        base_offset: int,
+        waiting: list[tuple[Operation, Result]],
+    ) -> bool:
+        """Settle durable records; False: that failed, and the shard is loaded again from its log."""
+        try:
+            self._settle(records, base_offset)
+        except Exception as failure:
+            report_failure("settling the records of an append failed", failure)
+            self._recover(LogOutcomeUnknown(f"settling failed: {failure!r}"), waiting)
+            return False
+        return True
 
     def _settle(self, records: list[StateRecord | None], base_offset: int) -> None:
         if not records:
@@ -374,10 +401,17 @@ class Turns:
             by_job = record.value.create_timestamp != record.value.write_timestamp
             self._metrics.snapshot_written("job" if by_job else "request")
 
+    def _has_lease(self) -> bool:
+        """Tell whether reads may be answered; if that cannot be told, they may not."""
+        try:
+            return self._may_read()
+        except Exception as failure:
+            report_failure("looking at the lease failed", failure)
+            return False
+
     @staticmethod
     def _refuse_all(waiting: list[tuple[Operation, Result]], error_code: ErrorCode, message: str) -> None:
-        for operation, _ in waiting:
-            operation.refuse(error_code, message)
+        refuse_all((operation for operation, _ in waiting), error_code, message)
 
     def _log_refuses(self) -> str:
         return f"The log takes no writes: {self._log.health()}"
@@ -391,3 +425,8 @@ class Turns:
     def _recover(self, error: LogError, waiting: list[tuple[Operation, Result]]) -> None:
         """Answer that nothing is known to be stored, and load the shard again from its log, if it is ours."""
         raise NotImplementedError
+
+
+def _is_unit(operation: Operation, result: Result) -> bool:
+    """Tell whether all records are of one share-partition, as a client's are: they are stored all or none."""
+    return all(record.key == operation.key for record in result.records)

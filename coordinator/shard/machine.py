@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from coordinator.shard import decisions
 from coordinator.shard.decisions import TOMBSTONE, Facts, SnapshotPolicy, Tombstone
 from coordinator.shard.frontier import Frontier
-from coordinator.shard.packed import NOT_DURABLE, needed_from, pack, snapshot_bytes, unpack
+from coordinator.shard.packed import NOT_DURABLE, is_readable, needed_from, pack, snapshot_bytes, unpack
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES, ShareState, advance, snapshot_of
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -230,6 +230,16 @@ class Shard:
             self.live_bytes -= snapshot_bytes(before)
         self.live_bytes += snapshot_bytes(packed)
         self._states[key] = packed
+
+    def give_up_readable(self, key: SharePartitionKey) -> bytes | None:
+        """Remove a state that can be read, packed, and return it: it is folded elsewhere from here on."""
+        packed = self._states.get(key)
+        if packed is None or not is_readable(packed):
+            return None
+        del self._states[key]
+        self.live_bytes -= snapshot_bytes(packed)
+        self._count_key(-len(key.group_id))
+        return packed
 
     def _count_key(self, size_bytes: int) -> None:
         self._key_bytes += size_bytes

@@ -96,3 +96,9 @@ def snapshot_bytes(packed: bytes) -> int:
     """About what a snapshot of a packed state takes on the log; see `ShareState.snapshot_bytes`."""
     (reason_bytes,) = _REASON_BYTES.unpack_from(packed, _REASON_BYTES_AT)
     return RECORD_OVERHEAD_BYTES + len(packed) - NUMBERS.size - max(int(reason_bytes), 0)
+
+
+def is_readable(packed: bytes) -> bool:
+    """Tell whether the last record of a packed state could be understood."""
+    (reason_bytes,) = _REASON_BYTES.unpack_from(packed, _REASON_BYTES_AT)
+    return bool(reason_bytes == _NOT_UNREADABLE)

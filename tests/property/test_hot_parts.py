@@ -1,6 +1,7 @@
 """The parts of the compiled way beside what they are twins of: batches, records, the journal, tallies."""
 
 import math
+from time import process_time
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from coordinator.log.journal import layout
 from coordinator.log.journal.pending import COMMIT_BYTES_MAX, Append, next_entries, note_ends
 from coordinator.metrics.tally import SECONDS, Tally
 from coordinator.shard import combine
+from coordinator.shard.batches import lay_over
 from protocol import record_batch
 from protocol.state_batches import StateBatch, pack
 from tests.property.test_batches import ascending, batches, start_offsets
@@ -27,9 +29,35 @@ def test_laying_batches_over_is_combining_them(
     current: Any, written: bytes, start_offset: int, later: int
 ) -> None:
     run = combine(b"", pack(current), start_offset)
-    got = compiled.lay_over(run, written, max(start_offset, later))
-    if got is not None:
-        assert got == combine(run, written, max(start_offset, later))
+    assert compiled.lay_over(run, written, max(start_offset, later)) == combine(
+        run, written, max(start_offset, later)
+    )
+
+
+def test_an_inverted_batch_is_not_laid_over() -> None:
+    for count in range(4):
+        written = [StateBatch(9 - n, 9 - n, 2, 1) for n in range(count)]
+        for at in range(count + 1):
+            inverted = [*written[:at], StateBatch(3, 2, 2, 1), *written[at:]]
+            assert compiled.lay_over(b"", pack(inverted), -1) is None
+
+
+def test_many_batches_in_any_order_are_laid_over_quickly() -> None:
+    """Reversed, shuffled and nested: the time grows as that of sorting does."""
+    count = 100_000
+    shapes = [
+        [StateBatch(2 * n, 2 * n, 2, 1) for n in reversed(range(count))],
+        [StateBatch(n, 2 * count - n, 2, 1 + n % 3) for n in range(count)],
+        [StateBatch(n * 7_919 % count, n * 7_919 % count, 2, 1) for n in range(count)],
+    ]
+    began_s = process_time()
+    for written in shapes:
+        assert compiled.lay_over(b"", pack(written), 50) == pack(lay_over(written, 50))
+    definition_s = process_time() - began_s
+    began_s = process_time()
+    for written in shapes:
+        compiled.lay_over(b"", pack(written), 50)
+    assert process_time() - began_s < definition_s
 
 
 def test_every_kind_of_batch_is_ordered_alike() -> None:
@@ -53,6 +81,13 @@ records = st.tuples(lengths.map(bytes), st.none() | lengths.map(lambda length: b
 def test_a_record_batch_is_the_same(base_offset: int, timestamp_ms: int, written: Any) -> None:
     expected = record_batch.encode_batch(base_offset, timestamp_ms, written)
     assert compiled.encode_batch(base_offset, timestamp_ms, written) == expected
+
+
+def test_a_batch_whose_length_does_not_fit_is_refused() -> None:
+    # Never touched, so it takes no memory.
+    value = bytes(1 << 30)
+    with pytest.raises(OverflowError, match="31 bits"):
+        compiled.encode_batch(0, 0, [(b"k", value), (b"k", value)])
 
 
 @given(st.integers(0, 2**16 - 1), st.integers(0, 2**62), st.lists(records, min_size=1, max_size=3))

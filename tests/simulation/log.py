@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 
 from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
-from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, LoggedBatch
+from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, LoggedBatch, Unit
 from protocol.record_batch import encode_batch, next_offset_at
 
 
@@ -110,6 +110,7 @@ class FaultyLog:
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
         done: AppendDone,
+        units: Sequence[Unit] = (),
     ) -> None:
         """Write after a while, and say so after another."""
         assert state_partition not in self._under_way, "one append per state partition at a time"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from coordinator.errors import LogUnavailable
-from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, Gathered, LoggedBatch
+from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, Gathered, LoggedBatch, Unit
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
 from coordinator.log.journal.pending import Append, way
@@ -161,6 +161,7 @@ class Journal:
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
         done: AppendDone,
+        units: Sequence[Unit] = (),
     ) -> None:
         """Queue records for the next commit."""
         base_offset = self._ends[state_partition]

@@ -1,28 +1,25 @@
-"""The records of an append, as the batches that a topic takes.
+"""Divide the records of an append into the batches that a topic takes.
 
-Nearly always that is one.  A broker refuses a batch above `max.message.bytes` of the topic as a whole, and
-would do so each time: many snapshots at once, or the writes of a shard that had to wait, can come to that.
-So they go as several, each sent when the one before it has landed.  Whoever asked is told at the end, or of
-the first that fails: then what came before it is in the log, and has to be read before anything else follows.
+Nearly always that is one batch.  A broker refuses a batch above `max.message.bytes` of the topic as a whole,
+and would do so each time: many snapshots at once, or the writes of a shard that had to wait, can come to
+that.  Such an append is sent as several batches, each when the one before it was acknowledged.  No unit is
+divided.  `done` is called after the last batch, or after the first that fails: then the batches before it
+are in the log, and the shard has to be loaded again before anything else is appended.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 
 from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
-from coordinator.log.base import AppendDone
+from coordinator.log.base import AppendDone, Unit
 from coordinator.log.kafka.ownership import Ownership
-from protocol.record_batch import encode_batch
+from protocol.record_batch import HEADER_BYTES, RECORD_BYTES_IN_BATCH, encode_batch
 
 Record = tuple[bytes, bytes | None]
-
-# At most what a batch and each record take beside keys and values: lengths, differences, our header.
-_BATCH_OVERHEAD_BYTES = 61
-_RECORD_OVERHEAD_BYTES = 64
 
 
 def record_bytes_max(batch_bytes_max: int) -> int:
     """Return the most bytes of key and value of a record whose batch takes at most so many."""
-    return batch_bytes_max - _BATCH_OVERHEAD_BYTES - _RECORD_OVERHEAD_BYTES
+    return batch_bytes_max - HEADER_BYTES - RECORD_BYTES_IN_BATCH
 
 
 def encode_owned(ownership: Ownership, records: Sequence[Record], timestamp_ms: int) -> bytes:
@@ -38,18 +35,29 @@ def encode_owned(ownership: Ownership, records: Sequence[Record], timestamp_ms: 
     )
 
 
-def portions(records: Sequence[Record], bytes_max: int) -> Iterator[list[Record]]:
-    """Divide records into runs whose batch takes at most `bytes_max`; one that is larger goes alone."""
+def portions(records: Sequence[Record], units: Sequence[Unit], bytes_max: int) -> Iterator[list[Record]]:
+    """Divide records between units into runs of at most `bytes_max` as a batch; a larger unit goes alone."""
     portion: list[Record] = []
-    size_bytes = _BATCH_OVERHEAD_BYTES
-    for key, value in records:
-        record_bytes = _RECORD_OVERHEAD_BYTES + len(key) + len(value or b"")
-        if portion and size_bytes + record_bytes > bytes_max:
+    size_bytes = HEADER_BYTES
+    for begin, end in _all_units(len(records), units):
+        unit = records[begin:end]
+        unit_bytes = sum(RECORD_BYTES_IN_BATCH + len(key) + len(value or b"") for key, value in unit)
+        if portion and size_bytes + unit_bytes > bytes_max:
             yield portion
-            portion, size_bytes = [], _BATCH_OVERHEAD_BYTES
-        portion.append((key, value))
-        size_bytes += record_bytes
+            portion, size_bytes = [], HEADER_BYTES
+        portion += unit
+        size_bytes += unit_bytes
     yield portion
+
+
+def _all_units(count: int, units: Sequence[Unit]) -> Iterator[Unit]:
+    """Yield the units, and each record between them as a unit of its own."""
+    at = 0
+    for begin, end in units:
+        yield from zip(range(at, begin), range(at + 1, begin + 1), strict=True)
+        yield begin, end
+        at = end
+    yield from zip(range(at, count), range(at + 1, count + 1), strict=True)
 
 
 class BatchedAppend:
@@ -77,13 +85,13 @@ class BatchedAppend:
         self._begun = False
         self._waiting: Iterator[list[Record]] = iter(())
 
-    def begin(self, records: Sequence[Record], bytes_max: int) -> None:
+    def begin(self, records: Sequence[Record], units: Sequence[Unit], bytes_max: int) -> None:
         """Send the first batch."""
         batch = encode_owned(self._ownership, records, self._timestamp_ms)
         if len(batch) <= bytes_max:
             self._dispatch(batch, len(records))
             return
-        self._waiting = portions(records, bytes_max)
+        self._waiting = portions(records, units, bytes_max)
         self._next()
 
     def _next(self) -> bool:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from coordinator.clock import Clock
 from coordinator.errors import LogDamaged, LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.kafka.cluster import Cluster
-from coordinator.log.base import AppendDone, LoggedBatch
+from coordinator.log.base import AppendDone, LoggedBatch, Unit
 from coordinator.log.claims import Validity, encode_claim, encode_release
 from coordinator.log.kafka.appends import Appender, deposed
 from coordinator.log.kafka.batches import BatchedAppend, encode_owned, record_bytes_max
@@ -304,6 +304,7 @@ class KafkaLog:
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
         done: AppendDone,
+        units: Sequence[Unit] = (),
     ) -> None:
         """Send the records to the leader of the partition; without any, only see that nobody else wrote."""
         ownership = self._owned.get(state_partition)
@@ -324,7 +325,7 @@ class KafkaLog:
         landed = self._sizes[state_partition].add
         send = self._appender.append
         appending = BatchedAppend(ownership, timestamp_ms, send=send, landed=landed, done=told)
-        appending.begin(records, self._batch_bytes.wanted_max)
+        appending.begin(records, units, self._batch_bytes.wanted_max)
 
     def _refusal(self, state_partition: int, ownership: Ownership | None) -> LogError | None:
         if not self._open:

@@ -7,7 +7,10 @@ import sys
 from importlib.util import find_spec
 
 import pytest
+from typer.testing import CliRunner
 
+from coordinator import hot
+from coordinator.cli.program import app as application
 from coordinator.hot import PURE_PYTHON_ENV
 
 
@@ -18,6 +21,19 @@ def test_the_version_says_which_way_plain_writes_go(switch: str, off: bool) -> N
     said = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
     is_there = find_spec("coordinator.hot._compiled") is not None
     assert said["writes"] == ("compiled" if is_there and not off else "pure Python")
+
+
+@pytest.mark.parametrize("missing", ["_compiled", "_loading", ""])
+def test_serve_warns_once_if_the_compiled_module_is_missing(
+    missing: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hot, "compiled", None if missing == "_compiled" else object())
+    monkeypatch.setattr(hot, "loading", None if missing == "_loading" else object())
+    monkeypatch.setattr("coordinator.app.serve", lambda config: 0)
+    monkeypatch.setattr("coordinator.logs.set_up_logging", lambda level, form: None)
+    assert CliRunner().invoke(application, ["serve"]).exit_code == 0
+    warnings = [record for record in caplog.records if record.name == "coordinator.hot"]
+    assert len(warnings) == (1 if missing else 0)
 
 
 def test_the_switch_is_no_setting_that_is_unknown() -> None:

@@ -106,11 +106,39 @@ def test_a_record_that_is_larger_than_a_batch_was_not_written() -> None:
 
 def test_portions_are_as_large_as_they_may_be_and_lose_nothing() -> None:
     for bytes_max in (1, 700, BATCH_BYTES_MAX, 1 << 20):
-        parts = list(portions(MANY, bytes_max))
+        parts = list(portions(MANY, (), bytes_max))
         assert [record for part in parts for record in part] == MANY
         assert all(parts)
-    assert [len(part) for part in portions(MANY, BATCH_BYTES_MAX)] == [3] * 6 + [2]
-    assert [len(part) for part in portions([(b"k", None), *ONE], 1 << 20)] == [2]
+    assert [len(part) for part in portions(MANY, (), BATCH_BYTES_MAX)] == [3] * 6 + [2]
+    assert [len(part) for part in portions([(b"k", None), *ONE], (), 1 << 20)] == [2]
+
+
+def test_no_unit_is_divided() -> None:
+    units = [(1, 4), (5, 7), (7, 10), (19, 20)]
+    parts = list(portions(MANY, units, BATCH_BYTES_MAX))
+    assert [record for part in parts for record in part] == MANY
+    ends = [sum(map(len, parts[: number + 1])) for number in range(len(parts))]
+    assert not any(begin < end < unit_end for begin, unit_end in units for end in ends)
+    assert [len(part) for part in parts] == [1, 3, 3, 3, 3, 3, 3, 1]
+
+
+def test_a_unit_whose_batch_fails_is_not_stored_in_part() -> None:
+    async def main() -> None:
+        all_of_them = narrow()
+        log = await all_of_them.owner(0)
+        landed = all_of_them.partition(0).batches
+        before = len(landed)
+        told: asyncio.Future[LogError | None] = asyncio.get_running_loop().create_future()
+        units = [(0, 3), (3, 5), (5, 8)]
+        log.append(0, MANY[:8], 1, lambda _, error: told.set_result(error), units)
+        while len(landed) == before:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        all_of_them.kafka.produce_errors = [kafka.TOPIC_AUTHORIZATION_FAILED]
+        assert isinstance(await told, LogOutcomeUnknown)
+        await log.own(0)
+        assert await values(log) == [value for _, value in MANY[:3]]
+
+    run(main())
 
 
 def test_a_topic_says_how_large_a_batch_may_be() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from coordinator.errors import LogError
-from coordinator.log.base import AppendDone, StateLog
+from coordinator.log.base import AppendDone, StateLog, Unit
 from coordinator.migration.assembly import JournalSource
 from coordinator.migration.fold import Held
 from coordinator.migration.log_target import LogTarget
@@ -184,6 +184,7 @@ class Breaking:
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
         done: AppendDone,
+        units: Sequence[Unit] = (),
     ) -> None:
         self._appends_left -= 1
         if self._appends_left < 0:

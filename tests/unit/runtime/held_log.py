@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
 from coordinator.errors import LogError
-from coordinator.log.base import AppendDone, LoggedBatch
+from coordinator.log.base import AppendDone, LoggedBatch, Unit
 from coordinator.log.memory import MemoryLog
 
 
@@ -20,7 +20,12 @@ class HeldLog:
         self.holding = True
 
     def append(
-        self, state_partition: int, records: Sequence[Any], timestamp_ms: int, done: AppendDone
+        self,
+        state_partition: int,
+        records: Sequence[Any],
+        timestamp_ms: int,
+        done: AppendDone,
+        units: Sequence[Unit] = (),
     ) -> None:
         if self.holding:
             self.held.append((state_partition, records, timestamp_ms, done))

@@ -1,0 +1,46 @@
+"""Answer operations. A callback that raises affects its own operation only.
+
+The failure is reported to the event loop's exception handler.  The client of that operation gets no response,
+and gives up at its own request timeout.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from coordinator.runtime.mailbox import Operation
+from coordinator.shard import Result
+from protocol.errors import ErrorCode
+
+
+def answer(operation: Operation, answered: Any) -> None:
+    """Give an operation its answer."""
+    try:
+        operation.answer(answered)
+    except Exception as failure:
+        report_failure("answering an operation failed", failure)
+
+
+def refuse(operation: Operation, error_code: ErrorCode, message: str) -> None:
+    """Answer an operation with an error."""
+    try:
+        operation.refuse(error_code, message)
+    except Exception as failure:
+        report_failure("refusing an operation failed", failure)
+
+
+def answer_all(waiting: Iterable[tuple[Operation, Result]]) -> None:
+    """Give operations the answers that were decided."""
+    for operation, result in waiting:
+        answer(operation, result.answer)
+
+
+def refuse_all(operations: Iterable[Operation], error_code: ErrorCode, message: str) -> None:
+    """Answer operations with an error."""
+    for operation in operations:
+        refuse(operation, error_code, message)
+
+
+def report_failure(message: str, failure: Exception) -> None:
+    """Report a defect that harmed one operation, and let everything else go on."""
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})

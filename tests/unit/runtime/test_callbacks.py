@@ -1,0 +1,273 @@
+"""A callback that raises affects its own operation: other responses go out, shards and jobs go on."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from coordinator.config import HostPort
+from coordinator.errors import LogOutcomeUnknown, LogUnavailable
+from coordinator.runtime import Operation, RuntimeLimits
+from coordinator.server import Api, CoordinatorDirectory
+from coordinator.service import INITIALIZE, READ, WRITE
+from coordinator.shard import Shard
+from coordinator.topics import EveryTopic
+from protocol.errors import ErrorCode
+from protocol.messages import write_share_group_state as write_api
+from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, unpacked, write
+from tests.simulation.loop import run
+from tests.unit.runtime.test_runtime import Driven, Origin, driven
+from tests.unit.server.wire import request_frame
+
+WRITTEN = write((0, 4, ACKNOWLEDGED, 1))
+
+
+class Defect(Exception):
+    """What a callback raises."""
+
+
+class Broken(Operation):
+    """An operation whose callbacks raise."""
+
+    def __init__(self, decide: Any, part: Any, *, writes: bool = True) -> None:
+        now_s = asyncio.get_running_loop().time()
+        super().__init__(decide, KEY, [part], writes=writes, origin=None, received_s=now_s)
+
+    def answer(self, result: Any) -> None:
+        raise Defect
+
+    def refuse(self, error_code: ErrorCode, error_message: str) -> None:
+        raise Defect
+
+
+def broken_write() -> Broken:
+    return Broken(Shard.write_state, WRITTEN)
+
+
+def noted_failures() -> list[Any]:
+    """Note what the exception handler of the event loop is told."""
+    failures: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: failures.append(type(context["exception"]))
+    )
+    return failures
+
+
+async def still_works(one: Driven) -> None:
+    """Write and read once more."""
+    one.log.holding = False
+    one.log.let_through()
+    await one.until(lambda: one.runtime.health() == [])
+    assert await one.code(WRITE, write((90, 90, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+    (state,) = await one.ask(READ, read())
+    assert unpacked(state.state_batches)[-1][1] == 90
+
+
+def scenario_of(
+    body: Callable[[Driven, list[Any]], Awaitable[None]], limits: RuntimeLimits | None = None
+) -> None:
+    async def scenario() -> None:
+        async with driven(limits) as one:
+            failures = noted_failures()
+            await body(one, failures)
+            await still_works(one)
+            assert set(failures) == {Defect}
+
+    run(scenario())
+
+
+def test_a_failing_answer_takes_no_other_answer_of_its_append_along() -> None:
+    async def body(one: Driven, failures: list[Any]) -> None:
+        first = one.ask(WRITE, WRITTEN)
+        one.runtime.submit(broken_write())
+        last = one.ask(WRITE, write((7, 7, ACKNOWLEDGED, 1), partition=1))
+        await one.until(lambda: one.log.held)
+        one.log.let_through()
+        assert [(await answer)[0].error_code for answer in (first, last)] == [ErrorCode.NONE] * 2
+        assert len(failures) == 1
+
+    scenario_of(body)
+
+
+def test_a_failing_answer_of_an_early_read_harms_nobody_else() -> None:
+    async def body(one: Driven, failures: list[Any]) -> None:
+        one.runtime.submit(Broken(Shard.read_state, read(), writes=False))
+        assert len(failures) == 1
+
+    scenario_of(body)
+
+
+@pytest.mark.parametrize("error", [LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
+def test_a_failing_refusal_takes_no_other_refusal_of_its_append_along(error: Any) -> None:
+    async def body(one: Driven, failures: list[Any]) -> None:
+        first = one.ask(WRITE, WRITTEN)
+        one.runtime.submit(broken_write())
+        last = one.ask(WRITE, write((7, 7, ACKNOWLEDGED, 1), partition=1))
+        await one.until(lambda: one.log.held)
+        one.log.fail(error)
+        assert [(await answer)[0].error_code for answer in (first, last)] == [error.error_code] * 2
+
+    scenario_of(body)
+
+
+def test_a_failing_refusal_does_not_stop_the_recovery_from_a_turn_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def body(one: Driven, failures: list[Any]) -> None:
+        def no_apply(*_: Any) -> None:
+            raise Defect
+
+        # One that the definition decides comes first, so that its `apply` is called.
+        with monkeypatch.context() as patch:
+            patch.setattr(Shard, "apply", no_apply)
+            one.runtime.submit(broken_write())
+            answers = [one.ask(INITIALIZE, initialize(1, partition=partition)) for partition in (1, 0)]
+            codes = [(await answer)[0].error_code for answer in answers]
+        assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+
+    scenario_of(body)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_failing_refusal_does_not_stop_the_ticker(held: bool) -> None:
+    async def body(one: Driven, failures: list[Any]) -> None:
+        # Either the append is overdue, or what waits behind it.
+        if held:
+            one.runtime.submit(broken_write())
+        last = one.ask(WRITE, WRITTEN)
+        await one.until(lambda: one.log.held)
+        if not held:
+            one.runtime.submit(broken_write())
+        for _ in range(2):
+            assert (await last)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            last = one.ask(WRITE, WRITTEN)
+        await last
+        assert failures
+
+    scenario_of(body, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
+
+
+def test_a_shard_whose_expiry_fails_does_not_stop_the_ticker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(one: Driven, failures: list[Any]) -> None:
+        def no_expiry(*_: Any) -> None:
+            raise Defect
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(one.runtime._runners[0]), "expire", no_expiry)
+            await asyncio.sleep(0.35)
+        assert len(failures) == 3
+        answer = one.ask(WRITE, WRITTEN)
+        assert (await answer)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    scenario_of(body, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
+
+
+@pytest.mark.parametrize("callback", ["close", "too many"])
+def test_a_failing_refusal_of_a_closed_or_full_shard_harms_nobody_else(callback: str) -> None:
+    async def body(one: Driven, failures: list[Any]) -> None:
+        first = one.ask(WRITE, WRITTEN)
+        await one.until(lambda: one.log.held)
+        if callback == "close":
+            one.runtime.submit(broken_write())
+            last = one.ask(WRITE, WRITTEN)
+            one.runtime.resign(0)
+            assert (await last)[0].error_code == ErrorCode.NOT_COORDINATOR
+            one.runtime.submit(broken_write())
+            one.log.let_through()
+            await one.until(lambda: not one.runtime.resigning)
+            one.runtime.elect(0)
+            await one.until(lambda: one.runtime.health() == [])
+        else:
+            last = one.ask(WRITE, WRITTEN)
+            one.runtime.submit(broken_write())
+            one.log.let_through()
+            await one.until(lambda: one.log.held)
+            one.log.let_through()
+            assert (await last)[0].error_code == ErrorCode.NONE
+        assert (await first)[0].error_code == ErrorCode.NONE
+
+    scenario_of(body, RuntimeLimits(mailbox_operations_max=1 if callback == "too many" else 9))
+
+
+def test_a_failing_respond_takes_no_other_response_along() -> None:
+    """Through the API, so that a compiled request calls it if there is a compiled module."""
+
+    async def body(one: Driven, failures: list[Any]) -> None:
+        directory = CoordinatorDirectory(
+            HostPort("localhost", 9095), node_id_first=1, node_ids=1, state_partitions=1
+        )
+        api = Api(one.service, directory, one.metrics)
+        request = write_api.WriteShareGroupStateRequest(
+            "group", [write_api.WriteStateData(TOPIC_ID, [WRITTEN])]
+        )
+        frame = request_frame(85, 1, 1, write_api.encode_request(request, 1))[4:]
+        responses: list[bytes] = []
+
+        def no_respond(response: bytes) -> None:
+            raise Defect
+
+        for respond in (responses.append, no_respond, responses.append):
+            api.handle(frame, Origin(), respond)
+        await one.until(lambda: one.log.held)
+        one.log.let_through()
+        await one.until(lambda: len(responses) == 2)
+        assert len(failures) == 1
+
+    scenario_of(body)
+
+
+def test_a_topic_directory_that_raises_fails_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.log.holding = False
+
+            def knows(self: EveryTopic, topic_id: bytes, partition: int) -> bool:
+                if partition == 1:
+                    raise Defect
+                return True
+
+            with monkeypatch.context() as patch:
+                patch.setattr(EveryTopic, "knows", knows)
+                results = await one.ask(WRITE, WRITTEN, write((0, 0, 0, 1), partition=1))
+            assert [each.error_code for each in results] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
+            await still_works(one)
+
+    run(scenario())
+
+
+def test_settling_that_fails_loads_the_shard_again_and_answers_everybody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def body(one: Driven, failures: list[Any]) -> None:
+        def no_settle(*_: Any) -> None:
+            raise Defect
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Shard, "settle", no_settle)
+            answers = [one.ask(INITIALIZE, initialize(1, partition=1)), one.ask(WRITE, WRITTEN)]
+            await one.until(lambda: one.log.held)
+            one.log.let_through()
+            codes = [(await answer)[0].error_code for answer in answers]
+        assert codes == [ErrorCode.NOT_COORDINATOR] * 2
+
+    scenario_of(body)
+
+
+def test_a_resignation_during_an_append_leaves_nothing_behind() -> None:
+    """The next owner of the shard in this process completes appends as the first one did."""
+
+    async def scenario() -> None:
+        async with driven() as one:
+            writing = one.ask(WRITE, WRITTEN)
+            await one.until(lambda: one.log.held)
+            one.runtime.resign(0)
+            one.runtime.elect(0)
+            await asyncio.sleep(0)
+            one.log.let_through()
+            assert (await writing)[0].error_code == ErrorCode.NONE
+            await one.until(lambda: one.runtime.health() == [] and not one.runtime.resigning)
+            assert one.runtime._runners[0]._quiet is None
+            await still_works(one)
+
+    run(scenario())
