@@ -15,12 +15,19 @@ def serve(
 ) -> None:
     """Run a coordinator until SIGTERM or Ctrl-C; a second one hurries."""
     loaded = flags.load(ctx.args, config, settings)
+    from coordinator import hot
     from coordinator.app import serve as serve_until_stopped
     from coordinator.logs import set_up_logging
 
     set_up_logging(loaded.config.log_level, loaded.config.log_format)
     for note in loaded.notes:
         logging.getLogger("coordinator.config").warning("%s", note)
+    if hot.compiled is None or hot.loading is None:
+        logging.getLogger("coordinator.hot").warning(
+            "the compiled module is not in use (%s): a request takes about 20 times as long. "
+            "Install a C compiler and install the coordinator again",
+            f"{hot.PURE_PYTHON_ENV} is set" if hot.is_switched_off() else "it was not built",
+        )
     raise typer.Exit(serve_until_stopped(loaded.config))
 
 
