@@ -1,13 +1,15 @@
-"""What uvicorn's connection does not do by itself: say who connected, and bound what comes before a body.
+"""Bound what one HTTP connection may take: requests in a pipeline, bytes of a head, and time for each step.
 
-uvicorn's own bound (`limit_concurrency`) keeps no connection out: each is held, and answered 503 if it asks.
+uvicorn by itself parses all requests that arrive and queues them, waits for a body for ever, and keeps a
+response that nobody reads. Its limit of connections (`limit_concurrency`) keeps no connection out.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coordinator.admin.guard import CERTIFICATE
@@ -15,12 +17,21 @@ from coordinator.open_files import http_connections_to_accept
 
 # A request line and headers; what a browser sends is below 8 KiB.
 HEAD_BYTES_MAX = 64 << 10
+# Requests that wait for the response to an earlier one of their connection. Browsers send none in advance.
+PIPELINED_MAX = 8
 # From one request's end, or the connection's begin, to the end of the next one's headers.
 _HEAD_WITHIN_S = 20.0
+# From the end of the headers to the end of the body, which has at most 64 KiB.
+_BODY_WITHIN_S = 20.0
+# How long a client may leave a response unread when the buffers are full, or when all of it was written.
+_UNREAD_WITHIN_S = 20.0
+# From the end of the headers to the last byte of the response, except for the event stream.
+_RESPONSE_WITHIN_S = 120.0
+_EVENT_STREAMS = ("/api/v1/live",)
 
 
 class Connection(HttpToolsProtocol):
-    """One connection over HTTP. Its requests have the certificate of whoever made it, if they showed one."""
+    """One HTTP connection. Its requests carry the client's certificate, if it showed one."""
 
     def __init__(self, *uvicorns: Any, turned_away: Callable[[HTTPStatus], None], **more: Any) -> None:
         """Make what uvicorn does; `turned_away` is told what is answered before there is a request."""
@@ -28,53 +39,146 @@ class Connection(HttpToolsProtocol):
         self._turned_away = turned_away
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request, or close at once when there are too many connections."""
+        """Begin to wait for a request; close another connection first if there are too many."""
         super().connection_made(transport)
         certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
         self._certificate = certificate
         self._head_bytes = 0
         self._in_head = True
-        self._late = self.loop.call_later(_HEAD_WITHIN_S, self._give_up)
-        if len(self.connections) > http_connections_to_accept():
-            # Over TLS nobody comes this far: the doorway is closed before.
-            self._turn_away(HTTPStatus.SERVICE_UNAVAILABLE)
+        self.began_s = self.loop.time()
+        self._deadlines: dict[str, asyncio.TimerHandle] = {}
+        self._within("head", _HEAD_WITHIN_S, self._give_up)
+        if not vacancies({*self.connections} - {self}):
+            # Over TLS the listener makes room before the handshake.
+            self._turned_away(HTTPStatus.SERVICE_UNAVAILABLE)
+            if not evict_one(self.connections - {self}):
+                self._respond_and_close(HTTPStatus.SERVICE_UNAVAILABLE)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        self._late.cancel()
+        """Stop all timers, and drop the requests that wait: each refers to this connection in a cycle."""
+        for deadline in self._deadlines.values():
+            deadline.cancel()
+        self._deadlines.clear()
         super().connection_lost(exc)
+        self.pipeline.clear()
+        self.cycle = None  # type: ignore[assignment]
+        self.scope, self.headers = cast(Any, {}), []
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, unless they are the endless head of a request, or of one that was turned away."""
+        """Take bytes, except those of an endless head, of a long pipeline, or after a refusal."""
         if self.transport.is_closing():
-            # asyncio's TLS hands over what had come by then.
+            # asyncio's TLS delivers what arrived before.
             return
         if self._in_head:
             self._head_bytes += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # There are no WebSockets here: the request is answered, and nothing after it is read.
+            pass
+        except httptools.HttpParserError:
+            # uvicorn would log each of them.
+            if len(self.pipeline) >= PIPELINED_MAX:
+                self._turned_away(HTTPStatus.TOO_MANY_REQUESTS)
+                self.transport.abort()
+            else:
+                self._turned_away(HTTPStatus.BAD_REQUEST)
+                self._respond_and_close(HTTPStatus.BAD_REQUEST)
+            return
         if self._in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-            self._turn_away(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            self._turned_away(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            self._respond_and_close(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def on_message_begin(self) -> None:
         """Begin a request."""
+        if len(self.pipeline) >= PIPELINED_MAX:
+            raise ValueError("too many requests in the pipeline")
         super().on_message_begin()
         cast(dict[str, Any], self.scope)[CERTIFICATE] = self._certificate
         if not self._in_head:
             self._in_head, self._head_bytes = True, 0
-            self._late = self.loop.call_later(_HEAD_WITHIN_S, self._give_up)
+            self._within("head", _HEAD_WITHIN_S, self._give_up)
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
         self._in_head = False
-        self._late.cancel()
+        self._met("head")
+        self._within("body", _BODY_WITHIN_S, self.transport.abort)
         super().on_headers_complete()
+        if self.scope.get("path") not in _EVENT_STREAMS:
+            self._within("response", _RESPONSE_WITHIN_S, self.transport.abort)
 
-    def _turn_away(self, status: HTTPStatus) -> None:
-        self._turned_away(status)
+    def on_message_complete(self) -> None:
+        """End the body."""
+        self._met("body")
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """End the response; the connection closes, or waits for the next request."""
+        self._met("response")
+        if self.transport.is_closing():
+            # A client that does not read would keep the last bytes here for ever.
+            self._within("unread", _UNREAD_WITHIN_S, self.transport.abort)
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection without a further request."""
+        self._give_up()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read, but not for ever."""
+        super().pause_writing()
+        self._within("unread", _UNREAD_WITHIN_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Write again."""
+        if not self.transport.is_closing():
+            self._met("unread")
+        super().resume_writing()
+
+    @property
+    def is_waiting_for_client(self) -> bool:
+        """True while the client has to send or to read, and no response is being made."""
+        return self._in_head or not {"body", "unread"}.isdisjoint(self._deadlines) or self._is_idle
+
+    @property
+    def _is_idle(self) -> bool:
+        cycle: Any = self.cycle
+        return cycle is None or cycle.response_complete
+
+    def _within(self, step: str, seconds: float, act: Callable[[], None]) -> None:
+        self._met(step)
+        self._deadlines[step] = self.loop.call_later(seconds, act)
+
+    def _met(self, step: str) -> None:
+        deadline = self._deadlines.pop(step, None)
+        if deadline is not None:
+            deadline.cancel()
+
+    def _respond_and_close(self, status: HTTPStatus) -> None:
         line = f"HTTP/1.1 {status.value} {status.phrase}\r\nConnection: close\r\n\r\n"
         self.transport.write(line.encode())
-        self.transport.close()
+        self._give_up()
 
     def _give_up(self) -> None:
         if not self.transport.is_closing():
             self.transport.close()
+        self._within("unread", _UNREAD_WITHIN_S, self.transport.abort)
+
+
+def vacancies(connections: Iterable[Any]) -> int:
+    """Return how many connections may be added to these."""
+    return http_connections_to_accept() - sum(not each.transport.is_closing() for each in connections)
+
+
+def evict_one(connections: Iterable[Any]) -> bool:
+    """Break off the oldest connection that waits for its client, so that another, such as a probe, is served.
+
+    Returns False if there is none.
+    """
+    waiting = [each for each in connections if each.is_waiting_for_client and not each.transport.is_closing()]
+    if not waiting:
+        return False
+    min(waiting, key=lambda connection: connection.began_s).transport.abort()
+    return True

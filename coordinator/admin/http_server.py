@@ -12,10 +12,9 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from coordinator.admin.http_protocol import Connection
+from coordinator.admin.http_protocol import Connection, evict_one, vacancies
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
-from coordinator.open_files import http_connections_to_accept
 from coordinator.security.complaints import Complaints
 from coordinator.security.doorway import NO_ROOM, TlsDoorway
 
@@ -35,12 +34,13 @@ class HttpServer:
         app: ASGIApp,
         address: HostPort,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         before_stop: Callable[[], None] = lambda: None,
         refused: Callable[[int], None] = lambda status: None,
     ) -> None:
-        """Prepare; `before_stop` is told to end the answers that would not end by themselves.
+        """Prepare. `tls` makes the context of one handshake; None: no TLS.
 
+        `before_stop` is told to end the answers that would not end by themselves.
         `refused` is told the status of each refusal that comes before there is a request.
         """
         self._before_stop = before_stop
@@ -89,17 +89,23 @@ class HttpServer:
         self.port = listening.getsockname()[1]
         return listening
 
-    async def _accept_tls(self, context: ssl.SSLContext) -> None:
+    async def _accept_tls(self, context: Callable[[], ssl.SSLContext]) -> None:
         """Accept connections ourselves: uvicorn counts none that does not finish its handshake."""
         self._doorway = TlsDoorway(
             context,
             _HANDSHAKE_S,
-            lambda: http_connections_to_accept() - len(self._server.server_state.connections),
+            self._vacancies,
             self._server.come_in,
             self._turn_away,
         )
         await self._doorway.start(self._address.host, self._address.port, _BACKLOG)
         self.port = self._doorway.port
+
+    def _vacancies(self) -> int:
+        """Return how many more connections are accepted; make room if there is none."""
+        connections = self._server.server_state.connections
+        vacant = vacancies(connections)
+        return vacant if vacant > 0 else int(evict_one(connections))
 
     def _make_connection(self, *uvicorns: Any, **more: Any) -> Connection:
         return Connection(*uvicorns, turned_away=self._note_refusal, **more)
@@ -107,7 +113,9 @@ class HttpServer:
     def _note_refusal(self, status: HTTPStatus) -> None:
         self._refused(status)
         if status is HTTPStatus.SERVICE_UNAVAILABLE:
-            self._complaints.say("http: there are as many connections as there may be")
+            self._complaints.say(
+                "The HTTP port has as many connections as it accepts; the oldest ones that wait are closed."
+            )
 
     def _turn_away(self, reason: str, sentence: str, peer: str) -> None:
         _logger.debug("a client of HTTP is turned away", extra={"reason": reason, "peer": peer})

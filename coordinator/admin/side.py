@@ -56,7 +56,7 @@ class AdminSide:
         self._server = HttpServer(
             app,
             config.http,
-            tls=None if self._tls is None else self._tls.context,
+            tls=None if (tls := self._tls) is None else lambda: tls.context,
             before_stop=self._live.end,
             refused=metrics.http_refused,
         )

@@ -99,12 +99,14 @@ class PlainDoorway:
 class TlsDoorway:
     """Accepts connections over TLS, as long as there is room for them.
 
-    `room` tells for how many more, those that shake hands not counted: each of them takes a file, too.
+    `context` makes the context of one handshake. `room` returns how many more connections are accepted,
+    handshakes in progress not counted. If these take all of it, the oldest handshake is cancelled, so that
+    clients that connect and stay silent do not keep others out.
     """
 
     def __init__(
         self,
-        context: ssl.SSLContext,
+        context: Callable[[], ssl.SSLContext],
         handshake_s: float,
         room: Callable[[], int],
         come: Come,
@@ -118,7 +120,8 @@ class TlsDoorway:
         self._loop = asyncio.get_running_loop()
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
-        self._handshakes: set[asyncio.Task[None]] = set()
+        # In the order in which they were accepted; with the socket as long as no transport closes it.
+        self._handshakes: dict[asyncio.Task[None], socket.socket | None] = {}
 
     async def start(self, host: str, port: int, backlog: int) -> None:
         """Bind and accept. Raises OSError."""
@@ -157,7 +160,7 @@ class TlsDoorway:
     def stop(self) -> None:
         """Break off the handshakes."""
         self.close()
-        for handshake in self._handshakes:
+        for handshake in list(self._handshakes):
             handshake.cancel()
 
     async def _accept(self, listening: socket.socket) -> None:
@@ -171,23 +174,39 @@ class TlsDoorway:
                 # Otherwise somebody went away before it was accepted.
                 continue
             if len(self._handshakes) >= self._room():
-                accepted.close()
                 self._refuse(NO_ROOM, "", _told(address))
-                continue
+                if not self._handshakes:
+                    accepted.close()
+                    continue
+                next(iter(self._handshakes)).cancel()
             handshake = asyncio.create_task(self._shake_hands(accepted, _told(address)))
-            self._handshakes.add(handshake)
-            handshake.add_done_callback(self._handshakes.discard)
+            self._handshakes[handshake] = accepted
+            handshake.add_done_callback(self._forget)
+
+    def _forget(self, handshake: "asyncio.Task[None]") -> None:
+        accepted = self._handshakes.pop(handshake)
+        if accepted is not None:
+            # Cancelled before it began.
+            accepted.close()
 
     async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
+        own_task = asyncio.current_task()
+        assert own_task is not None, "a handshake is a task"
+        self._handshakes[own_task] = None
         with suppress(OSError):
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await self._loop.connect_accepted_socket(
                 lambda: _Arrival(self._come),
                 accepted,
-                ssl=self._context,
+                ssl=self._context(),
                 ssl_handshake_timeout=self._handshake_s,
             )
+        except asyncio.CancelledError:
+            # The transport waits for the client to take part in the end of TLS, unless there is no client.
+            with suppress(OSError):
+                accepted.shutdown(socket.SHUT_RDWR)
+            raise
         except ssl.SSLError as error:
             self._refuse(*_judged(error), peer)
         except OSError as error:

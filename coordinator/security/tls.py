@@ -1,9 +1,9 @@
 """TLS of a listener: its context, and files that may be replaced while it runs.
 
-A handshake takes the files that were good last; connections in being go on as they are.  The context that a
-listener holds never changes: at each handshake OpenSSL asks it who answers, and it names the context that was
-made last.  So a change is one assignment, and a certificate authority that was taken out is out (adding to a
-context in use would leave it in).
+Each handshake begins with a context of its own, without certificates, and continues with the context that was
+loaded last.  So a certificate authority that was removed is no longer trusted by any new connection.  OpenSSL
+caches TLS 1.2 sessions in the context that a handshake began with.  Nobody else uses that one, so no session
+can be resumed, and each client proves again that its certificate is valid.
 """
 
 import ssl
@@ -19,6 +19,10 @@ _VERIFY = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
+
+
+# The property of SSLContext itself wraps the callback in one that refers to the context: a reference cycle.
+_SNI_CALLBACK: Any = vars(ssl.SSLContext.__mro__[1])["sni_callback"]
 
 
 class TlsFiles(NamedTuple):
@@ -42,7 +46,7 @@ class TlsFiles(NamedTuple):
 
 
 class ServerTls(Reloading):
-    """The TLS side of one listener. `context` is the same object for ever; files are looked at by `watch`."""
+    """The TLS side of one listener; `watch` follows its files."""
 
     def __init__(self, files: TlsFiles, setting: str) -> None:
         """Load the files; `setting` is what their settings begin with ("listen", "http").
@@ -53,8 +57,13 @@ class ServerTls(Reloading):
         self._files = files
         self._setting = setting
         self._load()
-        self.context = self._newest
-        self.context.sni_callback = self._choose
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """A context for one handshake: no other handshake can resume its session."""
+        context = _bare_context(self._files.client_auth)
+        _SNI_CALLBACK.__set__(context, self._choose)
+        return context
 
     def _choose(self, connection: Any, server_name: str | None, context: ssl.SSLContext) -> None:
         """Give a handshake the files that were good last; called by OpenSSL, also without a name."""
@@ -66,11 +75,7 @@ class ServerTls(Reloading):
 
     def _loaded(self) -> ssl.SSLContext:
         files, prefix = self._files, self._setting + ".ssl."
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # A ticket would let a client return after what it was let in by has been taken out.
-        context.options |= ssl.OP_NO_TICKET
-        context.num_tickets = 0
+        context = _bare_context(files.client_auth)
         try:
             # Without a callback OpenSSL would ask at the terminal.
             context.load_cert_chain(files.certificate, files.key or None, lambda: files.key_password)
@@ -91,10 +96,20 @@ class ServerTls(Reloading):
                 raise ConfigError(
                     prefix + "ca.location", files.ca, f"a PEM file of certificates ({_reason(error)})"
                 ) from None
-        # As in Java, any certificate of the file is an anchor, not only one that signed itself.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.verify_mode = _VERIFY[files.client_auth]
         return context
+
+
+def _bare_context(client_auth: ClientAuth) -> ssl.SSLContext:
+    """Return a context without certificates."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A ticket would let a client resume a session after its certificate or authority was removed.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    # As in Java, any certificate of the file is an anchor, not only one that signed itself.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_mode = _VERIFY[client_auth]
+    return context
 
 
 def _reason(error: Exception) -> str:

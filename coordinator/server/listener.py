@@ -132,10 +132,11 @@ class Listener:
 
     def _make_doorway(self) -> Doorway:
         security = self._security
-        if security.tls is None:
+        tls = security.tls
+        if tls is None:
             return PlainDoorway(self._connection)
         return TlsDoorway(
-            security.tls.context,
+            lambda: tls.context,
             security.handshake_s,
             lambda: self._limits.connections_max - len(self._connections),
             self._come_in,

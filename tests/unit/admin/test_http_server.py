@@ -1,10 +1,14 @@
 """The HTTP server inside our own process: real sockets, no signals, an end when it is told to."""
 
 import asyncio
+import gc
 import signal
 import socket
+from contextlib import suppress
+from typing import Any
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from coordinator.admin import HttpServer
 from coordinator.config import HostPort
@@ -124,35 +128,128 @@ async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.Monke
 
 
 @looped
-async def test_of_a_crowd_only_so_many_are_let_in(
+async def test_a_probe_is_answered_while_silent_clients_hold_all_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("coordinator.open_files.HTTP_CONNECTIONS_MAX", 3)
     refused: list[int] = []
+    begun = (
+        b"",
+        b"GET /livez HTTP/1.1\r\nHo",
+        # Answered, and its body goes on for ever.
+        b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
+    )
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
         await server.start()
-        crowd = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
-        assert (await ask(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
-        crowd.append(await asyncio.open_connection("127.0.0.1", server.port))
-        for _ in range(2):
-            answer = await answers_to(server.port, b"")
-            assert answer == b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"
-        assert refused == [503, 503]
-        (said,) = caplog.messages
-        assert said == "http: there are as many connections as there may be"
-        # Those that are in are served, and who leaves makes room.
-        reader, writer = crowd.pop()
-        writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-        assert (await reader.read()).startswith(b"HTTP/1.1 200 OK\r\n")
-        writer.close()
-        async with asyncio.timeout(60):
-            answer = b""
-            while not answer.startswith(b"HTTP/1.1 200 OK\r\n"):
-                answer = await ask(server.port, "/livez")
+        crowd = []
+        for said in begun:
+            crowd.append(await asyncio.open_connection("127.0.0.1", server.port))
+            crowd[-1][1].write(said)
+        assert await crowd[-1][0].readuntil(b"\r\n\r\n")
+        for _ in range(3):
+            assert (await ask(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert refused[:1] == [503]
+        assert caplog.messages[0].startswith("The HTTP port has as many connections as it accepts")
+        # The oldest one was closed for the probe.
+        assert await crowd[0][0].read() == b""
         for _, writer in crowd:
             writer.close()
         await server.stop()
+
+
+@looped
+async def test_a_long_pipeline_is_broken_off_and_leaves_nothing_behind() -> None:
+    refused: list[int] = []
+    async with admin() as coordinator:
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
+        await server.start()
+        gc.collect()
+        gc.disable()
+        try:
+            with suppress(ConnectionError):
+                await answers_to(server.port, 5_000 * b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert refused == [429]
+            # What the connection held has gone without the garbage collector.
+            await asyncio.sleep(0)
+            left = [each for each in gc.get_objects() if isinstance(each, RequestResponseCycle)]
+            assert len(left) <= 1
+        finally:
+            gc.enable()
+        await server.stop()
+
+
+@looped
+async def test_a_few_pipelined_requests_are_answered_in_order() -> None:
+    async with admin() as coordinator:
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
+        await server.start()
+        asked = b"".join(
+            b"GET /%b HTTP/1.1\r\nHost: localhost\r\n%b\r\n"
+            % (path, b"" if more else b"Connection: close\r\n")
+            for path, more in ((b"livez", True), (b"nowhere", True), (b"livez", False))
+        )
+        answers = await answers_to(server.port, asked)
+        assert [part[:3] for part in answers.split(b"HTTP/1.1 ")[1:]] == [b"200", b"404", b"200"]
+        await server.stop()
+
+
+@looped
+async def test_a_body_that_does_not_end_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.admin.http_protocol._BODY_WITHIN_S", 0.2)
+    async with admin() as coordinator:
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
+        await server.start()
+        for request in (
+            b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
+            b"POST /api/v1/shards/0/snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(request)
+            async with asyncio.timeout(60):
+                try:
+                    while await reader.read(1 << 16):
+                        pass
+                except ConnectionError:
+                    pass
+            writer.close()
+        await server.stop()
+
+
+@looped
+async def test_a_response_that_is_not_read_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.admin.http_protocol._UNREAD_WITHIN_S", 0.2)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(16 << 20)})
+
+    server = HttpServer(app, HostPort("127.0.0.1", 0))
+    await server.start()
+    client = socket.create_connection(("127.0.0.1", server.port))
+    client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    connections = server._server.server_state.connections
+    async with asyncio.timeout(60):
+        while not connections:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        while connections:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    client.close()
+    await server.stop()
+
+
+@looped
+async def test_requests_that_are_not_http_are_not_logged_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    refused: list[int] = []
+    async with admin() as coordinator:
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
+        await server.start()
+        for _ in range(3):
+            answer = await answers_to(server.port, b"\x00\x01 nothing\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        await server.stop()
+    assert refused == [400] * 3
+    assert caplog.messages == []
 
 
 @looped

@@ -1,10 +1,12 @@
 """TLS files: which handshakes they allow, and what happens when they are replaced."""
 
 import asyncio
+import gc
 import logging
 import os
 import ssl
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,7 +98,6 @@ def test_an_old_protocol_is_refused(ours: Authority) -> None:
 def test_a_new_certificate_is_used_from_the_next_handshake_on(ours: Authority, name: str | None) -> None:
     issued = ours.issue("before")
     tls = ServerTls(files_of(issued), "listen")
-    context = tls.context
     assert tls.reload_if_changed() is False
 
     after = ours.issue("after")
@@ -105,8 +106,32 @@ def test_a_new_certificate_is_used_from_the_next_handshake_on(ours: Authority, n
 
     assert tls.reload_if_changed() is True
     assert tls.reload_if_changed() is False
-    assert tls.context is context
     assert served_name(tls, ours, name) == "after"
+
+
+@pytest.mark.parametrize("client_auth", ["none", "required"])
+def test_no_session_is_resumed_with_tls_1_2(ours: Authority, client_auth: str) -> None:
+    files = files_of(ours.issue("server"), ca=str(ours.certificate), client_auth=client_auth)
+    tls = ServerTls(files, "listen")
+    client = client_context(
+        str(ours.certificate), str(ours.issue("client").both), newest=ssl.TLSVersion.TLSv1_2
+    )
+    one_for_all = tls.context
+    first = shake(one_for_all, client)
+    assert shake(one_for_all, client, session=first.session).resumed, "OpenSSL would resume it"
+    assert not shake(tls.context, client, session=shake(tls.context, client).session).resumed
+
+
+def test_a_context_goes_with_its_handshake(ours: Authority) -> None:
+    """Each takes some 13 KB: none must wait for the garbage collector."""
+    tls = ServerTls(files_of(ours.issue("server")), "listen")
+    gc.collect()
+    gc.disable()
+    try:
+        context = weakref.ref(tls.context)
+        assert context() is None
+    finally:
+        gc.enable()
 
 
 def test_an_authority_that_was_taken_out_is_not_trusted_any_more(ours: Authority, theirs: Authority) -> None:
