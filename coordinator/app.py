@@ -138,6 +138,8 @@ class _Coordinator:
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
         listener = make_listener(config, _service(config, runtime, forwarder), directory, metrics)
         runtime.ask_health_of(listener.health)
+        if (risk := config.listen_risk(config.listen)) is not None:
+            _logger.warning(risk)
         http = self._make_http(runtime)
         try:
             # HTTP first: a long recovery of the journal should be seen from outside.

@@ -11,10 +11,16 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
+from coordinator.clock import seconds_since_boot
 from coordinator.visible import written_in_json, written_out
 
 # Who did what, or was refused. Its name is on its lines, in the text too: people look for it.
 AUDIT = "coordinator.audit"
+
+_logger = logging.getLogger(__name__)
+
+_IGNORED_EVERY_S = 10.0
+_IGNORED_CHARS_MAX = 200
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
@@ -36,8 +42,39 @@ def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
+    sys.unraisablehook = _IgnoredExceptions().log
     # uvicorn tells at INFO about each start and stop of its own, which ours tells already.
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, root.level))
+
+
+class _IgnoredExceptions:
+    """Logs exceptions that Python can only ignore, at a limited rate: clients can cause some of them.
+
+    The one known cause is a TLS server name that is not ASCII, which the ssl module cannot decode.
+    """
+
+    def __init__(self) -> None:
+        self._logged_s = -_IGNORED_EVERY_S
+        self._left_out = 0
+
+    def log(self, ignored: "sys.UnraisableHookArgs") -> None:
+        now_s = seconds_since_boot()
+        if now_s - self._logged_s < _IGNORED_EVERY_S:
+            self._left_out += 1
+            return
+        self._logged_s = now_s
+        left_out, self._left_out = self._left_out, 0
+        facts: dict[str, object] = {
+            "error": f"{ignored.exc_type.__name__}: {ignored.exc_value}"[:_IGNORED_CHARS_MAX]
+        }
+        if left_out:
+            facts["more_before"] = left_out
+        if isinstance(ignored.exc_value, UnicodeDecodeError) and isinstance(ignored.object, bytes):
+            _logger.warning("A TLS server name is not ASCII; the handshake was refused.", extra=facts)
+            return
+        # Without the traceback, which would keep the frames of the exception.
+        where = repr(ignored.object)[:_IGNORED_CHARS_MAX]
+        _logger.error("An exception was ignored.", extra={**facts, "where": where})
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:

@@ -3,6 +3,7 @@
 Names are those of a Kafka listener behind `http.`, where Kafka has them.
 """
 
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator
@@ -173,5 +174,8 @@ class HttpSettings(BaseModel):
 
 
 def is_loopback(host: str) -> bool:
-    """True for an address that only this machine reaches."""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    """Return whether only this machine reaches the address; a name other than localhost is none."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

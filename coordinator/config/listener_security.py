@@ -280,6 +280,15 @@ class ListenerSecuritySettings(BaseModel):
                 f"is {_ANYBODY}, who is not on the list",
             )
 
+    def listen_risk(self, listen: HostPort) -> str | None:
+        """Return a warning about an address that anybody on the network can use, or None."""
+        if self.listen_security_protocol != "PLAINTEXT" or is_loopback(listen.host):
+            return None
+        return (
+            f"listen={listen} is PLAINTEXT: every host that reaches it can read, change and delete the state "
+            "of all share groups. Set listen.security.protocol, or let only brokers reach the port."
+        )
+
     def _check_plaintext(self, listen: HostPort) -> None:
         if self.listen_plaintext_allowed == "false" and not is_loopback(listen.host):
             raise ConfigError(

@@ -150,7 +150,7 @@ def _claims(token: str) -> dict[str, Any]:
     try:
         payload = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
         claims = json.loads(payload, object_pairs_hook=_each_once)
-    except (binascii.Error, ValueError):
+    except (binascii.Error, ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}
 

@@ -1,12 +1,16 @@
 """Log lines about strangers: what they do wrong is worth a line, but not one each."""
 
 import logging
+from typing import Any
 
 from coordinator.clock import seconds_since_boot
 
 _logger = logging.getLogger(__name__)
 
 SAY_EVERY_S = 10.0
+# A client chooses some facts, and sentences with them: neither the log nor the memory of it grows with them.
+FACT_CHARS_MAX = 200
+SENTENCES_MAX = 100
 
 
 class Complaints:
@@ -22,6 +26,17 @@ class Complaints:
         if now_s - self._said_s.get(sentence, -SAY_EVERY_S) < SAY_EVERY_S:
             self._left_out[sentence] = self._left_out.get(sentence, 0) + 1
             return
+        if len(self._said_s) >= SENTENCES_MAX:
+            self._said_s.clear()
+            self._left_out.clear()
         self._said_s[sentence] = now_s
         more = self._left_out.pop(sentence, 0)
+        sentence, facts = _cut(sentence), {name: _cut(fact) for name, fact in facts.items()}
         _logger.warning(sentence, extra={**facts, **({"more_before": more} if more else {})})
+
+
+def _cut(fact: Any) -> Any:
+    """Return a fact as it is, or the beginning of a long text."""
+    if isinstance(fact, str) and len(fact) > FACT_CHARS_MAX:
+        return f"{fact[:FACT_CHARS_MAX]}... ({len(fact)} characters)"
+    return fact

@@ -30,10 +30,14 @@ class Identity(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The answer to a token; with an identity, the authentication is complete."""
+    """The answer to a token; with an identity, the authentication is complete.
+
+    `refusal` is the reason, for the log, if the answer tells the client that its token was refused.
+    """
 
     response: bytes
     identity: Identity | None = None
+    refusal: str = ""
 
 
 class Exchange(Protocol):

@@ -7,7 +7,7 @@ a time of issue, an end that has not come, and the issuer and audience that are 
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import jwt
 
@@ -25,6 +25,8 @@ ALGORITHMS = (
 _FIRST = re.compile(r"n,(?:a=([^,\x01]*))?,\x01((?:[A-Za-z]+=[^\x01]*\x01)*)\x01")
 _BEARER = re.compile(r"bearer +([-_.+/~=A-Za-z0-9]+) *", re.IGNORECASE)
 _UNDERSTOOD = b"\x01"
+# Times of a token after the year 9999 are no times: a float of 1e300 has no number of milliseconds.
+_TIME_MAX_S = 253_402_300_800
 
 
 class TokenRules(NamedTuple):
@@ -52,7 +54,7 @@ class Tokens:
         """Return whom a token names, and until when. Raises TokenRefused."""
         try:
             header = jwt.get_unverified_header(token)
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, RecursionError, ValueError) as error:
             raise TokenRefused(f"no token: {error}") from None
         if header.get("alg") not in ALGORITHMS:
             raise TokenRefused(f"signed with {header.get('alg')}, which is not accepted")
@@ -85,7 +87,7 @@ class Tokens:
                         "verify_nbf": False,
                     },
                 )
-            except (jwt.PyJWTError, ValueError) as error:
+            except (jwt.PyJWTError, RecursionError, ValueError) as error:
                 why = error
                 continue
             return claims
@@ -96,13 +98,18 @@ class Tokens:
         now_s = self._clock.now_ms() / 1000
         skew_s = self._rules.clock_skew_s
         begins_s, issued_s, expires_s = (claims.get(name) for name in ("nbf", "iat", "exp"))
-        if not isinstance(expires_s, int | float) or not isinstance(issued_s, int | float):
-            raise TokenRefused("without numbers for exp and iat")
+        if not _is_time(expires_s) or not _is_time(issued_s):
+            raise TokenRefused("without times for exp and iat")
         if now_s - skew_s >= expires_s:
             raise TokenRefused("expired")
-        if issued_s > now_s + skew_s or (isinstance(begins_s, int | float) and begins_s > now_s + skew_s):
+        if issued_s > now_s + skew_s or (_is_time(begins_s) and begins_s > now_s + skew_s):
             raise TokenRefused("not good yet")
-        return expires_s
+        return float(expires_s)
+
+
+def _is_time(claim: object) -> TypeGuard[float]:
+    """Return whether a claim is a time (s since 1970) that can be computed with."""
+    return isinstance(claim, int | float) and not isinstance(claim, bool) and abs(claim) < _TIME_MAX_S
 
 
 class TokenExchange:
@@ -120,9 +127,9 @@ class TokenExchange:
         authorization_id, bearer = _bearer_of(token)
         try:
             identity = await self._tokens.identity(bearer)
-        except TokenRefused:
+        except TokenRefused as error:
             self._refused = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
-            return Turn(self._refused.encode())
+            return Turn(self._refused.encode(), refusal=str(error))
         if authorization_id and authorization_id != identity.name:
             raise AuthenticationFailed(
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is "

@@ -89,11 +89,33 @@ class Users(Reloading):
     def stand_in(self, name: str, mechanism: str) -> ScramKeys:
         """Return keys that no password fits, always the same for a name that is nobody's.
 
-        Whoever asks cannot tell from the answer that there is no such user.
+        The parameters are those of the users of the file, so that the answer does not show that there is no
+        such user.
         """
-        salt = hmac.digest(self._made_up, f"{mechanism} {name}".encode(), "sha256")[:_SALT_BYTES]
+        parameters = self._parameters.get(mechanism) or [(_SALT_BYTES, ITERATIONS_MIN)]
+        digest = hmac.digest(self._made_up, f"{mechanism} {name}".encode(), "sha512")
+        # Salt lengths and iterations occur as often as among the users.
+        salt_bytes, iterations = parameters[int.from_bytes(digest[-4:], "big") % len(parameters)]
+        salt = (digest * (1 + salt_bytes // len(digest)))[:salt_bytes]
         size = hashlib.new(DIGESTS[mechanism]).digest_size
-        return ScramKeys(salt, secrets.token_bytes(size), secrets.token_bytes(size), ITERATIONS_MIN)
+        return ScramKeys(salt, secrets.token_bytes(size), secrets.token_bytes(size), iterations)
+
+    def fits(self, name: str, password: str) -> bool:
+        """Return whether this is the password of that user, which takes some ms.
+
+        If any user has keys and no password, the check derives keys for every name, so that the time does not
+        show which names exist.
+        """
+        user = self.find(name)
+        if not self._has_keys_only:
+            return user is not None and _equal(user.password or "", password)
+        found = next(iter(user.keys.items()), None) if user is not None and user.password is None else None
+        mechanism = found[0] if found is not None else self._work_mechanism
+        keys = found[1] if found is not None else self.stand_in(name, mechanism)
+        derived_fits = keys.fits(password, mechanism)
+        if user is None or user.password is None:
+            return derived_fits and user is not None
+        return _equal(user.password, password)
 
     def _load(self) -> None:
         try:
@@ -106,6 +128,17 @@ class Users(Reloading):
         except ValueError as error:
             raise ConfigError(self._setting, self._file, f"a file of lines name=password ({error})") from None
         self._users = users
+        self._parameters = {
+            mechanism: [
+                (len(keys.salt), keys.iterations)
+                for user in users.values()
+                if (keys := user.keys.get(mechanism)) is not None
+            ]
+            for mechanism in DIGESTS
+        }
+        keys_only = [user for user in users.values() if user.password is None]
+        self._has_keys_only = bool(keys_only)
+        self._work_mechanism = next(iter(keys_only[0].keys)) if keys_only else SCRAM_SHA_256
 
     def _user(self, text: str, line: int) -> User:
         """Read what stands behind a name. Raises ValueError, without a word of it."""
@@ -125,6 +158,10 @@ class Users(Reloading):
             for mechanism in self._mechanisms
         }
         return User(text, keys)
+
+
+def _equal(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
 
 
 def render_keys(mechanism: str, keys: ScramKeys) -> str:

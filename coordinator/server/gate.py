@@ -186,6 +186,10 @@ class Gate:
             turn = await self._exchange.take(token)
             if turn.identity is not None and self._identity is not None:
                 _same_principal(self._identity, turn.identity)
+            if turn.refusal:
+                # The exchange goes on, so that the client can read the reason.
+                self._say_failed(turn.refusal, self._mechanism, origin)
+                await asyncio.sleep(self._security.failed_delay_s)
         except AuthenticationFailed as error:
             response.error_code = int(ErrorCode.SASL_AUTHENTICATION_FAILED)
             response.error_message = str(error)
@@ -199,6 +203,9 @@ class Gate:
             return
         else:
             self._go_on(turn, response, asked, origin, respond)
+            if turn.refusal:
+                self._count(sasl_authenticate.API_KEY, ErrorCode.SASL_AUTHENTICATION_FAILED)
+                return
         finally:
             self._task = None
         self._count(sasl_authenticate.API_KEY, response.error_code)
@@ -241,11 +248,14 @@ class Gate:
         """Answer in a while, and close then: whoever guesses passwords has to wait."""
         self._state = _State.FAILED
         self._exchange = None
+        self._say_failed(why, mechanism, origin)
+        origin.stop_reading()
+        self._loop.call_later(self._security.failed_delay_s, _end, origin, respond, response)
+
+    def _say_failed(self, why: str, mechanism: str, origin: Guarded) -> None:
         self._entrance.complaints.say(
             "a client could not log in", reason=why, mechanism=mechanism, peer=origin.peer
         )
-        origin.stop_reading()
-        self._loop.call_later(self._security.failed_delay_s, _end, origin, respond, response)
 
     def _count(self, api_key: int, error_code: int) -> None:
         self._entrance.metrics.request_done(api_key, error_code, 0.0)

@@ -3,11 +3,16 @@
 import io
 import json
 import logging
+import ssl
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from coordinator.logs import set_up_logging
+from coordinator.security.tls import ServerTls, TlsFiles
+from tests.certificates import Authority
 
 
 @pytest.fixture(autouse=True)
@@ -122,3 +127,25 @@ def test_the_level_holds() -> None:
     set_up_logging("WARNING", "text", stream)
     logging.getLogger("x").info("chatter")
     assert stream.getvalue() == ""
+
+
+def test_exceptions_that_a_client_causes_in_tls_are_one_line_in_a_while(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A TLS server name that is not ASCII made five raw lines for each handshake."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    stream = io.StringIO()
+    issued = Authority(tmp_path / "authority").issue("server")
+    tls = ServerTls(TlsFiles(str(issued.certificate), str(issued.key)), "listen")
+    set_up_logging("INFO", "json", stream)
+    for _ in range(3):
+        incoming, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname = False
+        with pytest.raises(ssl.SSLWantReadError):
+            client.wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost").do_handshake()
+        incoming.write(hello.read().replace(b"localhost", b"loc\xe4lhost"))
+        with pytest.raises(ssl.SSLError):
+            tls.context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True).do_handshake()
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["event"] == "A TLS server name is not ASCII; the handshake was refused."

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.config import SETTINGS, load_config
+from coordinator.config import SETTINGS, Config, HostPort, load_config
+from coordinator.config.admin import is_loopback
 from coordinator.errors import ConfigError
 
 SSL = {
@@ -116,3 +117,28 @@ def test_a_secret_behind_a_misspelt_name_is_not_shown() -> None:
     with pytest.raises(ConfigError, match=r"^sasl.pasword cannot .* did you mean sasl.password") as raised:
         load_config({"sasl.pasword": "let-me-in"})
     assert "let-me-in" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("127.evil.com", False),
+        ("127.0.0.1.evil.com", False),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("", False),
+    ],
+)
+def test_only_addresses_of_this_machine_are_loopback(host: str, is_local: bool) -> None:
+    assert is_loopback(host) is is_local
+
+
+def test_plaintext_that_others_reach_is_a_risk() -> None:
+    others = HostPort("0.0.0.0", 9095)
+    config = Config(listen=others, advertise=HostPort("h", 9095), listen_plaintext_allowed="true")
+    assert "every host that reaches it" in str(config.listen_risk(config.listen))
+    assert config.listen_risk(HostPort("127.0.0.1", 9095)) is None

@@ -2,13 +2,15 @@
 
 import asyncio
 import errno
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from coordinator.errors import LogLocked
-from coordinator.log.journal.disk import Disk, write_durably
+from coordinator.log.journal.disk import Disk, RealDisk, write_durably
 from tests.unit.log.worlds import RealWorld, SimWorld, World
 
 
@@ -161,3 +163,17 @@ def locked(world: World) -> Disk:
     disk = world.disk()
     disk.lock()
     return disk
+
+
+def test_nobody_else_reads_the_files_of_a_journal(tmp_path: Path) -> None:
+    """Group ids and offsets were readable by every user of the machine."""
+    before = os.umask(0o022)
+    try:
+        disk = RealDisk(tmp_path / "journal")
+        disk.lock()
+        disk.unlock()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "journal").stat().st_mode) == 0o750
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "journal").iterdir()}
+    assert modes == {0o640}

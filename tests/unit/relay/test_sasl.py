@@ -2,6 +2,7 @@
 
 import base64
 import json
+from base64 import urlsafe_b64encode
 
 import pytest
 
@@ -94,3 +95,8 @@ def test_what_is_next_in_an_exchange() -> None:
 def test_what_does_not_parse_is_an_error(frame: bytes) -> None:
     with pytest.raises(DecodeError):
         Exchange("sub").asked(frame)
+
+
+def test_a_token_that_is_nested_too_deep_names_nobody() -> None:
+    claims = urlsafe_b64encode(b'{"sub":' + b"[" * 100_000).rstrip(b"=")
+    assert user_of("OAUTHBEARER", b"n,,\x01auth=Bearer e30." + claims + b".AAAA\x01\x01", "sub") is None

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -235,3 +236,52 @@ def test_a_line_of_keys_is_one_that_a_file_takes(users_of: Callable[[str], Users
     assert user.password is None
     assert set(user.keys) == set(BOTH)
     assert all(keys.fits("the word", mechanism) for mechanism, keys in user.keys.items())
+
+
+def first_answer(users: Users, name: str, mechanism: str) -> tuple[int, int]:
+    """Return the salt's length and the iterations that a client reads for a name."""
+    exchange = ScramExchange(mechanism, users)
+    found: list[str] = []
+
+    @looped
+    async def ask() -> None:
+        client = ScramClient([mechanism], name, "a guess")
+        found.append((await exchange.take(client.get_client_first().encode())).response.decode())
+
+    ask()
+    fields = dict(field.split("=", 1) for field in found[0].split(","))
+    return len(b64decode(fields["s"])), int(fields["i"])
+
+
+@pytest.mark.parametrize("mechanism", BOTH)
+def test_a_name_that_does_not_exist_has_the_parameters_of_the_users(
+    users_of: Callable[[str], Users], mechanism: str
+) -> None:
+    users = users_of(f"alice={keys_text('alice-secret', mechanism)}\n")
+    assert first_answer(users, "alice", mechanism) == (24, 8192)
+    assert first_answer(users, "nobody", mechanism) == (24, 8192)
+    assert first_answer(users, "nobody", mechanism) == first_answer(users, "nobody", mechanism)
+
+
+def test_plain_derives_keys_for_every_name_if_any_user_has_keys(
+    users_of: Callable[[str], Users], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = users_of(f"alice={keys_text('alice-secret', 'SCRAM-SHA-256')}\nbob=bob-secret\n")
+    derived: list[int] = []
+    derive = ScramKeys.of
+
+    def counted(password: str, mechanism: str, salt: bytes, iterations: int) -> ScramKeys:
+        derived.append(iterations)
+        return derive(password, mechanism, salt, iterations)
+
+    monkeypatch.setattr(ScramKeys, "of", counted)
+    for name, password, fits in (
+        ("alice", "alice-secret", True),
+        ("alice", "wrong", False),
+        ("bob", "bob-secret", True),
+        ("bob", "wrong", False),
+        ("nobody", "wrong", False),
+    ):
+        assert users.fits(name, password) is fits
+    assert len(derived) == 5
+    assert set(derived) <= {4096, 8192}

@@ -3,6 +3,7 @@
 import json
 import ssl
 import threading
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -51,6 +52,8 @@ def test_a_good_token_names_its_subject_and_its_end(key_file: str) -> None:
     taken()
 
 
+# A header whose JSON is nested too deep for the parser.
+DEEP = urlsafe_b64encode(b"[" * 100_000).rstrip(b"=").decode()
 RULES = TokenRules(audiences=("kafka", "other"), issuer="https://issuer")
 
 
@@ -60,8 +63,12 @@ RULES = TokenRules(audiences=("kafka", "other"), issuer="https://issuer")
         (ISSUER.token(exp=NOW_S - 30), None, "expired"),
         (ISSUER.token(iat=NOW_S + 60), None, "not good yet"),
         (ISSUER.token(nbf=NOW_S + 60), None, "not good yet"),
-        (ISSUER.token(exp=None), None, "without numbers for exp and iat"),
-        (ISSUER.token(iat=None), None, "without numbers for exp and iat"),
+        (ISSUER.token(exp=None), None, "without times for exp and iat"),
+        (ISSUER.token(iat=None), None, "without times for exp and iat"),
+        (ISSUER.token(exp=1e300), None, "without times for exp and iat"),
+        (ISSUER.token(exp=10**400), None, "without times for exp and iat"),
+        (ISSUER.token(iat=-1e300), None, "without times for exp and iat"),
+        (DEEP + ".e30.AAAA", None, "no token"),
         (ISSUER.token(subject=None), None, "without sub"),
         (ISSUER.token(subject=" "), None, "without sub"),
         (ISSUER.token(), TokenRules(subject_claim="azp"), "without azp"),

@@ -6,6 +6,7 @@ import logging
 import pytest
 from scramp import ScramClient
 
+from coordinator.security.sasl import Turn
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator, sasl_authenticate
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -134,6 +135,32 @@ def test_a_failure_is_answered_late(run: Run) -> None:
         assert await client.closed()
 
     run(scenario, failed_delay_s=0.2)
+
+
+def test_a_refused_token_is_counted_logged_and_answered_late(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refusing:
+        async def take(self, token: bytes) -> Turn:
+            return Turn(b'{"status":"invalid_token"}', refusal="expired " + "x" * 10_000)
+
+    async def scenario(one: Served) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            client = await one.connect()
+            await shake_hands(client, "OAUTHBEARER")
+            began_s = loop.time()
+            answer = await authenticate(client, b"n,,\x01auth=Bearer abc\x01\x01")
+            assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
+            assert loop.time() - began_s >= 0.2
+        await one.until(lambda: one.metrics._requests[36, 58] == 3)
+        assert one.metrics._requests[36, 0] == 0
+
+    run(scenario, failed_delay_s=0.2, mechanisms={"OAUTHBEARER": Refusing})
+    (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert line.getMessage() == "a client could not log in"
+    assert line.__dict__["reason"].startswith("expired xxx")
+    assert len(line.__dict__["reason"]) < 300
 
 
 def test_who_guessed_a_password_hears_of_it_no_sooner_for_asking_more(run: Run) -> None:
