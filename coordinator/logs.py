@@ -8,10 +8,10 @@ import json
 import logging
 import re
 import sys
+import time
 from datetime import UTC, datetime
 from typing import TextIO
 
-from coordinator.clock import seconds_since_boot
 from coordinator.visible import written_in_json, written_out
 
 # Who did what, or was refused. Its name is on its lines, in the text too: people look for it.
@@ -58,7 +58,7 @@ class _IgnoredExceptions:
         self._left_out = 0
 
     def log(self, ignored: "sys.UnraisableHookArgs") -> None:
-        now_s = seconds_since_boot()
+        now_s = time.monotonic()
         if now_s - self._logged_s < _IGNORED_EVERY_S:
             self._left_out += 1
             return

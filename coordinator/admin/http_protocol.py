@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coordinator.admin.guard import CERTIFICATE
 from coordinator.open_files import http_connections_to_accept
+from coordinator.security.tls import ServerTls, Trust
 
 # A request line and headers; what a browser sends is below 8 KiB.
 HEAD_BYTES_MAX = 64 << 10
@@ -33,16 +34,26 @@ _EVENT_STREAMS = ("/api/v1/live",)
 class Connection(HttpToolsProtocol):
     """One HTTP connection. Its requests carry the client's certificate, if it showed one."""
 
-    def __init__(self, *uvicorns: Any, turned_away: Callable[[HTTPStatus], None], **more: Any) -> None:
+    def __init__(
+        self,
+        *uvicorns: Any,
+        turned_away: Callable[[HTTPStatus], None],
+        tls: ServerTls | None = None,
+        **more: Any,
+    ) -> None:
         """Make what uvicorn does; `turned_away` is told what is answered before there is a request."""
         super().__init__(*uvicorns, **more)
         self._turned_away = turned_away
+        self._tls = tls
+        self.trust: Trust | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request; close another connection first if there are too many."""
         super().connection_made(transport)
         certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
         self._certificate = certificate
+        if certificate and self._tls is not None:
+            self.trust = Trust(self._tls, certificate)
         self._head_bytes = 0
         self._in_head = True
         self.began_s = self.loop.time()

@@ -3,11 +3,10 @@
 import asyncio
 import logging
 import socket
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -17,6 +16,7 @@ from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.security.complaints import Complaints
 from coordinator.security.doorway import NO_ROOM, TlsDoorway
+from coordinator.security.tls import ServerTls
 
 _logger = logging.getLogger(__name__)
 
@@ -34,11 +34,11 @@ class HttpServer:
         app: ASGIApp,
         address: HostPort,
         *,
-        tls: Callable[[], ssl.SSLContext] | None = None,
+        tls: ServerTls | None = None,
         before_stop: Callable[[], None] = lambda: None,
         refused: Callable[[int], None] = lambda status: None,
     ) -> None:
-        """Prepare. `tls` makes the context of one handshake; None: no TLS.
+        """Prepare; `tls` None: without TLS.
 
         `before_stop` is told to end the answers that would not end by themselves.
         `refused` is told the status of each refusal that comes before there is a request.
@@ -89,10 +89,10 @@ class HttpServer:
         self.port = listening.getsockname()[1]
         return listening
 
-    async def _accept_tls(self, context: Callable[[], ssl.SSLContext]) -> None:
+    async def _accept_tls(self, tls: ServerTls) -> None:
         """Accept connections ourselves: uvicorn counts none that does not finish its handshake."""
         self._doorway = TlsDoorway(
-            context,
+            lambda: tls.context,
             _HANDSHAKE_S,
             self._vacancies,
             self._server.come_in,
@@ -108,7 +108,14 @@ class HttpServer:
         return vacant if vacant > 0 else int(evict_one(connections))
 
     def _make_connection(self, *uvicorns: Any, **more: Any) -> Connection:
-        return Connection(*uvicorns, turned_away=self._note_refusal, **more)
+        return Connection(*uvicorns, turned_away=self._note_refusal, tls=self._tls, **more)
+
+    def close_untrusted(self, now_ms: int) -> None:
+        """Break off connections whose certificate is no longer valid, event streams included."""
+        for connection in list(self._server.server_state.connections):
+            trust = cast(Connection, connection).trust
+            if trust is not None and not trust.holds(now_ms):
+                connection.transport.abort()
 
     def _note_refusal(self, status: HTTPStatus) -> None:
         self._refused(status)

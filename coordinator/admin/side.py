@@ -9,6 +9,7 @@ from coordinator.admin.cluster import Topics
 from coordinator.admin.http_server import HttpServer
 from coordinator.admin.owners import OwnerBoard
 from coordinator.admin.watched import HandOver, nobody_to_hand_over_to
+from coordinator.clock import SystemClock
 from coordinator.config import Config
 from coordinator.expiry import Expiry
 from coordinator.metrics import Metrics
@@ -56,12 +57,13 @@ class AdminSide:
         self._server = HttpServer(
             app,
             config.http,
-            tls=None if (tls := self._tls) is None else lambda: tls.context,
+            tls=self._tls,
             before_stop=self._live.end,
             refused=metrics.http_refused,
         )
         self._address = config.http
         self._risk = config.http_risk(config.http)
+        self._clock = SystemClock()
         self._watching: list[asyncio.Task[None]] = []
 
     @property
@@ -97,6 +99,7 @@ class AdminSide:
     async def _watch_tokens(self) -> None:
         while True:
             await asyncio.sleep(_FILES_LOOKED_AT_EVERY_S)
+            self._server.close_untrusted(self._clock.now_ms())
             if self._access.reload_if_changed():
                 # Whoever watches shows again that they may.
                 self._live.interrupt()

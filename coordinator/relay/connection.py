@@ -26,7 +26,7 @@ from coordinator.security.principals import (
     UnmappedCertificate,
     principal_of_certificate,
 )
-from coordinator.security.tls import ServerTls
+from coordinator.security.tls import ServerTls, Trust
 from protocol.errors import ProtocolError
 
 _logger = logging.getLogger(__name__)
@@ -72,6 +72,7 @@ class Connection:
         self._session = Session("", None, None)
         self._link: PersisterLink | None = None
         self._task: asyncio.Task[None] | None = None
+        self._trust: Trust | None = None
         self.destination = ""
         # Grows with each byte that is carried, so that who looks now and then can tell what is idle.
         self.moved_bytes = 0
@@ -82,6 +83,10 @@ class Connection:
             self._link.stop()
         else:
             self.break_off()
+
+    def is_trusted(self, now_ms: int) -> bool:
+        """Return False if the peer's certificate expired or an authority was removed since."""
+        return self._trust is None or self._trust.holds(now_ms)
 
     def break_off(self) -> None:
         """End at once."""
@@ -142,6 +147,8 @@ class Connection:
         except ssl.SSLError as error:
             raise Refused("tls", f"a TLS handshake failed: {error.reason or error}") from None
         peer = self._peer = Inbound(end, limits.handshake_frame_bytes_max)
+        if isinstance(end, TlsEnd) and end.certificate and route.tls is not None:
+            self._trust = Trust(route.tls, end.certificate)
         if route.check == "certificate":
             self._check_certificate(end)
         head = await peer.head()

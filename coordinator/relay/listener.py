@@ -5,6 +5,7 @@ import logging
 import socket
 from functools import partial
 
+from coordinator.clock import SystemClock
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.relay.connection import Connection, Route
@@ -34,6 +35,7 @@ class Listener:
         self._sweeper: asyncio.Task[None] | None = None
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._complaints = _Complaints()
+        self._clock = SystemClock()
 
     async def start(self, address: HostPort, inherited: socket.socket | None = None) -> None:
         """Bind and accept, or accept on a socket that is bound already. Raises ListenError."""
@@ -99,7 +101,11 @@ class Listener:
         seen: dict[Connection, tuple[int, float]] = {}
         while True:
             await asyncio.sleep(limits.sweep_s)
-            now_s = loop.time()
+            now_s, now_ms = loop.time(), self._clock.now_ms()
+            for connection in self._connections:
+                if not connection.is_trusted(now_ms):
+                    self._figures.refuse("certificate_revoked")
+                    connection.break_off()
             # Those that are gone are forgotten, those that are not decided have a bound of their own.
             seen = {
                 connection: seen.get(connection, (-1, now_s))

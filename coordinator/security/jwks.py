@@ -62,6 +62,10 @@ class Keys(Protocol):
         """Return the keys with an id, or all if a token names none."""
         ...
 
+    def has(self, key_id: str | None) -> bool:
+        """Return whether a key with this id is in the set now."""
+        ...
+
     async def watch(self, interval_s: float) -> None:
         """Keep the set fresh, until cancelled."""
         ...
@@ -80,6 +84,10 @@ class KeysOfFile(Reloading):
     async def named(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with an id, or all if a token names none."""
         return self._set.named(key_id)
+
+    def has(self, key_id: str | None) -> bool:
+        """Return whether a key with this id is in the set now."""
+        return bool(self._set.named(key_id))
 
     def _load(self) -> None:
         try:
@@ -111,6 +119,10 @@ class KeysOfUrl:
             await self._ask()
             found = self._set.named(key_id)
         return found
+
+    def has(self, key_id: str | None) -> bool:
+        """Return whether a key with this id is in the set now."""
+        return bool(self._set.named(key_id))
 
     async def watch(self, interval_s: float) -> None:
         """Ask at once, and then every so often, sooner after a failure; until cancelled."""

@@ -1,6 +1,8 @@
 """The mechanisms with a password: PLAIN (RFC 4616) and SCRAM (RFC 5802), as Kafka's servers answer them."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 from scramp import ScramException, ScramMechanism
 
@@ -8,6 +10,12 @@ from coordinator.security.sasl import AuthenticationFailed, Identity, Turn, inva
 from coordinator.security.users import Users
 
 _PARTS = 3
+
+
+def validity_of(users: Users, name: str) -> Callable[[], bool]:
+    """Return what tells whether a login of a user is still valid."""
+    user = users.find(name)
+    return partial(users.is_unchanged, name, user) if user is not None else lambda: False
 
 
 class PlainExchange:
@@ -25,7 +33,7 @@ class PlainExchange:
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        return Turn(b"", Identity(name))
+        return Turn(b"", Identity(name), is_valid=validity_of(self._users, name))
 
     async def _fits(self, name: str, password: str) -> bool:
         # To derive keys takes some ms, and clients can ask for it often: not on the event loop.
@@ -57,7 +65,7 @@ class ScramExchange:
             raise invalid_credentials(self._mechanism) from None
         if not self._known:
             raise invalid_credentials(self._mechanism)
-        return Turn(final, Identity(self._name))
+        return Turn(final, Identity(self._name), is_valid=validity_of(self._users, self._name))
 
     def _keys_of(self, name: str) -> tuple[bytes, bytes, bytes, int]:
         self._name = name

@@ -33,11 +33,13 @@ class Turn(NamedTuple):
     """The answer to a token; with an identity, the authentication is complete.
 
     `refusal` is the reason, for the log, if the answer tells the client that its token was refused.
+    `is_valid` tells later whether what the client logged in with still exists.
     """
 
     response: bytes
     identity: Identity | None = None
     refusal: str = ""
+    is_valid: Callable[[], bool] = lambda: True
 
 
 class Exchange(Protocol):

@@ -6,7 +6,10 @@ caches TLS 1.2 sessions in the context that a handshake began with.  Nobody else
 can be resumed, and each client proves again that its certificate is valid.
 """
 
+import re
 import ssl
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from coordinator.errors import ConfigError
@@ -21,6 +24,7 @@ _VERIFY = {
 }
 
 
+_PEM = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.+?-----END", re.DOTALL)
 # The property of SSLContext itself wraps the callback in one that refers to the context: a reference cycle.
 _SNI_CALLBACK: Any = vars(ssl.SSLContext.__mro__[1])["sni_callback"]
 
@@ -56,6 +60,9 @@ class ServerTls(Reloading):
         super().__init__("TLS files", tuple(filter(None, (files.certificate, files.key, files.ca))))
         self._files = files
         self._setting = setting
+        self._anchors: frozenset[bytes] = frozenset()
+        # How often a certificate authority was removed.
+        self.removals = 0
         self._load()
 
     @property
@@ -72,6 +79,12 @@ class ServerTls(Reloading):
 
     def _load(self) -> None:
         self._newest = self._loaded()
+        anchors = (
+            frozenset(_PEM.findall(Path(self._files.ca).read_bytes())) if self._files.ca else frozenset()
+        )
+        if self._anchors - anchors:
+            self.removals += 1
+        self._anchors = anchors
 
     def _loaded(self) -> ssl.SSLContext:
         files, prefix = self._files, self._setting + ".ssl."
@@ -97,6 +110,22 @@ class ServerTls(Reloading):
                     prefix + "ca.location", files.ca, f"a PEM file of certificates ({_reason(error)})"
                 ) from None
         return context
+
+
+class Trust:
+    """What a connection with a client certificate was accepted for: its validity, and the authorities."""
+
+    def __init__(self, tls: ServerTls, certificate: Mapping[str, Any]) -> None:
+        self._tls = tls
+        self._removals = tls.removals
+        self._ends_s = ssl.cert_time_to_seconds(certificate["notAfter"])
+
+    def holds(self, now_ms: int) -> bool:
+        """Return False if the certificate has expired, or if any authority was removed since.
+
+        After a removal all clients connect again, and their next handshake decides.
+        """
+        return self._removals == self._tls.removals and now_ms / 1000 < self._ends_s
 
 
 def _bare_context(client_auth: ClientAuth) -> ssl.SSLContext:

@@ -135,7 +135,8 @@ class TokenExchange:
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is "
                 f"different from the token's principal name ({identity.name})"
             )
-        return Turn(b"", identity)
+        key_id = jwt.get_unverified_header(bearer).get("kid")
+        return Turn(b"", identity, is_valid=lambda: self._tokens.keys.has(key_id))
 
 
 def _bearer_of(token: bytes) -> tuple[str, str]:

@@ -86,6 +86,13 @@ class Users(Reloading):
         """Return a user, None if there is none of that name."""
         return self._users.get(name)
 
+    def is_unchanged(self, name: str, user: User) -> bool:
+        """Return whether a user that `find` returned before is still there with the same password or keys."""
+        now = self.find(name)
+        if now is None or now.password is None or user.password is None:
+            return now == user
+        return _equal(now.password, user.password)
+
     def stand_in(self, name: str, mechanism: str) -> ScramKeys:
         """Return keys that no password fits, always the same for a name that is nobody's.
 

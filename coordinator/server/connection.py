@@ -16,6 +16,7 @@ from typing import Protocol, cast
 
 from coordinator.metrics import Metrics
 from coordinator.security.doorway import peer_of
+from coordinator.security.tls import Trust
 from coordinator.server.api import CloseConnection
 from coordinator.server.entrance import Handler
 from coordinator.server.gate import Gate
@@ -98,6 +99,7 @@ class Connection(asyncio.Protocol):
         "_reading",
         "_room",
         "_transport",
+        "_trust",
         "_unwritable_since_s",
         "_writable",
         "active_s",
@@ -106,8 +108,15 @@ class Connection(asyncio.Protocol):
     )
 
     def __init__(
-        self, handler: Handler, connections: Connections, metrics: Metrics, limits: ServerLimits
+        self,
+        handler: Handler,
+        connections: Connections,
+        metrics: Metrics,
+        limits: ServerLimits,
+        trust: Trust | None = None,
     ) -> None:
+        """Prepare; `trust` is that of the client's certificate, if it showed one."""
+        self._trust = trust
         self._handler = handler
         self.gate = handler if isinstance(handler, Gate) else None
         self._connections = connections
@@ -323,8 +332,10 @@ class Connection(asyncio.Protocol):
 
     # Closing.
 
-    def overdue(self, now_s: float) -> str | None:
-        """Return why this connection should be closed by now, or None."""
+    def overdue(self, now_s: float, now_ms: int) -> str | None:
+        """Return why this connection should be closed by now, or None; the time on the loop and the wall."""
+        if self._trust is not None and not self._trust.holds(now_ms):
+            return "certificate_revoked"
         if self._partial_bytes and now_s - self._partial_since_s > self._limits.frame_s:
             return "slow_frame"
         if not self._writable and now_s - self._unwritable_since_s > self._limits.reading_s:

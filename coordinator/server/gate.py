@@ -12,6 +12,7 @@ They come back here when the client logs in anew, or when its session is over (K
 
 import asyncio
 import logging
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol
 
@@ -77,6 +78,7 @@ class Gate:
         self._exchange: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
         self._identity: Identity | None = None
+        self._is_valid: Callable[[], bool] = lambda: True
         self._session_ends_s: float | None = None
         self._began_anew_s = -REAUTH_EVERY_S
 
@@ -118,6 +120,13 @@ class Gate:
 
     def overdue(self, now_s: float, origin: Guarded) -> str | None:
         """Return why the connection should be closed by now, or None; called every so often."""
+        if self._identity is not None and not self._is_valid():
+            self._entrance.complaints.say(
+                "The user or the token key of a connection was removed or changed; the connection is closed.",
+                principal=self._identity.principal,
+                peer=origin.peer,
+            )
+            return "credentials_revoked"
         if self._state is _State.KNOWN:
             if self._session_is_over(now_s):
                 # Not closed: as in Kafka, the client may still log in anew before its next request.
@@ -222,6 +231,7 @@ class Gate:
             return
         if turn.identity is not None:
             response.session_lifetime_ms = self._begin_session(turn.identity)
+            self._is_valid = turn.is_valid
             origin.handle_by(self._entrance.handler_of(turn.identity.principal, origin.peer))
         response.auth_bytes = turn.response
         if asked is not None:

@@ -10,6 +10,7 @@ from coordinator.errors import ListenError
 from coordinator.metrics import Metrics
 from coordinator.security.doorway import Doorway, PlainDoorway, TlsDoorway, peer_of
 from coordinator.security.principals import UnmappedCertificate
+from coordinator.security.tls import Trust
 from coordinator.server.api import Api
 from coordinator.server.connection import Connection
 from coordinator.server.entrance import Entrance, Handler, WireSecurity
@@ -106,7 +107,7 @@ class Listener:
             await asyncio.sleep(self._limits.sweep_s)
             now_s = loop.time()
             for connection in list(self._connections):
-                reason = connection.overdue(now_s)
+                reason = connection.overdue(now_s, self._entrance.clock.now_ms())
                 if reason is not None:
                     connection.close(reason)
                 connection.break_off_if_stuck(now_s)
@@ -143,12 +144,12 @@ class Listener:
             self._turn_away,
         )
 
-    def _connection(self, handler: Handler | None = None) -> asyncio.Protocol:
+    def _connection(self, handler: Handler | None = None, trust: Trust | None = None) -> asyncio.Protocol:
         """Make a connection for a client; without a handler, of one that has shown nothing yet."""
         api, limits = self._entrance.api, self._limits
         if self._security.mechanisms:
             handler = Gate(self._entrance)
-        connection = Connection(handler or api, self, self._metrics, limits)
+        connection = Connection(handler or api, self, self._metrics, limits, trust)
         writes = api.plain_writes
         if hot.compiled is None or writes is None:
             return connection
@@ -162,13 +163,13 @@ class Listener:
         """Return the connection of a client whose TLS handshake is over, None for one that is nobody."""
         if self._drained is not None:
             return None
+        certificate, tls = secured.get_extra_info("peercert"), self._security.tls
+        trust = Trust(tls, certificate) if certificate and tls is not None else None
         if self._security.mechanisms:
             # Known by its login, whatever it showed before.
-            return self._connection()
+            return self._connection(trust=trust)
         try:
-            handler = self._entrance.handler_of_certificate(
-                secured.get_extra_info("peercert"), peer_of(secured)
-            )
+            handler = self._entrance.handler_of_certificate(certificate, peer_of(secured))
         except UnmappedCertificate as error:
             self._turn_away(
                 "unmapped_certificate",
@@ -176,7 +177,7 @@ class Listener:
                 peer_of(secured),
             )
             return None
-        return self._connection(handler)
+        return self._connection(handler, trust)
 
     def _turn_away(self, reason: str, sentence: str, peer: str) -> None:
         """Count a client that did not come as far as a connection."""

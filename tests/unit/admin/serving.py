@@ -193,11 +193,10 @@ def served(
         try:
             async with admin(records, make_topics(), make_expiry, **settings) as coordinator:
                 live, tls = coordinator.app.state.live, coordinator.tls
-                new_context = None if tls is None else lambda: tls.context
                 server = HttpServer(
                     coordinator.app,
                     HostPort("127.0.0.1", 0),
-                    tls=new_context,
+                    tls=tls,
                     before_stop=live.end,
                     refused=coordinator.metrics.http_refused,
                 )

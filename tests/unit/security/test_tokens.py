@@ -105,6 +105,26 @@ def test_what_is_expected_of_a_token_and_there(key_file: str) -> None:
     taken()
 
 
+def rename_keys(key_file: str) -> None:
+    text = Path(key_file).read_text()
+    renamed = text.replace('"kid": "', '"kid": "another-')
+    assert renamed != text
+    Path(key_file).write_text(renamed)
+
+
+def test_a_login_is_valid_as_long_as_its_key_is_in_the_set(tmp_path: Path, key_file: str) -> None:
+    @looped
+    async def taken() -> None:
+        tokens = tokens_of(key_file)
+        turn = await TokenExchange(tokens).take(first_message(ISSUER.token()))
+        assert turn.is_valid()
+        rename_keys(key_file)
+        assert tokens.keys.reload_if_changed()  # type: ignore[attr-defined]
+        assert not turn.is_valid()
+
+    taken()
+
+
 def test_a_refusal_is_told_as_kafka_tells_it(key_file: str) -> None:
     @looped
     async def refused() -> None:

@@ -101,7 +101,7 @@ def test_a_frame_is_late_by_its_first_byte_however_many_follow_one_by_one() -> N
             if asyncio.get_running_loop().time() > begun_s:
                 client.data_received(bytes(1))
         between_s = (begun_s + client.active_s) / 2
-        assert client.overdue(begun_s + LIMITS.frame_s) is None
-        assert client.overdue(between_s + LIMITS.frame_s) == "slow_frame"
+        assert client.overdue(begun_s + LIMITS.frame_s, 0) is None
+        assert client.overdue(between_s + LIMITS.frame_s, 0) == "slow_frame"
 
     asyncio.run(scenario())

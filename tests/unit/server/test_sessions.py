@@ -1,6 +1,8 @@
 """How long a login holds (KIP-368), who may log in anew, and what a mechanism can do wrong."""
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,15 +14,17 @@ from protocol.messages import sasl_handshake
 from tests.unit import skipping
 from tests.unit.server.logins import (
     FIND_BODY,
+    USERS,
     Run,
     authenticate,
     authenticate_frame,
     connection_of_one,
     find_error,
     log_in,
+    password_security,
     shake_hands,
 )
-from tests.unit.server.wire import Served, request_frame
+from tests.unit.server.wire import Served, request_frame, served
 
 
 def test_a_session_ends_unless_the_client_logs_in_anew(run: Run) -> None:
@@ -99,7 +103,7 @@ def test_a_login_holds_no_longer_than_the_token_that_it_was_made_with(run: Run) 
         await shake_hands(client, "PLAIN")
         assert (await authenticate(client, b"token")).session_lifetime_ms == 0
         connection = await connection_of_one(one)
-        assert connection.overdue(asyncio.get_running_loop().time()) is None
+        assert connection.overdue(asyncio.get_running_loop().time(), 0) is None
         client.send(request_frame(10, 6, 3, FIND_BODY))
         assert await client.closed()
         assert one.metrics._connections_closed["session_expired"] == 1
@@ -127,8 +131,8 @@ def test_who_logs_in_anew_has_as_long_for_it_as_the_first_time(run: Run) -> None
         # The first login is long ago.
         connection.gate._due_s = loop.time() - 1.0
         await shake_hands(client, "PLAIN")
-        assert connection.overdue(loop.time()) is None
-        assert connection.overdue(loop.time() + 31.0) == "authentication_timeout"
+        assert connection.overdue(loop.time(), 0) is None
+        assert connection.overdue(loop.time() + 31.0, 0) == "authentication_timeout"
 
     run(scenario, ServerLimits(sweep_s=600.0), reauth_max_ms=60_000, handshake_s=30.0)
 
@@ -140,3 +144,27 @@ def test_a_list_of_nobody_lets_nobody_in(run: Run) -> None:
         assert await find_error(client) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
     run(scenario, allowed=AllowedPrincipals.parse(";"))
+
+
+@pytest.mark.parametrize("change", ["alice=another\n", "bob=bob-secret\n"])
+def test_a_user_that_is_removed_or_has_another_password_loses_its_connections(
+    tmp_path: Path, change: str
+) -> None:
+    async def scenario() -> None:
+        security = password_security(tmp_path, handshake_s=600.0)
+        async with served(ServerLimits(sweep_s=0.01), security) as one:
+            exchange: Any = security.mechanisms["PLAIN"]
+            users = exchange.args[0]
+            client = await one.connect()
+            await log_in(client)
+            (tmp_path / "users.properties").write_text(USERS + "# read again\n")
+            assert users.reload_if_changed()
+            await asyncio.sleep(0.05)
+            assert await find_error(client) == 0, "nothing has changed for alice"
+            (tmp_path / "users.properties").write_text(change)
+            assert users.reload_if_changed()
+            assert await client.closed()
+            closed = one.metrics._connections_closed
+            await one.until(lambda: closed["credentials_revoked"] == 1)
+
+    asyncio.run(scenario())

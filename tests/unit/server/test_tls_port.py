@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from coordinator.security.principals import AllowedPrincipals, MappingRules
-from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.security.tls import ServerTls, TlsFiles, Trust
 from coordinator.server import ServerLimits, WireSecurity
 from protocol.messages import write_share_group_state as write_api
 from tests.certificates import Authority, Issued
@@ -222,6 +222,38 @@ def test_whoever_comes_and_goes_leaves_nothing_behind(world: World, caplog: pyte
 
     world.run(scenario, handshake_s=0.2)
     assert warnings(caplog) == []
+
+
+def test_connections_end_when_an_authority_is_removed_but_not_when_one_is_added(world: World) -> None:
+    broker = world.authority.issue("broker-1")
+    more = Authority(world.folder / "more")
+
+    async def scenario(one: Served) -> None:
+        client = await one.connect(world.client(broker))
+        ca = world.authority.certificate
+        ours = ca.read_bytes()
+        tls = one.listener._security.tls
+        assert tls is not None
+        both = world.folder / "both.pem"
+        both.write_bytes(ours + more.certificate.read_bytes())
+        replace_by(ca, both)
+        await one.until(lambda: len(tls._anchors) == 2)
+        await asyncio.sleep(0.05)
+        assert await find_error(client) == 0
+        replace_by(ca, more.certificate)
+        await one.until(lambda: tls.removals == 1)
+        assert await client.closed()
+        await one.until(lambda: closed(one)["certificate_revoked"] == 1)
+
+    world.run(scenario, limits=ServerLimits(sweep_s=0.01))
+
+
+def test_a_certificate_that_expires_ends_its_connection(world: World) -> None:
+    certificate = {"notAfter": "Jan  5 09:34:43 2018 GMT"}
+    tls = ServerTls(TlsFiles(str(world.server.both)), "listen")
+    trust = Trust(tls, certificate)
+    assert trust.holds(1_515_144_882_999)
+    assert not trust.holds(1_515_144_883_000)
 
 
 def test_the_oldest_handshake_is_cancelled_when_handshakes_take_all_connections(world: World) -> None:
