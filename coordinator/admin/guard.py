@@ -24,6 +24,9 @@ HEAD_ONLY = "head_only"
 # What is asked of us fits into a few hundred bytes.
 BODY_BYTES_MAX = 64 << 10
 
+# What browsers say of requests that a page of another site, or of another port of this host, caused.
+_OTHER_SITES = frozenset(("cross-site", "same-site"))
+
 _LOOKING = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
@@ -72,6 +75,9 @@ class Guard:
         if scope["method"] in _LOOKING and self._access.is_open(scope["path"]):
             return Visitor("-", address)
         headers = Headers(scope=scope)
+        if headers.get("sec-fetch-site") in _OTHER_SITES and scope["path"].startswith("/api/"):
+            # A page of another site cannot read the response, but it could have expensive lists made.
+            raise Denied(403, "the API is not for pages of other sites; open it directly")
         self._access.check_name(headers.get("host", ""))
         certificate: Mapping[str, Any] | None = scope.get(CERTIFICATE)
         return self._access.reader(address, headers.get("authorization", ""), certificate)

@@ -5,13 +5,14 @@ next ten thousand.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager
 from enum import StrEnum
-from heapq import merge
+from heapq import merge, nlargest, nsmallest
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from fastapi import Response
+from fastapi import HTTPException, Response
 from pydantic import BaseModel
 
 from coordinator.admin.runs import RunSums, WindowMap, pieces
@@ -26,6 +27,12 @@ Answer = TypeVar("Answer")
 
 # About a millisecond of work.
 SLICE = 1_000
+
+# Requests that wait until the list of another one is made.
+WAITING_MAX = 32
+
+# So many are selected without holding all: above it one selection would take too long at a time.
+_SELECTED_MAX = 5 * SLICE
 
 # What it takes to rank by a run, and to sum it up, where to pass a share-partition by is 1.
 _RANK_WORK = 2
@@ -72,35 +79,118 @@ class Pace:
             self._left = SLICE
 
 
-async def groups(runtime: Runtime, contained: str) -> dict[str, GroupTotals]:
-    """Sum up the groups whose id contains a text, whatever its case."""
-    found: dict[str, GroupTotals] = {}
+class ListingTurns:
+    """Lets one request walk the whole state at a time; a few others wait.
+
+    Twenty lists of a million groups at once took 8 GB. One after the other, they take the memory of one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for the turn, and have it until the end of the block. Raises HTTPException with status 503."""
+        if self._waiting >= WAITING_MAX:
+            raise HTTPException(503, "Too many lists are being made; try again.", {"Retry-After": "5"})
+        self._waiting += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+class GroupSelection(NamedTuple):
+    """How many groups there are, and those of one page with their totals."""
+
+    total: int
+    page: list[tuple[str, GroupTotals]]
+
+
+async def groups(
+    runtime: Runtime, contained: str, order: GroupOrder, *, descending: bool, limit: int, offset: int
+) -> GroupSelection:
+    """Select a page of the groups whose id contains a text, whatever its case.
+
+    One number is kept for each group; only those of the page are summed up.
+    """
+    figure_after = _FIGURES[order]
+    figures: dict[str, int] = {}
     contained = contained.casefold()
     pace = Pace()
     async for key, state in runtime.share_partitions():
-        if contained in key.group_id.casefold():
-            found.setdefault(key.group_id, GroupTotals()).add(key, state)
+        group_id = key.group_id
+        if group_id in figures or contained in group_id.casefold():
+            figures[group_id] = figure_after(figures.get(group_id, 0), state)
             await pace.spend(1)
-    return found
-
-
-def place_of_group(
-    order: GroupOrder, *, descending: bool
-) -> Callable[[tuple[str, GroupTotals]], tuple[int, str]]:
-    """Return the function that gives the place of a group; equal ones are sorted by group id."""
-    figure = _FIGURES[order]
     sign = -1 if descending else 1
-    return lambda entry: (sign * figure(entry[1]), entry[0])
+    chosen = await part_of(
+        figures,
+        lambda group_id: (sign * figures[group_id], group_id),
+        limit=limit,
+        offset=offset,
+        backwards=descending and order is GroupOrder.GROUP,
+    )
+    totals = {group_id: GroupTotals() for group_id in chosen}
+    async for key, state in runtime.share_partitions():
+        if (group := totals.get(key.group_id)) is not None:
+            group.add(key, state)
+            await pace.spend(1)
+    return GroupSelection(len(figures), list(totals.items()))
+
+
+class Selection(NamedTuple):
+    """How many share-partitions there are, and those that come first in their order, unsorted."""
+
+    total: int
+    first: list[Found]
+
+
+async def first_share_partitions(
+    runtime: Runtime,
+    wanted: Callable[[SharePartitionKey], bool],
+    order: Order,
+    *,
+    descending: bool,
+    count: int,
+    seen: Callable[[SharePartitionKey, ShareState], None] = lambda key, state: None,
+) -> Selection:
+    """Select the first `count` share-partitions in an order; `seen` is told each one that is wanted.
+
+    No more than twice as many are held at a time, unless the page is far behind the beginning.
+    """
+    backwards = descending and order is Order.KEY
+    select = nlargest if backwards else nsmallest
+    total = 0
+    first: list[Found] = []
+    held_max = max(2 * count, SLICE)
+    async for found in _share_partitions(runtime, wanted, order, descending=descending):
+        total += 1
+        seen(found.key, found.state)
+        first.append(found)
+        if len(first) > held_max and count <= _SELECTED_MAX:
+            first = select(count, first, key=lambda entry: entry[:2])
+    return Selection(total, first)
 
 
 async def share_partitions(
     runtime: Runtime, wanted: Callable[[SharePartitionKey], bool], order: Order, *, descending: bool
 ) -> list[Found]:
     """Find share-partitions, in the order in which the shards have them; each with its rank in `order`."""
+    return [found async for found in _share_partitions(runtime, wanted, order, descending=descending)]
+
+
+async def _share_partitions(
+    runtime: Runtime, wanted: Callable[[SharePartitionKey], bool], order: Order, *, descending: bool
+) -> AsyncIterator[Found]:
     rank = _RANKS.get(order)
     sign = -1 if descending else 1
     pace = Pace()
-    found: list[Found] = []
     async for key, state in runtime.share_partitions():
         if wanted(key):
             place = state.last_write_ms if order is Order.LAST_WRITE else 0
@@ -108,9 +198,8 @@ async def share_partitions(
                 for some in pieces(state.batches):
                     place = rank(place, some)
                     await pace.spend(_RANK_WORK * len(some))
-            found.append(Found(sign * place, key, state))
+            yield Found(sign * place, key, state)
             await pace.spend(1)
-    return found
 
 
 async def summed(state: ShareState, pace: Pace, window: WindowMap | None = None) -> RunSums:
@@ -192,11 +281,12 @@ def _delivery_count(before: int, batches: list[StateBatch]) -> int:
     return max(before, *(count for _, _, _, count in batches))
 
 
-_FIGURES: dict[GroupOrder, Callable[[GroupTotals], int]] = {
-    GroupOrder.GROUP: lambda totals: 0,
-    GroupOrder.SHARE_PARTITIONS: lambda totals: totals.share_partitions,
-    GroupOrder.STATE_BATCHES: lambda totals: totals.state_batches,
-    GroupOrder.LAST_WRITE: lambda totals: totals.last_write_ms,
+# What a group is ordered by, after another of its share-partitions.
+_FIGURES: dict[GroupOrder, Callable[[int, ShareState], int]] = {
+    GroupOrder.GROUP: lambda before, state: 0,
+    GroupOrder.SHARE_PARTITIONS: lambda before, state: before + 1,
+    GroupOrder.STATE_BATCHES: lambda before, state: before + state.batch_count,
+    GroupOrder.LAST_WRITE: lambda before, state: max(before, state.last_write_ms),
 }
 # The ranks that come of the runs: of those that were looked at, and of some more.
 _RANKS: dict[Order, Callable[[int, list[StateBatch]], int]] = {

@@ -20,7 +20,7 @@ from coordinator.admin.answers import (
     SharePartitionDetail,
     SharePartitionPage,
 )
-from coordinator.admin.listing import Found, GroupOrder, Order
+from coordinator.admin.listing import Found, GroupOrder, ListingTurns, Order
 from coordinator.admin.owners import Owner
 from coordinator.admin.paths import (
     GROUPS_PATH,
@@ -72,8 +72,9 @@ def state_routes(watched: Watched) -> APIRouter:
     """Make the routes that show state."""
     routes = APIRouter(tags=["state"], responses=MALFORMED)
     _add_shards(routes, watched)
-    _add_groups(routes, watched)
-    _add_share_partitions(routes, watched)
+    turns = ListingTurns()
+    _add_groups(routes, watched, turns)
+    _add_share_partitions(routes, watched, turns)
     return routes
 
 
@@ -86,7 +87,7 @@ def _add_shards(routes: APIRouter, watched: Watched) -> None:
         return await listing.written(page, shards[offset : offset + limit], _WRITE_WORK)
 
 
-def _add_groups(routes: APIRouter, watched: Watched) -> None:
+def _add_groups(routes: APIRouter, watched: Watched, turns: ListingTurns) -> None:
     @routes.get(GROUPS_PATH, response_model=GroupPage)
     async def list_groups(
         limit: Limit = 100,
@@ -96,38 +97,39 @@ def _add_groups(routes: APIRouter, watched: Watched) -> None:
         descending: Descending = False,
     ) -> Response:
         """List the groups that have state."""
-        groups = await listing.groups(watched.runtime, contains)
-        chosen = await listing.part_of(
-            groups.items(),
-            listing.place_of_group(sort, descending=descending),
-            limit=limit,
-            offset=offset,
-            backwards=descending and sort is GroupOrder.GROUP,
-        )
-        page = GroupPage(
-            items=[],
-            total=len(groups),
-            limit=limit,
-            offset=offset,
-            missing_shards=watched.missing_shards(),
-        )
-        return await listing.written(page, (group_of(*entry) for entry in chosen), _WRITE_WORK)
+        async with turns.turn():
+            selected = await listing.groups(
+                watched.runtime, contains, sort, descending=descending, limit=limit, offset=offset
+            )
+            page = GroupPage(
+                items=[],
+                total=selected.total,
+                limit=limit,
+                offset=offset,
+                missing_shards=watched.missing_shards(),
+            )
+            return await listing.written(page, (group_of(*entry) for entry in selected.page), _WRITE_WORK)
 
     @routes.get(GROUPS_PATH + "/{group}", responses=_NOT_FOUND, response_model=GroupDetail)
     async def show_group(group: GroupId, limit: ShortLimit = 100, offset: Offset = 0) -> Response:
         """Show a group and its share-partitions, by topic id and partition."""
-        found = await listing.share_partitions(
-            watched.runtime, lambda key: key.group_id == group, Order.KEY, descending=False
-        )
-        missing = watched.missing_shards()
-        if not found and missing:
-            raise _group_may_be_elsewhere(watched, group, missing)
-        if not found:
-            raise HTTPException(404, f"group {group!r} has no state here")
         totals = GroupTotals()
-        await listing.made(found, lambda entry: totals.add(entry.key, entry.state), lambda _: 1)
-        items = await _part(watched, found, limit=limit, offset=offset)
-        page = Page[SharePartition](items=[], total=len(found), limit=limit, offset=offset)
+        async with turns.turn():
+            found = await listing.first_share_partitions(
+                watched.runtime,
+                lambda key: key.group_id == group,
+                Order.KEY,
+                descending=False,
+                count=offset + limit,
+                seen=totals.add,
+            )
+            items = await _part(watched, found.first, limit=limit, offset=offset)
+        missing = watched.missing_shards()
+        if not found.total and missing:
+            raise _group_may_be_elsewhere(watched, group, missing)
+        if not found.total:
+            raise HTTPException(404, f"group {group!r} has no state here")
+        page = Page[SharePartition](items=[], total=found.total, limit=limit, offset=offset)
         shown = GroupDetail(**dict(group_of(group, totals)), partitions=page, missing_shards=missing)
         return await listing.written(shown, items, _WRITE_WORK)
 
@@ -143,7 +145,7 @@ def _group_may_be_elsewhere(watched: Watched, group: str, missing: list[int]) ->
     )
 
 
-def _add_share_partitions(routes: APIRouter, watched: Watched) -> None:
+def _add_share_partitions(routes: APIRouter, watched: Watched, turns: ListingTurns) -> None:
     @routes.get("/api/v1/share-partitions", response_model=SharePartitionPage)
     async def list_share_partitions(
         group: Annotated[str | None, Query(description="Only those of this group.")] = None,
@@ -159,11 +161,14 @@ def _add_share_partitions(routes: APIRouter, watched: Watched) -> None:
         def wanted(key: SharePartitionKey) -> bool:
             return (group is None or key.group_id == group) and (topic_id is None or key.topic_id == topic_id)
 
-        found = await listing.share_partitions(watched.runtime, wanted, sort, descending=descending)
-        backwards = descending and sort is Order.KEY
-        items = await _part(watched, found, limit=limit, offset=offset, backwards=backwards)
+        async with turns.turn():
+            found = await listing.first_share_partitions(
+                watched.runtime, wanted, sort, descending=descending, count=offset + limit
+            )
+            backwards = descending and sort is Order.KEY
+            items = await _part(watched, found.first, limit=limit, offset=offset, backwards=backwards)
         page = SharePartitionPage(
-            items=[], total=len(found), limit=limit, offset=offset, missing_shards=watched.missing_shards()
+            items=[], total=found.total, limit=limit, offset=offset, missing_shards=watched.missing_shards()
         )
         return await listing.written(page, items, _WRITE_WORK)
 

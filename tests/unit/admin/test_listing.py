@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.admin import listing
+from coordinator.admin.listing import Order
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
 from tests.unit.admin.serving import admin, looped
@@ -138,3 +139,68 @@ async def test_lists_give_way_while_they_are_made() -> None:
         assert len((await coordinator.get(f"{LIST}?limit=1000&sort=in-flight")).json()["items"]) == 1000
         other.cancel()
     assert turns >= 15
+
+
+@pytest.mark.parametrize("order", [Order.KEY, Order.LAST_WRITE])
+@pytest.mark.parametrize("descending", [False, True])
+@looped
+async def test_the_first_of_many_are_selected_without_holding_all(
+    order: Order, descending: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    for name in ("nsmallest", "nlargest"):
+        select = getattr(listing, name)
+
+        def noted(count: int, entries: Any, key: Any, select: Any = select) -> Any:
+            held.append(len(entries))
+            return select(count, entries, key=key)
+
+        monkeypatch.setattr(listing, name, noted)
+    monkeypatch.setattr(listing, "SLICE", 20)
+    async with admin([snapshot("a", partition=number) for number in range(200)]) as coordinator:
+        runtime = coordinator.runtime
+        found = await listing.first_share_partitions(
+            runtime, lambda key: True, order, descending=descending, count=10
+        )
+        backwards = descending and order is Order.KEY
+        whole = await listing.share_partitions(runtime, lambda key: True, order, descending=descending)
+    assert found.total == 200
+    assert max(held) == 21
+    assert sorted(found.first, reverse=backwards)[:10] == sorted(whole, reverse=backwards)[:10]
+
+
+@looped
+async def test_one_list_is_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = most = 0
+    make = listing.groups
+
+    async def counted(*args: Any, **more: Any) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        try:
+            return await make(*args, **more)
+        finally:
+            running -= 1
+
+    monkeypatch.setattr(listing, "groups", counted)
+    monkeypatch.setattr(listing, "WAITING_MAX", 3)
+    async with admin(RECORDS) as coordinator:
+        answers = await asyncio.gather(*(coordinator.get("/api/v1/groups") for _ in range(10)))
+        assert most == 1
+        statuses = [answer.status_code for answer in answers]
+        assert set(statuses) == {200, 503}
+        assert statuses.count(200) >= 4
+        assert (await coordinator.get("/api/v1/groups")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
+)
+@looped
+async def test_a_page_of_another_site_cannot_have_lists_made(site: str, status: int) -> None:
+    async with admin(RECORDS) as coordinator:
+        answer = await coordinator.get("/api/v1/groups", headers={"Sec-Fetch-Site": site})
+        assert answer.status_code == status
+        assert (await coordinator.get("/livez", headers={"Sec-Fetch-Site": site})).status_code == 200
