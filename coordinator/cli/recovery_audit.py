@@ -120,6 +120,7 @@ def audit(
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,
+    work: recovery.Work = "",
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
@@ -143,7 +144,7 @@ def audit(
             reports=report or [],
             baseline=baseline,
         )
-        job.engine = recovery.opened_engine(engine, master, processes)
+        job.engine = recovery.opened_engine(engine, master, processes, work=work)
         try:
             if every or metrics_listen:
                 job.repeat(parse_duration_s(every), parse_listen(metrics_listen))

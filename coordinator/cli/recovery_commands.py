@@ -48,6 +48,15 @@ Processes = Annotated[
     int | None,
     typer.Option("--processes", metavar="N", help="Of the local engine; as many as cores by default.", min=1),
 ]
+Work = Annotated[
+    str,
+    typer.Option(
+        "--work",
+        metavar="FOLDER",
+        help="With Spark: a folder or URI that all executors share, for results between phases; "
+        "spark.checkpoint.dir by default.",
+    ),
+]
 
 Connector = Annotated[
     bool,
@@ -76,6 +85,7 @@ def rebuild(
     engine: EngineName = "auto",
     master: Master = "",
     processes: Processes = None,
+    work: Work = "",
     connector: Connector = False,
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
@@ -90,7 +100,7 @@ def rebuild(
     from coordinator.recovery.progress import shown
     from coordinator.recovery.rebuild import rebuild as rebuild_states
 
-    worker = opened_engine(engine, master, processes, connector)
+    worker = opened_engine(engine, master, processes, connector, work)
     try:
         with shown() as phases:
             run = rebuild_states(worker, opened, cut=cut, to=to, phases=phases)
@@ -192,11 +202,13 @@ def opened_source(text: str, extra: list[str], config: Path | None, settings: li
     return open_source(text, **access_of(loaded.config))
 
 
-def opened_engine(name: str, master: str, processes: int | None, connector: bool = False) -> "Engine":
+def opened_engine(
+    name: str, master: str, processes: int | None, connector: bool = False, work: str = ""
+) -> "Engine":
     """Return the engine of a command. Raises ConfigError and LogError."""
     from coordinator.recovery.engines import open_engine
 
-    return open_engine(name, master=master, processes=processes, connector=connector)
+    return open_engine(name, master=master, processes=processes, connector=connector, work=work)
 
 
 def live_coordinator(text: str, security: Any) -> "Live":

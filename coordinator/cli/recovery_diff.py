@@ -31,6 +31,7 @@ def diff(
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,
+    work: recovery.Work = "",
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
@@ -50,7 +51,7 @@ def diff(
     from coordinator.recovery.diff import diff as compare
     from coordinator.recovery.progress import shown
 
-    worker = recovery.opened_engine(engine, master, processes)
+    worker = recovery.opened_engine(engine, master, processes, work=work)
     try:
         with shown() as phases:
             found = compare(worker, opened, asked, phases=phases, groups=group or ())

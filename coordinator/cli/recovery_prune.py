@@ -21,6 +21,7 @@ def plan_prune(
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,
+    work: recovery.Work = "",
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
@@ -29,7 +30,7 @@ def plan_prune(
 
     Nothing is pruned: coordinators do that by themselves.
     """
-    run, _ = _rebuilt(ctx, source, engine, master, processes, config, settings)
+    run, _ = _rebuilt(ctx, source, engine, master, processes, work, config, settings)
     from coordinator.recovery.manifest import iso_time
     from coordinator.recovery.prune_plan import prune_plan
 
@@ -82,12 +83,13 @@ def replay_cost(
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,
+    work: recovery.Work = "",
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Say how long a coordinator takes to load each state partition of a log."""
-    run, opened = _rebuilt(ctx, source, engine, master, processes, config, settings)
+    run, opened = _rebuilt(ctx, source, engine, master, processes, work, config, settings)
     from coordinator.recovery.prune_plan import replay_cost as cost_of
 
     cost = cost_of(opened, run, records_per_second)
@@ -132,6 +134,7 @@ def _rebuilt(
     engine: str,
     master: str,
     processes: int | None,
+    work: str,
     config: Path | None,
     settings: list[str] | None,
 ) -> tuple[Any, Any]:
@@ -139,7 +142,7 @@ def _rebuilt(
     from coordinator.recovery.progress import shown
     from coordinator.recovery.rebuild import rebuild
 
-    worker = recovery.opened_engine(engine, master, processes)
+    worker = recovery.opened_engine(engine, master, processes, work=work)
     try:
         with shown() as phases:
             return rebuild(worker, opened, phases=phases), opened

@@ -55,6 +55,7 @@ def rewrite(
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,
+    work: recovery.Work = "",
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
@@ -75,7 +76,7 @@ def rewrite(
     from coordinator.recovery.rewrite import rewrite as write_anew
 
     set_up_logging("WARNING", loaded.config.log_format)
-    worker = recovery.opened_engine(engine, master, processes)
+    worker = recovery.opened_engine(engine, master, processes, work=work)
     try:
         with shown() as phases:
             done = write_anew(

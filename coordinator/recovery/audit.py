@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from coordinator.clock import Clock, SystemClock
 from coordinator.errors import LogDamaged
-from coordinator.recovery.checks.baseline import DELETED, Baseline, join_deleted
+from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.catalogue import CATALOGUE, SEVERITIES, Severity
 from coordinator.recovery.checks.facts import (
     PartitionFacts,
@@ -24,6 +24,7 @@ from coordinator.recovery.checks.facts import (
     partition_facts,
 )
 from coordinator.recovery.checks.findings import (
+    FINDINGS_OUTPUT,
     PARTIAL_FINDINGS,
     Finding,
     finding_of,
@@ -32,14 +33,14 @@ from coordinator.recovery.checks.findings import (
 )
 from coordinator.recovery.checks.flow import WRITERS_OUTPUT, check_flow
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.checks.tasks import audit_range, damaged, join_findings
-from coordinator.recovery.engines.base import Engine
+from coordinator.recovery.checks.tasks import DELETED, DELETED_OUTPUT, audit_range, damaged, join_audit
+from coordinator.recovery.engines.base import Engine, Gathered
 from coordinator.recovery.job import LogRead, read_log
 from coordinator.recovery.manifest import check_new, manifest_of, write_results
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.rebuild import states_of_log
+from coordinator.recovery.rebuild import states_table
 from coordinator.recovery.routing import state_partitions_of
-from coordinator.recovery.schema import RANGES, STATES
+from coordinator.recovery.schema import RANGES
 from coordinator.recovery.settle import owner_epochs
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan, Source
 
@@ -208,18 +209,25 @@ def _audited(
     *,
     unread: bool = False,
 ) -> Audited:
-    states = STATES.empty_table() if unread else states_of_log(log, phases)
     not_checked = dict(_NEEDS)
     if unread:
         not_checked = dict.fromkeys(CATALOGUE, "the log could not be read") | {"X4": _NEEDS["X4"]}
         del not_checked["P4"]
-    found = [*found, *merged(_of_log(log, options, not_checked, phases))]
+    joined = _joined(log, options, not_checked, phases)
+    try:
+        states = states_table(joined)
+        found = [*found, *merged(_of_log(log, joined, options))]
+        deleted = joined.table(DELETED_OUTPUT, DELETED).to_pylist()
+    finally:
+        joined.close()
     facts = partition_facts(states, log.ranges, log.plan.starts, log.plan.ends)
     found += [*check_facts(facts, options.limits), *check_complete_counts(states)]
     ranges = pa.Table.from_pylist(log.ranges, RANGES)
     missed: list[str] = []
     if not unread:
-        found += _from_outside(options, log, states, ranges, not_checked, missed, phases)
+        deleted_at = {(row["state_partition"], row["share_partition"]): row["log_offset"] for row in deleted}
+        inside = Inside(states, log, ranges, deleted_at)
+        found += _from_outside(options, inside, not_checked, missed, phases)
     table = findings_table(found)
     counts = Counter(table.column("severity").to_pylist())
     manifest = manifest_of(
@@ -240,23 +248,11 @@ def _audited(
 
 
 def _from_outside(
-    options: Options,
-    log: LogRead,
-    states: pa.Table,
-    ranges: pa.Table,
-    not_checked: dict[str, str],
-    missed: list[str],
-    phases: Phases,
+    options: Options, inside: Inside, not_checked: dict[str, str], missed: list[str], phases: Phases
 ) -> Iterable[Finding]:
-    """Give what others say; `not_checked` and `missed` are brought up to date."""
-    if options.baseline is None and not options.outside:
-        return
-    join = partial(join_deleted, owner_epochs(log.ranges))
-    rows = log.gathered.joined(join, DELETED, lambda more: None).to_pylist()
-    deleted = {(row["state_partition"], row["share_partition"]): row["log_offset"] for row in rows}
-    inside = Inside(states, log, ranges, deleted)
+    """Give the findings of the checks that need more than the log; update `not_checked` and `missed`."""
     if options.baseline is not None:
-        yield from options.baseline.check(states, inside.deleted, log.plan.starts)
+        yield from options.baseline.check(inside.states, inside.deleted, inside.log.plan.starts)
         not_checked.pop("X3")
     for check in options.outside:
         outside = check.check(inside, phases)
@@ -267,17 +263,21 @@ def _from_outside(
             not_checked.pop(name, None)
 
 
-def _of_log(log: LogRead, options: Options, not_checked: dict[str, str], phases: Phases) -> Iterable[Finding]:
-    """Give what the log itself shows."""
+def _joined(log: LogRead, options: Options, not_checked: dict[str, str], phases: Phases) -> Gathered:
+    """Check the histories of each state partition; remove from `not_checked` what this checks."""
     state_partitions = options.state_partitions or state_partitions_of(log.plan.starts)
     if state_partitions is not None:
         not_checked.pop("R8", None)
     known = owner_epochs(log.ranges)
-    join = partial(join_findings, known, options.limits, state_partitions, dict(log.plan.starts))
+    join = partial(join_audit, known, options.limits, state_partitions, dict(log.plan.starts))
     partitions = len({row["state_partition"] for row in log.ranges})
     with phases.phase("check", partitions, "partitions") as advance:
-        rows = log.gathered.joined(join, PARTIAL_FINDINGS, advance)
-    for row in rows.to_pylist():
+        return log.gathered.joined(join, advance)
+
+
+def _of_log(log: LogRead, joined: Gathered, options: Options) -> Iterable[Finding]:
+    """Give the findings that the log itself shows."""
+    for row in joined.table(FINDINGS_OUTPUT, PARTIAL_FINDINGS).to_pylist():
         yield finding_of(row)
     writers = [row for _, found in log.gathered.rows(WRITERS_OUTPUT) for row in found.to_pylist()]
     yield from check_flow(writers, log.plan.starts, options.limits)

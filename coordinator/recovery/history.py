@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coordinator.recovery.checks.ending import identity_of_key
+from coordinator.recovery.ownership import counting
 from coordinator.recovery.ranges import RangeScan
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import NONE
@@ -51,9 +52,8 @@ class _Partition:
         decoded = scanned.decoded
         numbers = [n for n, identity in enumerate(decoded.share_partitions) if identity in self._wanted]
         owner_epoch = NONE if self._owner_epoch is None else self._owner_epoch
-        counts = np.where(
-            scanned.claimed, owner_epoch <= decoded.owner_epoch, owner_epoch == decoded.owner_epoch
-        )
+        at_start = np.full(len(decoded), owner_epoch, np.int64)
+        counts = counting(at_start, decoded.owner_epoch, scanned.claimed)
         for row in np.flatnonzero(counts & np.isin(decoded.key, numbers)).tolist():
             place = int(decoded.record[row])
             record = decode_record(scanned.records.keys.get(place), scanned.records.values.get(place))

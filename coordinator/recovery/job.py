@@ -1,14 +1,15 @@
 """What all jobs do: settle what to read, read it with an engine, and read again what was pruned meanwhile."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.recovery.engines.base import Engine, Gathered, pruned_starts
+from coordinator.recovery.engines.base import Engine, Gathered
+from coordinator.recovery.engines.counts import check_read, pruned_starts
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import RANGES_OUTPUT
-from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, Cut, Plan, Source
+from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, Cut, LogRange, Plan, Source
 from coordinator.recovery.tasks import ReadTask
 
 _READS_MAX = 5
@@ -46,7 +47,8 @@ def read_log(
     cut, phases = cut or Cut(), phases or Phases()
     planned = source.plan(cut, range_records=range_records)
     plan = checked(planned, cut)
-    ranges = plan.ranges
+    ranges = _numbered(plan.ranges, 0)
+    expected = {each.number: each for each in ranges}
     gathered: Gathered | None = None
     pruned_during_read: dict[int, int] = {}
     for _ in range(_READS_MAX):
@@ -55,6 +57,7 @@ def read_log(
         gathered = more if gathered is None else gathered.with_more(more)
         pruned = pruned_starts(gathered)
         if not pruned:
+            check_read(gathered, expected)
             rows = [row for _, found in gathered.rows(RANGES_OUTPUT) for row in found.to_pylist()]
             return LogRead(plan, gathered, rows, pruned_during_read)
         pruned_during_read |= pruned
@@ -62,8 +65,20 @@ def read_log(
         again = source.plan(cut, range_records=range_records)
         planned = again if ALL in pruned else _with_anew(planned, again, pruned)
         plan = checked(planned, cut)
-        ranges = tuple(each for each in again.ranges if ALL in pruned or each.state_partition in pruned)
+        ranges = _numbered(
+            [each for each in again.ranges if ALL in pruned or each.state_partition in pruned],
+            max(expected, default=-1) + 1,
+        )
+        expected = {
+            number: each
+            for number, each in expected.items()
+            if ALL not in pruned and each.state_partition not in pruned
+        } | {each.number: each for each in ranges}
     raise LogUnavailable(f"{source.text} is pruned faster than it can be read")
+
+
+def _numbered(ranges: Sequence[LogRange], first: int) -> tuple[LogRange, ...]:
+    return tuple(replace(each, number=number) for number, each in enumerate(ranges, first))
 
 
 def _with_anew(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Plan:

@@ -60,6 +60,12 @@ class Claims:
         return decoded.owner_epoch >= before, decoded.owner_epoch == before
 
 
+def counting(at_start: Ints, owner_epoch: Ints, claimed: Bools) -> Bools:
+    """Return which records count: the rule, once the owner epoch at the start of their range is known."""
+    found: Bools = np.where(claimed, at_start <= owner_epoch, at_start == owner_epoch)
+    return found
+
+
 class RangeOwners(NamedTuple):
     """What a range's summary says of its owners (the columns of `RANGES` of these names)."""
 

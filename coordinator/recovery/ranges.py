@@ -44,7 +44,9 @@ class RangeScan:
         self.range_start = 0
         self._range_end = 0
         self._claims = Claims()
-        self._totals = dict.fromkeys(("records", "batches", "bytes", "unknown", "undecodable", "unread"), 0)
+        self._totals = dict.fromkeys(
+            ("records", "batches", "bytes", "unknown", "undecodable", "unread", "folded"), 0
+        )
         self._timestamps_ms: tuple[int, int] | None = None
 
     def take(self, records: Records) -> Scanned:
@@ -69,7 +71,9 @@ class RangeScan:
             least, greatest = int(records.timestamp_ms.min()), int(records.timestamp_ms.max())
             before = self._timestamps_ms or (least, greatest)
             self._timestamps_ms = (min(least, before[0]), max(greatest, before[1]))
-        return Scanned(records, decoded.take(may_count), claimed[may_count])
+        counting = decoded.take(may_count)
+        totals["folded"] += len(counting)
+        return Scanned(records, counting, claimed[may_count])
 
     def summary(self) -> dict[str, int | bool]:
         """Return the row of the schema `RANGES`."""
@@ -91,6 +95,7 @@ class RangeScan:
             "timestamp_ms_min": least,
             "timestamp_ms_max": greatest,
             "unread_bytes": totals["unread"],
+            "folded_records": totals["folded"],
         }
 
 

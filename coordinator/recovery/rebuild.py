@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.clock import Clock, SystemClock
-from coordinator.recovery.engines.base import Engine
+from coordinator.recovery.engines.base import Engine, Gathered
 from coordinator.recovery.job import LogRead, read_log
 from coordinator.recovery.manifest import check_new, manifest_of, write_results
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.schema import RANGES, STATES
-from coordinator.recovery.settle import join_states, owner_epochs
+from coordinator.recovery.settle import STATES_OUTPUT, join_states, owner_epochs
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Source
 
 
@@ -70,7 +70,14 @@ def states_of_log(log: LogRead, phases: Phases) -> pa.Table:
     """Join the partial states that `fold_range` made of a log; sorted by group, topic and partition."""
     known = owner_epochs(log.ranges)
     with phases.phase("join", len({row["state_partition"] for row in log.ranges}), "partitions") as advance:
-        states = log.gathered.joined(partial(join_states, known), STATES, advance)
-    return states.sort_by(
-        [(name, "ascending") for name in ("group_id", "topic_id", "partition", "state_partition")]
-    )
+        joined = log.gathered.joined(partial(join_states, known), advance)
+    try:
+        return states_table(joined)
+    finally:
+        joined.close()
+
+
+def states_table(joined: Gathered) -> pa.Table:
+    """Return the states that were joined, by group, topic and partition."""
+    order = ("group_id", "topic_id", "partition", "state_partition")
+    return joined.table(STATES_OUTPUT, STATES).sort_by([(name, "ascending") for name in order])

@@ -72,6 +72,8 @@ RANGES = pa.schema(
         _required("timestamp_ms_max", pa.int64()),
         # Behind the last good batch of a file: of a write that broke off or goes on.
         _required("unread_bytes", pa.int64()),
+        # Records that partial states were made of: not those that never count (`ownership`).
+        _required("folded_records", pa.int64()),
     ]
 )
 

@@ -1,6 +1,6 @@
 """Phase 2: once all ranges are read, what counts is known, and partial states become states."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -10,12 +10,15 @@ import pyarrow as pa
 
 from coordinator.recovery.decode import StateBatches
 from coordinator.recovery.fold import begun, fold
-from coordinator.recovery.ownership import RangeOwners, owner_epochs_at_starts
+from coordinator.recovery.ownership import RangeOwners, counting, owner_epochs_at_starts
 from coordinator.recovery.partials import Partials, floors, partials_from_arrow
 from coordinator.recovery.ranges import PARTIALS_OUTPUT
+from coordinator.recovery.records import Bools, Ints
 from coordinator.recovery.schema import NONE, PARTIALS, STATE_BATCH, STATES
-from coordinator.recovery.tasks import Tables
+from coordinator.recovery.tasks import Output, Tables
 from protocol.state_records import topic_id_text
+
+STATES_OUTPUT = "states"
 
 _TOPIC_ID_BYTES, _PARTITION_BYTES = 16, 4
 
@@ -47,17 +50,27 @@ def owner_epochs(ranges: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], i
     return found
 
 
+def counting_rows(
+    known: OwnerEpochs, state_partition: Ints, range_start: Ints, owner_epoch: Ints, claimed: Ints
+) -> Bools:
+    """Return which rows are of records that count; the columns are those of `PARTIALS`."""
+    if not len(range_start):
+        return np.zeros(0, np.bool_)
+    places = np.stack([state_partition, range_start])
+    ranges, inverse = np.unique(places, axis=1, return_inverse=True)
+    at_start = np.array([known[int(each[0]), int(each[1])] for each in ranges.T], np.int64)
+    return counting(at_start[inverse.reshape(-1)], owner_epoch, claimed != 0)
+
+
 def settled(rows: Partials, known: OwnerEpochs) -> Partials:
     """Drop the partial states whose records do not count; the rest forget whose they are."""
     if not len(rows):
         return rows
-    places = np.stack([rows["state_partition"], rows["range_start"]])
-    ranges, inverse = np.unique(places, axis=1, return_inverse=True)
-    at_start = np.array([known[int(each[0]), int(each[1])] for each in ranges.T], np.int64)
-    owner_epoch = at_start[inverse.reshape(-1)]
-    claimed = rows["claimed"] != 0
-    counts = np.where(claimed, owner_epoch <= rows["owner_epoch"], owner_epoch == rows["owner_epoch"])
-    found = rows.take(counts)
+    found = rows.take(
+        counting_rows(
+            *(known, rows["state_partition"], rows["range_start"], rows["owner_epoch"], rows["claimed"])
+        )
+    )
     nothing = np.zeros(len(found), np.int64)
     numbers = {**found.numbers, "owner_epoch": nothing + NONE, "claimed": nothing}
     return replace(found, numbers=numbers)
@@ -73,10 +86,11 @@ def states_of(partials: pa.Table | pa.RecordBatch, known: OwnerEpochs) -> pa.Rec
     return states(joined(settled(partials_from_arrow(partials), known)))
 
 
-def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> pa.RecordBatch:
-    """Make states of the outputs of a state partition: the second task of a job, its first argument bound."""
+def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[Output]:
+    """Make states of the partial states of a state partition: a `JoinTask`, its first argument bound."""
     partials = tables.get(PARTIALS_OUTPUT, ())
-    return states_of(pa.Table.from_batches(partials, PARTIALS), known)
+    states = states_of(pa.Table.from_batches(partials, PARTIALS), known)
+    yield Output(STATES_OUTPUT, state_partition, states)
 
 
 def states(rows: Partials) -> pa.RecordBatch:

@@ -4,9 +4,9 @@ Both are found by their module's name, because they travel to other processes an
 bound with `functools.partial`)::
 
     read(chunks) -> outputs            a range of records to small tables, each named, of one state partition
-    join(state_partition, tables)      all tables of a state partition, those of a name in a list, to one
+    join(state_partition, tables)      all tables of a state partition, by name, to outputs again
 
-Between them the driver looks at the tables that it needs, which is how it learns what counts.
+Between them the driver reads the summaries of the ranges, from which it settles which records count.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,4 +27,4 @@ class Output(NamedTuple):
 
 Tables = Mapping[str, Sequence[pa.RecordBatch]]
 ReadTask = Callable[[Iterable[Records]], Iterable[Output]]
-JoinTask = Callable[[int, Tables], pa.RecordBatch]
+JoinTask = Callable[[int, Tables], Iterable[Output]]

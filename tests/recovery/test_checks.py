@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.recovery.checks.catalogue import CATALOGUE
-from coordinator.recovery.checks.findings import finding_of, findings_table, merged
+from coordinator.recovery.checks.findings import FINDINGS_OUTPUT, finding_of, findings_table, merged
 from coordinator.recovery.checks.flow import WRITERS_OUTPUT, check_flow
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.checks.tasks import audit_range, join_findings
+from coordinator.recovery.checks.tasks import audit_range, join_audit
 from coordinator.recovery.engines.base import by_partition
 from coordinator.recovery.ranges import RANGES_OUTPUT
 from coordinator.recovery.settle import owner_epochs
@@ -29,8 +29,13 @@ def found_in(outputs: Sequence[Output]) -> list[dict[str, Any]]:
     found = check_flow(writers, {STATE_PARTITION: 0}, LIMITS)
     known = owner_epochs(ranges)
     for state_partition, tables in by_partition(outputs):
-        joined = join_findings(known, LIMITS, 4, {STATE_PARTITION: 0}, state_partition, tables)
-        found += [finding_of(row) for row in joined.to_pylist()]
+        joined = join_audit(known, LIMITS, 4, {STATE_PARTITION: 0}, state_partition, tables)
+        found += [
+            finding_of(row)
+            for each in joined
+            if each.name == FINDINGS_OUTPUT
+            for row in each.rows.to_pylist()
+        ]
     rows: list[dict[str, Any]] = findings_table(merged(found)).to_pylist()
     return rows
 

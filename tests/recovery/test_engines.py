@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,15 +18,18 @@ from coordinator.errors import ConfigError, LogDamaged, LogUnavailable
 from coordinator.recovery import api
 from coordinator.recovery.engines import LocalEngine, open_engine, spark_session
 from coordinator.recovery.engines.base import ALONE_MAX, Gathered
+from coordinator.recovery.engines.counts import COUNTS_OUTPUT, PRUNED_OUTPUT, ResultsIncomplete
+from coordinator.recovery.engines.local import LocalGathered
 from coordinator.recovery.engines.spark_session import SparkMissing, session
 from coordinator.recovery.manifest import MANIFEST, iso_time, parse_time, read_manifest, read_results
 from coordinator.recovery.progress import Phases, shown
-from coordinator.recovery.ranges import fold_range
+from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import RANGES, STATES
 from coordinator.recovery.sources.base import Cut, LogRange, Plan, Pruned
 from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.tasks import Output
 from tests.recovery.logs import by_key, comparable
 from tests.recovery.logs_on_disk import TOPIC, batches_of, expected, some_records, write_segments
 
@@ -66,6 +71,31 @@ def test_processes_find_the_same_as_one(source: SegmentSource) -> None:
 def in_order(gathered: Gathered) -> list[dict[str, object]]:
     rows = [row for _, found in gathered.rows("ranges") for row in found.to_pylist()]
     return sorted(rows, key=lambda row: (row["state_partition"], row["range_start"]))
+
+
+@pytest.mark.parametrize("name", [RANGES_OUTPUT, PARTIALS_OUTPUT, COUNTS_OUTPUT])
+@pytest.mark.parametrize("change", ["lost", "twice"])
+def test_an_output_that_is_lost_or_duplicated_between_phases_is_an_error(
+    name: str, change: str, source: SegmentSource
+) -> None:
+    class Careless(LocalEngine):
+        """Loses or duplicates one output of phase 1."""
+
+        def gather(self, *arguments: Any) -> LocalGathered:
+            outputs = super().gather(*arguments).outputs
+            wrong = next(each for each in outputs if each.name == name)
+            outputs = [each for each in outputs if each is not wrong] + [wrong] * 2 * (change == "twice")
+            return LocalGathered(outputs)
+
+    with pytest.raises(ResultsIncomplete, match="the results are incomplete: "):
+        rebuild(Careless(1), source)
+
+
+def test_a_range_that_is_pruned_after_it_was_planned_is_an_error() -> None:
+    start = pa.RecordBatch.from_pylist([{"start": 5}])
+    outputs = LocalGathered([Output(PRUNED_OUTPUT, 3, start)])
+    with pytest.raises(ResultsIncomplete, match="state partition 3 was pruned after it was planned"):
+        outputs.joined(lambda state_partition, tables: (), lambda more: None)
 
 
 def test_errors_travel_between_processes_whole() -> None:
@@ -235,6 +265,28 @@ def test_a_master_that_is_none_is_refused_before_java_starts(master: str) -> Non
 )
 def test_a_master_of_spark_is_not(master: str) -> None:
     spark_session.check_master(master)
+
+
+def test_settings_of_the_user_are_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert "spark.task.maxFailures" not in spark_session._OPTIONS
+    assert spark_session.user_settings() == {}
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# comment\nspark.log.level   INFO\nspark.sql.session.timeZone=Asia/Tokyo\nspark.task.maxFailures 8\n"
+    )
+    assert spark_session.user_settings() == {
+        "spark.log.level": "INFO",
+        "spark.sql.session.timeZone": "Asia/Tokyo",
+    }
+    arguments = "--conf spark.log.level=WARN --conf=spark.ui.showConsoleProgress=true -c 'spark.x=a b'"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
+    assert spark_session.user_settings() == {
+        "spark.log.level": "WARN",
+        "spark.sql.session.timeZone": "Asia/Tokyo",
+        "spark.ui.showConsoleProgress": "true",
+    }
 
 
 @pytest.mark.parametrize(

@@ -8,50 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.facts import state_identity
 from coordinator.recovery.checks.findings import Finding
-from coordinator.recovery.checks.histories import HISTORIES, HISTORIES_OUTPUT, histories_from_arrow
-from coordinator.recovery.checks.tasks import counted
 from coordinator.recovery.manifest import read_manifest, read_results
-from coordinator.recovery.schema import NONE
-from coordinator.recovery.settle import OwnerEpochs
-from coordinator.recovery.tasks import Tables
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
-
-# Share-partitions that are deleted, where, and the log offset of the last tombstone.
-DELETED = pa.schema(
-    [
-        pa.field("state_partition", pa.int32(), nullable=False),
-        pa.field("share_partition", pa.binary(), nullable=False),
-        pa.field("log_offset", pa.int64(), nullable=False),
-    ]
-)
-
-
-def join_deleted(known: OwnerEpochs, state_partition: int, tables: Tables) -> pa.RecordBatch:
-    """Return the last tombstone of each share-partition that has one: a task for an engine to join by."""
-    parts = tables.get(HISTORIES_OUTPUT, ())
-    found: dict[bytes, int] = {}
-    if parts:
-        histories = histories_from_arrow(pa.Table.from_batches(parts, HISTORIES))
-        deleted_at = histories["deleted_at"]
-        rows = np.flatnonzero(counted(histories, known, state_partition) & (deleted_at != NONE))
-        for row in rows.tolist():
-            identity = histories.identities[int(histories.key[row])]
-            found[identity] = max(found.get(identity, NONE), int(deleted_at[row]))
-    return pa.RecordBatch.from_pydict(
-        {
-            "state_partition": [state_partition] * len(found),
-            "share_partition": list(found),
-            "log_offset": list(found.values()),
-        },
-        schema=DELETED,
-    )
 
 
 class Baseline:

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.recovery.checks.catalogue import SEVERITIES, Severity, order_of
-from coordinator.recovery.records import Ints
+from coordinator.recovery.records import Ints, numbers
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.settle import OwnerEpochs
+from coordinator.recovery.settle import OwnerEpochs, counting_rows
 from protocol.state_records import topic_id_text
 
 FINDINGS_OUTPUT = "findings"
@@ -40,6 +40,8 @@ _WHERE = [
     _required("count", pa.int64()),
     _required("evidence", pa.string()),
 ]
+
+_WHOSE = ("state_partition", "range_start", "owner_epoch", "claimed")
 
 # As a range makes them.
 PARTIAL_FINDINGS = pa.schema(
@@ -169,13 +171,11 @@ def partial_rows(
 def settled_findings(tables: Iterable[pa.RecordBatch], known: OwnerEpochs) -> Iterator[Finding]:
     """Give the findings that are about records that count."""
     for table in tables:
-        for row in table.to_pylist():
-            owner_epoch = row["owner_epoch"]
-            if owner_epoch != ANYBODYS:
-                at_start = known[row["state_partition"], row["range_start"]]
-                counts = at_start <= owner_epoch if row["claimed"] else at_start == owner_epoch
-                if not counts:
-                    continue
+        columns = [numbers(table.column(name)) for name in _WHOSE]
+        anybodys = columns[2] == ANYBODYS
+        counts = anybodys.copy()
+        counts[~anybodys] = counting_rows(known, *(column[~anybodys] for column in columns))
+        for row in table.filter(pa.array(counts)).to_pylist():
             yield finding_of(row)
 
 

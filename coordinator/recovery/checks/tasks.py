@@ -14,7 +14,6 @@ from coordinator.recovery.checks.ending import check_endings, check_places
 from coordinator.recovery.checks.findings import (
     ANYBODYS,
     FINDINGS_OUTPUT,
-    PARTIAL_FINDINGS,
     Finding,
     Findings,
     partial_rows,
@@ -38,12 +37,23 @@ from coordinator.recovery.checks.record_checks import check_records, check_stran
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, RangeFold, RangeScan, Scanned
 from coordinator.recovery.records import Ints, Records
 from coordinator.recovery.schema import NONE, RANGES
-from coordinator.recovery.settle import OwnerEpochs
+from coordinator.recovery.settle import OwnerEpochs, counting_rows, join_states
 from coordinator.recovery.sources.base import ALL
 from coordinator.recovery.tasks import Output, Tables
 
 # Entries of histories that wait until they are joined: enough that joining costs little.
 _WAITING_MAX = 200_000
+
+DELETED_OUTPUT = "deleted"
+
+# The last tombstone of each share-partition that has one; the key is that of its records, without the type.
+DELETED = pa.schema(
+    [
+        pa.field("state_partition", pa.int32(), nullable=False),
+        pa.field("share_partition", pa.binary(), nullable=False),
+        pa.field("log_offset", pa.int64(), nullable=False),
+    ]
+)
 
 # Whose records: owner epoch, and whether it was claimed in the range.
 _Whose = tuple[int, bool]
@@ -189,41 +199,53 @@ def damaged(damage: LogDamaged) -> tuple[int, list[Finding]]:
     return state_partition, [finding]
 
 
-def join_findings(
+def join_audit(
     known: OwnerEpochs,
     limits: Limits,
     state_partitions: int | None,
     starts: Mapping[int, int],
     state_partition: int,
     tables: Tables,
-) -> pa.RecordBatch:
-    """Check what is left of a state partition: the second task of the job, but for the last two bound.
+) -> Iterator[Output]:
+    """Check what is left of a state partition: the second task of an audit, but for the last two bound.
 
-    Returns rows of `PARTIAL_FINDINGS`, merged.  `state_partitions` is None where it is not known.
+    Gives rows of `STATES`, `PARTIAL_FINDINGS` (merged) and `DELETED`.  `state_partitions` is None where it is
+    not known.
     """
+    yield from join_states(known, state_partition, tables)
     found = Findings(state_partition)
     for finding in settled_findings(tables.get(FINDINGS_OUTPUT, ()), known):
         found.add(finding)
     parts = tables.get(HISTORIES_OUTPUT, ())
     if parts:
         histories = histories_from_arrow(pa.Table.from_batches(parts, HISTORIES))
-        counts = counted(histories, known, state_partition)
-        if counts.any():
-            histories = examine(histories.take(counts), limits, found)
+        of = histories.folded
+        columns = (of["state_partition"], of["range_start"], of["owner_epoch"], of["claimed"])
+        histories = histories.take(counting_rows(known, *columns))
+        if len(histories):
+            yield Output(DELETED_OUTPUT, state_partition, _deleted(histories, state_partition))
+            histories = examine(histories, limits, found)
             start = starts.get(state_partition, 0)
             check_endings(histories, limits, log_start=start, found=found)
             if state_partitions is not None:
                 check_places(histories, state_partitions, found)
-    if not len(found):
-        return pa.RecordBatch.from_pylist([], PARTIAL_FINDINGS)
-    return partial_rows(found, range_start=0, owner_epoch=NONE, claimed=False)
+    if len(found):
+        rows = partial_rows(found, range_start=0, owner_epoch=NONE, claimed=False)
+        yield Output(FINDINGS_OUTPUT, state_partition, rows)
 
 
-def counted(histories: Histories, known: OwnerEpochs, state_partition: int) -> "np.typing.NDArray[np.bool_]":
-    """Return which entries are of records that count."""
-    range_start, owner_epoch = histories.folded["range_start"], histories.folded["owner_epoch"]
-    at_start = np.array([known[state_partition, int(start)] for start in range_start], np.int64)
-    found: np.typing.NDArray[np.bool_] = np.where(
-        histories.folded["claimed"] != 0, at_start <= owner_epoch, at_start == owner_epoch
+def _deleted(histories: Histories, state_partition: int) -> pa.RecordBatch:
+    """Return the last tombstone of each share-partition that has one, as rows of `DELETED`."""
+    found: dict[bytes, int] = {}
+    deleted_at = histories["deleted_at"]
+    for row in np.flatnonzero(deleted_at != NONE).tolist():
+        identity = histories.identities[int(histories.key[row])]
+        found[identity] = max(found.get(identity, NONE), int(deleted_at[row]))
+    return pa.RecordBatch.from_pydict(
+        {
+            "state_partition": [state_partition] * len(found),
+            "share_partition": list(found),
+            "log_offset": list(found.values()),
+        },
+        schema=DELETED,
     )
-    return found

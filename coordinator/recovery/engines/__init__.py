@@ -13,13 +13,20 @@ __all__ = ["ENGINES", "Engine", "LocalEngine", "open_engine"]
 
 
 def open_engine(
-    name: str = "auto", *, master: str = "", processes: int | None = None, connector: bool = False
+    name: str = "auto",
+    *,
+    master: str = "",
+    processes: int | None = None,
+    connector: bool = False,
+    work: str = "",
 ) -> Engine:
-    """Return an engine, Spark started if it is that.
+    """Return an engine; start Spark if it is that.
 
     `auto` is Spark where a session is active or a master is given, else this machine alone, which is faster
     for all that fits a machine.  With `connector`, Spark reads topics through its own Kafka connector, whose
-    jar must be there.  Raises ConfigError, and LogError in one line if Spark cannot be used.
+    jar must be there.  `work` is a folder that the driver and all executors share.
+
+    Raises ConfigError, and LogError in one line if Spark cannot be used.
     """
     if name not in ENGINES:
         raise ConfigError("--engine", name, ", ".join(ENGINES))
@@ -31,7 +38,7 @@ def open_engine(
         return LocalEngine(processes)
     from coordinator.recovery.engines.spark import SparkEngine
 
-    return SparkEngine.started(master, connector=connector)
+    return SparkEngine.started(master, connector=connector, work=work)
 
 
 def _has_session() -> bool:

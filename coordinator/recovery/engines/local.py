@@ -16,13 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.errors import LogError
-from coordinator.recovery.engines.base import (
-    ALONE_MAX,
-    Advance,
-    Gathered,
-    by_partition,
-    outputs_of,
-)
+from coordinator.recovery.engines.base import ALONE_MAX, Advance, Gathered, by_partition
+from coordinator.recovery.engines.counts import check_joined, join_counted, read_counted
 from coordinator.recovery.sources.base import ALL, LogRange, Source
 from coordinator.recovery.tasks import JoinTask, Output, ReadTask
 
@@ -48,13 +43,19 @@ class LocalGathered:
         assert isinstance(more, LocalGathered)
         return LocalGathered([*self.outputs, *more.outputs])
 
-    def joined(self, join: JoinTask, schema: pa.Schema, advance: Advance) -> pa.Table:
+    def table(self, name: str, schema: pa.Schema) -> pa.Table:
+        """Return all outputs of a name as one table."""
+        return pa.Table.from_batches([rows for _, rows in self.rows(name)], schema)
+
+    def joined(self, join: JoinTask, advance: Advance) -> "LocalGathered":
         """Join the outputs of each state partition, one after the other: they are small."""
-        tables = []
+        found: list[Output] = []
         for state_partition, named in by_partition(self.outputs):
-            tables.append(join(state_partition, named))
+            found += join_counted(join, state_partition, named)
             advance(1)
-        return pa.Table.from_batches(tables, schema)
+        joined = LocalGathered(found)
+        check_joined(self, joined)
+        return joined
 
     def close(self) -> None:
         """Forget them."""
@@ -84,11 +85,11 @@ class LocalEngine:
         found: list[Output] = []
         if self._processes == 1 or len(ordered) < 2 or sum(each.records for each in ordered) <= ALONE_MAX:
             for log_range in ordered:
-                found += outputs_of(source, log_range, read)
+                found += read_counted(source, log_range, read)
                 advance(log_range.records)
             return LocalGathered(found)
         pool = self._started()
-        waiting = {pool.submit(outputs_of, source, each, read): each for each in ordered}
+        waiting = {pool.submit(read_counted, source, each, read): each for each in ordered}
         try:
             for done in as_completed(waiting):
                 found += done.result()

@@ -1,9 +1,11 @@
 """The engine of a cluster: Spark runs the two functions of a job, each as one Python stage.
 
-Rows of the log never cross into the JVM.  A task of phase 1 reads some ranges and returns what they amount
-to, as tables in Arrow's stream format; these few go through the shuffle to phase 2, all of a state partition
-to one task.  Ranges are ours and never Spark's file splits, so a share-partition with most of the records is
-read by as many tasks as any other.
+Rows of the log never cross into the JVM.  A task of phase 1 reads some ranges and writes their outputs,
+tables in Arrow's stream format, to Parquet files in the work folder.  Phase 2 reads these files and shuffles
+them, all of a state partition to one task; it never reads the log, whatever becomes of the executors.
+
+Ranges are ours and never Spark's file splits, so a share-partition with most of the records is read by as
+many tasks as any other.
 """
 
 import platform
@@ -13,10 +15,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from coordinator.errors import LogError
-from coordinator.recovery.engines.base import Advance, Gathered, by_partition, outputs_of
-from coordinator.recovery.engines.spark_progress import watched
+from coordinator.recovery.engines.base import Advance, Gathered, by_partition
+from coordinator.recovery.engines.counts import (
+    COUNTS_OUTPUT,
+    check_joined,
+    join_counted,
+    read_counted,
+    read_rows_counted,
+)
 from coordinator.recovery.engines.spark_session import has_active, session
+from coordinator.recovery.engines.spark_work import OUTPUTS_SQL, WorkFolder, error_of_spark
 from coordinator.recovery.records import records_from_arrow
 from coordinator.recovery.sources.base import ALL, RANGE_RECORDS, LogRange, Source
 from coordinator.recovery.sources.topic import TopicSource
@@ -32,60 +40,57 @@ OUTPUTS = pa.schema(
         pa.field("rows", pa.binary(), nullable=False),
     ]
 )
-OUTPUTS_SQL = "name string, state_partition int, rows binary"
-
 # Several, so that all cores are at work until the end.
 _TASKS_PER_CORE = 4
 _PARALLELISM_UNKNOWN = 50
+
+# Of a row that passes through the JVM: about 20 MB of partial states.
+_PACKED_ROWS_MAX = 50_000
 
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class SparkGathered:
-    """Outputs in Spark's storage, on the executors."""
+    """Outputs of a phase as Parquet files in the work folder."""
 
-    def __init__(self, spark: "SparkSession", frame: "DataFrame") -> None:
-        self._spark = spark
+    def __init__(self, stored: "WorkFolder", frame: "DataFrame") -> None:
+        self._stored = stored
         self.frame = frame
 
     def rows(self, name: str) -> list[tuple[int, pa.RecordBatch]]:
-        """Bring the outputs of a name here."""
-        found = self.frame.where(self.frame["name"] == name).toArrow()
+        """Return the outputs of a name, on the driver."""
+        try:
+            found = self.frame.where(self.frame["name"] == name).toArrow()
+        except Exception as error:
+            raise error_of_spark(error) from None
         return [(output.state_partition, output.rows) for output in _unpacked(found.to_batches())]
+
+    def table(self, name: str, schema: pa.Schema) -> pa.Table:
+        """Return all outputs of a name as one table, on the driver."""
+        return pa.Table.from_batches([rows for _, rows in self.rows(name)], schema)
 
     def without(self, state_partitions: Collection[int]) -> "SparkGathered":
         """Leave some state partitions out."""
-        column = self.frame["state_partition"]
-        wanted = column.isin(list(state_partitions))
-        frame = self.frame.limit(0) if ALL in state_partitions else self.frame.where(~wanted)
-        return SparkGathered(self._spark, frame)
+        wanted = ~self.frame["state_partition"].isin(list(state_partitions))
+        frame = self.frame.limit(0) if ALL in state_partitions else self.frame.where(wanted)
+        return SparkGathered(self._stored, frame)
 
     def with_more(self, more: Gathered) -> "SparkGathered":
-        """Put other outputs to these."""
+        """Return these outputs and others."""
         assert isinstance(more, SparkGathered)
-        return SparkGathered(self._spark, self.frame.unionByName(more.frame))
+        return SparkGathered(self._stored, self.frame.unionByName(more.frame))
 
-    def joined(self, join: JoinTask, schema: pa.Schema, advance: Advance) -> pa.Table:
-        """Join all state partitions, and bring the rows here, packed as they are."""
-        tasks = parallelism(self._spark)
-        frame = self._shuffled(tasks).mapInArrow(_joining(join, pack=True), OUTPUTS_SQL)
-        with watched(self._spark, [1] * tasks, advance):
-            found = frame.toArrow()
-        return pa.Table.from_batches([rows for _, _, rows in _unpacked(found.to_batches())], schema)
-
-    def joined_frame(self, join: JoinTask, schema: pa.Schema) -> "DataFrame":
-        """Join like `joined`, and leave the rows in Spark."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        shuffled = self._shuffled(parallelism(self._spark))
-        return shuffled.mapInArrow(_joining(join, pack=False), from_arrow_schema(schema))
-
-    def _shuffled(self, tasks: int) -> "DataFrame":
-        return self.frame.repartition(tasks, "state_partition")
+    def joined(self, join: JoinTask, advance: Advance) -> "SparkGathered":
+        """Join all state partitions on the executors, in one shuffle."""
+        tasks = parallelism(self._stored.spark)
+        shuffled = self.frame.where(self.frame["name"] != COUNTS_OUTPUT).repartition(tasks, "state_partition")
+        frame = shuffled.mapInArrow(_joining(join), OUTPUTS_SQL)
+        joined = SparkGathered(self._stored, self._stored.stored(frame, [1] * tasks, advance))
+        check_joined(self, joined)
+        return joined
 
     def close(self) -> None:
-        """Free the storage."""
-        self.frame.unpersist()
+        """Leave the files to the engine, which deletes the work folder when the job ends."""
 
 
 class SparkEngine:
@@ -93,17 +98,24 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, spark: "SparkSession", *, is_ours: bool = False, connector: bool = False) -> None:
-        """Use a session; with `connector`, topics are read through Spark's own Kafka connector."""
+    def __init__(
+        self, spark: "SparkSession", *, is_ours: bool = False, connector: bool = False, work: str = ""
+    ) -> None:
+        """Use a session; with `connector`, topics are read through Spark's own Kafka connector.
+
+        `work` is a folder for the outputs of phases, which the driver and all executors see.  Raises
+        ConfigError if there is none and executors run on other machines.
+        """
         self.spark = spark
         self._is_ours = is_ours
         self._connector = connector
+        self._work = WorkFolder(spark, work)
 
     @classmethod
-    def started(cls, master: str = "", *, connector: bool = False) -> "SparkEngine":
-        """Take the active session, or start one. Raises SparkMissing."""
+    def started(cls, master: str = "", *, connector: bool = False, work: str = "") -> "SparkEngine":
+        """Take the active session, or start one. Raises SparkMissing and ConfigError."""
         is_ours = not has_active()
-        return cls(session(master), is_ours=is_ours, connector=connector)
+        return cls(session(master), is_ours=is_ours, connector=connector, work=work)
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -143,19 +155,12 @@ class SparkEngine:
         return max(_TASKS_PER_CORE * parallelism(self.spark), records // RANGE_RECORDS)
 
     def gathered_from(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> SparkGathered:
-        """Carry out a frame of outputs once, and keep what comes."""
-        from pyspark import StorageLevel
-
-        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            with watched(self.spark, list(weights), advance):
-                kept.count()
-        except Exception as error:
-            raise _told(error) from None
-        return SparkGathered(self.spark, kept)
+        """Compute a frame of outputs once, and store it."""
+        return SparkGathered(self._work, self._work.stored(frame, weights, advance))
 
     def close(self) -> None:
-        """Stop Spark if it was started here."""
+        """Delete the work folder; stop Spark if it was started here."""
+        self._work.delete()
         if self._is_ours:
             self.spark.stop()
 
@@ -185,7 +190,7 @@ def _reading(source: Source, tasks: Sequence[Sequence[LogRange]], read: ReadTask
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for log_range in tasks[number]:
-                    yield packed(outputs_of(source, log_range, read))
+                    yield from packed(read_counted(source, log_range, read))
 
     return reading
 
@@ -194,35 +199,35 @@ def reading_rows(read: ReadTask) -> ArrowTask:
     """Return the function of phase 1 where Spark has read: rows of `RECORDS` to outputs."""
 
     def reading(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield packed(read(records for batch in batches for records in records_from_arrow(batch)))
+        chunks = (records for batch in batches for records in records_from_arrow(batch))
+        yield from packed(read_rows_counted(chunks, read))
 
     return reading
 
 
-def _joining(join: JoinTask, *, pack: bool) -> ArrowTask:
-    """Return the function of phase 2: outputs of some state partitions to rows, as they are or packed."""
+def _joining(join: JoinTask) -> ArrowTask:
+    """Return the function of phase 2: outputs of some state partitions to outputs."""
 
     def joining(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for state_partition, tables in by_partition(_unpacked(batches)):
-            rows = join(state_partition, tables)
-            yield packed([Output("joined", state_partition, rows)]) if pack else rows
+            yield from packed(join_counted(join, state_partition, tables))
 
     return joining
 
 
-def packed(outputs: Iterable[Output]) -> pa.RecordBatch:
-    """Return outputs as rows of `OUTPUTS`."""
-    names, partitions, streams = [], [], []
-    for output in outputs:
-        stream = pa.BufferOutputStream()
-        with pa.ipc.new_stream(stream, output.rows.schema) as writer:
-            writer.write_batch(output.rows)
-        names.append(output.name)
-        partitions.append(output.state_partition)
-        streams.append(stream.getvalue().to_pybytes())
-    return pa.RecordBatch.from_pydict(
-        {"name": names, "state_partition": partitions, "rows": streams}, schema=OUTPUTS
-    )
+def packed(outputs: Iterable[Output]) -> Iterator[pa.RecordBatch]:
+    """Return outputs as rows of `OUTPUTS`, a large one in several rows."""
+    for name, state_partition, rows in outputs:
+        for at in range(0, max(rows.num_rows, 1), _PACKED_ROWS_MAX):
+            stream = pa.BufferOutputStream()
+            with pa.ipc.new_stream(stream, rows.schema) as writer:
+                writer.write_batch(rows.slice(at, _PACKED_ROWS_MAX))
+            row = {
+                "name": [name],
+                "state_partition": [state_partition],
+                "rows": [stream.getvalue().to_pybytes()],
+            }
+            yield pa.RecordBatch.from_pydict(row, schema=OUTPUTS)
 
 
 def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[Output]:
@@ -231,13 +236,3 @@ def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[Output]:
             with pa.ipc.open_stream(row["rows"]) as reader:
                 for rows in reader:
                     yield Output(row["name"], row["state_partition"], rows)
-
-
-def _told(error: Exception) -> Exception:
-    """Return the exception of a worker as ours: the last line of the traceback that Spark wraps."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    for line in lines:
-        name, colon, text = line.partition(": ")
-        if colon and name.startswith("coordinator.errors."):
-            return LogError(text)
-    return LogError(f"Spark failed: {lines[0] if lines else type(error).__name__}")

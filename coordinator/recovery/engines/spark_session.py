@@ -5,8 +5,10 @@ A session that is active (a notebook's, one of spark-submit) is used as it is.
 
 import os
 import re
+import shlex
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +24,14 @@ _OPTIONS = {
     "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    # A range that failed is not read again by chance somewhere else: what it found is told.
-    "spark.task.maxFailures": "2",
 }
 
-
-# As Spark's own launcher tells them apart.
+# The forms that Spark's launcher accepts.
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|spark://.+|k8s://.+|yarn")
+
+
+# A line of a properties file: name, then white space, "=" or ":", then the value.
+_PROPERTY = re.compile(r"\s*(spark\.[^\s=:]+)\s*[\s=:]\s*(.*)")
 
 
 class SparkMissing(LogError):
@@ -52,12 +55,48 @@ def session(master: str = "", options: dict[str, str] | None = None) -> "SparkSe
         builder = builder.master(master)
     elif "PYSPARK_GATEWAY_PORT" not in os.environ:
         builder = builder.master("local[*]")
-    for name, value in {**_OPTIONS, **(options or {})}.items():
+    for name, value in {**_OPTIONS, **user_settings(), **(options or {})}.items():
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
     except Exception as error:
         raise SparkMissing(f"Spark does not start{f' on {master}' if master else ''}: {why(error)}") from None
+
+
+def user_settings() -> dict[str, str]:
+    """Return the settings of the user that the builder of a session would replace: they take precedence.
+
+    They are those of spark-submit or `PYSPARK_SUBMIT_ARGS`, and of the properties file.
+    """
+    given: dict[str, str] = {}
+    arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        from pyspark import SparkConf, SparkContext
+
+        SparkContext._ensure_initialized()
+        given, arguments = dict(SparkConf().getAll()), []
+    file = _default_properties()
+    for name, value in pairwise([*arguments, ""]):
+        if name == "--properties-file":
+            file = Path(value)
+    if file is not None and file.is_file():
+        for line in file.read_text("utf-8").splitlines():
+            matched = _PROPERTY.match(line)
+            if matched:
+                given[matched[1]] = matched[2].strip()
+    for name, value in pairwise([*arguments, ""]):
+        setting = value if name in ("--conf", "-c") else name.removeprefix("--conf=")
+        if (name in ("--conf", "-c") or name.startswith("--conf=")) and "=" in setting:
+            key, _, given[key] = setting.partition("=")
+    return {name: value for name, value in given.items() if name in _OPTIONS}
+
+
+def _default_properties() -> Path | None:
+    folder = os.environ.get("SPARK_CONF_DIR")
+    home = os.environ.get("SPARK_HOME")
+    if folder is None and home is None:
+        return None
+    return Path(folder or f"{home}/conf") / "spark-defaults.conf"
 
 
 def check_master(master: str) -> None:

@@ -52,7 +52,8 @@ class Cut(NamedTuple):
 class LogRange:
     """A stretch of the log of one state partition, or of all: read by one task.
 
-    `records` is about how many it has; `place` is for the source alone.
+    `records` is about how many it has; `place` is for the source alone.  `number` tells the ranges of a job
+    apart.
     """
 
     state_partition: int
@@ -60,6 +61,7 @@ class LogRange:
     end: int
     records: int
     place: Any = None
+    number: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,173 @@
+"""Count what passes from one phase of a job to the next, so that a loss is an error and never a result.
+
+Three pairs of counts are taken independently of each other and compared:
+
+* the ranges that were planned, and the ranges of which outputs came back;
+* the records that the source gave, and the records that the summaries of the ranges name;
+* the rows that phase 1 wrote by output and state partition, and the rows that phase 2 read.
+
+Phase 2 compares the records folded into partial states with the records that the ranges say were decoded.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator.errors import LogError
+from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT
+from coordinator.recovery.records import Records
+from coordinator.recovery.schema import NONE
+from coordinator.recovery.sources.base import ALL, LogRange, Pruned, Source
+from coordinator.recovery.tasks import JoinTask, Output, ReadTask, Tables
+
+COUNTS_OUTPUT = "counts"
+# The output of a range that could not be read because it was pruned; see `Pruned`.
+PRUNED_OUTPUT = "pruned"
+
+_PRUNED = pa.schema([pa.field("start", pa.int64(), nullable=False)])
+_COUNTS = pa.schema(
+    [
+        # The number of the range in its plan; -1 for a join, and where Spark's connector planned it.
+        pa.field("range", pa.int64(), nullable=False),
+        # The name of an output; empty for the records that the source gave.
+        pa.field("output", pa.string(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+    ]
+)
+_ADVICE = "nothing was written; run the job again"
+
+
+class Outputs(Protocol):
+    """Outputs of a phase, by name."""
+
+    def rows(self, name: str) -> list[tuple[int, pa.RecordBatch]]:
+        """Return all outputs of a name with their state partitions."""
+        ...
+
+
+class ResultsIncomplete(LogError):
+    """Results of a phase were lost or duplicated on their way to the next one."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"the results are incomplete: {found}; {_ADVICE}")
+
+
+class _Counted:
+    """Chunks of records, counted as they pass."""
+
+    def __init__(self, chunks: Iterable[Records]) -> None:
+        self.records = 0
+        self._chunks = chunks
+
+    def __iter__(self) -> Iterator[Records]:
+        for chunk in self._chunks:
+            self.records += len(chunk.data_records())
+            yield chunk
+
+
+def read_counted(source: Source, log_range: LogRange, read: ReadTask) -> list[Output]:
+    """Read one range, in whatever process; return its outputs and their counts."""
+    chunks = _Counted(source.read(log_range))
+    try:
+        outputs = list(read(chunks))
+        given = chunks.records
+    except Pruned as pruned:
+        start = pa.RecordBatch.from_pylist([{"start": pruned.start}], _PRUNED)
+        outputs, given = [Output(PRUNED_OUTPUT, pruned.state_partition, start)], 0
+    return [*outputs, *_counts(outputs, log_range.number), _given(log_range, given)]
+
+
+def read_rows_counted(chunks: Iterable[Records], read: ReadTask) -> list[Output]:
+    """Read records that Spark's connector has cut into ranges; return the outputs and their counts."""
+    counted = _Counted(chunks)
+    outputs = list(read(counted))
+    return [*outputs, *_counts(outputs, NONE), _given(LogRange(ALL, 0, 0, 0, number=NONE), counted.records)]
+
+
+def _given(log_range: LogRange, records: int) -> Output:
+    row = {"range": log_range.number, "output": "", "rows": records}
+    return Output(COUNTS_OUTPUT, log_range.state_partition, pa.RecordBatch.from_pylist([row], _COUNTS))
+
+
+def _counts(outputs: Iterable[Output], number: int) -> Iterator[Output]:
+    for name, state_partition, rows in outputs:
+        row = {"range": number, "output": name, "rows": rows.num_rows}
+        yield Output(COUNTS_OUTPUT, state_partition, pa.RecordBatch.from_pylist([row], _COUNTS))
+
+
+def join_counted(join: JoinTask, state_partition: int, tables: Tables) -> list[Output]:
+    """Join the outputs of a state partition; return what comes of it, and the counts of what was read.
+
+    Raises ResultsIncomplete if a range was pruned after it was planned, or if records are missing.
+    """
+    if PRUNED_OUTPUT in tables:
+        raise ResultsIncomplete(f"state partition {state_partition} was pruned after it was planned")
+    if PARTIALS_OUTPUT in tables:
+        folded = _sum(tables[PARTIALS_OUTPUT], "records")
+        decoded = _sum(tables.get(RANGES_OUTPUT, ()), "folded_records")
+        if folded != decoded:
+            raise ResultsIncomplete(
+                f"{decoded} records of state partition {state_partition} were decoded and {folded} are in "
+                "the partial states"
+            )
+    read = [Output(name, state_partition, rows) for name, found in tables.items() for rows in found]
+    return [*join(state_partition, tables), *_counts(read, NONE)]
+
+
+def _sum(tables: Iterable[pa.RecordBatch], column: str) -> int:
+    return sum(pc.sum(rows.column(column)).as_py() or 0 for rows in tables)
+
+
+def pruned_starts(outputs: Outputs) -> dict[int, int]:
+    """Return the state partitions that were pruned while they were read, and where they begin now."""
+    found: dict[int, int] = {}
+    for state_partition, rows in outputs.rows(PRUNED_OUTPUT):
+        found[state_partition] = max(found.get(state_partition, 0), rows.column("start")[0].as_py())
+    return found
+
+
+def check_read(outputs: Outputs, planned: Collection[int]) -> None:
+    """Compare what phase 1 wrote with the plan and with its own summaries. Raises ResultsIncomplete."""
+    counts = _rows(outputs, COUNTS_OUTPUT)
+    read = Counter(row["range"] for row in counts if not row["output"])
+    # Spark's own connector cuts ranges as it likes; the records are compared all the same.
+    if NONE not in read:
+        missing = len(set(planned) - set(read))
+        twice = sum(count > 1 for count in read.values())
+        if missing or twice or len(read) != len(planned):
+            raise ResultsIncomplete(
+                f"of {len(planned)} ranges {missing} have no result and {twice} have two (all executors "
+                "and the driver must see the same work folder)"
+            )
+    given = sum(row["rows"] for row in counts if not row["output"])
+    summed = sum(row["records"] for row in _rows(outputs, RANGES_OUTPUT))
+    if given != summed:
+        raise ResultsIncomplete(f"the source gave {given} records and the ranges name {summed}")
+
+
+def check_joined(before: Outputs, after: Outputs) -> None:
+    """Compare the rows that phase 1 wrote with those that phase 2 read. Raises ResultsIncomplete."""
+    written, read = _totals(before), _totals(after)
+    for state_partition, name in sorted(written.keys() | read.keys()):
+        place = (state_partition, name)
+        if written[place] != read[place]:
+            raise ResultsIncomplete(
+                f"{written[place]} rows of {name} of state partition {state_partition} were written and "
+                f"{read[place]} were read"
+            )
+
+
+def _totals(outputs: Outputs) -> Counter[tuple[int, str]]:
+    found: Counter[tuple[int, str]] = Counter()
+    for state_partition, rows in outputs.rows(COUNTS_OUTPUT):
+        for row in rows.to_pylist():
+            if row["output"]:
+                found[state_partition, row["output"]] += row["rows"]
+    return found
+
+
+def _rows(outputs: Outputs, name: str) -> list[dict[str, Any]]:
+    return [row for _, rows in outputs.rows(name) for row in rows.to_pylist()]

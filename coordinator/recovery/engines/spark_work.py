@@ -1,0 +1,91 @@
+"""The work folder of Spark jobs: outputs of a phase as Parquet files that outlive the executors."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from coordinator.errors import ConfigError, CoordinatorError, LogError
+from coordinator.recovery.engines.base import Advance
+from coordinator.recovery.engines.counts import ResultsIncomplete
+from coordinator.recovery.engines.spark_progress import watched
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OUTPUTS_SQL = "name string, state_partition int, rows binary"
+
+_CHECKPOINT_SETTING = "spark.checkpoint.dir"
+_URI = re.compile(r"[a-z][a-z0-9+.-]+:/.*", re.IGNORECASE)
+
+
+class WorkFolder:
+    """A folder of one job in `given`, which the driver and all executors must see.
+
+    By default it is in `spark.checkpoint.dir`, and in the temporary folder where all executors are local.
+    """
+
+    def __init__(self, spark: "SparkSession", given: str = "") -> None:
+        self.spark = spark
+        self._files = 0
+        self._temporary = ""
+        given = given or spark.conf.get(_CHECKPOINT_SETTING, "") or ""
+        if not given:
+            master = spark.conf.get("spark.master", "") or ""
+            if not master.startswith("local"):
+                raise ConfigError(
+                    "--work", "", f"a folder that all executors of {master} share, as s3a://BUCKET/FOLDER"
+                )
+            given = self._temporary = tempfile.mkdtemp(prefix="share-coordinator-")
+        if not _URI.fullmatch(given):
+            given = Path(given).absolute().as_uri()
+        self._folder = f"{given.rstrip('/')}/share-coordinator-{uuid4().hex}"
+
+    def stored(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> "DataFrame":
+        """Compute a frame of outputs once, and return it as it is read from its files.
+
+        Raises LogError.
+        """
+        path = f"{self._folder}/{self._files}"
+        self._files += 1
+        try:
+            with watched(self.spark, list(weights), advance):
+                frame.write.partitionBy("name").mode("error").parquet(path)
+            return self.spark.read.schema(OUTPUTS_SQL).parquet(path)
+        except Exception as error:
+            raise error_of_spark(error) from None
+
+    def delete(self) -> None:
+        """Delete what was stored. A file system that refuses leaves it there."""
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+        elif self._files:
+            self._delete_remote()
+        self._files = 0
+
+    def _delete_remote(self) -> None:
+        try:
+            jvm: Any = self.spark._jvm
+            context: Any = self.spark._jsc
+        except Exception:
+            # Spark Connect gives no access to the file system of the cluster.
+            return
+        path = jvm.org.apache.hadoop.fs.Path(self._folder)
+        path.getFileSystem(context.hadoopConfiguration()).delete(path, True)
+
+
+def error_of_spark(error: Exception) -> CoordinatorError:
+    """Return the exception of a task as ours: the last line of the traceback that Spark wraps."""
+    if isinstance(error, CoordinatorError):
+        return error
+    lines = [line.strip() for line in str(error).splitlines()]
+    for line in lines:
+        name, colon, text = line.partition(": ")
+        if colon and name == f"{ResultsIncomplete.__module__}.{ResultsIncomplete.__name__}":
+            return LogError(text)
+        if colon and name.startswith("coordinator.errors."):
+            return LogError(text)
+    return LogError(f"Spark failed: {lines[0] if lines else type(error).__name__}")

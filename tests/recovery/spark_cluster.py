@@ -1,0 +1,120 @@
+"""A standalone Spark cluster on loopback: a master and two worker processes from the jars of pyspark."""
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kafka.processes import ChildProcess
+
+_START_TIMEOUT_S = 120.0
+_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_EXECUTOR = b"CoarseGrainedExecutorBackend"
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class SparkCluster:
+    """A running cluster: the master's URL and the process ids of the workers."""
+
+    master: str
+    workers: tuple[int, ...]
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        """Return the environment of a driver whose executors import this checkout."""
+        options = {
+            "spark.ui.enabled": "false",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.extraJavaOptions": _JVM_OPTIONS,
+            "spark.executor.extraJavaOptions": _JVM_OPTIONS,
+            "spark.executor.memory": "512m",
+            "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
+            "spark.sql.shuffle.partitions": "4",
+            **settings,
+        }
+        given = " ".join(f"--conf '{name}={value}'" for name, value in options.items())
+        return {
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": f"{given} pyspark-shell",
+        }
+
+
+def executors_of(workers: tuple[int, ...]) -> list[int]:
+    """Return the process ids of the executors that the workers have started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes()
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if _EXECUTOR in command and parent in workers:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def kill_executors(workers: tuple[int, ...]) -> int:
+    """Kill all executors of the workers, as a machine that fails does; return how many there were."""
+    pids = executors_of(workers)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    return len(pids)
+
+
+@contextmanager
+def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
+    """Start a master and two workers of one core each; stop them at the end."""
+    with ExitStack() as started:
+        master = ["Master", "--host", "127.0.0.1", "--port", "0"]
+        _, url = _start(started, folder, "master", master, r"Starting Spark master at (spark://\S+)")
+        workers = []
+        for number in range(2):
+            worker = [
+                *("Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"),
+                *("--work-dir", str(folder / f"worker-{number}"), url),
+            ]
+            pid, _ = _start(
+                started, folder, f"worker-{number}", worker, r"(Successfully registered with master)"
+            )
+            workers.append(pid)
+        yield SparkCluster(url, tuple(workers))
+
+
+def _start(started: ExitStack, folder: Path, name: str, command: list[str], ready: str) -> tuple[int, str]:
+    """Start a daemon of Spark in the foreground; return its process id and what its log shows when ready."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    log = folder / f"{name}.log"
+    daemon, *arguments = command
+    process = ChildProcess(
+        name,
+        [
+            *(str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{daemon.lower()}.{daemon}"),
+            *("--webui-port", "0", *arguments),
+        ],
+        log,
+        environment={
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_JAVA_OPTS": _JVM_OPTIONS,
+            "SPARK_DAEMON_MEMORY": "256m",
+            "PYSPARK_PYTHON": sys.executable,
+        },
+    )
+    process.start()
+    # The whole process group: an executor that outlives its worker would write to a folder that is gone.
+    started.callback(process.kill)
+    process.wait_ready(lambda: re.search(ready, log.read_text()), seconds=_START_TIMEOUT_S)
+    found = re.search(ready, log.read_text())
+    assert found is not None
+    return process.pid, found[1]
