@@ -68,6 +68,18 @@ ReplaySeconds = Annotated[
         "--replay-seconds", metavar="N", help="How long a state partition may take to load (P7).", min=0
     ),
 ]
+Keep = Annotated[
+    int,
+    typer.Option(
+        "--keep", metavar="N", help="With --every: runs in --to that stay, besides the baseline.", min=1
+    ),
+]
+Archive = Annotated[
+    Path | None,
+    typer.Option(
+        "--archive", metavar="DIR", help="An archive of the log: the verdict says what it can restore."
+    ),
+]
 Every = Annotated[str, typer.Option("--every", metavar="TIME", help="Audit again and again: 30s, 5m, 1h.")]
 MetricsListen = Annotated[
     str, typer.Option("--metrics-listen", metavar="HOST:PORT", help="With --every: metrics for Prometheus.")
@@ -115,7 +127,9 @@ def audit(
     state_partitions: StatePartitions = None,
     prune_backlog: PruneBacklog = 100_000,
     replay_seconds: ReplaySeconds = 10.0,
+    archive: Archive = None,
     every: Every = "",
+    keep: Keep = 24,
     metrics_listen: MetricsListen = "",
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
@@ -129,7 +143,7 @@ def audit(
 
     Nothing is written to the source. Exit codes: 0 clean, 1 warnings, 2 critical, 3 could not audit.
     """
-    from coordinator.errors import CoordinatorError
+    from coordinator.errors import ConfigError, CoordinatorError
 
     try:
         job = _Job(ctx.args, source, config, settings)
@@ -143,11 +157,16 @@ def audit(
             to=to,
             reports=report or [],
             baseline=baseline,
+            archive=archive,
         )
         job.engine = recovery.opened_engine(engine, master, processes, work=work)
         try:
             if every or metrics_listen:
-                job.repeat(parse_duration_s(every), parse_listen(metrics_listen))
+                every_s, listen = parse_duration_s(every), parse_listen(metrics_listen)
+                if to is None:
+                    wanted = "a folder with --every: the baseline in it survives a restart"
+                    raise ConfigError("--to", None, wanted)
+                job.repeat(every_s, listen, keep)
                 return
             found = job.run(job.options.baseline)
         finally:
@@ -186,12 +205,14 @@ class _Job:
         to: Path | None,
         reports: list[Path],
         baseline: Path | None,
+        archive: Path | None,
     ) -> None:
         """Check everything that can be wrong before anything is read. Raises ConfigError."""
         from coordinator.recovery.audit import Options
         from coordinator.recovery.checks.baseline import Baseline
         from coordinator.recovery.checks.limits import Limits
         from coordinator.recovery.report import check_report
+        from coordinator.recovery.sources.archive import ArchiveSource
 
         for path in reports:
             check_report(path)
@@ -208,6 +229,7 @@ class _Job:
             state_partitions=state_partitions,
             baseline=None if baseline is None else Baseline.read(baseline),
             to=to,
+            copy=None if archive is None else ArchiveSource(str(archive)).as_copy(),
         )
         self.options = replace(
             self.options,
@@ -244,12 +266,21 @@ class _Job:
         else:
             typer.echo(as_text(content), nl=False)
 
-    def repeat(self, every_s: float, listen: "HostPort | None") -> None:
+    def repeat(self, every_s: float, listen: "HostPort | None", keep: int) -> None:
         """Audit until told to end; a line for each run."""
         from coordinator.errors import CoordinatorError
+        from coordinator.recovery.baselines import BaselineStore
         from coordinator.recovery.continuous import repeat
 
         self._repeats = True
+        assert self.options.to is not None
+        store = BaselineStore(self.options.to, keep=keep)
+        baseline = store.current(self.source.text, self.options.baseline)
+
+        def run(before: "Baseline | None") -> "Audited":
+            found = self.run(before)
+            store.remove_old()
+            return found
 
         def told(found: Any) -> None:
             if isinstance(found, CoordinatorError | OSError):
@@ -260,7 +291,7 @@ class _Job:
                 said = f"{found.verdict}, {found.manifest['totals']['records']} records"
             say(f"{_now_text()} {said}")
 
-        repeat(self.run, every_s=every_s, listen=listen, told=told, baseline=self.options.baseline)
+        repeat(run, every_s=every_s, listen=listen, told=told, baseline=baseline)
 
 
 def _outside(

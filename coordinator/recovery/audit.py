@@ -43,6 +43,7 @@ from coordinator.recovery.routing import state_partitions_of
 from coordinator.recovery.schema import RANGES
 from coordinator.recovery.settle import owner_epochs
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan, Source
+from coordinator.recovery.verdict import Facts, LogCopy, Verdict, verdict_of
 
 # What a run ends with.
 EXIT_CLEAN, EXIT_WARNINGS, EXIT_CRITICAL, EXIT_FAILED = 0, 1, 2, 3
@@ -52,12 +53,14 @@ class Outside(NamedTuple):
     """What was found outside of the log; `checked` are checks that were made, others in vain, and why.
 
     `missed` are those of the latter that somebody asked for by name, so that all is not well without them.
+    `topics` are names of topics by their ids as text.
     """
 
     findings: Sequence[Finding] = ()
     checked: Collection[str] = ()
     not_checked: Mapping[str, str] = {}
     missed: Collection[str] = ()
+    topics: Mapping[str, str] = {}
 
 
 class Inside(NamedTuple):
@@ -99,7 +102,7 @@ _NEEDS = {
 
 @dataclass(frozen=True)
 class Options:
-    """How to audit. `state_partitions` is asked of the source if it is None."""
+    """Options of an audit. `state_partitions` is asked of the source if it is None."""
 
     cut: Cut = field(default_factory=Cut)
     limits: Limits = field(default_factory=Limits)
@@ -108,6 +111,8 @@ class Options:
     to: Path | None = None
     range_records: int = RANGE_RECORDS
     outside: Sequence[OutsideCheck] = ()
+    # An archive of the log, to recover from.
+    copy: LogCopy | None = None
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,7 @@ class Audited:
     partitions: Sequence[PartitionFacts]
     manifest: dict[str, Any]
     not_checked: Mapping[str, str]
+    answer: Verdict
     missed: Collection[str] = ()
 
     @property
@@ -137,7 +143,7 @@ class Audited:
     def verdict(self) -> str:
         """The verdict in a few words."""
         missed = f"; not checked: {', '.join(self.missed)}" if self.missed else ""
-        return verdict_of(self.counts) + missed
+        return counts_text(self.counts) + missed
 
 
 def exit_code_of(counts: Mapping[Severity, int]) -> int:
@@ -147,14 +153,14 @@ def exit_code_of(counts: Mapping[Severity, int]) -> int:
     return EXIT_WARNINGS if counts[Severity.WARNING] else EXIT_CLEAN
 
 
-def verdict_of(counts: Mapping[Severity, int]) -> str:
-    """Say what so many findings amount to."""
-    told = [
+def counts_text(counts: Mapping[Severity, int]) -> str:
+    """Return how many findings there are as text."""
+    shown = [
         f"{counts[severity]} {severity.value}"
         for severity in (Severity.CRITICAL, Severity.WARNING)
         if counts[severity]
     ]
-    return ", ".join(told) if told else "clean"
+    return ", ".join(shown) if shown else "clean"
 
 
 def audit(
@@ -220,16 +226,29 @@ def _audited(
         deleted = joined.table(DELETED_OUTPUT, DELETED).to_pylist()
     finally:
         joined.close()
-    facts = partition_facts(states, log.ranges, log.plan.starts, log.plan.ends)
-    found += [*check_facts(facts, options.limits), *check_complete_counts(states)]
+    partitions = partition_facts(states, log.ranges, log.plan.starts, log.plan.ends)
+    found += [*check_facts(partitions, options.limits), *check_complete_counts(states)]
     ranges = pa.Table.from_pylist(log.ranges, RANGES)
     missed: list[str] = []
+    topics: dict[str, str] = {}
     if not unread:
         deleted_at = {(row["state_partition"], row["share_partition"]): row["log_offset"] for row in deleted}
         inside = Inside(states, log, ranges, deleted_at)
-        found += _from_outside(options, inside, not_checked, missed, phases)
+        found += _from_outside(options, inside, not_checked, missed, topics, phases)
     table = findings_table(found)
     counts = Counter(table.column("severity").to_pylist())
+    facts = Facts(
+        source=source.text,
+        bootstrap_servers=log.plan.facts.get("bootstrap_servers", ""),
+        copy=options.copy,
+        topics=topics,
+        is_unread=unread,
+    )
+    is_baseline = not unread and not any(
+        each.check == "X3" and each.severity is Severity.CRITICAL for each in found
+    )
+    run_before = None if options.baseline is None else options.baseline.run_id
+    answer = verdict_of(table.to_pylist(), states.to_pylist(), facts)
     manifest = manifest_of(
         *("audit", engine, source, options.cut, log),
         now_ms=clock.now_ms(),
@@ -239,18 +258,27 @@ def _audited(
         not_checked=not_checked,
         limits=options.limits._asdict(),
         state_batches=sum(map(len, states.column("state_batches").to_pylist())),
-        baseline=None if options.baseline is None else options.baseline.run_id,
+        baseline=run_before,
+        answer=answer.headline,
+        groups={status.name.lower(): count for status, count in answer.counts.items()},
     )
+    # A run that found state to be lost is no baseline: the alarm stays until the state is restored.
+    manifest["next_baseline"] = manifest["run_id"] if is_baseline else run_before
     if options.to is not None:
         tables = {"states": states, "findings": table, "ranges": ranges}
         write_results(options.to, tables, manifest)
-    return Audited(table, states, ranges, facts, manifest, not_checked, missed)
+    return Audited(table, states, ranges, partitions, manifest, not_checked, answer, missed)
 
 
 def _from_outside(
-    options: Options, inside: Inside, not_checked: dict[str, str], missed: list[str], phases: Phases
+    options: Options,
+    inside: Inside,
+    not_checked: dict[str, str],
+    missed: list[str],
+    topics: dict[str, str],
+    phases: Phases,
 ) -> Iterable[Finding]:
-    """Give the findings of the checks that need more than the log; update `not_checked` and `missed`."""
+    """Give the findings of the checks that need more than the log; update the three collections."""
     if options.baseline is not None:
         yield from options.baseline.check(inside.states, inside.deleted, inside.log.plan.starts)
         not_checked.pop("X3")
@@ -259,6 +287,7 @@ def _from_outside(
         yield from outside.findings
         not_checked |= outside.not_checked
         missed += outside.missed
+        topics |= outside.topics
         for name in outside.checked:
             not_checked.pop(name, None)
 

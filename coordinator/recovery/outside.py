@@ -24,7 +24,7 @@ from coordinator.recovery.routing import key_of, state_partitions_of
 from coordinator.recovery.sources.base import Cut, Source, run_apart
 from coordinator.shard import ShareState
 from protocol.state_batches import unpack
-from protocol.state_records import SharePartitionKey, parse_topic_id
+from protocol.state_records import SharePartitionKey, parse_topic_id, topic_id_text
 
 # In requests about topics.
 _TOPICS_MAX = 200
@@ -80,6 +80,7 @@ class ClusterCheck:
         found: list[Finding] = []
         checked: list[str] = []
         not_checked: dict[str, str] = {}
+        topics: dict[str, str] = {}
         if self._topic is not None:
             configs, partitions = await self._describe(self._topic)
             if configs is None:
@@ -90,11 +91,13 @@ class ClusterCheck:
         if self._is_cut:
             not_checked |= dict.fromkeys(("X2", "X5"), _CUT)
         else:
-            found += await self._compare(inside)
+            compared, known = await self._compare(inside)
+            found += compared
+            topics = {topic_id_text(topic_id): name for topic_id, name in known.items()}
             checked += ["X2", "X5"]
-        return Outside(found, checked, not_checked)
+        return Outside(found, checked, not_checked, topics=topics)
 
-    async def _compare(self, inside: Inside) -> list[Finding]:
+    async def _compare(self, inside: Inside) -> tuple[list[Finding], dict[bytes, str]]:
         states = inside.states.to_pylist()
         places = {(parse_topic_id(row["topic_id"]), row["partition"]) for row in states}
         groups = self._share_groups()
@@ -111,10 +114,11 @@ class ClusterCheck:
             await groups.close()
             await topics.close()
         deleted = {identity for _, identity in inside.deleted}
-        return [
+        found = [
             *check_groups(states, self._shown, deleted, names, known),
             *check_data(states, starts, ends, self._limits),
         ]
+        return found, known
 
     def _share_groups(self) -> Any:
         from coordinator.kafka.share_groups import ShareGroups

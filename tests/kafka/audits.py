@@ -13,5 +13,12 @@ class AuditProcess(ChildProcess):
         """Prepare audits of `journal` in intervals of `every`, such as "1s"; nothing is started."""
         (self.port,) = free_ports(1)
         command = [PROGRAM, "recovery", "audit", "--from", f"journal:{journal}", "--every", every]
-        command += ["--metrics-listen", f"127.0.0.1:{self.port}", "--processes", "1"]
+        command += [
+            "--to",
+            str(log.with_suffix(".results")),
+            "--metrics-listen",
+            f"127.0.0.1:{self.port}",
+            "--processes",
+            "1",
+        ]
         super().__init__("audits", command, log)

@@ -159,7 +159,7 @@ def test_a_run_that_ends_in_the_middle_is_one_line_of_audits_in_a_row(
         told(LogUnavailable("not\nnow"))
 
     monkeypatch.setattr("coordinator.recovery.continuous.repeat", repeat)
-    said = share_coordinator("recovery", "audit", "--from", disk, "--every", "1s")
+    said = share_coordinator("recovery", "audit", "--from", disk, "--every", "1s", "--to", "kept")
     assert [line.split(" ", 1)[1] for line in said.out.splitlines()] == [
         "could not audit: ZeroDivisionError: no such",
         "could not audit: not now",

@@ -53,7 +53,8 @@ class Baseline:
             if starts.get(state_partition, 0) > self._read_to.get(state_partition, 0):
                 severity = _W
                 evidence += "; the log was pruned since then, and a deletion may have been, too"
-            yield Finding("X3", severity, state_partition, identity, at, at, evidence=evidence)
+            since_ms = before["last_write_ms"]
+            yield Finding("X3", severity, state_partition, identity, at, at, 1, evidence, since_ms)
 
 
 def _what_went_back(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -23,6 +23,21 @@ class Severity(StrEnum):
 SEVERITIES = tuple(Severity)
 
 
+class Effect(StrEnum):
+    """What a finding says about the state that a restart would load."""
+
+    NONE = "none"
+    """The state is not affected."""
+    DOUBT = "doubt"
+    """The state may be wrong."""
+    WRONG = "wrong"
+    """A record is wrong; the state before it was right."""
+    MISPLACED = "misplaced"
+    """The state is right, in a state partition where no coordinator reads it."""
+    MISSING = "missing"
+    """Records are missing; another copy of the log may have them."""
+
+
 class Check(NamedTuple):
     """One check. `severity` is the gravest that a finding of it has; each says its own."""
 
@@ -332,6 +347,25 @@ _CHECKS = (
 )
 
 CATALOGUE: dict[str, Check] = {check.id: check for check in _CHECKS}
+
+
+# The effects of critical findings; checks that are not named have none.
+_EFFECTS = {
+    **dict.fromkeys(("K1", "K2", "K3", "P2", "P4", "X2", "X3"), Effect.MISSING),
+    **dict.fromkeys(("R1", "R3", "R4", "K5", "K7", "K8"), Effect.WRONG),
+    "R8": Effect.MISPLACED,
+}
+# Checks whose warnings make a state doubtful.
+_DOUBTFUL_WARNINGS = frozenset({"K2", "K4", "K6", "K7", "R7", "X3", "X5"})
+
+
+def effect_of(check_id: str, severity: Severity) -> Effect:
+    """Return what a finding says about the state; a critical one always says something."""
+    if severity is Severity.CRITICAL:
+        return _EFFECTS.get(check_id, Effect.DOUBT)
+    if severity is Severity.WARNING and check_id in _DOUBTFUL_WARNINGS:
+        return Effect.DOUBT
+    return Effect.NONE
 
 
 def order_of(check_id: str) -> int:

@@ -54,6 +54,7 @@ def check_places(histories: Histories, state_partitions: int, found: Findings) -
                     int(histories["first_at"][row]),
                     int(histories["last_at"][row]),
                     evidence=f"its place is state partition {right} of {state_partitions}",
+                    timestamp_ms=int(histories["first_ms"][row]),
                 )
             )
 

@@ -39,6 +39,8 @@ _WHERE = [
     _required("last_log_offset", pa.int64()),
     _required("count", pa.int64()),
     _required("evidence", pa.string()),
+    # The time of the first record that it is about; -1 where it is not known.
+    _required("timestamp_ms", pa.int64()),
 ]
 
 _WHOSE = ("state_partition", "range_start", "owner_epoch", "claimed")
@@ -79,6 +81,7 @@ class Finding:
     last_log_offset: int = NONE
     count: int = 1
     evidence: str = ""
+    timestamp_ms: int = NONE
 
     def and_(self, other: "Finding") -> "Finding":
         """Return both as one; both must be of the same check, severity and share-partition."""
@@ -109,9 +112,10 @@ class Findings:
         share_partition: Callable[[int], bytes | None],
         key: Ints,
         log_offset: Ints,
+        timestamp_ms: Ints,
         evidence: Callable[[int], str],
     ) -> None:
-        """Add a finding for each of these rows; `key` and `log_offset` are columns, in log order by key.
+        """Add a finding for each of these rows; the others are columns, in log order by key.
 
         Evidence is asked for only for the first row of each key.
         """
@@ -131,6 +135,7 @@ class Findings:
                     int(log_offset[rows[len(rows) - 1 - last[at]]]),
                     int(count[at]),
                     evidence(row),
+                    int(timestamp_ms[row]),
                 )
             )
 

@@ -67,10 +67,13 @@ class Flow:
             at, ms = np.append(before[0], at), np.append(before[1], ms)
         self._last = (int(at[-1]), int(ms[-1]))
         for row in np.flatnonzero(np.diff(at) != 1).tolist():
-            self.found.add(hole(self.found.state_partition, int(at[row]), int(at[row + 1])))
+            self.found.add(hole(self.found.state_partition, int(at[row]), int(at[row + 1]), int(ms[row + 1])))
         for row in np.flatnonzero(ms[:-1] - ms[1:] > self._limits.clock_ms_max).tolist():
             self.found.add(
-                step_back(self.found.state_partition, int(at[row + 1]), int(ms[row] - ms[row + 1]))
+                step_back(
+                    *(self.found.state_partition, int(at[row + 1]), int(ms[row] - ms[row + 1])),
+                    int(ms[row + 1]),
+                )
             )
         self._note(records)
 
@@ -116,17 +119,19 @@ class Flow:
         return pa.RecordBatch.from_pylist(rows, WRITERS)
 
 
-def hole(state_partition: int, last_at: int, next_at: int) -> Finding:
-    """Return the finding that log offsets do not follow each other."""
+def hole(state_partition: int, last_at: int, next_at: int, next_ms: int) -> Finding:
+    """Return the finding that log offsets do not follow each other; its time is that of the next record."""
     evidence = f"{next_at - last_at - 1} log offsets are missing behind {last_at}"
     if next_at <= last_at:
         evidence = f"log offset {next_at} behind {last_at}"
-    return Finding("P2", _C, state_partition, None, last_at + 1, max(next_at - 1, last_at + 1), 1, evidence)
+    place = (state_partition, None, last_at + 1, max(next_at - 1, last_at + 1))
+    return Finding("P2", _C, *place, 1, evidence, next_ms)
 
 
-def step_back(state_partition: int, at: int, by_ms: int) -> Finding:
+def step_back(state_partition: int, at: int, by_ms: int, at_ms: int) -> Finding:
     """Return the finding that the times of records step back."""
-    return Finding("R10", _W, state_partition, None, at, at, 1, f"{by_ms} ms before the record before it")
+    evidence = f"{by_ms} ms before the record before it"
+    return Finding("R10", _W, state_partition, None, at, at, 1, evidence, at_ms)
 
 
 def check_flow(rows: Iterable[Mapping[str, Any]], starts: Mapping[int, int], limits: Limits) -> list[Finding]:
@@ -147,15 +152,15 @@ def check_flow(rows: Iterable[Mapping[str, Any]], starts: Mapping[int, int], lim
 
 def _check_joints(ordered: list[Stretch], start: int, limits: Limits, findings: Findings) -> None:
     if ordered[0].first_at > start:
-        findings.add(hole(findings.state_partition, start - 1, ordered[0].first_at))
+        findings.add(hole(findings.state_partition, start - 1, ordered[0].first_at, ordered[0].first_ms))
     for before, after in pairwise(ordered):
         if before.range_start == after.range_start:
             continue
         if after.first_at != before.last_at + 1:
-            findings.add(hole(findings.state_partition, before.last_at, after.first_at))
+            findings.add(hole(findings.state_partition, before.last_at, after.first_at, after.first_ms))
         if before.last_ms - after.first_ms > limits.clock_ms_max:
             back_ms = before.last_ms - after.first_ms
-            findings.add(step_back(findings.state_partition, after.first_at, back_ms))
+            findings.add(step_back(findings.state_partition, after.first_at, back_ms, after.first_ms))
 
 
 def _merged(ordered: list[Stretch]) -> list[Stretch]:
@@ -180,6 +185,7 @@ def _check_writers(ordered: list[Stretch], findings: Findings) -> None:
             Finding(
                 *(check, severity, findings.state_partition, None, each.first_at, each.last_at),
                 evidence=evidence,
+                timestamp_ms=each.first_ms,
             )
         )
 
@@ -226,5 +232,6 @@ def _check_transactions(ordered: list[Stretch], newest_ms: int, limits: Limits, 
                 Finding(
                     *("P6", _W, findings.state_partition, None, since.first_at, since.last_at),
                     evidence=f"of producer {producer_id}, open for {age_ms // 1000} s",
+                    timestamp_ms=since.first_ms,
                 )
             )

@@ -33,7 +33,7 @@ SNAPSHOT, RUN, TOMBSTONE, UNREADABLE = (int(kind) for kind in Kind)
 # Of an entry, each a number.  `first` and `last` are those of the first and last record of a run that has a
 # number there at all, but for `start_said`, which is what the very first one has, or -1.
 STEPS: Final = (
-    *("kind", "first_at", "last_at", "updates", "ours"),
+    *("kind", "first_at", "first_ms", "last_at", "updates", "ours"),
     *("snapshot_epoch_first", "snapshot_epoch_last", "state_epoch"),
     *("leader_first", "leader_first_at", "leader_last"),
     *("start_said", "start_first", "start_first_at", "start_last"),
@@ -159,6 +159,7 @@ def histories_of(
     steps = {
         "kind": kind,
         "first_at": at,
+        "first_ms": rows.timestamp_ms,
         "last_at": at,
         "updates": update.astype(np.int64),
         "ours": (rows.owner_epoch >= 0).astype(np.int64),

@@ -31,6 +31,7 @@ def flagging(histories: Histories, found: Findings) -> Flag:
             share_partition=lambda row: histories.identities[int(histories.key[row])],
             key=histories.key,
             log_offset=histories[at],
+            timestamp_ms=histories["first_ms"],
             evidence=evidence,
         )
 

@@ -35,6 +35,7 @@ def check_strangers(records: Records, decoded: Decoded, found: Findings) -> None
             share_partition=lambda row: None,
             key=none,
             log_offset=records.log_offset,
+            timestamp_ms=records.timestamp_ms,
             evidence=lambda row, what=what: f"{what}: {_hex(records, row)}",  # type: ignore[misc]
         )
 
@@ -51,6 +52,7 @@ def check_records(scanned: Scanned, rows: Bools, limits: Limits, found: Findings
             share_partition=lambda row: decoded.share_partitions[decoded.key[row]],
             key=decoded.key,
             log_offset=decoded.log_offset,
+            timestamp_ms=decoded.timestamp_ms,
             evidence=lambda row: f"{evidence(row)}: {_hex(records, int(decoded.record[row]))}",
         )
 

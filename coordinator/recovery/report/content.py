@@ -1,21 +1,25 @@
 """What a report says, before it looks like anything."""
 
 import json
-import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from coordinator.recovery.audit import Audited
 from coordinator.recovery.checks.catalogue import CATALOGUE, Check, Severity
+from coordinator.recovery.manifest import iso_time
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.sources.base import ALL
+from coordinator.recovery.verdict import GroupVerdict, SharePartitionVerdict, Status, Verdict
 from coordinator.visible import written_in_json
 
 # Share-partitions that are named for one check; all are counted, and all are in the JSON.
 EXAMPLES_MAX = 20
 
-_ANSWERED_BY = ("K1", "K10")
+# Of warnings and of what is only worth knowing, fewer: they must not hide what is critical.
+_MINOR_EXAMPLES_MAX = 5
+# Groups that are not whole and are named; all are in the JSON.
+_GROUPS_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,22 @@ class Section:
     @property
     def examples(self) -> Sequence[Mapping[str, Any]]:
         """The first of them."""
-        return self.rows[:EXAMPLES_MAX]
+        return self.rows[: EXAMPLES_MAX if self.severity is Severity.CRITICAL else _MINOR_EXAMPLES_MAX]
+
+    @property
+    def by_group(self) -> Sequence[tuple[str, int]]:
+        """The groups that have findings, those with the most first."""
+        counted = Counter(row["group_id"] for row in self.rows if row["group_id"] is not None)
+        return counted.most_common(EXAMPLES_MAX)
+
+
+class GroupLines(NamedTuple):
+    """A group that is not whole, and the lines about it."""
+
+    group_id: str
+    status: str
+    what: str
+    command: str
 
 
 @dataclass(frozen=True)
@@ -45,10 +64,10 @@ class Content:
     title: str
     verdict: str
     answer: str
+    groups: Sequence[GroupLines]
     facts: Sequence[tuple[str, str]]
     sections: Sequence[Section]
     passed: Sequence[str]
-    following: Sequence[str]
 
     @property
     def passed_text(self) -> str:
@@ -74,42 +93,12 @@ def content_of(run: Audited) -> Content:
         run=run,
         title=f"Recovery audit of {manifest['source']}",
         verdict=run.verdict,
-        answer=_answer(run, found),
+        answer=run.answer.headline,
+        groups=_groups(run.answer),
         facts=_facts(run),
         sections=sections,
         passed=[name for name in CATALOGUE if name not in found_by and name not in run.not_checked],
-        following=_following(run, sections),
     )
-
-
-def _answer(run: Audited, found: Sequence[Mapping[str, Any]]) -> str:
-    """Answer what a reader wants to know first."""
-    if not len(run.states) and "P2" in run.not_checked:
-        return "the log could not be read"
-    critical = [row for row in found if row["severity"] == Severity.CRITICAL.value]
-    broken = {
-        (row["group_id"], row["topic_id"], row["partition"])
-        for row in critical
-        if row["check"] in _ANSWERED_BY
-    }
-    with_holes = {row["state_partition"] for row in critical if row["check"] == "P2"}
-    unread = {row["state_partition"] for row in found if is_unread(row)}
-    why_not = []
-    if broken:
-        why_not.append(f"{len(broken)} have not")
-    if unread:
-        why_not.append(f"{_state_partitions(unread)} could not be read to the end")
-    if with_holes:
-        why_not.append(f"records are missing in {_state_partitions(with_holes)}")
-    answer = f"NO, {'; '.join(why_not)}" if why_not else "yes"
-    return f"every share-partition has its snapshot and all updates behind it: {answer}"
-
-
-def _state_partitions(numbers: Collection[int]) -> str:
-    """Name them; the source as a whole is number ALL."""
-    if ALL in numbers:
-        return "the log"
-    return f"{len(numbers)} state partition{'' if len(numbers) == 1 else 's'}"
 
 
 def is_unread(row: Mapping[str, Any]) -> bool:
@@ -162,17 +151,34 @@ def place_of(row: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
     return ", ".join(parts)
 
 
-def _following(run: Audited, sections: Sequence[Section]) -> list[str]:
-    """Give commands that show more."""
-    source = run.manifest["source"]
-    for section in sections:
-        if section.severity is Severity.INFO:
-            break
-        for row in section.rows:
-            if row["group_id"] is not None:
-                named = (row["group_id"], row["topic_id"], str(row["partition"]))
-                return [shlex.join(("share-coordinator", "recovery", "explain", *named, "--from", source))]
-    return []
+def _groups(verdict: Verdict) -> list[GroupLines]:
+    """Return the groups that are not whole, the worst first."""
+    wrong = [group for group in verdict.groups if group.status is not Status.WHOLE]
+    return [
+        GroupLines(
+            group.group_id, group.status.name.lower(), _group_text(group, verdict.topics), group.command
+        )
+        for group in wrong[:_GROUPS_MAX]
+    ]
+
+
+def _group_text(group: GroupVerdict, topics: Mapping[str, str]) -> str:
+    first = group.affected[0]
+    shown = f"{topics.get(first.topic_id, first.topic_id)} {first.partition}"
+    more = f" and {len(group.affected) - 1} more" if len(group.affected) > 1 else ""
+    parts = [f"{len(group.affected)} of {group.share_partitions} share-partitions ({shown}{more})"]
+    if group.since_ms >= 0:
+        parts.append(f"since {iso_time(group.since_ms)}")
+    parts.append(", ".join(group.checks))
+    if first.start_offset >= 0:
+        parts.append(f"records from {_records(first)}")
+    if group.recover_from:
+        parts.append(f"recoverable from {group.recover_from}")
+    return "; ".join(parts)
+
+
+def _records(each: SharePartitionVerdict) -> str:
+    return f"{each.start_offset}" + (f" to {each.last_offset}" if each.last_offset >= 0 else "")
 
 
 def as_json(content: Content) -> str:
@@ -182,6 +188,26 @@ def as_json(content: Content) -> str:
         "verdict": content.verdict,
         "exit_code": run.exit_code,
         "answer": content.answer,
+        "groups": [
+            {
+                "group_id": group.group_id,
+                "status": group.status.name.lower(),
+                "share_partitions": group.share_partitions,
+                "since_ms": group.since_ms,
+                "checks": group.checks,
+                "recover_from": group.recover_from,
+                "command": group.command,
+                "affected": [
+                    {
+                        **vars(each),
+                        "status": each.status.name.lower(),
+                        "topic": run.answer.topics.get(each.topic_id),
+                    }
+                    for each in group.affected
+                ],
+            }
+            for group in run.answer.groups
+        ],
         "missed": list(run.missed),
         "counts": {severity.value: count for severity, count in run.counts.items()},
         "findings": [

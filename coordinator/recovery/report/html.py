@@ -84,6 +84,15 @@ def _page(content: Content) -> Iterator[str]:
     for label, said in content.facts:
         yield f"<tr><th>{_text(label)}</th><td>{_text(said)}</td></tr>"
     yield "</table></div>"
+    if content.groups:
+        yield "<h2>Groups</h2>"
+        yield '<div class="wide"><table><tr><th>group</th><th>status</th><th>what</th><th>next</th></tr>'
+        for group in content.groups:
+            yield (
+                f"<tr><td>{_name(group.group_id)}</td><td>{group.status}</td><td>{_name(group.what)}</td>"
+                f"<td><code>{_name(group.command)}</code></td></tr>"
+            )
+        yield "</table></div>"
     yield "<h2>Findings</h2>"
     if not content.sections:
         yield "<p>None.</p>"
@@ -100,8 +109,6 @@ def _page(content: Content) -> Iterator[str]:
     for check, why in content.run.not_checked.items():
         yield f"<tr><th>{_text(check)}</th><td>not run: {_text(why)}</td></tr>"
     yield "</table></div>"
-    for command in content.following:
-        yield f"<p class='soft'>Next: <code>{_text(command)}</code></p>"
     yield "</body></html>"
 
 

@@ -20,6 +20,10 @@ def _lines(content: Content) -> Iterator[str]:
     for label, said in content.facts:
         yield _labelled(label, said)
     yield _labelled("recovery", content.answer)
+    for group in content.groups:
+        yield _labelled("group", f"{group.group_id} {group.status.upper()}: {group.what}")
+        # On one line, so that it can be copied.
+        yield f"{'':<10} {group.command}"
     for section in content.sections:
         yield ""
         severity = section.severity.value.upper()
@@ -27,15 +31,18 @@ def _lines(content: Content) -> Iterator[str]:
         for row in section.examples:
             yield _indented(f"{place_of(row)}: {row['evidence']}")
         if len(section.rows) > len(section.examples):
-            yield _indented(f"... and {len(section.rows) - len(section.examples)} more")
+            yield _indented(f"... and {len(section.rows) - len(section.examples)} more{_roll_up(section)}")
         yield _indented(f"means: {section.check.meaning}")
         yield _indented(f"to do: {section.check.advice}")
     yield ""
     yield _labelled("passed", content.passed_text)
     for check, why in content.run.not_checked.items():
         yield _labelled("not run", f"{check}: {why}")
-    for command in content.following:
-        yield f"{'next':<10} {command}"
+
+
+def _roll_up(section: Section) -> str:
+    counts = ", ".join(f"{group_id} {count}" for group_id, count in section.by_group)
+    return f"; by group: {counts}" if counts else ""
 
 
 def _amount(section: Section) -> str:
@@ -79,6 +86,8 @@ def _markdown(content: Content) -> Iterator[str]:
     yield "|---|---|"
     for label, said in content.facts:
         yield f"| {label} | {_escaped(said)} |"
+    for group in content.groups:
+        yield f"| {group.status} | {_escaped(f'{group.group_id}: {group.what}')} |"
     for section in content.sections:
         yield ""
         yield f"## {section.severity.value} {section.check.id}: {section.check.title}{_amount(section)}"
@@ -98,10 +107,13 @@ def _markdown(content: Content) -> Iterator[str]:
     yield ""
     for check, why in content.run.not_checked.items():
         yield f"- {check} was not run: {_escaped(why)}"
-    if content.following:
+    if content.groups:
+        yield ""
+        yield "## Next"
         yield ""
         yield "```"
-        yield from map(written_out, content.following)
+        for group in content.groups:
+            yield written_out(group.command)
         yield "```"
 
 

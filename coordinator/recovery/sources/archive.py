@@ -22,6 +22,7 @@ from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.durable import write_durably
 from coordinator.recovery.records import Records, records_from_arrow
 from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, ends_after
+from coordinator.recovery.verdict import LogCopy
 
 COMMITS, FILES = "commits", "records"
 FORMAT = 1
@@ -108,6 +109,11 @@ class ArchiveSource:
     def text(self) -> str:
         """The source as a user writes it."""
         return f"archive:{self.folder}"
+
+    def as_copy(self) -> LogCopy:
+        """Return which log offsets it holds without a gap up to its end, for a verdict."""
+        plan = self.plan(Cut())
+        return LogCopy(self.text, plan.starts, plan.ends)
 
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """Choose the stretches, and cut them into ranges of whole files."""

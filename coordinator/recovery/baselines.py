@@ -1,0 +1,62 @@
+"""Keep the results of repeated audits in a folder, and find the baseline of the next one after a restart."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from coordinator.errors import ConfigError, LogError
+from coordinator.recovery.checks.baseline import Baseline
+from coordinator.recovery.manifest import MANIFEST, read_manifest
+
+
+class BaselineStore:
+    """A folder with one folder for each audit; `keep` is how many of the newest stay, and the baseline."""
+
+    def __init__(self, folder: Path, *, keep: int) -> None:
+        self._folder = folder
+        self._keep = keep
+
+    def _runs(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Give the audits that finished, the oldest first."""
+        if not self._folder.is_dir():
+            return
+        found = [
+            (entry, read_manifest(entry)) for entry in self._folder.iterdir() if (entry / MANIFEST).is_file()
+        ]
+        yield from sorted(found, key=lambda each: each[1]["run_id"])
+
+    def current(self, source: str, given: Baseline | None = None) -> Baseline | None:
+        """Return the baseline of the next audit; `given` is used if no audit has finished yet.
+
+        Raises ConfigError if the audits are of another source, LogError if the baseline is missing.
+        """
+        runs = list(self._runs())
+        if not runs:
+            return given
+        _, last = runs[-1]
+        if last["source"] != source:
+            raise ConfigError(
+                "--to", self._folder, f"a folder for {source}; it has audits of {last['source']}"
+            )
+        wanted = last.get("next_baseline")
+        if wanted is None or (given is not None and given.run_id == wanted):
+            return given
+        for folder, manifest in runs:
+            if manifest["run_id"] == wanted:
+                return Baseline.read(folder)
+        raise LogError(
+            f"the audit {wanted} is missing in {self._folder}: it is the baseline of the next audit"
+        )
+
+    def remove_old(self) -> None:
+        """Remove the oldest audits, but not the baseline of the next one."""
+        runs = list(self._runs())
+        if not runs:
+            return
+        wanted = runs[-1][1].get("next_baseline")
+        for folder, manifest in runs[: -self._keep]:
+            if manifest["run_id"] != wanted:
+                # Without its manifest it does not count, should the removal break off.
+                (folder / MANIFEST).unlink()
+                shutil.rmtree(folder)

@@ -1,0 +1,273 @@
+"""Derive from the findings of an audit what became of each group, and what restores it.
+
+A group is *whole*, *suspect* (its state may be wrong), *recoverable* from a copy or from an earlier offset,
+or *lost*.  This is the only place where findings become a verdict; reports, metrics and exit codes read it.
+"""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from coordinator.recovery.checks.catalogue import Effect, Severity, effect_of
+from coordinator.recovery.schema import NONE
+from coordinator.recovery.sources.base import ALL
+
+Row = Mapping[str, Any]
+Place = tuple[str, str, int]
+
+_YES = "every share-partition has its snapshot and all updates after it: yes"
+_NO = "every share-partition has its snapshot and all updates after it: NO"
+
+
+class Status(IntEnum):
+    """What became of a share-partition or a group, the worst last."""
+
+    WHOLE = 0
+    SUSPECT = 1
+    RECOVERABLE = 2
+    LOST = 3
+
+
+class LogCopy(NamedTuple):
+    """An archive of the log: for each state partition, the log offsets that it holds without a gap."""
+
+    text: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+    def holds(self, state_partition: int, first: int, last: int) -> bool:
+        """Return whether it holds these log offsets; with first -1, whether it has the state partition."""
+        if state_partition not in self.ends:
+            return False
+        start, end = self.starts[state_partition], self.ends[state_partition]
+        return first < 0 or (start <= first and last <= end)
+
+
+@dataclass(frozen=True)
+class SharePartitionVerdict:
+    """A share-partition that is not whole.
+
+    `since_ms` is the time of the first finding, -1 if it is not known.  Its state covers the records of the
+    user's topic from `start_offset` to `last_offset`, -1 where there is no state.
+    """
+
+    group_id: str
+    topic_id: str
+    partition: int
+    status: Status
+    checks: tuple[str, ...]
+    since_ms: int
+    start_offset: int = NONE
+    last_offset: int = NONE
+    # The copy that it can be restored from, or the source up to `cut`, (state partition, log offset).
+    recover_from: str = ""
+    cut: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class GroupVerdict:
+    """A group: its worst share-partition decides. `command` is what to run next, empty if it is whole."""
+
+    group_id: str
+    status: Status
+    share_partitions: int
+    affected: Sequence[SharePartitionVerdict] = ()
+    recover_from: str = ""
+    command: str = ""
+
+    @property
+    def since_ms(self) -> int:
+        """Return the time of the first finding, -1 if it is not known."""
+        return min((each.since_ms for each in self.affected if each.since_ms >= 0), default=NONE)
+
+    @property
+    def checks(self) -> list[str]:
+        """Return the checks that found something."""
+        return sorted({check for each in self.affected for check in each.checks})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All groups, the worst first, and the answer to "would everything come back after a restart?"."""
+
+    groups: Sequence[GroupVerdict]
+    is_positive: bool
+    headline: str
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[Status, int]:
+        """Return how many groups have each status."""
+        counted = Counter(group.status for group in self.groups)
+        return {status: counted[status] for status in Status}
+
+
+class Facts(NamedTuple):
+    """What a verdict needs in addition to findings and states; `topics` are names by topic id."""
+
+    source: str
+    bootstrap_servers: str = ""
+    copy: LogCopy | None = None
+    topics: Mapping[str, str] = {}
+    is_unread: bool = False
+    state_partitions: int | None = None
+
+
+def verdict_of(findings: Sequence[Row], states: Iterable[Row], facts: Facts) -> Verdict:
+    """Classify every group; rows are those of `FINDINGS` and `STATES`."""
+    known: dict[Place, Row] = {}
+    for row in states:
+        known[_place(row)] = row
+    affected: dict[Place, SharePartitionVerdict] = {}
+    critical = [row for row in findings if row["severity"] == Severity.CRITICAL.value]
+    for row in findings:
+        effect = effect_of(row["check"], Severity(row["severity"]))
+        if effect is Effect.NONE:
+            continue
+        for place in [_place(row)] if row["group_id"] is not None else _places_in(known, row):
+            found = _classified(place, row, effect, known.get(place), facts)
+            before = affected.get(place)
+            affected[place] = found if before is None else _worse(before, found)
+    groups = sorted(_groups(known, affected, facts), key=lambda each: (-each.status, each.group_id))
+    is_positive = not critical and not facts.is_unread
+    return Verdict(groups, is_positive, _headline(groups, critical, facts), facts.topics)
+
+
+def _place(row: Row) -> Place:
+    return (row["group_id"], row["topic_id"], row["partition"])
+
+
+def _places_in(known: Mapping[Place, Row], finding: Row) -> list[Place]:
+    """Return the share-partitions that a finding about a state partition, or the log, concerns.
+
+    If the latest snapshot of a share-partition is after the finding, its state does not depend on it.
+    """
+    state_partition, last = finding["state_partition"], finding["last_log_offset"]
+    return [
+        place
+        for place, row in known.items()
+        if state_partition in (ALL, row["state_partition"]) and (last < 0 or row["needed_from"] <= last)
+    ]
+
+
+def _classified(
+    place: Place, finding: Row, effect: Effect, state: Row | None, facts: Facts
+) -> SharePartitionVerdict:
+    """Classify a share-partition by one finding."""
+    state_partition = finding["state_partition"]
+    if state is not None and state_partition < 0:
+        state_partition = state["state_partition"]
+    first, last = finding["log_offset"], finding["last_log_offset"]
+    status, recover_from, cut = Status.SUSPECT, "", None
+    if effect is Effect.MISSING:
+        if facts.copy is not None and facts.copy.holds(state_partition, first, last):
+            status, recover_from = Status.RECOVERABLE, facts.copy.text
+        elif finding["group_id"] is not None:
+            status = Status.LOST
+    elif effect is Effect.MISPLACED:
+        status, recover_from = Status.RECOVERABLE, facts.source
+    elif effect is Effect.WRONG:
+        status = Status.LOST
+        if first > 0:
+            status, recover_from, cut = Status.RECOVERABLE, facts.source, (state_partition, first)
+    batches = [] if state is None else state["state_batches"]
+    return SharePartitionVerdict(
+        *place,
+        status,
+        (finding["check"],),
+        finding["timestamp_ms"],
+        NONE if state is None else state["start_offset"],
+        max((batch["last_offset"] for batch in batches), default=NONE),
+        recover_from,
+        cut,
+    )
+
+
+def _worse(one: SharePartitionVerdict, other: SharePartitionVerdict) -> SharePartitionVerdict:
+    """Return both findings about a share-partition as one: the worse decides, then the earlier cut."""
+    no_cut = (0, 2**63)
+    worse = min(one, other, key=lambda each: (-each.status, (each.cut or no_cut)[1]))
+    times = [each.since_ms for each in (one, other) if each.since_ms >= 0]
+    return replace(
+        worse,
+        checks=tuple(dict.fromkeys((*one.checks, *other.checks))),
+        since_ms=min(times, default=NONE),
+    )
+
+
+def _groups(
+    known: Mapping[Place, Row], affected: Mapping[Place, SharePartitionVerdict], facts: Facts
+) -> Iterator[GroupVerdict]:
+    places = {*known, *affected}
+    counts = Counter(group_id for group_id, _, _ in places)
+    by_group: dict[str, list[SharePartitionVerdict]] = {}
+    for place in sorted(affected):
+        by_group.setdefault(place[0], []).append(affected[place])
+    for group_id, count in counts.items():
+        found = by_group.get(group_id, [])
+        if not found:
+            yield GroupVerdict(group_id, Status.WHOLE, count)
+            continue
+        worst = max(found, key=lambda each: each.status)
+        yield GroupVerdict(
+            group_id, worst.status, count, found, worst.recover_from, _command(worst, found, facts)
+        )
+
+
+def _command(worst: SharePartitionVerdict, found: Sequence[SharePartitionVerdict], facts: Facts) -> str:
+    """Return the next command for a group."""
+    cluster = ("--bootstrap-servers", facts.bootstrap_servers) if facts.bootstrap_servers else ()
+    named = (worst.group_id, worst.topic_id, str(worst.partition))
+    if worst.status is Status.SUSPECT:
+        command = ("share-coordinator", "recovery", "explain", *named, "--from", facts.source, *cluster)
+    elif worst.status is Status.LOST:
+        topic = facts.topics.get(worst.topic_id, worst.topic_id)
+        command = (
+            *("kafka-share-groups.sh", "--bootstrap-server", facts.bootstrap_servers or "HOST:PORT"),
+            *("--reset-offsets", "--to-latest", "--group", worst.group_id, "--topic", topic, "--dry-run"),
+        )
+    else:
+        cuts: dict[int, int] = {}
+        for each in found:
+            if each.cut is not None and each.recover_from == worst.recover_from:
+                state_partition, offset = each.cut
+                cuts[state_partition] = min(offset, cuts.get(state_partition, offset))
+        as_of = ",".join(f"{number}:{offset}" for number, offset in sorted(cuts.items()))
+        command = (
+            *("share-coordinator", "recovery", "rewrite", "--from", worst.recover_from),
+            *(("--as-of-offset", as_of) if as_of else ()),
+            *("--to", "journal:restored"),
+            *(cluster if worst.recover_from == facts.source else ()),
+        )
+    return shlex.join(command)
+
+
+def _headline(groups: Sequence[GroupVerdict], critical: Sequence[Row], facts: Facts) -> str:
+    """Answer in a sentence; it is never positive beside a critical finding."""
+    if facts.is_unread:
+        return "the log could not be read"
+    statuses = Counter(group.status for group in groups)
+    told = [
+        f"{statuses[status]} group{'' if statuses[status] == 1 else 's'} {status.name.lower()}"
+        for status in (Status.LOST, Status.RECOVERABLE, Status.SUSPECT)
+        if statuses[status]
+    ]
+    if not critical:
+        return f"{_YES}; {', '.join(told)}" if told else _YES
+    in_partitions = {
+        row["check"]: sorted({each["state_partition"] for each in critical if each["check"] == row["check"]})
+        for row in critical
+        if row["group_id"] is None
+    }
+    for check, numbers in sorted(in_partitions.items()):
+        told.append(f"{check} in {_state_partitions(numbers)}")
+    return f"{_NO}: {', '.join(told)}"
+
+
+def _state_partitions(numbers: Sequence[int]) -> str:
+    if ALL in numbers:
+        return "the log"
+    return f"{len(numbers)} state partition{'' if len(numbers) == 1 else 's'}"

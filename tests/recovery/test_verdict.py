@@ -1,0 +1,209 @@
+"""The verdict: it follows from the findings alone, and is never positive beside a critical one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.recovery.archive import archive
+from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.baselines import BaselineStore
+from coordinator.recovery.checks.catalogue import CATALOGUE, Severity
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.report import as_text, content_of
+from coordinator.recovery.sources.archive import ArchiveSource
+from coordinator.recovery.sources.base import ALL
+from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.verdict import Facts, LogCopy, Status, verdict_of
+from tests.recovery.faults import CLEAN_LIMITS
+from tests.recovery.history_faults import FAULTS
+from tests.recovery.share_groups import Groups, audited, write_log
+from tests.unit.cli.calling import CommandLine
+
+TOPIC = "A" * 22
+LOG = Facts("segments:log")
+
+
+def state(
+    group_id: str, partition: int, *, state_partition: int = 0, needed_from: int = 50
+) -> dict[str, Any]:
+    return {
+        "group_id": group_id,
+        "topic_id": TOPIC,
+        "partition": partition,
+        "state_partition": state_partition,
+        "needed_from": needed_from,
+        "start_offset": 7,
+        "state_batches": [{"last_offset": 12}],
+    }
+
+
+def finding(
+    check: str,
+    severity: str = "critical",
+    *,
+    group_id: str | None = None,
+    state_partition: int = 0,
+    at: int = -1,
+    until: int | None = None,
+    timestamp_ms: int = 5,
+) -> dict[str, Any]:
+    return {
+        "check": check,
+        "severity": severity,
+        "state_partition": state_partition,
+        "group_id": group_id,
+        "topic_id": None if group_id is None else TOPIC,
+        "partition": None if group_id is None else 0,
+        "log_offset": at,
+        "last_log_offset": at if until is None else until,
+        "timestamp_ms": timestamp_ms,
+    }
+
+
+STATES = [state("one", 0), state("one", 1, needed_from=5), state("two", 0, state_partition=1)]
+findings = st.builds(
+    finding,
+    st.sampled_from(list(CATALOGUE)),
+    st.sampled_from([severity.value for severity in Severity]),
+    group_id=st.sampled_from([None, "one", "two", "vanished"]),
+    state_partition=st.sampled_from([ALL, 0, 1]),
+    at=st.integers(-1, 100),
+)
+
+
+@given(
+    st.lists(findings, max_size=6),
+    st.sampled_from([None, LogCopy("archive:copy", {0: 0}, {0: 60})]),
+    st.booleans(),
+)
+def test_the_headline_is_positive_only_without_critical_findings(
+    found: list[dict[str, Any]], copy: LogCopy | None, is_unread: bool
+) -> None:
+    verdict = verdict_of(found, STATES, LOG._replace(copy=copy, is_unread=is_unread))
+    is_critical = any(row["severity"] == "critical" for row in found)
+    assert verdict.is_positive == (not is_critical and not is_unread)
+    assert verdict.headline.partition(";")[0].endswith(": yes") == verdict.is_positive
+    groups = {group.group_id: group for group in verdict.groups}
+    for row in found:
+        if row["severity"] == "critical" and row["group_id"] is not None:
+            assert groups[row["group_id"]].status is not Status.WHOLE
+    for group in verdict.groups:
+        assert bool(group.command) == bool(group.affected) == (group.status is not Status.WHOLE)
+
+
+@pytest.mark.parametrize("check", CATALOGUE)
+def test_every_critical_finding_of_the_catalogue_makes_its_group_suspect_or_worse(check: str) -> None:
+    verdict = verdict_of([finding(check, group_id="one", at=60)], STATES, LOG)
+    assert {group.group_id: group.status is Status.WHOLE for group in verdict.groups} == {
+        "one": False,
+        "two": True,
+    }
+
+
+def test_a_lost_state_is_recoverable_from_an_archive_that_holds_its_records() -> None:
+    row = finding("K1", group_id="one", at=30, timestamp_ms=1_700_000_000_000)
+    (lost, whole) = verdict_of([row], STATES, LOG).groups
+    assert (lost.status, whole.status) == (Status.LOST, Status.WHOLE)
+    assert lost.command.startswith("kafka-share-groups.sh --bootstrap-server HOST:PORT --reset-offsets")
+    assert (lost.since_ms, lost.checks) == (1_700_000_000_000, ["K1"])
+    (affected,) = lost.affected
+    assert (affected.start_offset, affected.last_offset) == (7, 12)
+    for copy, status in (
+        (LogCopy("archive:copy", {0: 0}, {0: 31}), Status.RECOVERABLE),
+        (LogCopy("archive:copy", {0: 0}, {0: 20}), Status.LOST),
+        (LogCopy("archive:copy", {0: 31}, {0: 99}), Status.LOST),
+        (LogCopy("archive:copy", {1: 0}, {1: 99}), Status.LOST),
+    ):
+        group = verdict_of([row], STATES, LOG._replace(copy=copy)).groups[0]
+        assert group.status is status
+    assert verdict_of([row], STATES, LOG._replace(copy=LogCopy("archive:copy", {0: 0}, {0: 31}))).groups[
+        0
+    ].command == ("share-coordinator recovery rewrite --from archive:copy --to journal:restored")
+
+
+def test_a_wrong_record_is_recoverable_from_before_it() -> None:
+    rows = [finding("K8", group_id="one", at=40), finding("R1", group_id="one", at=30)]
+    facts = Facts("kafka:states", "b1:9092")
+    group = verdict_of(rows, STATES, facts).groups[0]
+    assert (group.status, group.recover_from) == (Status.RECOVERABLE, "kafka:states")
+    assert "--from kafka:states --as-of-offset 0:30 --to journal:restored --bootstrap-servers b1:9092" in (
+        group.command
+    )
+
+
+def test_a_hole_makes_suspect_what_has_no_snapshot_after_it() -> None:
+    verdict = verdict_of([finding("P2", at=10, until=12)], STATES, LOG)
+    (one, two) = verdict.groups
+    assert (one.group_id, one.status, two.status) == ("one", Status.SUSPECT, Status.WHOLE)
+    assert [each.partition for each in one.affected] == [1]
+    assert verdict.headline.endswith("NO: 1 group suspect, P2 in 1 state partition")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in FAULTS if CATALOGUE[name.partition(":")[0]].severity == "critical"]
+)
+def test_a_report_of_a_fault_that_loses_state_does_not_say_yes(name: str, tmp_path: Path) -> None:
+    log = Groups(3).work(600).log
+    limits = FAULTS[name](log) or CLEAN_LIMITS
+    found = audited(write_log(tmp_path, log), Options(limits=limits))
+    severities = set(found.findings.column("severity").to_pylist())
+    text = as_text(content_of(found))
+    assert ("after it: NO" in text) == ("critical" in severities)
+    assert ("after it: yes" in text) == ("critical" not in severities)
+
+
+def test_topic_names_times_and_commands_are_in_the_report(tmp_path: Path) -> None:
+    log = Groups(3).work(600).log
+    FAULTS["K1"](log)
+    folder = write_log(tmp_path / "log", log)
+    whole = Groups(3).work(600).log
+    archive(SegmentSource(str(write_log(tmp_path / "whole", whole))), tmp_path / "copy")
+    copy = ArchiveSource(str(tmp_path / "copy")).as_copy()
+    found = audited(folder, Options(limits=CLEAN_LIMITS, copy=copy))
+    text = as_text(content_of(found))
+    assert f"recoverable from archive:{tmp_path / 'copy'}" in " ".join(text.split())
+    assert (
+        f"share-coordinator recovery rewrite --from archive:{tmp_path / 'copy'} --to journal:restored" in text
+    )
+    assert "; since 20" in " ".join(text.split())
+
+
+def test_the_baseline_survives_a_restart(tmp_path: Path) -> None:
+    whole = write_log(tmp_path / "log", Groups(5).work(300).log)
+    source = SegmentSource(str(whole))
+    kept = tmp_path / "kept"
+
+    def run(number: int) -> Any:
+        # As a process that has just started.
+        store = BaselineStore(kept, keep=2)
+        baseline = store.current(source.text)
+        options = Options(limits=CLEAN_LIMITS, baseline=baseline, to=kept / str(number))
+        found = audit(LocalEngine(1), source, options)
+        store.remove_old()
+        return found
+
+    first = run(1)
+    log = Groups(5).work(300).log
+    key = log[0][0].record.key
+    log[0] = [each for each in log[0] if each.record.key != key]
+    for path in (tmp_path / "log").rglob("*.log"):
+        path.unlink()
+    write_log(tmp_path / "log", {n: list(each) for n, each in log.items()})
+    for number in (2, 3, 4, 5):
+        found = run(number)
+        assert "X3" in found.manifest["checks"]
+        assert found.manifest["baseline"] == first.manifest["run_id"]
+    # The baseline stays, and of the others the newest two.
+    assert {entry.name for entry in kept.iterdir()} == {"1", "4", "5"}
+
+
+def test_audits_in_a_row_want_a_folder_for_their_baseline(
+    share_coordinator: CommandLine, tmp_path: Path
+) -> None:
+    write_log(tmp_path / "log", Groups(5).work(50).log)
+    said = share_coordinator("recovery", "audit", "--from", f"segments:{tmp_path / 'log'}", "--every", "1s")
+    assert said.exit_code == 3
+    assert "--to" in said.err
