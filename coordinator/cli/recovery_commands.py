@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from coordinator.recovery.live import Live
     from coordinator.recovery.sources import Cut, Source
 
+# The log is damaged: what is intact was used.
+EXIT_DAMAGED = 1
+DAMAGE_SHOWN_MAX = 10
+
 recovery_app = typer.Typer(
     help="The state log, from outside: a topic (ours or Kafka's own), its files, a journal, an archive.",
     no_args_is_help=True,
@@ -113,10 +117,14 @@ def rebuild(
         if to is None:
             found["states"] = run.states.to_pylist()
         print_json(found)
+        if run.manifest["damages"]:
+            raise typer.Exit(EXIT_DAMAGED)
         return
     if to is None:
         print_states(run.states)
     print_totals(run.manifest)
+    if print_damage(run.manifest):
+        raise typer.Exit(EXIT_DAMAGED)
 
 
 @recovery_app.command(context_settings=flags.ANY_SETTING, epilog=KAFKA_FLAGS)
@@ -187,6 +195,25 @@ def print_totals(manifest: dict[str, Any]) -> None:
     ):
         if count := manifest.get(name, totals.get(name)):
             say(f"share-coordinator: {count} {what}", err=True)
+
+
+def print_damage(manifest: dict[str, Any]) -> bool:
+    """Print the damage that was left out and the share-partitions concerned; return whether there is any."""
+    for each in manifest["damages"][:DAMAGE_SHOWN_MAX]:
+        say(
+            f"share-coordinator: log offsets {each['first']} to {each['last']} of state partition "
+            f"{each['state_partition']} are lost: {each['what']}",
+            err=True,
+        )
+    if manifest["damages"]:
+        affected = manifest["affected"]
+        named = ", ".join(affected[:DAMAGE_SHOWN_MAX]) + (", ..." if len(affected) > DAMAGE_SHOWN_MAX else "")
+        say(
+            f"share-coordinator: of {manifest['states']} share-partitions {len(affected)} may lack updates"
+            f"{': ' if named else ''}{named}",
+            err=True,
+        )
+    return bool(manifest["damages"])
 
 
 def opened_source(text: str, extra: list[str], config: Path | None, settings: list[str] | None) -> "Source":

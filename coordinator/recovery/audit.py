@@ -222,7 +222,7 @@ def _audited(
     joined = _joined(log, options, not_checked, phases)
     try:
         states = states_table(joined)
-        found = [*found, *merged(_of_log(log, joined, options))]
+        found = [*found, *_unexplained(merged(_of_log(log, joined, states, options)))]
         deleted = joined.table(DELETED_OUTPUT, DELETED).to_pylist()
     finally:
         joined.close()
@@ -292,6 +292,23 @@ def _from_outside(
             not_checked.pop(name, None)
 
 
+def _unexplained(found: Sequence[Finding]) -> list[Finding]:
+    """Leave out holes in the log (P2) that damage explains (P4)."""
+    damaged = [each for each in found if each.check == "P4" and each.log_offset >= 0]
+    return [
+        each
+        for each in found
+        if each.check != "P2"
+        or each.count > 1
+        or not any(
+            each.state_partition == of.state_partition
+            and of.log_offset <= each.log_offset
+            and each.last_log_offset <= of.last_log_offset
+            for of in damaged
+        )
+    ]
+
+
 def _joined(log: LogRead, options: Options, not_checked: dict[str, str], phases: Phases) -> Gathered:
     """Check the histories of each state partition; remove from `not_checked` what this checks."""
     state_partitions = options.state_partitions or state_partitions_of(log.plan.starts)
@@ -304,8 +321,12 @@ def _joined(log: LogRead, options: Options, not_checked: dict[str, str], phases:
         return log.gathered.joined(join, advance)
 
 
-def _of_log(log: LogRead, joined: Gathered, options: Options) -> Iterable[Finding]:
+def _of_log(log: LogRead, joined: Gathered, states: pa.Table, options: Options) -> Iterable[Finding]:
     """Give the findings that the log itself shows."""
+    for damage, names in log.named_damages(states):
+        for identity in names or (None,):
+            place = (damage["state_partition"], identity, damage["first"], damage["last"])
+            yield Finding("P4", Severity.CRITICAL, *place, evidence=damage["what"])
     for row in joined.table(FINDINGS_OUTPUT, PARTIAL_FINDINGS).to_pylist():
         yield finding_of(row)
     writers = [row for _, found in log.gathered.rows(WRITERS_OUTPUT) for row in found.to_pylist()]

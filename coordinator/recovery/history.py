@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coordinator.recovery.checks.ending import identity_of_key
 from coordinator.recovery.ownership import counting
 from coordinator.recovery.ranges import RangeScan
 from coordinator.recovery.records import Records
+from coordinator.recovery.routing import identity_of_key
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import ALL, Plan, Source
 from coordinator.shard import ShareState

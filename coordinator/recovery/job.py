@@ -4,13 +4,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.recovery.engines.base import Engine, Gathered
 from coordinator.recovery.engines.counts import check_read, pruned_starts
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.ranges import RANGES_OUTPUT
+from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
+from coordinator.recovery.routing import depends_on, identity_of_key, key_of
 from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, Cut, LogRange, Plan, Source
 from coordinator.recovery.tasks import ReadTask
+from protocol.state_records import SharePartitionKey
 
 _READS_MAX = 5
 
@@ -26,6 +30,37 @@ class LogRead:
     gathered: Gathered
     ranges: list[dict[str, Any]]
     pruned_during_read: Mapping[int, int] = field(default_factory=dict)
+    damages: Sequence[Mapping[str, Any]] = ()
+
+    def named_damages(self, states: pa.Table) -> list[tuple[Mapping[str, Any], list[bytes]]]:
+        """Return the damage of the log and the share-partitions whose records were lost, if they are known.
+
+        The keys of damaged records are believed if all of them are share-partitions that have a state.
+        """
+        known = {identity_of_key(key_of(row)) for row in states.to_pylist()} if self.damages else set()
+        return [
+            (each, each["share_partitions"] if known.issuperset(each["share_partitions"]) else [])
+            for each in self.damages
+        ]
+
+    def affected(self, states: pa.Table) -> list[SharePartitionKey]:
+        """Return the share-partitions of `states` that may lack updates because of damage.
+
+        If the latest snapshot of a share-partition is after the damage, its state is whole.
+        """
+        damages = self.named_damages(states)
+        found = []
+        for row in states.to_pylist() if damages else ():
+            key = key_of(row)
+            identity = identity_of_key(key)
+            if any(
+                each["state_partition"] == row["state_partition"]
+                and depends_on(row, each["last"])
+                and identity in (names or (identity,))
+                for each, names in damages
+            ):
+                found.append(key)
+        return found
 
 
 def read_log(
@@ -59,7 +94,8 @@ def read_log(
         if not pruned:
             check_read(gathered, expected)
             rows = [row for _, found in gathered.rows(RANGES_OUTPUT) for row in found.to_pylist()]
-            return LogRead(plan, gathered, rows, pruned_during_read)
+            damages = [row for _, found in gathered.rows(DAMAGES_OUTPUT) for row in found.to_pylist()]
+            return LogRead(plan, gathered, rows, pruned_during_read, damages)
         pruned_during_read |= pruned
         gathered = gathered.without(pruned)
         again = source.plan(cut, range_records=range_records)

@@ -37,7 +37,17 @@ def manifest_of(
         for partition, start in sorted(plan.starts.items())
     }
     totals = dict.fromkeys(
-        ("records", "batches", "bytes", "claims", "unknown_records", "undecodable_records", "unread_bytes"), 0
+        (
+            "records",
+            "batches",
+            "bytes",
+            "claims",
+            "unknown_records",
+            "undecodable_records",
+            "unread_bytes",
+            "damages",
+        ),
+        0,
     )
     for row in log.ranges:
         of = partitions.setdefault(
@@ -63,6 +73,10 @@ def manifest_of(
         "doubtful_partitions": list(plan.doubtful),
         "pruned_during_read": {str(p): start for p, start in log.pruned_during_read.items()},
         "totals": totals,
+        "damages": [
+            {name: each[name] for name in ("state_partition", "first", "last", "what")}
+            for each in log.damages
+        ],
         "partitions": {str(p): of for p, of in sorted(partitions.items())},
         **more,
     }

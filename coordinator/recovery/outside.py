@@ -11,7 +11,6 @@ from coordinator.errors import CoordinatorError, LogError
 from coordinator.recovery.audit import Inside, Outside
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.cluster import check_configs, check_data, check_groups
-from coordinator.recovery.checks.ending import identity_of_key
 from coordinator.recovery.checks.facts import state_identity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
@@ -20,7 +19,7 @@ from coordinator.recovery.history import steps_of
 from coordinator.recovery.live import Live
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import Rebuilt
-from coordinator.recovery.routing import key_of, state_partitions_of
+from coordinator.recovery.routing import identity_of_key, key_of, state_partitions_of
 from coordinator.recovery.sources.base import Cut, Source, run_apart
 from coordinator.shard import ShareState
 from protocol.state_batches import unpack

@@ -49,7 +49,7 @@ def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int =
     positions, sizes, found = _frames(buffer, first_byte)
     used_bytes = positions[-1] + sizes[-1] if positions else 0
     if not positions:
-        return Parsed(_nothing(state_partition), 0, found)
+        return Parsed(no_records(state_partition), 0, found)
     data = padded(memoryview(buffer)[:used_bytes])
     at = np.array(positions, np.int64)
     size = np.array(sizes, np.int64)
@@ -267,7 +267,8 @@ def _read_headers(
         owner_epoch[batch == row] = [NONE if epoch is None else epoch for epoch in found]
 
 
-def _nothing(state_partition: int) -> Records:
+def no_records(state_partition: int) -> Records:
+    """Return no records of a state partition."""
     none = joined([])
     spans = Spans(padded(), none, none)
     batches = Batches(none, none, none, none, none, none, none, none)

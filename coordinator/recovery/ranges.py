@@ -13,12 +13,12 @@ from coordinator.recovery.decode import Decoded, decode
 from coordinator.recovery.fold import fold
 from coordinator.recovery.ownership import Claims
 from coordinator.recovery.partials import Name, Partials, concatenated, partials_of
-from coordinator.recovery.records import Bools, Ints, Records
-from coordinator.recovery.schema import RANGES
+from coordinator.recovery.records import Bools, Damage, Ints, Records
+from coordinator.recovery.schema import DAMAGES, RANGES
 from coordinator.recovery.tasks import Output
 
 # The names of what phase 1 makes of a range.
-RANGES_OUTPUT, PARTIALS_OUTPUT = "ranges", "partials"
+RANGES_OUTPUT, PARTIALS_OUTPUT, DAMAGES_OUTPUT = "ranges", "partials", "damages"
 
 # Rows that wait until they are folded together: enough that folding costs little beside decoding.
 _WAITING_MAX = 200_000
@@ -45,9 +45,10 @@ class RangeScan:
         self._range_end = 0
         self._claims = Claims()
         self._totals = dict.fromkeys(
-            ("records", "batches", "bytes", "unknown", "undecodable", "unread", "folded"), 0
+            ("records", "batches", "bytes", "unknown", "undecodable", "unread", "folded", "damages"), 0
         )
         self._timestamps_ms: tuple[int, int] | None = None
+        self.damages: list[Damage] = []
 
     def take(self, records: Records) -> Scanned:
         """Take the next records, those of control batches included."""
@@ -63,6 +64,8 @@ class RangeScan:
         totals = self._totals
         totals["records"] += len(records)
         totals["unread"] += records.unread_bytes
+        totals["damages"] += len(records.damages)
+        self.damages += records.damages
         totals["batches"] += int(used.sum())
         totals["bytes"] += int(records.batches.size_bytes[used].sum())
         totals["unknown"] += len(decoded.unknown)
@@ -74,6 +77,14 @@ class RangeScan:
         counting = decoded.take(may_count)
         totals["folded"] += len(counting)
         return Scanned(records, counting, claimed[may_count])
+
+    def outputs(self) -> Iterator[Output]:
+        """Give the summary of the range, and its damage if there is any."""
+        rows = pa.RecordBatch.from_pylist([self.summary()], RANGES)
+        yield Output(RANGES_OUTPUT, self.state_partition, rows)
+        if self.damages:
+            damages = pa.RecordBatch.from_pylist([each._asdict() for each in self.damages], DAMAGES)
+            yield Output(DAMAGES_OUTPUT, self.state_partition, damages)
 
     def summary(self) -> dict[str, int | bool]:
         """Return the row of the schema `RANGES`."""
@@ -96,6 +107,7 @@ class RangeScan:
             "timestamp_ms_max": greatest,
             "unread_bytes": totals["unread"],
             "folded_records": totals["folded"],
+            "damages": totals["damages"],
         }
 
 
@@ -170,7 +182,7 @@ def fold_range(chunks: Iterable[Records]) -> Iterator[Output]:
         scan = scans[state_partition]
         folds[state_partition].take(scan, scan.take(records))
     for state_partition, scan in scans.items():
-        yield Output(RANGES_OUTPUT, state_partition, pa.RecordBatch.from_pylist([scan.summary()], RANGES))
+        yield from scan.outputs()
         folded = folds[state_partition].result()
         if folded is not None:
             yield Output(PARTIALS_OUTPUT, state_partition, folded.to_arrow())

@@ -40,6 +40,9 @@ def rebuild(
 ) -> Rebuilt:
     """Rebuild all states up to a cut, and write them to a new folder if one is given.
 
+    Damage is left out; the manifest names it under `damages`, and the share-partitions that may lack updates
+    because of it under `affected`.
+
     Raises ConfigError, LogError, OSError; then no manifest is written.
     """
     cut, phases, clock = cut or Cut(), phases or Phases(), clock or SystemClock()
@@ -50,12 +53,14 @@ def rebuild(
         states = states_of_log(log, phases)
     finally:
         log.gathered.close()
+    affected = [str(key) for key in log.affected(states)]
     unreadable = len(states) - states.column("unreadable").null_count
     manifest = manifest_of(
         *("rebuild", engine, source, cut, log),
         now_ms=clock.now_ms(),
         states=len(states),
         unreadable_states=unreadable,
+        affected=affected,
         state_batches=pc.sum(pc.list_value_length(states.column("state_batches"))).as_py() or 0,
     )
     ranges = pa.Table.from_pylist(log.ranges, RANGES).sort_by(

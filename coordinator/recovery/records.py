@@ -97,11 +97,26 @@ class Batches:
     base_sequence: Ints | None
 
 
+class Damage(NamedTuple):
+    """Log offsets of a state partition, the last included, whose records are lost in this copy of the log.
+
+    `share_partitions` are the record keys, without their type, that the lost records have; empty if they are
+    not known.
+    """
+
+    state_partition: int
+    first: int
+    last: int
+    what: str
+    share_partitions: tuple[bytes, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Records:
     """Records of one state partition, in log order; `batch` is the row of each record's batch.
 
-    `unread_bytes` stand behind them where a file ends in a write that broke off or goes on.
+    `unread_bytes` come after them where a file ends in a write that broke off or goes on.  `damages` were
+    found while they were read, before or after them.
     """
 
     state_partition: int
@@ -113,6 +128,7 @@ class Records:
     batch: Ints
     batches: Batches
     unread_bytes: int = 0
+    damages: tuple[Damage, ...] = ()
 
     def __len__(self) -> int:
         return len(self.log_offset)

@@ -75,10 +75,17 @@ class _Reader:
                 f"a newer snapshot is missing or incomplete. Take an archive, or a later cut; with "
                 f"--incomplete what there is is written"
             )
+        damages = run.manifest["damages"]
+        if damages and not self._may_be_incomplete:
+            raise MigrationRefused(
+                f"the log is damaged in {len(damages)} places, and {len(run.manifest['affected'])} "
+                "share-partitions may lack updates (recovery audit names them). Take an archive or another "
+                "copy of the log; with --incomplete the rest is written"
+            )
         chosen, left = _each_once(run)
         if self.run is None:
             self.run = run
-            self.notes = [*run.manifest["notes"], *_left_behind(left)]
+            self.notes = [*run.manifest["notes"], *_may_lack_updates(run), *_left_behind(left)]
         states = {key: state_of(row) for key, row in chosen.items()}
         self._ends = _ends_of(run)
         return Folded(states, self._ends)
@@ -118,6 +125,15 @@ def _ends_of(run: Rebuilt) -> tuple[int, ...]:
 
 def _each_once(run: Rebuilt) -> tuple[dict[SharePartitionKey, Row], list[Row]]:
     return each_once(run.states.to_pylist(), state_partitions_of(list(map(int, run.manifest["partitions"]))))
+
+
+def _may_lack_updates(run: Rebuilt) -> list[str]:
+    """Name the share-partitions that damage of the log may have cost updates."""
+    affected = run.manifest["affected"]
+    if not affected:
+        return []
+    more = ", ..." if len(affected) > _NAMED_MAX else ""
+    return [f"{len(affected)} may lack updates: {', '.join(affected[:_NAMED_MAX])}{more}"]
 
 
 def _left_behind(rows: Sequence[Row]) -> list[str]:

@@ -14,6 +14,9 @@ import pyarrow as pa
 # A number where there is none: no owner epoch, no leader epoch said, a start offset that is not known.
 NONE: Final = -1
 
+# The state partition of what concerns all of them.
+ALL: Final = -1
+
 # What a partial state does to the state that stands before its stretch of the log.
 CONTINUES: Final = 0  # only updates: it goes on with it
 REPLACES: Final = 1  # a snapshot: it is replaced, but for the memory of the greatest leader epoch
@@ -74,6 +77,20 @@ RANGES = pa.schema(
         _required("unread_bytes", pa.int64()),
         # Records that partial states were made of: not those that never count (`ownership`).
         _required("folded_records", pa.int64()),
+        # Stretches of the log that could not be read, and were skipped.
+        _required("damages", pa.int64()),
+    ]
+)
+
+# Log offsets of a state partition, the last included, whose records could not be read.
+DAMAGES = pa.schema(
+    [
+        _required("state_partition", pa.int32()),
+        _required("first", pa.int64()),
+        _required("last", pa.int64()),
+        _required("what", pa.string()),
+        # The record keys, without their type, of the lost records; empty if they are not known.
+        _required("share_partitions", pa.list_(pa.field("item", pa.binary(), nullable=False))),
     ]
 )
 

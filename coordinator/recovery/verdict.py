@@ -12,8 +12,8 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from coordinator.recovery.checks.catalogue import Effect, Severity, effect_of
-from coordinator.recovery.schema import NONE
-from coordinator.recovery.sources.base import ALL
+from coordinator.recovery.routing import depends_on
+from coordinator.recovery.schema import ALL, NONE
 
 Row = Mapping[str, Any]
 Place = tuple[str, str, int]
@@ -127,7 +127,10 @@ def verdict_of(findings: Sequence[Row], states: Iterable[Row], facts: Facts) -> 
         effect = effect_of(row["check"], Severity(row["severity"]))
         if effect is Effect.NONE:
             continue
-        for place in [_place(row)] if row["group_id"] is not None else _places_in(known, row):
+        places = _places_in(known, row) if row["group_id"] is None else [_place(row)]
+        for place in places:
+            if row["check"] == "P4" and _is_after(known.get(place), row):
+                continue
             found = _classified(place, row, effect, known.get(place), facts)
             before = affected.get(place)
             affected[place] = found if before is None else _worse(before, found)
@@ -145,12 +148,18 @@ def _places_in(known: Mapping[Place, Row], finding: Row) -> list[Place]:
 
     If the latest snapshot of a share-partition is after the finding, its state does not depend on it.
     """
-    state_partition, last = finding["state_partition"], finding["last_log_offset"]
+    state_partition = finding["state_partition"]
     return [
         place
         for place, row in known.items()
-        if state_partition in (ALL, row["state_partition"]) and (last < 0 or row["needed_from"] <= last)
+        if state_partition in (ALL, row["state_partition"]) and not _is_after(row, finding)
     ]
+
+
+def _is_after(state: Row | None, finding: Row) -> bool:
+    """Return whether the latest snapshot of a share-partition is after a finding."""
+    last: int = finding["last_log_offset"]
+    return state is not None and last >= 0 and not depends_on(state, last)
 
 
 def _classified(

@@ -23,7 +23,7 @@ from coordinator.recovery.engines.local import LocalGathered
 from coordinator.recovery.engines.spark_session import SparkMissing, session
 from coordinator.recovery.manifest import MANIFEST, iso_time, parse_time, read_manifest, read_results
 from coordinator.recovery.progress import Phases, shown
-from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
+from coordinator.recovery.ranges import DAMAGES_OUTPUT, PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import RANGES, STATES
@@ -109,9 +109,11 @@ def test_damage_in_a_process_is_told_as_it_is(source: SegmentSource, tmp_path: P
     first.write_bytes(first.read_bytes()[:-1])
     engine = LocalEngine(2)
     ranges = [replace(each, records=ALONE_MAX) for each in source.plan(Cut()).ranges]
-    with pytest.raises(LogDamaged, match="its last batch is cut off"):
-        engine.gather(source, ranges, fold_range, lambda more: None)
+    gathered = engine.gather(source, ranges, fold_range, lambda more: None)
     engine.close()
+    ((state_partition, damage),) = gathered.rows(DAMAGES_OUTPUT)
+    assert state_partition == 1
+    assert "its last batch is cut off" in damage.column("what")[0].as_py()
 
 
 @dataclass

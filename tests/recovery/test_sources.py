@@ -1,6 +1,7 @@
 """Segment files and journals as sources: what is read, what is left, what is refused."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -126,8 +127,13 @@ def test_damage_in_the_last_segment_is_no_torn_tail(
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     position = sum(map(len, batches[:3]))
     path.write_bytes(spoilt(path.read_bytes(), position))
-    with pytest.raises(LogDamaged, match=f"at byte {position}: .*{why}"):
-        rebuilt(SegmentSource(str(tmp_path)), range_records=10_000)
+    run = rebuilt(SegmentSource(str(tmp_path)), range_records=10_000)
+    damage, *_ = run.manifest["damages"]
+    assert (damage["state_partition"], damage["first"]) == (0, 21)
+    assert re.search(
+        f"{why}.* at byte {position}|at byte {position}.*{why}|{why} at byte {position}", damage["what"]
+    )
+    assert run.manifest["totals"]["unread_bytes"] == 0
 
 
 @pytest.mark.parametrize("kept", [1, 11, 12, 16, 17, 40])
@@ -140,28 +146,27 @@ def test_a_torn_tail_may_be_any_part_of_a_batch(tmp_path: Path, kept: int) -> No
     assert run.ranges.column("unread_bytes").to_pylist()[-1] == kept
 
 
-def test_damage_before_the_end_is_refused_and_the_place_is_told(tmp_path: Path) -> None:
+def test_damage_before_the_end_is_skipped_and_the_place_is_named(tmp_path: Path) -> None:
     batches = batches_of(some_records(100))
-    first, _ = write_segments(tmp_path / f"{TOPIC}-0", batches, batches_in_file=8)
-    data = bytearray(first.read_bytes())
-    data[-1] ^= 1
-    first.write_bytes(bytes(data))
-    position = sum(map(len, batches[:7]))
-    with pytest.raises(LogDamaged, match=f"at byte {position}: the batch at byte {position} fails its CRC"):
-        rebuilt(SegmentSource(str(tmp_path)))
-    first.write_bytes(bytes(data[:-1]))
-    with pytest.raises(LogDamaged, match=f"at byte {position}: its last batch is cut off"):
-        rebuilt(SegmentSource(str(tmp_path)))
+    for spoilt in (batches[7][:-5], batches[7][:70] + b"?" + batches[7][71:]):
+        write_segments(tmp_path / f"{TOPIC}-0", [*batches[:7], spoilt, *batches[8:]])
+        run = rebuilt(SegmentSource(str(tmp_path)))
+        (damage,) = run.manifest["damages"]
+        assert (damage["first"], damage["last"]) == (49, 55)
+        assert run.manifest["totals"]["records"] == 93
+        position = sum(map(len, batches[:7]))
+        assert f"at byte {position}" in damage["what"]
 
 
-def test_what_stands_before_damage_is_read(tmp_path: Path) -> None:
+def test_what_is_before_and_after_damage_is_read(tmp_path: Path) -> None:
     batches = batches_of(some_records(100))
     write_segments(tmp_path / f"{TOPIC}-3", [*batches[:7], bytes(100), *batches[8:]])
     source = SegmentSource(str(tmp_path))
-    assert until_damage(source, source.plan(Cut()).ranges[0]) == (list(range(49)), 3)
-    assert rows(rebuilt(source, Cut({3: 49}))) == expected({3: batches[:7]})
-    with pytest.raises(LogDamaged):
-        rebuilt(source, Cut({3: 50}))
+    assert offsets_read(source) == {3: [*range(49), *range(56, 100)]}
+    run = rebuilt(source, Cut({3: 49}))
+    assert rows(run) == expected({3: batches[:7]})
+    assert run.manifest["damages"] == []
+    assert [each["first"] for each in rebuilt(source, Cut({3: 50})).manifest["damages"]] == [49]
 
 
 def until_damage(source: Source, log_range: LogRange) -> tuple[list[int], int | None]:
@@ -187,18 +192,6 @@ def test_what_a_topic_has_before_damage_is_read() -> None:
     assert until_damage(source, LogRange(2, 0, 20, 20)) == (list(range(14)), 2)
     assert len(next(source.read(LogRange(2, 0, 14, 14)))) == 14
     assert len(list(source.read(LogRange(2, 0, 14, 14)))) == 1
-
-
-def test_what_a_journal_has_before_damage_is_read(tmp_path: Path) -> None:
-    write_journal(tmp_path, {1: some_records(50)})
-    source = JournalSource(str(tmp_path))
-    (first, *_) = source.plan(Cut()).ranges
-    path = tmp_path / first.place[0]
-    data = bytearray(path.read_bytes())
-    data[len(data.rstrip(b"\0")) // 2] ^= 1
-    path.write_bytes(data)
-    found, state_partition = until_damage(source, first)
-    assert (10 < len(found) < 50, state_partition) == (True, None)
 
 
 def test_a_write_that_a_broker_was_at_when_it_was_looked_at_is_left(tmp_path: Path) -> None:

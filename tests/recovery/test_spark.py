@@ -19,14 +19,22 @@ from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import RANGES_OUTPUT, fold_range
 from coordinator.recovery.rebuild import rebuild, states_of_log
 from coordinator.recovery.schema import RECORDS, STATES
-from coordinator.recovery.sources.base import Cut, LogRange, Plan
+from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan
+from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.topic import TopicSource
 from protocol.record_batch import decode_batches
 from protocol.state_records import parse_topic_id
 from tests.benchmarks.state_logs import write_log
 from tests.recovery.logs import Entry, by_key, comparable, core_rows, core_states, stored
-from tests.recovery.logs_on_disk import TOPIC, batches_of, expected, some_records, write_segments
+from tests.recovery.logs_on_disk import (
+    TOPIC,
+    batches_of,
+    expected,
+    some_records,
+    write_journal,
+    write_segments,
+)
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
@@ -128,11 +136,22 @@ def test_an_active_session_is_used_and_left_alone(spark_engine: "SparkEngine", d
 def test_a_failure_in_a_task_is_one_line(spark_engine: "SparkEngine", tmp_path: Path) -> None:
     from coordinator.errors import LogError
 
-    batches = batches_of(some_records(50))
-    path, _ = write_segments(tmp_path / f"{TOPIC}-0", batches, batches_in_file=5)
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(LogError, match=r"damaged at byte \d+: its last batch is cut off") as caught:
-        rebuild(spark_engine, SegmentSource(str(tmp_path)))
+    write_journal(tmp_path, {0: some_records(50)})
+    source = JournalSource(str(tmp_path))
+
+    class Changed(JournalSource):
+        """A journal that is damaged after it was planned."""
+
+        def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
+            plan = source.plan(cut)
+            path = tmp_path / plan.ranges[0].place[0]
+            data = bytearray(path.read_bytes())
+            data[1_000] ^= 1
+            path.write_bytes(data)
+            return plan
+
+    with pytest.raises(LogError, match=r"damaged at byte \d+: a commit that was valid") as caught:
+        rebuild(spark_engine, Changed(str(tmp_path)))
     assert "\n" not in str(caught.value)
 
 

@@ -35,6 +35,7 @@ def state(
         "partition": partition,
         "state_partition": state_partition,
         "needed_from": needed_from,
+        "write_timestamp": 1,
         "start_offset": 7,
         "state_batches": [{"last_offset": 12}],
     }

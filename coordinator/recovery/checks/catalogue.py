@@ -273,8 +273,10 @@ _CHECKS = (
         "P4",
         _C,
         "damaged log",
-        "A batch fails its checksum or is cut off, or the leader epoch of the log goes back.",
-        "Take the segments of another replica or an archive; look at the disk.",
+        "A batch fails its checksum or is cut off, or the leader epoch of the log goes back. The rest of the "
+        "log is read all the same.",
+        "Take the segments of another replica or an archive; look at the disk. recovery rewrite --incomplete "
+        "writes the rest to a new log.",
     ),
     Check(
         "P5",

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.facts import state_identity
-from coordinator.recovery.checks.findings import Finding, identity_of
+from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.routing import Row
+from coordinator.recovery.routing import Row, identity_of
 from coordinator.recovery.schema import NONE
 from protocol.state_records import parse_topic_id
 

@@ -3,13 +3,13 @@
 import numpy as np
 
 from coordinator.recovery.checks.catalogue import Severity
-from coordinator.recovery.checks.findings import Finding, Findings, identity_of, named
+from coordinator.recovery.checks.findings import Finding, Findings
 from coordinator.recovery.checks.generations import flag_many
 from coordinator.recovery.checks.histories import RUN, TOMBSTONE, Histories
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.neighbours import flagging
+from coordinator.recovery.routing import key_of_identity
 from protocol.routing import state_partition as routed_to
-from protocol.state_records import SharePartitionKey, parse_topic_id
 
 _C, _I = Severity.CRITICAL, Severity.INFO
 
@@ -43,7 +43,7 @@ def check_places(histories: Histories, state_partitions: int, found: Findings) -
     first = np.flatnonzero(np.append(True, histories.key[1:] != histories.key[:-1])[: len(histories)])
     for row in first.tolist():
         identity = histories.identities[int(histories.key[row])]
-        right = routed_to(key_of(identity), state_partitions)
+        right = routed_to(key_of_identity(identity), state_partitions)
         if right != found.state_partition:
             found.add(
                 Finding(
@@ -57,14 +57,3 @@ def check_places(histories: Histories, state_partitions: int, found: Findings) -
                     timestamp_ms=int(histories["first_ms"][row]),
                 )
             )
-
-
-def key_of(identity: bytes) -> SharePartitionKey:
-    """Return the share-partition of a record key without its type."""
-    group_id, topic_id, partition = named(identity)
-    return SharePartitionKey(group_id, parse_topic_id(topic_id), partition)
-
-
-def identity_of_key(key: SharePartitionKey) -> bytes:
-    """Return the record key of a share-partition without its type."""
-    return identity_of(key.group_id, key.topic_id, key.partition)

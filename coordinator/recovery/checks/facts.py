@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.recovery.checks.catalogue import Severity
-from coordinator.recovery.checks.findings import Finding, identity_of
+from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.records import numbers
+from coordinator.recovery.routing import identity_of_key, key_of
 from coordinator.recovery.schema import NONE
-from protocol.state_records import parse_topic_id
 
 # What a loader of ours does on a core of a small machine; `recovery replay-cost` measures it.
 REPLAY_RECORDS_PER_S = 150_000
@@ -150,4 +150,4 @@ def check_complete_counts(states: pa.Table) -> list[Finding]:
 
 def state_identity(row: Mapping[str, Any]) -> bytes:
     """Return the record key, without its type, of the share-partition of a row of states."""
-    return identity_of(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"])
+    return identity_of_key(key_of(row))

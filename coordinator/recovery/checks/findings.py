@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from coordinator.recovery.checks.catalogue import SEVERITIES, Severity, order_of
 from coordinator.recovery.records import Ints, numbers
+from coordinator.recovery.routing import named
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.settle import OwnerEpochs, counting_rows
-from protocol.state_records import topic_id_text
 
 FINDINGS_OUTPUT = "findings"
 
@@ -213,18 +213,3 @@ def _row(finding: Finding) -> Mapping[str, Any]:
     identity = row.pop("share_partition")
     group_id, topic_id, partition = (None, None, None) if identity is None else named(identity)
     return {**row, "group_id": group_id, "topic_id": topic_id, "partition": partition}
-
-
-def named(identity: bytes) -> tuple[str, str, int]:
-    """Return group, topic id and partition of a record key without its type."""
-    return (
-        identity[2:-20].decode(),
-        topic_id_text(identity[-20:-4]),
-        int.from_bytes(identity[-4:], signed=True),
-    )
-
-
-def identity_of(group_id: str, topic_id: bytes, partition: int) -> bytes:
-    """Return the record key of a share-partition without its type."""
-    group = group_id.encode()
-    return len(group).to_bytes(2) + group + topic_id + partition.to_bytes(4, signed=True)

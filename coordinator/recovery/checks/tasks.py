@@ -34,9 +34,9 @@ from coordinator.recovery.checks.histories import (
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.neighbours import check_neighbours
 from coordinator.recovery.checks.record_checks import check_records, check_strangers
-from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, RangeFold, RangeScan, Scanned
+from coordinator.recovery.ranges import PARTIALS_OUTPUT, RangeFold, RangeScan, Scanned
 from coordinator.recovery.records import Ints, Records
-from coordinator.recovery.schema import NONE, RANGES
+from coordinator.recovery.schema import NONE
 from coordinator.recovery.settle import OwnerEpochs, counting_rows, join_states
 from coordinator.recovery.sources.base import ALL
 from coordinator.recovery.tasks import Output, Tables
@@ -141,9 +141,7 @@ class RangeAudit:
     def outputs(self) -> Iterator[Output]:
         """Give what is left of the range."""
         state_partition, range_start = self.state_partition, self._scan.range_start
-        yield Output(
-            RANGES_OUTPUT, state_partition, pa.RecordBatch.from_pylist([self._scan.summary()], RANGES)
-        )
+        yield from self._scan.outputs()
         yield Output(WRITERS_OUTPUT, state_partition, self._flow.to_arrow(range_start))
         folded = self._fold.result()
         if folded is not None:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from coordinator.errors import ConfigError, LogError
+from coordinator.recovery import schema
 from coordinator.recovery.records import Records
 
 AnyT = TypeVar("AnyT")
 
-# Of a range that holds records of all state partitions.
-ALL = -1
+# The state partition of a range that holds records of all of them.
+ALL = schema.ALL
 END = 2**63 - 1
 
 # Into how many records a partition is cut: enough that a range costs seconds, few enough that all cores work.

@@ -13,8 +13,8 @@ from coordinator.errors import ConfigError, LogDamaged
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import RealDisk
 from coordinator.log.journal.inspect import JournalReport, look
-from coordinator.log.journal.scan import ADVICE, frames
-from coordinator.recovery.parse import parse_readable
+from coordinator.log.journal.scan import ADVICE, frames, segment_number
+from coordinator.recovery.parse import no_records, parse_readable
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import (
     ALL,
@@ -26,6 +26,14 @@ from coordinator.recovery.sources.base import (
     Pruned,
     ends_after,
     run_apart,
+)
+from coordinator.recovery.sources.salvage import (
+    Extent,
+    Salvaged,
+    SalvagedSegment,
+    SegmentFile,
+    salvage,
+    torn_text,
 )
 
 # Batches that are parsed together, of all state partitions.
@@ -45,66 +53,119 @@ class JournalSource:
         return f"journal:{self.folder}"
 
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
-        """Look at the journal; its segments are the ranges."""
+        """Walk the journal, around damage if there is any; its segments are the ranges."""
         if not Path(self.folder).is_dir():
             raise ConfigError("journal", self.folder, "a folder that exists")
         report = run_apart(look(RealDisk(Path(self.folder)), count_records=False))
-        if report.damage is not None:
-            raise report.damage
-        if not report.segments and not report.unused_files:
-            raise ConfigError("journal", self.folder, "the folder of a journal (it has none)")
-        starts = [cut.start(partition) for partition in range(report.state_partitions)]
-        ends = {partition: min(end, cut.end(partition)) for partition, end in enumerate(report.end_offsets)}
+        if report.damage is None:
+            if not report.segments and not report.unused_files:
+                raise ConfigError("journal", self.folder, "the folder of a journal (it has none)")
+            found = _sound(report)
+        else:
+            found = self._salvaged(report.damage)
+        starts = {partition: cut.start(partition) for partition in found.starts}
+        ends = {partition: min(end, cut.end(partition)) for partition, end in found.ends.items()}
         plan = Plan(
-            tuple(self._ranges(report, starts, ends)),
-            dict(enumerate(report.start_offsets)),
+            tuple(_ranges(found, starts, ends)),
+            found.starts,
             ends,
-            notes=("a coordinator was writing to it",) if report.in_motion else (),
+            notes=tuple(found.notes),
         )
         if cut.time_ms is None:
             return plan
         later = ends_after(self, plan, cut.time_ms)
         ends = {partition: min(end, later.get(partition, END)) for partition, end in ends.items()}
-        return replace(plan, ranges=tuple(self._ranges(report, starts, ends)), ends=ends)
+        return replace(plan, ranges=tuple(_ranges(found, starts, ends)), ends=ends)
 
-    def _ranges(
-        self, report: JournalReport, starts: Sequence[int], ends: Mapping[int, int]
-    ) -> Iterator[LogRange]:
-        for segment in report.segments:
-            place = (
-                *(segment.file, segment.number, segment.used_bytes, segment.first_commit),
-                *(report.state_partitions, tuple(starts), tuple(ends[p] for p in range(len(starts)))),
-            )
-            yield LogRange(ALL, 0, END, segment.used_bytes // _RECORD_BYTES, place)
+    def _salvaged(self, damage: LogDamaged) -> Salvaged:
+        """Find what a damaged journal still holds. Raises LogDamaged if no header in it is valid."""
+        files = []
+        for path in sorted(Path(self.folder).iterdir()):
+            number = segment_number(path.name)
+            if number is not None:
+                data = path.read_bytes()
+                files.append(SegmentFile(path.name, number, _header(data), memoryview(data)))
+        counts = [len(each.header.end_offsets) for each in files if each.header is not None]
+        if not counts:
+            raise damage
+        found = salvage(files, counts[0])
+        found.notes.insert(0, f"the journal is damaged and was read around the damage: {damage.found}")
+        return found
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Give the records of a segment."""
-        file, number, used_bytes, first_commit, state_partitions, starts, ends = log_range.place
+        file, number, extents, damages, starts, ends = log_range.place
         path = Path(self.folder) / file
         try:
-            data = memoryview(path.read_bytes())[:used_bytes]
+            data = memoryview(path.read_bytes())
         except FileNotFoundError:
             raise Pruned(ALL, 0) from None
-        position = layout.first_position(state_partitions)
         waiting: dict[int, list[bytes]] = {}
-        waiting_bytes = 0
-        for frame in frames(data, number, position, used_bytes, first_commit):
-            for state_partition, batch in layout.entries_of(frame):
-                waiting.setdefault(state_partition, []).append(batch)
-                waiting_bytes += len(batch)
-            position = frame.end
+        waiting_bytes = position = 0
+        for state_partition, batch, position in _batches(data, number, extents, path):
+            waiting.setdefault(state_partition, []).append(batch)
+            waiting_bytes += len(batch)
             if waiting_bytes >= _PARSE_BYTES:
                 yield from _parsed(waiting, starts, ends, path, position)
                 waiting, waiting_bytes = {}, 0
         yield from _parsed(waiting, starts, ends, path, position)
-        if position < used_bytes:
+        for damage in damages:
+            if starts[damage.state_partition] <= damage.last and damage.first <= ends[damage.state_partition]:
+                yield replace(no_records(damage.state_partition), damages=(damage,))
+
+
+def _header(data: bytes) -> layout.SegmentHeader | None:
+    try:
+        return layout.decode_header(data)
+    except ValueError:
+        return None
+
+
+def _sound(report: JournalReport) -> Salvaged:
+    """Return a journal without damage as salvaging one would."""
+    found = Salvaged(starts=dict(enumerate(report.start_offsets)), ends=dict(enumerate(report.end_offsets)))
+    first = layout.first_position(report.state_partitions)
+    for each in report.segments:
+        extent = Extent(first, each.used_bytes, each.first_commit)
+        found.segments.append(SalvagedSegment(each.file, each.number, [extent]))
+    if report.in_motion:
+        found.notes.append("a coordinator was writing to it")
+    if report.torn_tail is not None:
+        found.notes.append(torn_text(report.torn_tail.file, report.torn_tail.position))
+    return found
+
+
+def _ranges(found: Salvaged, starts: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[LogRange]:
+    for segment in found.segments:
+        used_bytes = sum(each.end - each.begin for each in segment.extents)
+        place = (
+            *(segment.file, segment.number, tuple(segment.extents), tuple(segment.damages)),
+            *(dict(starts), dict(ends)),
+        )
+        yield LogRange(ALL, 0, END, used_bytes // _RECORD_BYTES, place)
+
+
+def _batches(
+    data: memoryview, number: int, extents: Sequence[Extent], path: Path
+) -> Iterator[tuple[int, bytes, int]]:
+    """Give state partition, bytes and end of each batch in some extents. Raises LogDamaged."""
+    for extent in extents:
+        if extent.state_partition >= 0:
+            yield extent.state_partition, bytes(data[extent.begin : extent.end]), extent.end
+            continue
+        position = extent.begin
+        for frame in frames(data[: extent.end], number, position, extent.end, extent.commit):
+            for state_partition, batch in layout.entries_of(frame):
+                yield state_partition, batch, frame.end
+            position = frame.end
+        if position < extent.end:
             raise LogDamaged(path, position, "a commit that was valid is not valid any more", ADVICE)
 
 
 def _parsed(
     waiting: Mapping[int, list[bytes]],
-    starts: Sequence[int],
-    ends: Sequence[int],
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
     path: Path,
     position: int,
 ) -> Iterator[Records]:

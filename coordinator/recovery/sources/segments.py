@@ -15,9 +15,9 @@ from pathlib import Path
 from struct import Struct
 from typing import BinaryIO
 
-from coordinator.errors import ConfigError, LogDamaged
+from coordinator.errors import ConfigError
 from coordinator.recovery.parse import parse, parse_readable
-from coordinator.recovery.records import Records
+from coordinator.recovery.records import Damage, Records
 from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, ends_after
 from protocol.errors import DecodeError
 from protocol.record_batch import MAGIC, batch_size_at
@@ -31,11 +31,12 @@ _READ_BYTES = 8 << 20
 # What a broker takes at once (socket.request.max.bytes): a longer batch is none.
 _BATCH_BYTES_MAX = 100 << 20
 _MAGIC_AT = 16
+_SECTOR_BYTES = 512
+# A whole batch ends in a few zeros, of fields that are empty.
+_UNWRITTEN_END_BYTES = 32
 # To guess the number of records by: what a usual one takes, its part of the batch header included.
 _RECORD_BYTES = 100
 _STATE_TOPICS = ("__share_group_state", "_share-coordinator-state")
-
-_ADVICE = "take the files of another replica, or of another backup"
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class SegmentSource:
         with open(name, "rb", buffering=0) as file:
             file.seek(begin)
             data, position = b"", begin
+            # The log offset of the next record.
+            expected = log_range.start
             while True:
                 wanted = min(_READ_BYTES, end - position - len(data))
                 more = file.read(max(wanted, 0))
@@ -102,12 +105,17 @@ class SegmentSource:
                 torn = stuck and may_be_torn and _broke_off(log_range.state_partition, data, file)
                 unread_bytes = end - position if torn else 0
                 records = found.records.between(log_range.start, log_range.end)
-                if len(records) or unread_bytes:
-                    yield replace(records, unread_bytes=unread_bytes)
+                damages: tuple[Damage, ...] = ()
                 if stuck and not torn:
-                    why = found.found or "its last batch is cut off"
-                    raise LogDamaged(name, position, why, _ADVICE, log_range.state_partition)
-                if stuck or at_end or is_past:
+                    expected = max(expected, _end_of(found.records, expected))
+                    why = found.found or f"its last batch is cut off at byte {position}"
+                    skipped, data = _skip(log_range.state_partition, data, file, end - position - len(data))
+                    damages = (_damage(log_range, expected, data, f"{Path(name).name}: {why}"),)
+                    position += skipped
+                expected = max(expected, _end_of(found.records, expected))
+                if len(records) or unread_bytes or damages:
+                    yield replace(records, unread_bytes=unread_bytes, damages=damages)
+                if torn or is_past or (not data and (at_end or damages)):
                     return
 
     def _folders(self) -> dict[int, Path]:
@@ -164,12 +172,24 @@ def _broke_off(state_partition: int, data: bytes, file: BinaryIO) -> bool:
     except DecodeError:
         # It is whole, and its records do not parse.
         return False
+    if size_bytes and size_bytes <= len(data) and not _has_unwritten(data[:size_bytes]):
+        return False
     return not _has_batch(state_partition, data)
 
 
+def _has_unwritten(batch: bytes) -> bool:
+    """Return whether a part of a batch looks as if it was never written: a sector of zeros, or its end."""
+    return bytes(_SECTOR_BYTES) in batch or not any(batch[-_UNWRITTEN_END_BYTES:])
+
+
 def _has_batch(state_partition: int, data: bytes) -> bool:
-    """Say whether there is a good batch anywhere in data, wherever it begins."""
-    at = data.find(MAGIC, _MAGIC_AT)
+    """Return whether there is a good batch anywhere in data, wherever it begins."""
+    return _next_batch(state_partition, data, 0) is not None
+
+
+def _next_batch(state_partition: int, data: bytes, at: int) -> int | None:
+    """Return where the first good batch begins that is not before a position, None if there is none."""
+    at = data.find(MAGIC, at + _MAGIC_AT)
     while at >= 0:
         begin = at - _MAGIC_AT
         size_bytes = _bytes_of_batch(data, begin) or 0
@@ -177,9 +197,38 @@ def _has_batch(state_partition: int, data: bytes) -> bool:
             batch = memoryview(data)[begin : begin + size_bytes]
             with suppress(DecodeError):
                 if parse(state_partition, batch).used_bytes:
-                    return True
+                    return begin
         at = data.find(MAGIC, at + 1)
-    return False
+    return None
+
+
+def _skip(state_partition: int, data: bytes, file: BinaryIO, left_bytes: int) -> tuple[int, bytes]:
+    """Skip damage at the beginning of data; return how many bytes that is, and the data from there on.
+
+    `left_bytes` of the file belong to the range.
+    """
+    skipped = 0
+    while (at := _next_batch(state_partition, data, 1)) is None:
+        more = file.read(min(_BATCH_BYTES_MAX, left_bytes))
+        if not more:
+            return skipped + len(data), b""
+        left_bytes -= len(more)
+        # A batch that is good may begin anywhere in what was read before.
+        kept = min(len(data), _BATCH_BYTES_MAX)
+        skipped += len(data) - kept
+        data = data[len(data) - kept :] + more
+    return skipped + at, data[at:]
+
+
+def _damage(log_range: LogRange, expected: int, data: bytes, what: str) -> Damage:
+    """Describe damage that ends where `data` begins; at the end of the range if that is empty."""
+    following = int.from_bytes(data[:8]) if data else log_range.end
+    last = following - 1 if following != END and following > expected else expected
+    return Damage(log_range.state_partition, expected, last, what)
+
+
+def _end_of(records: Records, otherwise: int) -> int:
+    return int(records.log_offset[-1]) + 1 if len(records) else otherwise
 
 
 def _segments(folder: Path) -> list[tuple[int, str]]:

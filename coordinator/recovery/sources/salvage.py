@@ -1,0 +1,237 @@
+"""Find what a damaged journal still holds, and which log offsets of which state partitions it lost. Pure.
+
+A journal is walked as its recovery does (`coordinator.log.journal.scan`), but the walk goes on after damage,
+at the next frame whose head is valid.  Of a frame that fails its CRC the record batches are used whose own
+CRC is right.  The log offsets tell what was lost: if the next batch of a state partition does not begin where
+the one before it ended, the records between are missing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from coordinator.log.journal import layout
+from coordinator.recovery.records import Damage
+from protocol.errors import DecodeError
+from protocol.record_batch import HEADER_BYTES, MAGIC, batch_size_at, decode_batches, next_offset_at
+from protocol.routing import state_partition as routed_to
+from protocol.state_records import decode_record
+
+_ENTRY = Struct(">HI")
+_CRC = Struct(">I")
+_CRC_AT, _COVERED_AT, _MAGIC_AT = 17, 21, 16
+_END_MARK = b"end\n"
+_TYPE_BYTES = 2
+
+
+class Extent(NamedTuple):
+    """Bytes of a segment's file: valid frames from `commit` on, or one batch if `state_partition` >= 0."""
+
+    begin: int
+    end: int
+    commit: int
+    state_partition: int = -1
+
+
+@dataclass
+class SalvagedSegment:
+    """What one segment still holds, in log order, and what it lost."""
+
+    file: str
+    number: int
+    extents: list[Extent] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)
+
+
+class SegmentFile(NamedTuple):
+    """A file of the journal; `header` is None if it is not valid."""
+
+    name: str
+    number: int
+    header: layout.SegmentHeader | None
+    data: memoryview
+
+
+@dataclass
+class Salvaged:
+    """What a journal still holds; offsets are by state partition."""
+
+    segments: list[SalvagedSegment] = field(default_factory=list)
+    starts: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def salvage(files: Sequence[SegmentFile], state_partitions: int) -> Salvaged:
+    """Walk the files of a journal in the order of their numbers, around all damage."""
+    return _Walk(files, state_partitions).run()
+
+
+class _Walk:
+    def __init__(self, files: Sequence[SegmentFile], state_partitions: int) -> None:
+        self._count = state_partitions
+        oldest = max((each.header.oldest for each in files if each.header is not None), default=0)
+        self._files = [each for each in files if each.number >= oldest and _is_used(each)]
+        self._found = Salvaged()
+        if self._files and self._files[0].number > oldest > 0:
+            self._found.notes.append(f"the segments {oldest} to {self._files[0].number - 1} are missing")
+        # Partitions that may have lost records: where, how, and of which share-partitions if that is known.
+        self._doubtful: dict[int, tuple[SalvagedSegment, str, tuple[bytes, ...]]] = {}
+
+    def run(self) -> Salvaged:
+        number = None
+        for place, file in enumerate(self._files):
+            segment = SalvagedSegment(file.name, file.number)
+            self._found.segments.append(segment)
+            if number is not None and file.number != number + 1:
+                self._doubt(segment, range(self._count), f"{file.name} does not follow segment {number}")
+            number = file.number
+            if file.header is None:
+                self._doubt(segment, range(self._count), f"the header of {file.name} is not valid")
+            else:
+                self._settle(dict(enumerate(file.header.end_offsets)))
+            following = self._files[place + 1] if place + 1 < len(self._files) else None
+            self._segment(segment, file, following)
+        for partition, (segment, what, names) in sorted(self._doubtful.items()):
+            end = self._found.ends.get(partition, 0)
+            segment.damages.append(Damage(partition, end, end, f"{what}; later records may be lost", names))
+        return self._found
+
+    def _doubt(
+        self, segment: SalvagedSegment, partitions: Mapping[int, tuple[bytes, ...]] | Iterable[int], what: str
+    ) -> None:
+        for partition in partitions:
+            names = partitions[partition] if isinstance(partitions, Mapping) else ()
+            before = self._doubtful.get(partition)
+            if before is not None:
+                # Lost twice without a batch between: the names are known only if they are known both times.
+                names = (*before[2], *names) if before[2] and names else ()
+                segment, what = before[:2]
+            self._doubtful[partition] = (segment, what, names)
+
+    def _settle(self, begins: Mapping[int, int]) -> None:
+        """Take the log offsets where state partitions go on: the offsets before them were lost."""
+        found = self._found
+        for partition, begin in begins.items():
+            end = found.ends.setdefault(partition, begin)
+            found.starts.setdefault(partition, begin)
+            doubt = self._doubtful.pop(partition, None)
+            if begin > end:
+                segment, what, names = doubt or (found.segments[-1], "records are missing in the journal", ())
+                segment.damages.append(Damage(partition, end, begin - 1, what, names))
+                found.ends[partition] = begin
+
+    def _batch(self, state_partition: int, batch: bytes | memoryview) -> None:
+        head = bytes(batch[:HEADER_BYTES])
+        self._settle({state_partition: int.from_bytes(head[:8])})
+        end = next_offset_at(head, 0)
+        self._found.ends[state_partition] = max(end, self._found.ends[state_partition])
+
+    def _segment(self, segment: SalvagedSegment, file: SegmentFile, following: SegmentFile | None) -> None:
+        data = file.data
+        limit = len(data)
+        if following is not None and following.header is not None:
+            limit = min(limit, following.header.previous_end)
+        position = layout.first_position(self._count)
+        while position < limit:
+            frame = layout.frame_at(data, position, file.number, position)
+            if frame is not None and frame.end <= limit:
+                self._frame(segment, frame)
+                position = frame.end
+                continue
+            later = next(layout.later_heads(data[:limit], position, file.number), None)
+            is_end = later is None and following is None
+            if is_end and (layout.is_zero(data[position:]) or layout.is_torn(data, position, file.number)):
+                if any(data[position:]):
+                    self._found.notes.append(torn_text(file.name, position))
+                return
+            end = limit if later is None else later[0]
+            self._damaged_frame(segment, file, position, end)
+            position = end
+
+    def _frame(self, segment: SalvagedSegment, frame: layout.Frame) -> None:
+        for state_partition, batch in layout.entries_of(frame):
+            self._batch(state_partition, batch)
+        last = segment.extents[-1] if segment.extents else None
+        if last is not None and last.end == frame.begin and last.state_partition < 0:
+            segment.extents[-1] = last._replace(end=frame.end)
+        else:
+            segment.extents.append(Extent(frame.begin, frame.end, frame.commit))
+
+    def _damaged_frame(self, segment: SalvagedSegment, file: SegmentFile, position: int, end: int) -> None:
+        """Use the batches of a damaged frame that are good."""
+        what = f"{file.name} is damaged at byte {position}"
+        head = layout.head_at(file.data, position, file.number, position)
+        begin = position + layout.HEAD_BYTES
+        known_end = None if head is None else begin + head.length
+        bad: dict[int, tuple[bytes, ...]] = {}
+        at = begin
+        for state_partition, batch_at, at in _entries(file.data, begin, end, self._count):
+            batch = file.data[batch_at:at]
+            # The CRC of a batch does not cover its base offset.
+            expected = self._found.ends.get(state_partition, 0)
+            if _is_batch(batch) and int.from_bytes(batch[:8]) == expected and state_partition not in bad:
+                self._batch(state_partition, batch)
+                segment.extents.append(Extent(batch_at, at, 0, state_partition))
+            else:
+                names = self._names_in(state_partition, bytes(batch))
+                known = bad.get(state_partition)
+                bad[state_partition] = names if known is None else (*known, *names) if known and names else ()
+        is_complete = at == known_end or file.data[at : at + len(_END_MARK)] == _END_MARK
+        self._doubt(segment, bad if is_complete else range(self._count), what)
+
+    def _names_in(self, state_partition: int, batch: bytes) -> tuple[bytes, ...]:
+        """Return the share-partitions of a damaged batch; none unless all its keys can be right."""
+        if len(batch) <= _COVERED_AT:
+            return ()
+        crc = _CRC.pack(crc32c(batch[_COVERED_AT:]))
+        found: dict[bytes, None] = {}
+        try:
+            for decoded in decode_batches(batch[:_CRC_AT] + crc + batch[_COVERED_AT:]):
+                for each in decoded.records:
+                    record = decode_record(each.key, each.value)
+                    if record is None or each.key is None:
+                        return ()
+                    if routed_to(record.key, self._count) != state_partition:
+                        return ()
+                    found[each.key[_TYPE_BYTES:]] = None
+        except (DecodeError, ValueError, IndexError, StructError):
+            return ()
+        return tuple(found)
+
+
+def _is_used(file: SegmentFile) -> bool:
+    """Return whether a file was begun: one that was prepared for later holds no frame."""
+    return file.header is not None or any(layout.later_heads(file.data, 0, file.number))
+
+
+def _entries(data: memoryview, at: int, end: int, state_partitions: int) -> Iterator[tuple[int, int, int]]:
+    """Give state partition, begin and end of each batch, as long as the entries make sense."""
+    while at + _ENTRY.size + HEADER_BYTES <= end:
+        state_partition, length = _ENTRY.unpack_from(data, at)
+        batch_at = at + _ENTRY.size
+        at = batch_at + length
+        if state_partition >= state_partitions or length < HEADER_BYTES or at > end:
+            return
+        yield state_partition, batch_at, at
+
+
+def _is_batch(batch: memoryview) -> bool:
+    try:
+        size_bytes = batch_size_at(bytes(batch[:HEADER_BYTES]), 0)
+    except DecodeError:
+        return False
+    return (
+        size_bytes == len(batch)
+        and batch[_MAGIC_AT] == MAGIC
+        and crc32c(batch[_COVERED_AT:]) == _CRC.unpack_from(batch, _CRC_AT)[0]
+    )
+
+
+def torn_text(name: str, position: int) -> str:
+    """Return a note about a torn tail."""
+    return f"{name} ends in a write that broke off at byte {position}; nothing in it was acknowledged"

@@ -1,0 +1,230 @@
+"""Damaged logs: what is intact is used, and the share-partitions that may lack updates are named."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from coordinator.log.journal import layout
+from coordinator.log.journal.scan import segment_number
+from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.sources.base import Cut, Source
+from coordinator.recovery.sources.journal import JournalSource
+from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.verdict import Status
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import decode_batches
+from protocol.routing import state_partition as routed_to
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
+from tests.recovery.logs import by_key, comparable
+from tests.recovery.logs_on_disk import TOPIC, batches_of, write_journal, write_segments
+from tests.unit.cli.calling import CommandLine
+
+ALONE = LocalEngine(1)
+PARTITIONS = 4
+KEYS = [SharePartitionKey(f"group-{n % 5}", bytes([n + 1]) * 16, n) for n in range(24)]
+
+
+def records(keys: list[SharePartitionKey], rounds: int) -> list[tuple[bytes, bytes | None]]:
+    """Return a snapshot of each share-partition, then updates in turn; the last ones have a new snapshot."""
+    found = []
+    for number in range(rounds):
+        for place, key in enumerate(keys):
+            batches = pack([StateBatch(number * 10, number * 10 + 3, 2, 1)])
+            value: ShareSnapshotValue | ShareUpdateValue = ShareUpdateValue(0, 1, -1, batches)
+            if not number:
+                value = ShareSnapshotValue(0, 1, 1, 0, 5, 5, batches)
+            elif number == rounds - 1 and place % 2:
+                value = ShareSnapshotValue(1, 1, 1, 0, 5, 5, batches)
+            found.append(encode_record(StateRecord(key, value)))
+    return found
+
+
+def placed() -> dict[int, list[SharePartitionKey]]:
+    return {
+        number: [key for key in KEYS if routed_to(key, PARTITIONS) == number] for number in range(PARTITIONS)
+    }
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> JournalSource:
+    write_journal(tmp_path / "journal", {p: records(keys, 12) for p, keys in placed().items()})
+    return JournalSource(str(tmp_path / "journal"))
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> SegmentSource:
+    for number, keys in placed().items():
+        write_segments(
+            tmp_path / "disk" / f"{TOPIC}-{number}", batches_of(records(keys, 12)), batches_in_file=5
+        )
+    return SegmentSource(str(tmp_path / "disk"))
+
+
+def states(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
+    run = rebuild(ALONE, source)
+    rows = {
+        f"{row['group_id']}:{row['topic_id']}:{row['partition']}": row
+        for row in comparable(by_key(run.states.to_pylist()))
+    }
+    return rows, run.manifest
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+def used_files(folder: str, pattern: str) -> list[Path]:
+    return sorted(path for path in Path(folder).rglob(pattern) if path.read_bytes().strip(b"\0"))
+
+
+@pytest.mark.parametrize("kind", ["journal", "segments"])
+def test_states_that_are_not_named_are_as_without_damage(
+    kind: str, journal: JournalSource, segments: SegmentSource
+) -> None:
+    source: Source = {"journal": journal, "segments": segments}[kind]
+    whole, manifest = states(source)
+    assert (manifest["damages"], manifest["affected"]) == ([], [])
+    random = Random(7)
+    files = used_files(source.folder, "*.journal" if kind == "journal" else "*.log")  # type: ignore[attr-defined]
+    found_damage = 0
+    for _ in range(40):
+        path = random.choice(files)
+        before = path.read_bytes()
+        flip(path, random.randrange(len(before.rstrip(b"\0"))))
+        found, manifest = states(source)
+        path.write_bytes(before)
+        affected = set(manifest["affected"])
+        found_damage += bool(manifest["damages"])
+        unnamed = {key: row for key, row in found.items() if key not in affected}
+        assert {key: whole[key] for key in unnamed} == unnamed
+        lost = set(whole) - set(found)
+        # Only a share-partition of which nothing is left cannot be named.
+        assert not lost or manifest["damages"]
+    assert found_damage >= 30
+
+
+def frames_of(path: Path) -> list[tuple[int, layout.Frame]]:
+    """Return the frames of a segment of the journal."""
+    data = memoryview(path.read_bytes())
+    number = segment_number(path.name)
+    assert number is not None
+    position, found = layout.first_position(PARTITIONS), []
+    while (frame := layout.frame_at(data, position, number, position)) is not None:
+        found.append((position, frame))
+        position = frame.end
+    return found
+
+
+def test_a_tampered_journal_names_exactly_the_share_partitions_that_lost_updates(
+    journal: JournalSource,
+) -> None:
+    path = used_files(journal.folder, "*.journal")[0]
+    position, frame = frames_of(path)[12]
+    ((state_partition, batch),) = layout.entries_of(frame)
+    lost = set()
+    for decoded in decode_batches(batch):
+        for each in decoded.records:
+            record = decode_record(each.key, each.value)
+            assert record is not None
+            lost.add(str(record.key))
+    # In the last value of the batch.
+    flip(path, position + layout.HEAD_BYTES + 6 + len(batch) - 10)
+    run = rebuild(ALONE, journal)
+    latest = {
+        f"{r['group_id']}:{r['topic_id']}:{r['partition']}": r["needed_from"] for r in run.states.to_pylist()
+    }
+    (damage,) = run.manifest["damages"]
+    assert (damage["state_partition"], damage["last"] - damage["first"] + 1) == (state_partition, 5)
+    expected = {key for key in lost if latest[key] <= damage["last"]}
+    assert set(run.manifest["affected"]) == expected
+    assert 0 < len(expected) < 5
+    found = audit(ALONE, journal, Options())
+    named = {
+        f"{each.group_id}:{each.topic_id}:{each.partition}": each.status
+        for group in found.answer.groups
+        for each in group.affected
+        if "P4" in each.checks
+    }
+    assert named == dict.fromkeys(expected, Status.LOST)
+    assert found.exit_code == 2
+    assert found.manifest["totals"]["records"] == len(KEYS) * 12 - 5
+    assert "P2" not in found.findings.column("check").to_pylist()
+
+
+@pytest.mark.parametrize("at", ["head", "header"])
+def test_a_frame_or_segment_without_a_valid_head_is_skipped(at: str, journal: JournalSource) -> None:
+    whole, _ = states(journal)
+    first, *_ = files = used_files(journal.folder, "*.journal")
+    assert len(files) == 1
+    position = frames_of(first)[3][0] + 8 if at == "head" else 20
+    flip(first, position)
+    if at == "header":
+        # Nothing says how many state partitions there are.
+        from coordinator.errors import LogDamaged
+
+        with pytest.raises(LogDamaged):
+            rebuild(ALONE, journal)
+        return
+    found, manifest = states(journal)
+    # The head is lost, its batches are whole.
+    assert (found, manifest["damages"]) == (whole, [])
+    assert "damaged" in manifest["notes"][0]
+
+
+def test_a_torn_tail_is_mentioned(journal: JournalSource) -> None:
+    path = used_files(journal.folder, "*.journal")[-1]
+    position, frame = frames_of(path)[-1]
+    data = bytearray(path.read_bytes())
+    middle = (position + frame.end) // 2
+    data[middle : frame.end] = bytes(frame.end - middle)
+    path.write_bytes(data)
+    plan = journal.plan(Cut())
+    assert any("a write that broke off at byte" in note for note in plan.notes)
+
+
+def test_a_broken_batch_of_a_segment_is_skipped(segments: SegmentSource) -> None:
+    path = used_files(segments.folder, "*.log")[1]
+    flip(path, 100)
+    found, manifest = states(segments)
+    (damage,) = manifest["damages"]
+    base = int(path.stem)
+    assert (damage["first"], damage["last"]) == (base, base + 6)
+    assert found
+
+
+def test_the_rest_of_a_damaged_journal_is_restored(
+    share_coordinator: CommandLine, journal: JournalSource, tmp_path: Path
+) -> None:
+    path = used_files(journal.folder, "*.journal")[0]
+    position, _ = frames_of(path)[12]
+    flip(path, position + 100)
+    target = f"journal:{tmp_path / 'restored'}"
+    command = (
+        "recovery",
+        "rewrite",
+        "--from",
+        journal.text,
+        "--to",
+        target,
+        "--execute",
+        "--engine",
+        "local",
+    )
+    said = share_coordinator(*command)
+    assert said.exit_code == 1
+    assert "may lack updates" in said.err
+    said = share_coordinator(*command, "--incomplete")
+    assert said.exit_code == 0, said.err
+    assert "may lack updates: group-" in said.err + said.out
+    assert states(JournalSource(str(tmp_path / "restored")))[0].keys() == states(journal)[0].keys()
+    said = share_coordinator("recovery", "rebuild", "--from", journal.text, "--engine", "local")
+    assert said.exit_code == 1
+    assert "are lost" in said.err
