@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from coordinator.recovery.live import Live
     from coordinator.recovery.sources import Cut, Source
 
-# The log is damaged: what is intact was used.
+# Records are missing: they are damaged, or were pruned. The rest was used.
 EXIT_DAMAGED = 1
 DAMAGE_SHOWN_MAX = 10
 
@@ -140,7 +140,8 @@ def archive(
 ) -> None:
     """Copy what is new on a log to an archive, which other commands read as archive:DIR.
 
-    Run it more often than the log is pruned. What was copied once stays, also when pruning takes it.
+    Run it more often than the log is pruned. What was copied once stays, also when pruning takes it. Exit
+    codes: 0 all was copied, 1 records were pruned before they could be copied, or could not be read.
     """
     opened = opened_source(source, ctx.args, config, settings)
     from coordinator.recovery.archive import archive as copy_new
@@ -150,9 +151,12 @@ def archive(
         run = copy_new(opened, to, phases=phases)
     if output is Output.JSON:
         print_json(
-            {"commit": run.commit, "records": run.records, "ends": dict(run.ends), "gaps": dict(run.gaps)}
+            {
+                **{"commit": run.commit, "records": run.records, "ends": dict(run.ends)},
+                **{"gaps": dict(run.gaps), "damages": [each._asdict() for each in run.damages]},
+            }
         )
-        return
+        raise typer.Exit(0 if run.is_whole else EXIT_DAMAGED)
     say(f"copied {run.records} records of {len(run.ends)} state partitions, commit {run.commit}")
     for state_partition, (copied_to, goes_on) in sorted(run.gaps.items()):
         say(
@@ -160,6 +164,13 @@ def archive(
             "were pruned before they could be copied: run it more often",
             err=True,
         )
+    for damage in run.damages:
+        say(
+            f"share-coordinator: log offsets {damage.first} to {damage.last} of state partition "
+            f"{damage.state_partition} could not be copied: {damage.what}",
+            err=True,
+        )
+    raise typer.Exit(0 if run.is_whole else EXIT_DAMAGED)
 
 
 def print_states(states: Any) -> None:

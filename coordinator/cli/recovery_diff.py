@@ -6,9 +6,10 @@ import typer
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, print_table, say
+from coordinator.cli.output import Output, OutputOption, one_line, print_json, print_table, say
 
 EXIT_DIFFERENT = 1
+EXIT_COULD_NOT_COMPARE = 3
 DIFFERENT_SHOWN_MAX = 20
 
 
@@ -28,6 +29,17 @@ def diff(
     group: Annotated[
         list[str] | None, typer.Option("--group", help="Only share groups of this name; may be repeated.")
     ] = None,
+    url: Annotated[
+        str,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="The coordinator's HTTP address: also compare what it lists and the log has lost.",
+        ),
+    ] = "",
+    token_file: Annotated[
+        str, typer.Option("--token-file", metavar="FILE", help="A file with the token for --url.")
+    ] = "",
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,
@@ -38,9 +50,10 @@ def diff(
 ) -> None:
     """Compare what a log holds with what a live coordinator answers, ours or Kafka's own.
 
-    Nothing is changed on either side, and writes meanwhile are no difference. Exit codes: 0 the same, 1 not.
+    Nothing is changed on either side, and writes meanwhile are no difference. Exit codes: 0 the same,
+    1 different, 3 not all could be compared.
     """
-    from coordinator.errors import ConfigError
+    from coordinator.errors import ConfigError, CoordinatorError
 
     opened = recovery.opened_source(source, ctx.args, config, settings)
     loaded = flags.load(ctx.args, config, settings).config
@@ -53,16 +66,54 @@ def diff(
 
     worker = recovery.opened_engine(engine, master, processes, work=work)
     try:
+        # Listed first: what is initialised later must not be missed in the log.
+        listed = [*_listed_by_coordinator(url, token_file), *_listed_by_groups(loaded)]
         with shown() as phases:
-            found = compare(worker, opened, asked, phases=phases, groups=group or ())
+            found = compare(worker, opened, asked, phases=phases, groups=group or (), listed=listed)
+    except ConfigError:
+        raise
+    except (CoordinatorError, OSError) as error:
+        say(f"share-coordinator: could not compare: {one_line(error)}", err=True)
+        raise typer.Exit(EXIT_COULD_NOT_COMPARE) from None
     finally:
         worker.close()
     if output is Output.JSON:
         print_json(_as_json(found))
     else:
         _print_diff(found)
-    if found.different or found.unknown:
+    if found.different:
         raise typer.Exit(EXIT_DIFFERENT)
+    if found.unknown:
+        raise typer.Exit(EXIT_COULD_NOT_COMPARE)
+
+
+def _listed_by_coordinator(url: str, token_file: str) -> list[Any]:
+    """Return the share-partitions that a coordinator of ours lists over HTTP. Raises CoordinatorError."""
+    if not url:
+        return []
+    from coordinator.cli.admin_api import AdminApi
+    from protocol.state_records import SharePartitionKey, parse_topic_id
+
+    items = AdminApi(url, token_file=token_file).items("/api/v1/share-partitions")
+    return [
+        SharePartitionKey(item["group"], parse_topic_id(item["topic_id"]), item["partition"])
+        for item in items
+    ]
+
+
+def _listed_by_groups(config: Any) -> list[Any]:
+    """Return the share-partitions that groups of the cluster have initialised, if the cluster shows them."""
+    if not config.bootstrap_servers:
+        return []
+    from coordinator.errors import LogError
+    from coordinator.recovery.outside import initialised_by_groups
+    from coordinator.recovery.sources.access import access_of
+
+    try:
+        return initialised_by_groups(**access_of(config))
+    except LogError as error:
+        say(f"share-coordinator: the groups of the cluster could not be listed: {one_line(error)}", err=True)
+        return []
 
 
 def _print_diff(found: Any) -> None:

@@ -1,27 +1,31 @@
-"""The job `archive`: copies what is new on a log since the last copy, before pruning takes it.
+"""Copy the records of a log that are new since the last copy, before pruning removes them (`archive`).
 
-Meant to be run again and again, more often than the log is pruned (every five minutes by default).  A run
-that dies leaves nothing that counts: its commit is the last thing that it writes, and the next run copies the
-same records again, to files of the same names.
+Run it more often than the log is pruned (every five minutes by default).  If a run dies, nothing of it
+counts: the commit is written last, and the next run copies the same records to files of the same names.
+
+An archive belongs to one log.  A log is recognised by its ids (cluster and topic) and by the last record that
+was copied, which must be the same record when it is read again.
 """
 
 import fcntl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from crc32c import crc32c
 
 from coordinator.clock import Clock, SystemClock
 from coordinator.errors import ConfigError, LogError, LogUnavailable
 from coordinator.recovery.durable import sync_file, sync_folder
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.records import Records
+from coordinator.recovery.records import Damage, Records
 from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.sources.archive import FILES, Commit, Piece, read_commits, write_commit
-from coordinator.recovery.sources.base import ALL, Cut, LogRange, Plan, Pruned, Source
+from coordinator.recovery.sources.base import ALL, END, Cut, LogRange, Plan, Pruned, Source
 
 # Of a file; and of a row group, which is read as a whole.
 _FILE_RECORDS = 4_000_000
@@ -34,13 +38,20 @@ _LOCK = ".lock"
 class Archived:
     """What a run copied; `gaps` are state partitions of which records were pruned before they were copied.
 
-    A gap is a pair of log offsets: up to where there was a copy, and from where it goes on.
+    A gap is a pair of log offsets: the end of the copy before it, and the start of the copy after it.
+    `damages` are records that could not be read.
     """
 
     commit: int
     records: int
     ends: Mapping[int, int]
     gaps: Mapping[int, tuple[int, int]]
+    damages: Sequence[Damage] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether every record since the copy before was copied."""
+        return not self.gaps and not self.damages
 
 
 def archive(
@@ -51,29 +62,67 @@ def archive(
     (folder / FILES).mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         commits = read_commits(str(folder))
-        if commits and commits[-1].source != source.text:
-            raise ConfigError("--from", source.text, f"{commits[-1].source}, which {folder} is an archive of")
+        identity = source.identity()
+        if commits:
+            _check_identity(source, folder, commits[-1].identity, identity)
         known = _known_ends(commits)
         number = len(commits) + 1
         for _ in range(_ATTEMPTS_MAX):
-            plan = source.plan(Cut(since=known))
+            # From the last record that was copied, to see that it is the same.
+            plan = source.plan(Cut(since={p: max(end - 1, 0) for p, end in known.items()}))
             _check_goes_on(source, plan, known)
             try:
-                pieces, ends = _copy(source, plan, folder, number, phases)
+                copied = _copy(source, plan, folder, number, commits, phases)
                 break
             except Pruned:
-                # Faster than we are; what is left of it is copied.
+                # Records were pruned before they could be copied; the rest is copied.
                 continue
         else:
             raise LogUnavailable(f"{source.text} is pruned faster than it can be copied")
+        if commits and not copied.is_verified and not _same_name(commits[-1], source, identity):
+            raise ConfigError(
+                "--from",
+                source.text,
+                f"{commits[-1].source}, which {folder} is an archive of: neither a record nor an id of it is "
+                "in both",
+            )
         starts = {p: max(start, known.get(p, start)) for p, start in plan.starts.items()}
-        ends = {p: max(ends.get(p, 0), plan.ends.get(p, 0), starts[p]) for p in starts}
+        ends = {p: max(copied.ends.get(p, 0), plan.ends.get(p, 0), starts[p]) for p in starts}
         gaps = {p: (known[p], start) for p, start in starts.items() if start > known.get(p, start)}
-        write_commit(str(folder), Commit(number, source.text, clock.now_ms(), starts, ends, tuple(pieces)))
-    return Archived(number, sum(piece.records for piece in pieces), ends, gaps)
+        digests = {**(commits[-1].digests if commits else {}), **copied.digests}
+        pieces = tuple(copied.pieces)
+        commit = Commit(number, source.text, clock.now_ms(), starts, ends, pieces, identity, digests)
+        write_commit(str(folder), commit)
+    return Archived(number, sum(piece.records for piece in pieces), ends, gaps, copied.damages)
 
 
-def _known_ends(commits: list[Commit]) -> dict[int, int]:
+def _check_identity(
+    source: Source, folder: Path, before: Mapping[str, str], identity: Mapping[str, str]
+) -> None:
+    """Refuse a log that has another id than the one that was copied. Raises ConfigError."""
+    for name, value in before.items():
+        if identity.get(name, value) != value:
+            raise ConfigError(
+                "--from",
+                source.text,
+                f"the log that {folder} is an archive of: its {name} is {value}, not {identity[name]}",
+            )
+
+
+def _same_name(commit: Commit, source: Source, identity: Mapping[str, str]) -> bool:
+    """Return whether ids or names say that a source is the log that was copied."""
+    if commit.identity.keys() & identity.keys():
+        return True
+    kind, _, where = source.text.partition(":")
+    kind_before, _, where_before = commit.source.partition(":")
+    if kind != kind_before:
+        return False
+    return where == where_before or (
+        kind != "kafka" and Path(where).resolve() == Path(where_before).resolve()
+    )
+
+
+def _known_ends(commits: Sequence[Commit]) -> dict[int, int]:
     known: dict[int, int] = {}
     for commit in commits:
         known.update(commit.ends)
@@ -101,26 +150,62 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
+class _Copied(NamedTuple):
+    """What was copied. `is_verified` if a record that was copied before is the same in the log."""
+
+    pieces: Sequence[Piece]
+    ends: Mapping[int, int]
+    digests: Mapping[int, int]
+    damages: Sequence[Damage]
+    is_verified: bool
+
+
 def _copy(
-    source: Source, plan: Plan, folder: Path, number: int, phases: Phases
-) -> tuple[list[Piece], dict[int, int]]:
-    """Write the records of a plan to files; return what is where, and where each state partition ends."""
+    source: Source, plan: Plan, folder: Path, number: int, commits: Sequence[Commit], phases: Phases
+) -> _Copied:
+    """Write the records of a plan to files. Raises ConfigError if another log was copied before."""
+    known = _known_ends(commits)
+    before = commits[-1].digests if commits else {}
     writer = _Files(folder / FILES, number)
     ends: dict[int, int] = {}
+    digests: dict[int, int] = {}
+    damages: list[Damage] = []
+    is_verified = False
     try:
         with phases.phase("copy", plan.records, "records") as advance:
             for log_range in plan.ranges:
                 for records in _ordered(source, log_range):
-                    if not len(records):
-                        # Nothing but a write that broke off.
+                    number_of = records.state_partition
+                    end = known.get(number_of, 0)
+                    damages += [each for each in records.damages if each.last >= end]
+                    if len(records) and records.log_offset[0] == end - 1 and number_of in before:
+                        if _digest(records, 0) != before[number_of]:
+                            raise ConfigError(
+                                "--from",
+                                source.text,
+                                f"the log that was copied: log offset {end - 1} of state partition "
+                                f"{number_of} is another record",
+                            )
+                        is_verified = True
+                    fresh = records.between(end, END)
+                    if not len(fresh):
+                        # A record that was copied before, or a write that broke off.
                         continue
-                    ends[records.state_partition] = int(records.log_offset[-1]) + 1
-                    writer.take(records)
-                    advance(len(records))
+                    ends[number_of] = int(fresh.log_offset[-1]) + 1
+                    digests[number_of] = _digest(fresh, -1)
+                    writer.take(fresh)
+                    advance(len(fresh))
     finally:
         writer.close()
     sync_folder(folder / FILES)
-    return writer.pieces, ends
+    return _Copied(writer.pieces, ends, digests, damages, is_verified)
+
+
+def _digest(records: Records, row: int) -> int:
+    """Return a digest of a record: log offset, time, key and value."""
+    row %= len(records)
+    head = f"{records.log_offset[row]},{records.timestamp_ms[row]}".encode()
+    return crc32c(records.values.get(row) or b"", crc32c(records.keys.get(row) or b"", crc32c(head)))
 
 
 def _ordered(source: Source, log_range: LogRange) -> Iterator[Records]:

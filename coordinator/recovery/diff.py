@@ -17,10 +17,12 @@ from coordinator.recovery.history import steps_of
 from coordinator.recovery.live import Answer, Live, ask
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import Rebuilt, rebuild
-from coordinator.recovery.routing import Row, each_once, state_partitions_of
-from coordinator.recovery.sources.base import Cut, Source, run_apart
+from coordinator.recovery.routing import Row, each_once, key_of, state_partitions_of
+from coordinator.recovery.schema import NONE
+from coordinator.recovery.sources.base import END, Cut, Source, run_apart
 from coordinator.shard.batches import NO_START_OFFSET
 from protocol.messages.share_update import ShareUpdateValue
+from protocol.routing import state_partition as routed_to
 from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
 
@@ -71,15 +73,17 @@ def diff(
     *,
     phases: Phases | None = None,
     groups: Iterable[str] = (),
+    listed: Iterable[SharePartitionKey] = (),
 ) -> Diffed:
     """Compare a log with the coordinator that `live` ("host:port,host:port") leads to.
 
-    Only share-partitions that the log knows can be asked for.  Raises LogError and ConfigError.
+    Compared are the share-partitions that the log knows, and those that are `listed`: by the coordinator over
+    HTTP, or by their groups.  Raises LogError and ConfigError.
     """
     phases = phases or Phases()
     run = rebuild(engine, source, phases=phases)
     number = state_partitions_of(list(map(int, run.manifest["partitions"])))
-    return compared(source, run, live, phases=phases, groups=groups, state_partitions=number)
+    return compared(source, run, live, phases=phases, groups=groups, listed=listed, state_partitions=number)
 
 
 def compared(
@@ -89,6 +93,7 @@ def compared(
     *,
     phases: Phases,
     groups: Iterable[str] = (),
+    listed: Iterable[SharePartitionKey] = (),
     state_partitions: int | None = None,
 ) -> Diffed:
     """Compare states that were rebuilt up to the end of the log with a live coordinator.
@@ -97,6 +102,9 @@ def compared(
     """
     rows = _asked_for(run.states, set(groups), state_partitions)
     held: dict[SharePartitionKey, Shown | None] = {key: _shown(row) for key, row in rows.items()}
+    for key in _only_listed(run.states, listed, set(groups)):
+        rows[key] = _row_of_listed(key, state_partitions)
+        held[key] = None
     with phases.phase("ask", len(held), "share-partitions") as advance:
         leader_epochs = {key: row["leader_epoch_max"] for key, row in rows.items()}
         answers = run_apart(ask(live, leader_epochs, advance))
@@ -138,6 +146,20 @@ def _asked_for(
         # Of what nobody can read a coordinator does not answer either.
         if row["unreadable"] is None and (not groups or key.group_id in groups)
     }
+
+
+def _only_listed(
+    states: pa.Table, listed: Iterable[SharePartitionKey], groups: set[str]
+) -> list[SharePartitionKey]:
+    """Return the listed share-partitions that the log does not know."""
+    known = {key_of(row) for row in states.select(["group_id", "topic_id", "partition"]).to_pylist()}
+    return sorted(key for key in set(listed) - known if not groups or key.group_id in groups)
+
+
+def _row_of_listed(key: SharePartitionKey, state_partitions: int | None) -> Row:
+    """Return a row for a share-partition without a state; its log may say more by now."""
+    number = NONE if state_partitions is None else routed_to(key, state_partitions)
+    return {"state_partition": number, "needed_from": END, "leader_epoch_max": NONE}
 
 
 def _shown(row: Row) -> Shown:

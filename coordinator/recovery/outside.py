@@ -281,6 +281,24 @@ class Tolerant:
         return Outside((), (), dict.fromkeys(self._checks, self._why), self._missed)
 
 
+def initialised_by_groups(
+    *, bootstrap_servers: str, security: ClientSecurity, request_timeout_s: float
+) -> list[SharePartitionKey]:
+    """Return the share-partitions that the groups of a cluster take for initialised. Raises LogError."""
+
+    async def ask() -> list[SharePartitionKey]:
+        from coordinator.kafka.share_groups import ShareGroups
+
+        groups = ShareGroups(bootstrap_servers, security=security, request_timeout_s=request_timeout_s)
+        try:
+            shown = await groups.offsets(await groups.names())
+        finally:
+            await groups.close()
+        return [SharePartitionKey(each.group_id, each.topic_id, each.partition) for each in shown]
+
+    return run_apart(ask())
+
+
 def topic_id_of(
     name: str, *, bootstrap_servers: str, security: ClientSecurity, request_timeout_s: float
 ) -> bytes | None:

@@ -11,10 +11,10 @@ from coordinator.recovery.checks.facts import PartitionFacts, partition_facts
 from coordinator.recovery.rebuild import Rebuilt
 from coordinator.recovery.records import Records, numbers
 from coordinator.recovery.sources.base import Cut, Source
+from coordinator.runtime.replay import FINISHED_TOGETHER, replays_of
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import DecodeError
-from protocol.record_batch import decode_batches, encode_batch
-from protocol.state_records import decode_record
+from protocol.record_batch import encode_batch
 
 # Share-partitions that are named for each state partition.
 PINS_MAX = 5
@@ -105,14 +105,14 @@ def replay_cost(source: Source, run: Rebuilt, records_per_s: float | None = None
 
 
 def measured_records_per_s(source: Source) -> float:
-    """Replay some records of a log as a coordinator does when it loads, and return how many a second."""
+    """Load some records of a log with the coordinator's loader, and return how many it does in a second."""
     batches: list[bytes] = []
     count = 0
     for log_range in source.plan(Cut()).ranges:
         for records in source.read(log_range):
-            written = _stored(records, _SAMPLE_RECORDS - count)
+            written = _stored(records, count)
             batches += written
-            count += sum(1 for _ in written) * _SAMPLE_BATCH_RECORDS
+            count += len(written) * _SAMPLE_BATCH_RECORDS
             if count >= _SAMPLE_RECORDS:
                 break
         if count >= _SAMPLE_RECORDS:
@@ -128,28 +128,25 @@ def measured_records_per_s(source: Source) -> float:
 
 
 def _replay(batches: Sequence[bytes]) -> int:
-    """Replay batches as a coordinator does, and return how many records there were."""
-    shard = Shard(0, SnapshotPolicy())
+    """Load batches into a shard as a coordinator does, and return how many records there were."""
+    (replay,) = replays_of({0: Shard(0, SnapshotPolicy())}).values()
     replayed = 0
     for batch in batches:
-        for decoded in decode_batches(batch):
-            for log_record in decoded.records:
-                try:
-                    record = decode_record(log_record.key, log_record.value)
-                except DecodeError:
-                    continue
-                if record is not None:
-                    shard.replay(record, replayed, log_record.timestamp_ms)
-                    replayed += 1
+        try:
+            replayed += replay.take(batch)
+        except DecodeError:
+            continue
+    while not replay.finish(FINISHED_TOGETHER):
+        pass
     return replayed
 
 
-def _stored(records: Records, count_max: int) -> list[bytes]:
-    """Write the first records as batches again."""
+def _stored(records: Records, begin: int) -> list[bytes]:
+    """Write records of the sample as batches again, from a log offset on."""
     data = records.data_records()
-    rows = range(min(len(data), count_max))
+    rows = range(min(len(data), _SAMPLE_RECORDS - begin))
     pairs = [(data.keys.get(row) or b"", data.values.get(row)) for row in rows]
     return [
-        encode_batch(at, 0, pairs[at : at + _SAMPLE_BATCH_RECORDS])
+        encode_batch(begin + at, 0, pairs[at : at + _SAMPLE_BATCH_RECORDS])
         for at in range(0, len(pairs), _SAMPLE_BATCH_RECORDS)
     ]

@@ -24,6 +24,7 @@ from tests.recovery.logs_on_disk import (
     write_journal,
     write_segments,
 )
+from tests.unit.cli.calling import CommandLine
 
 ALONE = LocalEngine(1)
 
@@ -132,12 +133,77 @@ def test_another_log_is_refused(log: Log, tmp_path: Path) -> None:
     write_journal(tmp_path / "journal", {0: some_records(50)})
     archive(JournalSource(str(tmp_path / "journal")), folder)
     log.grow(10)
-    with pytest.raises(ConfigError, match="is an archive of"):
+    with pytest.raises(ConfigError, match="neither a record nor an id of it is in both"):
         archive(log.source, folder)
     shutil.rmtree(tmp_path / "journal")
     write_journal(tmp_path / "journal", {0: some_records(20)})
     with pytest.raises(LogError, match="ends at 20, and records up to 50 were copied"):
         archive(JournalSource(str(tmp_path / "journal")), folder)
+    # Of the same name and length.
+    shutil.rmtree(tmp_path / "journal")
+    write_journal(tmp_path / "journal", {0: some_records(60, seed=9)})
+    with pytest.raises(ConfigError, match="log offset 49 of state partition 0 is another record"):
+        archive(JournalSource(str(tmp_path / "journal")), folder)
+    assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(50))}
+
+
+def test_the_same_log_by_another_name_is_accepted(log: Log, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    log.grow(100)
+    archive(log.source, folder)
+    log.grow(100)
+    (tmp_path / "moved").symlink_to(log.folder)
+    for text in (f"{log.folder}/", str(tmp_path / "moved")):
+        log.grow(100)
+        assert archive(SegmentSource(text), folder).is_whole
+    assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(400))}
+
+
+def test_a_log_with_other_ids_is_refused_and_one_that_cannot_be_recognised_too(
+    log: Log, tmp_path: Path
+) -> None:
+    def identify(folder: Path, topic_id: str) -> None:
+        (folder / "meta.properties").write_text("version=1\ncluster.id=cluster-1\n")
+        (folder / f"{TOPIC}-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+
+    folder = tmp_path / "archive"
+    log.grow(100)
+    identify(log.folder, "first")
+    archive(log.source, folder)
+    assert ArchiveSource(str(folder)).identity() == {"cluster_id": "cluster-1", "topic_id": "first"}
+    identify(log.folder, "second")
+    with pytest.raises(ConfigError, match="its topic_id is first, not second"):
+        archive(log.source, folder)
+    # Without ids, and pruned past what was copied.
+    (log.folder / "meta.properties").unlink()
+    (log.folder / f"{TOPIC}-0" / "partition.metadata").unlink()
+    log.grow(100)
+    log.grow(100)
+    log.prune()
+    log.folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="neither a record nor an id of it is in both"):
+        archive(SegmentSource(str(tmp_path / "elsewhere")), folder)
+
+
+def test_a_gap_and_damage_change_the_exit_code(
+    share_coordinator: CommandLine, log: Log, tmp_path: Path
+) -> None:
+    command = ("recovery", "archive", "--from", log.source.text, "--to", str(tmp_path / "archive"))
+    log.grow(100)
+    assert share_coordinator(*command).exit_code == 0
+    log.grow(100)
+    log.grow(100)
+    log.prune()
+    said = share_coordinator(*command)
+    assert (said.exit_code, "records 100 to 199 of state partition 0 were pruned" in said.err) == (1, True)
+    assert share_coordinator(*command).exit_code == 0
+    log.grow(100)
+    path = max((log.folder / f"{TOPIC}-0").glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[80] ^= 1
+    path.write_bytes(data)
+    said = share_coordinator(*command)
+    assert (said.exit_code, "log offsets 300 to 304" in said.err) == (1, True)
 
 
 def test_a_second_run_at_once_is_refused(log: Log, tmp_path: Path) -> None:

@@ -219,6 +219,28 @@ def test_a_share_partition_in_two_places_is_compared_each_with_its_own(
     assert {"X1", "X3", "X6"}.isdisjoint([*again.manifest["checks"], *again.not_checked])
 
 
+def test_what_the_coordinator_lists_and_the_log_has_lost_is_different(
+    before: Audited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = SegmentSource(str(tmp_path / "before"))
+    run = Rebuilt(before.states, before.ranges, before.manifest)
+    states = {key_of(row): row for row in rows(before)}
+    lost = SharePartitionKey("lost", bytes(16), 3)
+    gone = SharePartitionKey("gone", bytes(16), 3)
+
+    async def ask(live: object, leader_epochs: Any, advance: Any) -> dict[SharePartitionKey, Answer]:
+        answers = {key: answer_of(row) for key, row in states.items()}
+        return {**answers, lost: Answer(start_offset=5), gone: Answer(exists=False)}
+
+    monkeypatch.setattr("coordinator.recovery.diff.ask", ask)
+    listed = [lost, gone, *states]
+    found = compared(source, run, "live", phases=Phases(), listed=listed, state_partitions=3)
+    assert [(each.key, each.what) for each in found.different] == [
+        (lost, "the coordinator has state of it, the log has none")
+    ]
+    assert found.asked == len(states) + 2
+
+
 # X2
 
 

@@ -80,7 +80,7 @@ def test_an_archive_is_made_and_read(share_coordinator: CommandLine, disk: str, 
         "copied 60 records"
     )
     _, out, _ = share_coordinator("recovery", "archive", "--from", disk, "--to", to, "-o", "json")
-    assert json.loads(out) == {"commit": 2, "records": 0, "ends": {"0": 60}, "gaps": {}}
+    assert json.loads(out) == {"commit": 2, "records": 0, "ends": {"0": 60}, "gaps": {}, "damages": []}
     _, out, _ = share_coordinator("recovery", "rebuild", "--from", f"archive:{to}")
     assert out == share_coordinator("recovery", "rebuild", "--from", disk).out
 
@@ -179,6 +179,13 @@ def test_an_audit_that_could_not_ask_whom_it_should_is_not_clean(
         f"Recovery audit of {log}: clean; not checked: X1",
     )
     assert "not run    X1: the coordinator cannot be reached" in said.out
+
+
+def test_a_diff_that_reaches_nobody_is_no_difference(share_coordinator: CommandLine, disk: str) -> None:
+    (port,) = free_ports(1)
+    said = share_coordinator("recovery", "diff", "--from", disk, "--live", f"127.0.0.1:{port}")
+    assert said.exit_code == 3
+    assert "could not compare: " in said.err
 
 
 def test_a_rebuild_says_what_it_left(share_coordinator: CommandLine, tmp_path: Path) -> None:

@@ -117,6 +117,24 @@ def test_loading_is_measured_or_given(source: SegmentSource) -> None:
     assert measured.records_per_s > 100
 
 
+def test_loading_is_measured_with_the_loader_of_the_coordinator(
+    source: SegmentSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[bytes] = []
+
+    class Counted:
+        def take(self, data: bytes) -> int:
+            taken.append(data)
+            return 50
+
+        def finish(self, count_max: int) -> bool:
+            return True
+
+    monkeypatch.setattr("coordinator.recovery.prune_plan.replays_of", lambda shards: {0: Counted()})
+    assert replay_cost(source, rebuild(ALONE, source)).is_measured
+    assert taken
+
+
 # rewrite
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from coordinator.recovery.engines.base import Advance, Gathered, by_partition
 from coordinator.recovery.engines.counts import (
     COUNTS_OUTPUT,
+    PRUNED_OUTPUT,
     check_joined,
     join_counted,
     read_counted,
@@ -25,6 +26,7 @@ from coordinator.recovery.engines.counts import (
 )
 from coordinator.recovery.engines.spark_session import has_active, session
 from coordinator.recovery.engines.spark_work import OUTPUTS_SQL, WorkFolder, error_of_spark
+from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.records import records_from_arrow
 from coordinator.recovery.sources.base import ALL, RANGE_RECORDS, LogRange, Source
 from coordinator.recovery.sources.topic import TopicSource
@@ -40,6 +42,8 @@ OUTPUTS = pa.schema(
         pa.field("rows", pa.binary(), nullable=False),
     ]
 )
+_SUMMARIES = (COUNTS_OUTPUT, PRUNED_OUTPUT, RANGES_OUTPUT, DAMAGES_OUTPUT)
+
 # Several, so that all cores are at work until the end.
 _TASKS_PER_CORE = 4
 _PARALLELISM_UNKNOWN = 50
@@ -56,14 +60,23 @@ class SparkGathered:
     def __init__(self, stored: "WorkFolder", frame: "DataFrame") -> None:
         self._stored = stored
         self.frame = frame
+        # Outputs that the driver reads in any case, all together: each read is a job of Spark's.
+        self._summaries: list[Output] | None = None
 
     def rows(self, name: str) -> list[tuple[int, pa.RecordBatch]]:
         """Return the outputs of a name, on the driver."""
+        if name in _SUMMARIES:
+            if self._summaries is None:
+                self._summaries = self._collected(_SUMMARIES)
+            return [(each.state_partition, each.rows) for each in self._summaries if each.name == name]
+        return [(each.state_partition, each.rows) for each in self._collected((name,))]
+
+    def _collected(self, names: Sequence[str]) -> list[Output]:
         try:
-            found = self.frame.where(self.frame["name"] == name).toArrow()
+            found = self.frame.where(self.frame["name"].isin(list(names))).toArrow()
         except Exception as error:
             raise error_of_spark(error) from None
-        return [(output.state_partition, output.rows) for output in _unpacked(found.to_batches())]
+        return list(_unpacked(found.to_batches()))
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
         """Return all outputs of a name as one table, on the driver."""

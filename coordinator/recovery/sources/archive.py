@@ -12,7 +12,7 @@ stretch that begins below the cut.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,9 @@ class Commit:
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     pieces: tuple[Piece, ...]
+    # Ids of the log (cluster id, topic id), and by state partition the digest of the last record copied.
+    identity: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[int, int] = field(default_factory=dict)
 
 
 def read_commits(folder: str) -> list[Commit]:
@@ -74,6 +77,8 @@ def read_commits(folder: str) -> list[Commit]:
                     {int(p): offset for p, offset in said["starts"].items()},
                     {int(p): offset for p, offset in said["ends"].items()},
                     tuple(Piece(**piece) for piece in said["pieces"]),
+                    said.get("identity", {}),
+                    {int(p): digest for p, digest in said.get("digests", {}).items()},
                 )
             )
         except (ValueError, KeyError, TypeError) as error:
@@ -94,6 +99,8 @@ def write_commit(folder: str, commit: Commit) -> None:
         "starts": commit.starts,
         "ends": commit.ends,
         "pieces": [vars(piece) for piece in commit.pieces],
+        "identity": commit.identity,
+        "digests": commit.digests,
     }
     path = Path(folder) / COMMITS / f"{commit.number:08d}.json"
     write_durably(path, json.dumps(said).encode())
@@ -109,6 +116,11 @@ class ArchiveSource:
     def text(self) -> str:
         """The source as a user writes it."""
         return f"archive:{self.folder}"
+
+    def identity(self) -> dict[str, str]:
+        """Return the identity of the log that was copied."""
+        commits = read_commits(self.folder)
+        return dict(commits[-1].identity) if commits else {}
 
     def as_copy(self) -> LogCopy:
         """Return which log offsets it holds without a gap up to its end, for a verdict."""

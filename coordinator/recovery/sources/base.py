@@ -109,6 +109,10 @@ class Source(Protocol):
         """The source as a user writes it."""
         ...
 
+    def identity(self) -> dict[str, str]:
+        """Return the ids that tell this log from others, by name; empty if it has none."""
+        ...
+
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """Settle what to read. Raises LogError, OSError, and ConfigError for a source that is none."""
         ...

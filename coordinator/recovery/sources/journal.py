@@ -52,6 +52,10 @@ class JournalSource:
         """The source as a user writes it."""
         return f"journal:{self.folder}"
 
+    def identity(self) -> dict[str, str]:
+        """Return nothing: a journal has no id."""
+        return {}
+
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """Walk the journal, around damage if there is any; its segments are the ranges."""
         if not Path(self.folder).is_dir():

@@ -50,6 +50,20 @@ class SegmentSource:
         """The source as a user writes it."""
         return f"segments:{self.folder}"
 
+    def identity(self) -> dict[str, str]:
+        """Read the ids of the cluster and the topic from the files that a broker keeps with the segments."""
+        found: dict[str, str] = {}
+        for folder in self._folders().values():
+            for path, name, key in (
+                (folder.parent / "meta.properties", "cluster_id", "cluster.id="),
+                (folder / "partition.metadata", "topic_id", "topic_id:"),
+            ):
+                with suppress(OSError, UnicodeDecodeError):
+                    for line in path.read_text("utf-8").splitlines():
+                        if line.startswith(key):
+                            found[name] = line.removeprefix(key).strip()
+        return found
+
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """Look at the files, and cut large ones into ranges of bytes."""
         ranges: list[LogRange] = []

@@ -23,6 +23,7 @@ from coordinator.recovery.parse import parse_readable
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan, Pruned, run_apart
 from protocol.record_batch import batch_size_at, next_offset_at
+from protocol.state_records import topic_id_text
 
 _LANE = "recovery"
 _FETCH_BYTES = 8 << 20
@@ -51,6 +52,26 @@ class TopicSource:
     def text(self) -> str:
         """The source as a user writes it."""
         return f"kafka:{self.topic}"
+
+    def identity(self) -> dict[str, str]:
+        """Ask for the ids of the cluster and the topic."""
+        return run_apart(self._identity())
+
+    async def _identity(self) -> dict[str, str]:
+        from coordinator.kafka.topic_presence import TopicPresence
+        from coordinator.kafka.user_topics import UserTopics
+
+        security, timeout_s = self.security, self.request_timeout_s
+        presence = TopicPresence(self.bootstrap_servers, security=security, request_timeout_s=timeout_s)
+        topics = UserTopics(self.bootstrap_servers, security=security, request_timeout_s=timeout_s)
+        try:
+            cluster_id = (await presence.look(())).cluster_id
+            topic_id = await topics.topic_id(self.topic)
+        finally:
+            await presence.close()
+            await topics.close()
+        found = {"cluster_id": cluster_id, "topic_id": "" if topic_id is None else topic_id_text(topic_id)}
+        return {name: value for name, value in found.items() if value}
 
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """Ask where each partition begins and ends now, and cut it into ranges."""
