@@ -1,6 +1,19 @@
 """All commands of `recovery`, put together: each module registers its own."""
 
-from coordinator.cli import recovery_audit, recovery_diff, recovery_prune, recovery_rewrite
+from coordinator.cli import (
+    recovery_archive,
+    recovery_audit,
+    recovery_diff,
+    recovery_prune,
+    recovery_rewrite,
+)
 from coordinator.cli.recovery_commands import recovery_app
 
-__all__ = ["recovery_app", "recovery_audit", "recovery_diff", "recovery_prune", "recovery_rewrite"]
+__all__ = [
+    "recovery_app",
+    "recovery_archive",
+    "recovery_audit",
+    "recovery_diff",
+    "recovery_prune",
+    "recovery_rewrite",
+]

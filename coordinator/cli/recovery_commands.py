@@ -1,4 +1,4 @@
-"""`recovery rebuild | archive`: what a state log holds, whether or not a coordinator is at work on it."""
+"""`recovery rebuild`: what a state log holds, whether or not a coordinator is at work on it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -125,52 +125,6 @@ def rebuild(
     print_totals(run.manifest)
     if print_damage(run.manifest):
         raise typer.Exit(EXIT_DAMAGED)
-
-
-@recovery_app.command(context_settings=flags.ANY_SETTING, epilog=KAFKA_FLAGS)
-def archive(
-    ctx: typer.Context,
-    source: From,
-    to: Annotated[
-        Path, typer.Option("--to", metavar="DIR", help="The archive's folder; made if it is not there.")
-    ],
-    config: flags.ConfigFile = None,
-    settings: flags.Set = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Copy what is new on a log to an archive, which other commands read as archive:DIR.
-
-    Run it more often than the log is pruned. What was copied once stays, also when pruning takes it. Exit
-    codes: 0 all was copied, 1 records were pruned before they could be copied, or could not be read.
-    """
-    opened = opened_source(source, ctx.args, config, settings)
-    from coordinator.recovery.archive import archive as copy_new
-    from coordinator.recovery.progress import shown
-
-    with shown() as phases:
-        run = copy_new(opened, to, phases=phases)
-    if output is Output.JSON:
-        print_json(
-            {
-                **{"commit": run.commit, "records": run.records, "ends": dict(run.ends)},
-                **{"gaps": dict(run.gaps), "damages": [each._asdict() for each in run.damages]},
-            }
-        )
-        raise typer.Exit(0 if run.is_whole else EXIT_DAMAGED)
-    say(f"copied {run.records} records of {len(run.ends)} state partitions, commit {run.commit}")
-    for state_partition, (copied_to, goes_on) in sorted(run.gaps.items()):
-        say(
-            f"share-coordinator: records {copied_to} to {goes_on - 1} of state partition {state_partition} "
-            "were pruned before they could be copied: run it more often",
-            err=True,
-        )
-    for damage in run.damages:
-        say(
-            f"share-coordinator: log offsets {damage.first} to {damage.last} of state partition "
-            f"{damage.state_partition} could not be copied: {damage.what}",
-            err=True,
-        )
-    raise typer.Exit(0 if run.is_whole else EXIT_DAMAGED)
 
 
 def print_states(states: Any) -> None:

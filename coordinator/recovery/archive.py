@@ -54,18 +54,29 @@ class Archived:
         return not self.gaps and not self.damages
 
 
+class Copied(NamedTuple):
+    """What was copied. `is_verified` if a record that was copied before is the same in the log."""
+
+    pieces: Sequence[Piece]
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    digests: Mapping[int, int]
+    damages: Sequence[Damage]
+    is_verified: bool
+
+
 def archive(
     source: Source, folder: Path, *, phases: Phases | None = None, clock: Clock | None = None
 ) -> Archived:
     """Copy what is new. Raises ConfigError, LogError, OSError; then nothing of it counts."""
     phases, clock = phases or Phases(), clock or SystemClock()
     (folder / FILES).mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         commits = read_commits(str(folder))
         identity = source.identity()
         if commits:
-            _check_identity(source, folder, commits[-1].identity, identity)
-        known = _known_ends(commits)
+            check_identity(source, folder, commits[-1].identity, identity)
+        known = known_ends(commits)
         number = len(commits) + 1
         for _ in range(_ATTEMPTS_MAX):
             # From the last record that was copied, to see that it is the same.
@@ -79,24 +90,44 @@ def archive(
                 continue
         else:
             raise LogUnavailable(f"{source.text} is pruned faster than it can be copied")
-        if commits and not copied.is_verified and not _same_name(commits[-1], source, identity):
-            raise ConfigError(
-                "--from",
-                source.text,
-                f"{commits[-1].source}, which {folder} is an archive of: neither a record nor an id of it is "
-                "in both",
-            )
-        starts = {p: max(start, known.get(p, start)) for p, start in plan.starts.items()}
-        ends = {p: max(copied.ends.get(p, 0), plan.ends.get(p, 0), starts[p]) for p in starts}
-        gaps = {p: (known[p], start) for p, start in starts.items() if start > known.get(p, start)}
-        digests = {**(commits[-1].digests if commits else {}), **copied.digests}
-        pieces = tuple(copied.pieces)
-        commit = Commit(number, source.text, clock.now_ms(), starts, ends, pieces, identity, digests)
-        write_commit(str(folder), commit)
+        return commit_copied(folder, source, identity, commits, copied, plan.starts, plan.ends, clock)
+
+
+def commit_copied(
+    folder: Path,
+    source: Source,
+    identity: Mapping[str, str],
+    commits: Sequence[Commit],
+    copied: Copied,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+    clock: Clock,
+) -> Archived:
+    """Write the commit that makes a copy count. `starts` and `ends` are those of the log when it was planned.
+
+    Raises ConfigError if nothing shows that it is the log of the archive.
+    """
+    if commits and not copied.is_verified and not _same_name(commits[-1], source, identity):
+        raise ConfigError(
+            "--from",
+            source.text,
+            f"{commits[-1].source}, which {folder} is an archive of: neither a record nor an id of it "
+            "is in both",
+        )
+    known = known_ends(commits)
+    starts = {p: max(start, known.get(p, start)) for p, start in starts.items()}
+    ends = {p: max(copied.ends.get(p, 0), ends.get(p, 0), starts[p]) for p in starts}
+    gaps = {p: (known[p], start) for p, start in starts.items() if start > known.get(p, start)}
+    digests = {**(commits[-1].digests if commits else {}), **copied.digests}
+    pieces = tuple(copied.pieces)
+    number = len(commits) + 1
+    write_commit(
+        str(folder), Commit(number, source.text, clock.now_ms(), starts, ends, pieces, identity, digests)
+    )
     return Archived(number, sum(piece.records for piece in pieces), ends, gaps, copied.damages)
 
 
-def _check_identity(
+def check_identity(
     source: Source, folder: Path, before: Mapping[str, str], identity: Mapping[str, str]
 ) -> None:
     """Refuse a log that has another id than the one that was copied. Raises ConfigError."""
@@ -122,7 +153,8 @@ def _same_name(commit: Commit, source: Source, identity: Mapping[str, str]) -> b
     )
 
 
-def _known_ends(commits: Sequence[Commit]) -> dict[int, int]:
+def known_ends(commits: Sequence[Commit]) -> dict[int, int]:
+    """Return the log offset up to which each state partition was copied."""
     known: dict[int, int] = {}
     for commit in commits:
         known.update(commit.ends)
@@ -140,8 +172,8 @@ def _check_goes_on(source: Source, plan: Plan, known: Mapping[int, int]) -> None
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep a second run away."""
+def locked(folder: Path) -> Iterator[None]:
+    """Keep a second run from writing to an archive. Raises LogError."""
     with (folder / _LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,55 +182,68 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-class _Copied(NamedTuple):
-    """What was copied. `is_verified` if a record that was copied before is the same in the log."""
-
-    pieces: Sequence[Piece]
-    ends: Mapping[int, int]
-    digests: Mapping[int, int]
-    damages: Sequence[Damage]
-    is_verified: bool
-
-
 def _copy(
     source: Source, plan: Plan, folder: Path, number: int, commits: Sequence[Commit], phases: Phases
-) -> _Copied:
+) -> Copied:
     """Write the records of a plan to files. Raises ConfigError if another log was copied before."""
-    known = _known_ends(commits)
-    before = commits[-1].digests if commits else {}
-    writer = _Files(folder / FILES, number)
-    ends: dict[int, int] = {}
-    digests: dict[int, int] = {}
-    damages: list[Damage] = []
-    is_verified = False
+    copier = Copier(folder, f"{number:08d}", commits)
     try:
         with phases.phase("copy", plan.records, "records") as advance:
             for log_range in plan.ranges:
                 for records in _ordered(source, log_range):
-                    number_of = records.state_partition
-                    end = known.get(number_of, 0)
-                    damages += [each for each in records.damages if each.last >= end]
-                    if len(records) and records.log_offset[0] == end - 1 and number_of in before:
-                        if _digest(records, 0) != before[number_of]:
-                            raise ConfigError(
-                                "--from",
-                                source.text,
-                                f"the log that was copied: log offset {end - 1} of state partition "
-                                f"{number_of} is another record",
-                            )
-                        is_verified = True
-                    fresh = records.between(end, END)
-                    if not len(fresh):
-                        # A record that was copied before, or a write that broke off.
-                        continue
-                    ends[number_of] = int(fresh.log_offset[-1]) + 1
-                    digests[number_of] = _digest(fresh, -1)
-                    writer.take(fresh)
-                    advance(len(fresh))
+                    advance(copier.take(records))
     finally:
-        writer.close()
-    sync_folder(folder / FILES)
-    return _Copied(writer.pieces, ends, digests, damages, is_verified)
+        copier.close()
+    return copier.result()
+
+
+class Copier:
+    """Writes the records that are not copied yet to files, and checks that it is the same log."""
+
+    def __init__(self, folder: Path, prefix: str, commits: Sequence[Commit]) -> None:
+        self._known = known_ends(commits)
+        self._digests_before = commits[-1].digests if commits else {}
+        self._folder = folder / FILES
+        self._writer = _Files(self._folder, prefix)
+        self._starts: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._digests: dict[int, int] = {}
+        self._damages: list[Damage] = []
+        self._is_verified = False
+
+    def take(self, records: Records) -> int:
+        """Take records, those of a state partition in log order; return how many of them are new.
+
+        Raises ConfigError if it is another log than the one that was copied before.
+        """
+        number, end = records.state_partition, self._known.get(records.state_partition, 0)
+        self._damages += [each for each in records.damages if each.last >= end]
+        if len(records) and records.log_offset[0] == end - 1 and number in self._digests_before:
+            if _digest(records, 0) != self._digests_before[number]:
+                raise ConfigError(
+                    "--from",
+                    None,
+                    "the log that was copied to the archive before: "
+                    f"log offset {end - 1} of state partition {number} is another record",
+                )
+            self._is_verified = True
+        fresh = records.between(end, END)
+        if len(fresh):
+            self._starts.setdefault(number, int(fresh.log_offset[0]))
+            self._ends[number] = int(fresh.log_offset[-1]) + 1
+            self._digests[number] = _digest(fresh, -1)
+            self._writer.take(fresh)
+        return len(fresh)
+
+    def close(self) -> None:
+        """Make the files durable."""
+        self._writer.close()
+        sync_folder(self._folder)
+
+    def result(self) -> Copied:
+        """Return what was copied, for the commit."""
+        copied = (self._writer.pieces, self._starts, self._ends, self._digests, self._damages)
+        return Copied(*copied, self._is_verified)
 
 
 def _digest(records: Records, row: int) -> int:
@@ -223,10 +268,10 @@ def _ordered(source: Source, log_range: LogRange) -> Iterator[Records]:
 class _Files:
     """Parquet files of one run, a row group for each stretch of a state partition."""
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path, prefix: str) -> None:
         self.pieces: list[Piece] = []
         self._folder = folder
-        self._number = number
+        self._prefix = prefix
         self._files = 0
         self._writer: pq.ParquetWriter | None = None
         self._path = folder
@@ -248,7 +293,7 @@ class _Files:
     def _write_group(self) -> None:
         waiting, self._waiting = self._waiting, []
         if self._writer is None:
-            self._path = self._folder / f"{self._number:08d}-{self._files}.parquet"
+            self._path = self._folder / f"{self._prefix}-{self._files}.parquet"
             self._writer = pq.ParquetWriter(self._path, RECORDS, compression="zstd")
             self._files += 1
             self._row_groups = self._in_file = 0

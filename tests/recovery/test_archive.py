@@ -207,12 +207,12 @@ def test_a_gap_and_damage_change_the_exit_code(
 
 
 def test_a_second_run_at_once_is_refused(log: Log, tmp_path: Path) -> None:
-    from coordinator.recovery.archive import _locked
+    from coordinator.recovery.archive import locked
 
     folder = tmp_path / "archive"
     log.grow(10)
     archive(log.source, folder)
-    with _locked(folder), pytest.raises(LogError, match="is written to by another run"):
+    with locked(folder), pytest.raises(LogError, match="is written to by another run"):
         archive(log.source, folder)
 
 

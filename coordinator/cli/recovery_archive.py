@@ -1,0 +1,109 @@
+"""`recovery archive`: copy the records of a log before pruning removes them, here or with Spark."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coordinator.cli import recovery_commands as recovery
+from coordinator.cli import settings_flags as flags
+from coordinator.cli.output import Output, OutputOption, print_json, say
+
+if TYPE_CHECKING:
+    from coordinator.recovery.archive import Archived
+
+
+@recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
+def archive(
+    ctx: typer.Context,
+    source: recovery.From,
+    to: Annotated[
+        Path, typer.Option("--to", metavar="DIR", help="The archive's folder; made if it is not there.")
+    ],
+    every: Annotated[
+        str, typer.Option("--every", metavar="TIME", help="With Spark: copy again and again: 30s, 5m, 1h.")
+    ] = "",
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            "--checkpoint", metavar="URI", help="With Spark: the query's checkpoint; by default in --to."
+        ),
+    ] = "",
+    engine: recovery.EngineName = "local",
+    master: recovery.Master = "",
+    config: flags.ConfigFile = None,
+    settings: flags.Set = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Copy what is new on a log to an archive, which other commands read as archive:DIR.
+
+    Run it more often than the log is pruned. What was copied once stays, also when pruning takes it. Exit
+    codes: 0 all was copied, 1 records were pruned before they could be copied, or could not be read.
+    """
+    opened = recovery.opened_source(source, ctx.args, config, settings)
+    from coordinator.recovery.archive import archive as copy_new
+    from coordinator.recovery.progress import shown
+
+    if engine == "spark" or master:
+        done = _with_spark(ctx, opened, to, every, checkpoint, master, config, settings, output)
+    else:
+        with shown() as phases:
+            done = [copy_new(opened, to, phases=phases)]
+        _print(done[0], output)
+    raise typer.Exit(0 if all(each.is_whole for each in done) else recovery.EXIT_DAMAGED)
+
+
+def _with_spark(
+    ctx: typer.Context,
+    opened: Any,
+    to: Path,
+    every: str,
+    checkpoint: str,
+    master: str,
+    config: Path | None,
+    settings: list[str] | None,
+    output: Output,
+) -> "list[Archived]":
+    """Run a streaming query, and print each micro-batch."""
+    from coordinator.cli.recovery_audit import parse_duration_s
+    from coordinator.recovery.archive_stream import archive_stream
+    from coordinator.recovery.engines.spark_session import session
+    from coordinator.recovery.sources.access import stream_options
+
+    spark = session(master)
+    try:
+        return archive_stream(
+            spark,
+            opened,
+            to,
+            options=stream_options(flags.load(ctx.args, config, settings).config),
+            checkpoint=checkpoint,
+            every_s=parse_duration_s(every) if every else None,
+            told=lambda each: _print(each, output),
+        )
+    finally:
+        spark.stop()
+
+
+def _print(run: "Archived", output: Output) -> None:
+    if output is Output.JSON:
+        print_json(
+            {
+                **{"commit": run.commit, "records": run.records, "ends": dict(run.ends)},
+                **{"gaps": dict(run.gaps), "damages": [each._asdict() for each in run.damages]},
+            }
+        )
+        return
+    say(f"copied {run.records} records of {len(run.ends)} state partitions, commit {run.commit}")
+    for state_partition, (copied_to, goes_on) in sorted(run.gaps.items()):
+        say(
+            f"share-coordinator: records {copied_to} to {goes_on - 1} of state partition {state_partition} "
+            "were pruned before they could be copied: run it more often",
+            err=True,
+        )
+    for damage in run.damages:
+        say(
+            f"share-coordinator: log offsets {damage.first} to {damage.last} of state partition "
+            f"{damage.state_partition} could not be copied: {damage.what}",
+            err=True,
+        )

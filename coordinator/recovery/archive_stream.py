@@ -1,0 +1,162 @@
+"""Archive a log with Structured Streaming: executors write the records, each micro-batch is one commit.
+
+A micro-batch may run twice: Spark repeats it if the driver died before the checkpoint was written.  The
+commit of the archive says up to where each state partition was copied, and records below that offset are left
+out.  So each record is in the archive once, whatever was repeated.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from coordinator.clock import Clock, SystemClock
+from coordinator.recovery.archive import (
+    Archived,
+    Copied,
+    Copier,
+    check_identity,
+    commit_copied,
+    known_ends,
+    locked,
+)
+from coordinator.recovery.engines.spark_work import error_of_spark
+from coordinator.recovery.records import Damage, Records, records_from_arrow
+from coordinator.recovery.sources.archive import FILES, Commit, Piece, read_commits
+from coordinator.recovery.sources.base import Source
+from coordinator.recovery.sources.spark import FORMAT, StateLogDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CHECKPOINT = "checkpoint"
+_COPIED_SQL = "copied string"
+
+
+def archive_stream(
+    spark: "SparkSession",
+    source: Source,
+    folder: Path,
+    *,
+    options: dict[str, str] | None = None,
+    checkpoint: str = "",
+    every_s: float | None = None,
+    told: Callable[[Archived], None] = lambda done: None,
+    clock: Clock | None = None,
+) -> list[Archived]:
+    """Copy what is new and end, or go on every so many seconds; return what each micro-batch copied.
+
+    `options` are those of the data source for a topic.  The folder must be one that all executors share.
+    Raises ConfigError and LogError.
+    """
+    (folder / FILES).mkdir(parents=True, exist_ok=True)
+    writer = _BatchWriter(source, folder, told, clock or SystemClock())
+    known = writer.check()
+    spark.dataSource.register(StateLogDataSource)
+    reader = spark.readStream.format(FORMAT).option("from", source.text).options(**(options or {}))
+    if known:
+        # From the last record that was copied, to see that it is the same.
+        reader = reader.option(
+            "starting_offsets", ",".join(f"{p}:{max(end - 1, 0)}" for p, end in known.items())
+        )
+    writing = reader.load().writeStream.foreachBatch(writer.write)
+    writing = writing.option("checkpointLocation", checkpoint or str((folder / CHECKPOINT).absolute()))
+    trigger = {"availableNow": True} if every_s is None else {"processingTime": f"{every_s} seconds"}
+    try:
+        writing.trigger(**trigger).start().awaitTermination()
+    except Exception as error:
+        raise writer.failure or error_of_spark(error) from None
+    return writer.done
+
+
+class _BatchWriter:
+    """Writes micro-batches to an archive; `failure` is what ended the query, if it is ours."""
+
+    def __init__(self, source: Source, folder: Path, told: Callable[[Archived], None], clock: Clock) -> None:
+        self.done: list[Archived] = []
+        self.failure: Exception | None = None
+        self._source = source
+        self._folder = folder
+        self._told = told
+        self._clock = clock
+        self._identity = source.identity()
+
+    def check(self) -> dict[int, int]:
+        """Refuse another log; return up to where it was copied. Raises ConfigError."""
+        commits = read_commits(str(self._folder))
+        if commits:
+            check_identity(self._source, self._folder, commits[-1].identity, self._identity)
+        return known_ends(commits)
+
+    def write(self, frame: "DataFrame", batch: int) -> None:
+        """Write one micro-batch, and the commit that makes it count."""
+        try:
+            with locked(self._folder):
+                commits = read_commits(str(self._folder))
+                rows = frame.mapInArrow(_copying(self._folder, commits), _COPIED_SQL).collect()
+                copied = _merged([json.loads(row["copied"]) for row in rows])
+                if not copied.pieces and not copied.damages:
+                    return
+                known = known_ends(commits)
+                done = commit_copied(
+                    *(self._folder, self._source, self._identity, commits, copied),
+                    {**known, **copied.starts},
+                    known,
+                    self._clock,
+                )
+        except Exception as error:
+            self.failure = error_of_spark(error) if "pyspark" in type(error).__module__ else error
+            raise
+        self.done.append(done)
+        self._told(done)
+
+
+def _copying(
+    folder: Path, commits: Sequence[Commit]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function of a task: rows of `RECORDS` to what it copied, as JSON."""
+    last = Commit(0, "", 0, {}, known_ends(commits), (), {}, commits[-1].digests if commits else {})
+    number = len(commits) + 1
+
+    def copying(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found: dict[int, list[Records]] = {}
+        for batch in batches:
+            for records in records_from_arrow(batch):
+                found.setdefault(records.state_partition, []).append(records)
+        if not found:
+            return
+        # A task that is repeated writes other files: those of the first attempt are in no commit.
+        copier = Copier(folder, f"{number:08d}-{uuid4().hex}", [last])
+        try:
+            for _, parts in sorted(found.items()):
+                for records in sorted(parts, key=lambda each: int(each.log_offset[0])):
+                    copier.take(records)
+        finally:
+            copier.close()
+        copied = copier.result()
+        said = {**copied._asdict(), "pieces": [vars(piece) for piece in copied.pieces]}
+        yield pa.RecordBatch.from_pydict({"copied": [json.dumps(said)]})
+
+    return copying
+
+
+def _merged(parts: Sequence[dict[str, Any]]) -> Copied:
+    """Return what several tasks copied as one; a state partition may be in several of them."""
+    pieces = sorted(
+        (Piece(**piece) for part in parts for piece in part["pieces"]),
+        key=lambda piece: (piece.state_partition, piece.start),
+    )
+    starts: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    digests: dict[int, int] = {}
+    for part in parts:
+        for name, start in part["starts"].items():
+            starts[int(name)] = min(start, starts.get(int(name), start))
+        for name, end in part["ends"].items():
+            if end > ends.get(int(name), 0):
+                ends[int(name)], digests[int(name)] = end, part["digests"][name]
+    damages = [Damage(*each) for part in parts for each in part["damages"]]
+    return Copied(pieces, starts, ends, digests, damages, any(part["is_verified"] for part in parts))
