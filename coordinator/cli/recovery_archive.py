@@ -29,6 +29,14 @@ def archive(
             "--checkpoint", metavar="URI", help="With Spark: the query's checkpoint; by default in --to."
         ),
     ] = "",
+    state_checkpoint: Annotated[
+        str,
+        typer.Option(
+            "--state-checkpoint",
+            metavar="TIME",
+            help="How often the states are stored in the archive, so that reading an old one is short.",
+        ),
+    ] = "1d",
     engine: recovery.EngineName = "local",
     master: recovery.Master = "",
     config: flags.ConfigFile = None,
@@ -50,6 +58,7 @@ def archive(
         with shown() as phases:
             done = [copy_new(opened, to, phases=phases)]
         _print(done[0], output)
+    _checkpoint(to, state_checkpoint)
     raise typer.Exit(0 if all(each.is_whole for each in done) else recovery.EXIT_DAMAGED)
 
 
@@ -83,6 +92,19 @@ def _with_spark(
         )
     finally:
         spark.stop()
+
+
+def _checkpoint(folder: Path, interval: str) -> None:
+    from coordinator.cli.recovery_audit import parse_duration_s
+    from coordinator.clock import SystemClock
+    from coordinator.recovery.state_checkpoints import checkpoint_states
+
+    worker = recovery.opened_engine("local", "", None)
+    try:
+        interval_ms = round(parse_duration_s(interval) * 1000)
+        checkpoint_states(worker, folder, interval_ms=interval_ms, now_ms=SystemClock().now_ms())
+    finally:
+        worker.close()
 
 
 def _print(run: "Archived", output: Output) -> None:

@@ -307,6 +307,7 @@ class _Files:
                 records=len(table),
                 file=self._path.name,
                 row_group=self._row_groups,
+                last_ms=max(int(records.timestamp_ms.max()) for records in waiting),
             )
         )
         self._row_groups += 1

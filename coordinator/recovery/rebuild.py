@@ -1,6 +1,6 @@
 """The job `rebuild`: the state of every share-partition, as a coordinator holds it that has just loaded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.schema import RANGES, STATES
 from coordinator.recovery.settle import STATES_OUTPUT, join_states, owner_epochs
+from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Source
 
 
@@ -48,6 +49,8 @@ def rebuild(
     cut, phases, clock = cut or Cut(), phases or Phases(), clock or SystemClock()
     if to is not None:
         check_new(to)
+    if isinstance(source, ArchiveSource):
+        source = replace(source, use_checkpoints=True)
     log = read_log(engine, source, fold_range, cut=cut, phases=phases, range_records=range_records)
     try:
         states = states_of_log(log, phases)

@@ -1,20 +1,24 @@
 """The archive: what is copied stays, what is not committed does not count, and gaps are known."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from coordinator.clock import cpu_seconds
 from coordinator.errors import ConfigError, LogDamaged, LogError
+from coordinator.log.claims import encode_claim
 from coordinator.recovery.archive import archive
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import rebuild
-from coordinator.recovery.sources.archive import ArchiveSource
+from coordinator.recovery.sources.archive import ArchiveSource, Piece
 from coordinator.recovery.sources.base import Cut
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.state_checkpoints import checkpoint_states
 from protocol.record_batch import encode_batch
-from tests.recovery.logs import by_key, comparable
+from tests.recovery.logs import Entry, by_key, comparable, core_rows, core_states, stored
 from tests.recovery.logs_on_disk import (
     TOPIC,
     batches_of,
@@ -236,3 +240,66 @@ def test_a_damaged_archive_is_refused(log: Log, tmp_path: Path) -> None:
     first.unlink()
     with pytest.raises(LogDamaged, match="the commit is missing"):
         rows(folder)
+
+
+def test_an_old_state_is_read_from_the_checkpoint_before_it(log: Log, tmp_path: Path) -> None:
+    folder, day_ms = tmp_path / "archive", 86_400_000
+    plain = tmp_path / "plain"
+    for day in range(30):
+        log.grow(30)
+        archive(log.source, folder)
+        archive(log.source, plain)
+        assert checkpoint_states(ALONE, folder, interval_ms=day_ms, now_ms=day * day_ms) == day + 1
+        assert checkpoint_states(ALONE, folder, interval_ms=day_ms, now_ms=day * day_ms + 1) is None
+        log.prune()
+    source = ArchiveSource(str(folder), use_checkpoints=True)
+    for end in (5, 30, 31, 455, 870, 899, 900):
+        cut = Cut({0: end})
+        assert rows(folder, cut) == rows(plain, cut), end
+        read = sum(each.records for each in source.plan(cut).ranges)
+        assert read <= 30, end
+        found, wanted = (rebuild(ALONE, ArchiveSource(str(each)), cut=cut).states for each in (folder, plain))
+        assert found.equals(wanted)
+    # A time is found from the times of the pieces.
+    assert rows(folder, Cut(time_ms=1_039)) == rows(plain, Cut(time_ms=1_039))
+    # An audit reads the records themselves.
+    assert sum(each.records for each in ArchiveSource(str(folder)).plan(Cut()).ranges) == 900
+
+
+def test_a_checkpoint_holds_what_counts_under_several_owners(tmp_path: Path) -> None:
+    entries = [Entry(*encode_claim(0, "one"), 1, 1)]
+    entries += [Entry(key, value, 1, 2) for key, value in some_records(40, seed=1)]
+    entries.append(Entry(*encode_claim(0, "two"), 2, 3))
+    entries += [Entry(key, value, 1 + n % 2, 4) for n, (key, value) in enumerate(some_records(40, seed=2))]
+    entries += [Entry(key, value, 1 + n % 2, 5) for n, (key, value) in enumerate(some_records(40, seed=3))]
+    batches = stored(entries)
+    for count in (30, 60, 90, len(batches)):
+        write_segments(tmp_path / "disk" / f"{TOPIC}-7", batches[:count])
+        archive(SegmentSource(str(tmp_path / "disk")), tmp_path / "archive")
+        checkpoint_states(ALONE, tmp_path / "archive", interval_ms=1, now_ms=count)
+    assert rows(tmp_path / "archive") == core_rows(core_states(batches))
+
+
+def test_ten_thousand_commits_are_planned_in_seconds(tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    (folder / "commits").mkdir(parents=True)
+    for number in range(1, 10_001):
+        ends = {p: number * 10 for p in range(10)}
+        pieces = tuple(
+            Piece(p, number * 10 - 10, number * 10, 10, f"{number}.parquet", p, 5) for p in range(10)
+        )
+        said = {
+            "format": 1,
+            "commit": number,
+            "source": "kafka:x",
+            "at_ms": number,
+            "starts": ends,
+            "ends": ends,
+        }
+        said["starts"] = {p: number * 10 - 10 for p in range(10)}
+        said["pieces"] = [vars(piece) for piece in pieces]
+        (folder / "commits" / f"{number:08d}.json").write_text(json.dumps(said))
+    begun_s = cpu_seconds()
+    plan = ArchiveSource(str(folder)).plan(Cut({3: 50_005}))
+    assert cpu_seconds() - begun_s < 10
+    assert (plan.starts[3], plan.ends[3], plan.ends[4]) == (0, 50_005, 100_000)

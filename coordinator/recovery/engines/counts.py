@@ -21,6 +21,7 @@ from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import ALL, LogRange, Pruned, Source
+from coordinator.recovery.sources.checkpoints import StoredRange, stored_outputs
 from coordinator.recovery.tasks import JoinTask, Output, ReadTask, Tables
 
 COUNTS_OUTPUT = "counts"
@@ -70,6 +71,9 @@ class _Counted:
 
 def read_counted(source: Source, log_range: LogRange, read: ReadTask) -> list[Output]:
     """Read one range, in whatever process; return its outputs and their counts."""
+    if isinstance(log_range.place, StoredRange):
+        outputs, given = stored_outputs(log_range)
+        return [*outputs, *_counts(outputs, log_range.number), _given(log_range, given)]
     chunks = _Counted(source.read(log_range))
     try:
         outputs = list(read(chunks))

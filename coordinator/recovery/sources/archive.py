@@ -11,17 +11,19 @@ stretch that begins below the cut.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
 from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.durable import write_durably
 from coordinator.recovery.records import Records, records_from_arrow
+from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, ends_after
+from coordinator.recovery.sources.checkpoints import StateCheckpoint, read_checkpoints
 from coordinator.recovery.verdict import LogCopy
 
 COMMITS, FILES = "commits", "records"
@@ -30,7 +32,10 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Piece:
-    """What one file has of one state partition: records between two log offsets, in one row group."""
+    """What one file has of one state partition: records between two log offsets, in one row group.
+
+    `last_ms` is the latest time of its records, -1 where it is not known.
+    """
 
     state_partition: int
     start: int
@@ -38,6 +43,7 @@ class Piece:
     records: int
     file: str
     row_group: int
+    last_ms: int = NONE
 
 
 @dataclass(frozen=True)
@@ -108,9 +114,10 @@ def write_commit(folder: str, commit: Commit) -> None:
 
 @dataclass(frozen=True)
 class ArchiveSource:
-    """An archive's folder."""
+    """An archive. With `use_checkpoints` a plan may begin with a state checkpoint: for states only."""
 
     folder: str
+    use_checkpoints: bool = False
 
     @property
     def text(self) -> str:
@@ -132,26 +139,52 @@ class ArchiveSource:
         commits = read_commits(self.folder)
         if not commits:
             raise ConfigError("archive", self.folder, "the folder of an archive (it has none)")
+        stretches = _stretches(commits)
         if cut.time_ms is not None:
-            everything = self._plan(commits, Cut(), range_records, all_stretches=True)
-            later = ends_after(self, everything, cut.time_ms)
-            cut = Cut({p: later.get(p, END) for p in commits[-1].ends})
-        return self._plan(commits, cut, range_records)
-
-    def _plan(
-        self, commits: list[Commit], cut: Cut, range_records: int, *, all_stretches: bool = False
-    ) -> Plan:
+            cut = Cut(self._ends_after(stretches, cut.time_ms))
         ranges: list[LogRange] = []
         starts: dict[int, int] = {}
         ends: dict[int, int] = {}
         whole_from: dict[int, int] = {}
-        for state_partition in sorted({p for commit in commits for p in commit.ends}):
-            until = cut.end(state_partition)
-            start, end, pieces, whole = _stretch(commits, state_partition, until, all_stretches)
-            whole_from[state_partition] = whole
-            starts[state_partition], ends[state_partition] = start, max(min(end, until), start)
-            ranges += _ranges(state_partition, pieces, ends[state_partition], range_records)
+        checkpoints = read_checkpoints(self.folder) if self.use_checkpoints else []
+        for number, of_partition in sorted(stretches.items()):
+            until = cut.end(number)
+            # In a gap nothing newer is known than before it.
+            stretch = [each for each in of_partition if each.start < until or each is of_partition[0]][-1]
+            starts[number], whole_from[number] = stretch.start, stretch.whole_from
+            ends[number] = max(min(stretch.end, until), stretch.start)
+            begin = cut.start(number)
+            stored = self._stored_range(checkpoints, number, stretch.start, ends[number])
+            if stored is not None and not begin:
+                ranges.append(stored)
+                begin = stored.end
+            ranges += _ranges(number, stretch.pieces, begin, ends[number], range_records)
         return Plan(tuple(ranges), starts, ends, facts={"commits": len(commits)}, whole_from=whole_from)
+
+    def _stored_range(
+        self, checkpoints: Sequence[StateCheckpoint], state_partition: int, start: int, until: int
+    ) -> LogRange | None:
+        """Return the latest checkpoint of a stretch that is not after an offset."""
+        for each in reversed(checkpoints):
+            summary = each.summaries.get(state_partition)
+            if summary is not None and start <= summary["range_start"] and summary["range_end"] <= until:
+                return each.range_of(self.folder, state_partition)
+        return None
+
+    def _ends_after(self, stretches: Mapping[int, Sequence["Stretch"]], time_ms: int) -> dict[int, int]:
+        """Find the offset of the first record after a time; read only pieces that may have one."""
+        found: dict[int, int] = {}
+        for number, of_partition in stretches.items():
+            pieces = [piece for stretch in of_partition for piece in stretch.pieces]
+            ranges = [
+                each
+                for piece in pieces
+                if piece.last_ms > time_ms or piece.last_ms < 0
+                for each in _ranges(number, [piece], 0, END, 1)
+            ]
+            later = ends_after(self, Plan(tuple(ranges), {}, {}), time_ms)
+            found[number] = later.get(number, END)
+        return found
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Give the records of some row groups."""
@@ -168,35 +201,43 @@ class ArchiveSource:
                 raise LogDamaged(path, 0, str(error), _ADVICE, log_range.state_partition) from None
 
 
-def _stretch(
-    commits: list[Commit], state_partition: int, until: int, all_stretches: bool
-) -> tuple[int, int, list[Piece], int]:
-    """Return start, end and pieces of the last stretch of a state partition that begins below an offset.
+class Stretch(NamedTuple):
+    """Pieces of a state partition that follow each other without a gap.
 
-    The last number is the end of the stretch when its beginning was copied.
+    `whole_from` is the end of the log when its first piece was copied.
     """
-    start = end = whole_from = 0
-    pieces: list[Piece] = []
-    begun = False
+
+    start: int
+    end: int
+    whole_from: int
+    pieces: list[Piece]
+
+
+def _stretches(commits: Sequence[Commit]) -> dict[int, list[Stretch]]:
+    """Return the stretches of each state partition, in the order of their commits."""
+    found: dict[int, list[Stretch]] = {}
     for commit in commits:
-        if state_partition not in commit.ends:
-            continue
-        added = [piece for piece in commit.pieces if piece.state_partition == state_partition]
-        if not begun or (commit.starts[state_partition] > end and not all_stretches):
-            if begun and commit.starts[state_partition] >= until:
-                break
-            start, pieces, begun = commit.starts[state_partition], [], True
-            whole_from = commit.ends[state_partition]
-        pieces += added
-        end = commit.ends[state_partition]
-    return start, end, pieces, whole_from
+        for number, end in commit.ends.items():
+            of_partition = found.setdefault(number, [])
+            if not of_partition or commit.starts[number] > of_partition[-1].end:
+                of_partition.append(Stretch(commit.starts[number], end, end, []))
+            else:
+                of_partition[-1] = of_partition[-1]._replace(end=end)
+        for piece in commit.pieces:
+            found[piece.state_partition][-1].pieces.append(piece)
+    return found
 
 
-def _ranges(state_partition: int, pieces: list[Piece], until: int, range_records: int) -> list[LogRange]:
+def _ranges(
+    state_partition: int, pieces: Sequence[Piece], begin: int, until: int, range_records: int
+) -> list[LogRange]:
+    """Return the ranges of the pieces between two log offsets; small pieces share one."""
     found: list[LogRange] = []
     for piece in pieces:
         if piece.start >= until:
             break
+        if piece.end <= begin:
+            continue
         place = ((piece.file, piece.row_group),)
         last = found[-1] if found else None
         if last is not None and last.records + piece.records <= range_records:
@@ -207,7 +248,8 @@ def _ranges(state_partition: int, pieces: list[Piece], until: int, range_records
                 place=(*last.place, *place),
             )
         else:
-            found.append(LogRange(state_partition, piece.start, min(piece.end, until), piece.records, place))
+            start = max(piece.start, begin)
+            found.append(LogRange(state_partition, start, min(piece.end, until), piece.records, place))
     return found
 
 

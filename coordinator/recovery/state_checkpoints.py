@@ -1,0 +1,108 @@
+"""Make a state checkpoint of an archive: fold what was copied since the one before it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.recovery.engines.base import Engine
+from coordinator.recovery.fold import fold
+from coordinator.recovery.job import read_log
+from coordinator.recovery.ownership import RangeOwners, owner_epochs_at_starts
+from coordinator.recovery.partials import partials_from_arrow
+from coordinator.recovery.ranges import PARTIALS_OUTPUT, fold_range
+from coordinator.recovery.schema import PARTIALS
+from coordinator.recovery.settle import OwnerEpochs, owner_epochs, settled
+from coordinator.recovery.sources.archive import ArchiveSource, read_commits
+from coordinator.recovery.sources.checkpoints import read_checkpoints, write_checkpoint
+from coordinator.recovery.tasks import Output, Tables
+
+CHECKPOINT_OUTPUT = "checkpoint"
+# Partial states that count whoever owned the log before them: what does not count was left out.
+_ANY_OWNER = 2**31 - 1
+_SUMS = (
+    "records",
+    "batches",
+    "bytes",
+    "claims",
+    "unknown_records",
+    "undecodable_records",
+    "unread_bytes",
+    "damages",
+)
+
+
+def checkpoint_states(engine: Engine, folder: Path, *, interval_ms: int, now_ms: int) -> int | None:
+    """Make a checkpoint if the latest one is older than an interval; return its number, None if it is not.
+
+    It holds the states up to the end of the archive.  Only the records after the checkpoint before it are
+    read.  Raises what reading an archive raises.
+    """
+    commits, before = read_commits(str(folder)), read_checkpoints(str(folder))
+    if not commits or (before and now_ms - before[-1].at_ms < interval_ms):
+        return None
+    source = ArchiveSource(str(folder), use_checkpoints=True)
+    log = read_log(engine, source, fold_range)
+    try:
+        known = owner_epochs(log.ranges)
+        joined = log.gathered.joined(partial(_join, known), lambda more: None)
+        try:
+            folded = dict(joined.rows(CHECKPOINT_OUTPUT))
+        finally:
+            joined.close()
+    finally:
+        log.gathered.close()
+    parts = []
+    for number, rows in sorted(folded.items()):
+        own = [row for row in log.ranges if row["state_partition"] == number and row["records"]]
+        parts.append(
+            (_summary(sorted(own, key=lambda row: row["range_start"]), rows, log.plan.ends[number]), rows)
+        )
+    number = len(before) + 1
+    write_checkpoint(str(folder), number, len(commits), now_ms, parts)
+    return number
+
+
+def _join(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[Output]:
+    """Make one partial state of each share-partition: a `JoinTask`, its first argument bound."""
+    parts = tables.get(PARTIALS_OUTPUT, ())
+    if not parts:
+        return
+    rows = fold(settled(partials_from_arrow(pa.Table.from_batches(parts, PARTIALS)), known))
+    if not len(rows):
+        return
+    whose = {"owner_epoch": np.full(len(rows), _ANY_OWNER), "claimed": np.ones(len(rows), np.int64)}
+    begin = np.full(len(rows), int(rows["range_start"].min()))
+    yield Output(
+        CHECKPOINT_OUTPUT,
+        state_partition,
+        replace(rows, numbers={**rows.numbers, **whose, "range_start": begin}).to_arrow(),
+    )
+
+
+def _summary(ranges: list[dict[str, Any]], rows: pa.RecordBatch, end: int) -> Mapping[str, Any]:
+    """Return the row of `RANGES` that stands for some ranges which follow each other."""
+    owners = [
+        RangeOwners(
+            each["records"], each["first_owner_epoch"], each["first_is_claim"], each["claimed_owner_epoch"]
+        )
+        for each in ranges
+    ]
+    last = max(owner_epochs_at_starts(owners)[-1], owners[-1].claimed_owner_epoch)
+    return {
+        **ranges[0],
+        **{name: sum(each[name] for each in ranges) for name in _SUMS},
+        "range_start": rows.column("range_start")[0].as_py(),
+        "range_end": end,
+        # As if it began with the owner that it ends with: what did not count before is not in it.
+        "first_owner_epoch": last,
+        "first_is_claim": False,
+        "claimed_owner_epoch": last,
+        "timestamp_ms_min": min(each["timestamp_ms_min"] for each in ranges),
+        "timestamp_ms_max": max(each["timestamp_ms_max"] for each in ranges),
+        "folded_records": sum(rows.column("records").to_pylist()),
+    }
