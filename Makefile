@@ -22,11 +22,11 @@ RUNTIME := $(VENV)/.runtime-installed
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test demo bench bench-quick bench-kafka bench-restart bench-held bench-consumers bench-plots lint format lock release release-images clean
+.PHONY: help install run test demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots lint format lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
-	@echo "targets: install run test demo bench bench-quick bench-kafka bench-restart bench-held bench-consumers bench-plots lint format lock release release-images clean"
+	@echo "targets: install run test demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots lint format lock release release-images clean"
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
@@ -73,6 +73,10 @@ bench: $(INSTALLED)
 # Two minutes: two short rounds of the rows without repetitions, to see whether something has become slower.
 bench-quick: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks --rows today --rounds 2 --seconds 1.5 --warm-up 6 $(ARGS)
+
+# CPU time of all shapes of a size; fails if one costs more than three times the cheapest.
+bench-shapes: $(INSTALLED)
+	@$(BIN)/python -m tests.benchmarks --check-shapes $(ARGS)
 
 # State in a topic of the cluster that Kafka's own coordinator keeps it in.
 bench-kafka: $(INSTALLED)

@@ -26,15 +26,22 @@ from tests.benchmarks.kafka_log import KafkaSides, Loading, kafka_sides
 from tests.benchmarks.load import generator
 from tests.benchmarks.loads import Load
 from tests.benchmarks.machine import Machine
+from tests.benchmarks.recording import recordings
+from tests.benchmarks.replay import Replay
 from tests.benchmarks.report import LEGEND, as_json, failed_rows, sheets, wide_console
 from tests.benchmarks.shape_costs import SIZES, check, cost_sheet
 from tests.benchmarks.side import Side
-from tests.benchmarks.sides import echo, kafka, ours
+from tests.benchmarks.sides import NEWEST, echo, kafka, ours
 from tests.kafka.toolchain import how_to_get, missing_programs
 
 TODAY_LOADS = [aim.workload for aim in TODAY]
 OVERLOAD_LOADS = [load for overload in OVERLOADS for load in (overload.saturating, overload.ten_times)]
+# Several brokers: a coordinator serves a cluster, and one connection alone measures only its latency.
+BROKERS = 8
+REPLAYS = [Replay(recording, BROKERS) for recording in recordings()]
+ALONE = [Replay(recording, 1) for recording in recordings() if recording.about["broker"] == NEWEST]
 ROWS: dict[str, list[Workload]] = {
+    "recorded": [*REPLAYS, *ALONE],
     "shapes": [aim.workload for aim in SHAPES],
     "today": TODAY_LOADS,
     "overload": OVERLOAD_LOADS,

@@ -1,12 +1,12 @@
-"""`make bench-consumers`: consumers of a broker with its own coordinator, and with ours.
+"""`make bench-consumers`: share consumers of a broker with its own coordinator, and with ours.
 
-The brokers are alike: one uses the coordinator that is built into it, the others are led to ours by HAProxy,
-with journal.sync=os and always.  Two of these ask who the coordinator is before each request; the other two
-find `__share_group_state` on their cluster and go by its leaders, without look-ups (docs/routing.md).  One
-more keeps no state at all, with Kafka's `NoOpStatePersister`: no coordinator could be faster than that.  The
-same consumers read the same records from all in turn: Kafka's own `ShareConsumerPerformance`, which lets the
-client acknowledge what it was given, and one that acknowledges record by record, with a commit for what each
-poll brought, or for each record.
+The brokers are alike: one uses the coordinator that is built into it, HAProxy leads the persisters of the
+others to ours, with journal.sync=os and always.  Two of these ask for the coordinator before each request
+(routing mode A); the other two find `__share_group_state` on their cluster and go by its leaders (mode B, see
+docs/routing.md).  One more broker keeps no state at all, with Kafka's `NoOpStatePersister`: no coordinator
+could be faster.  The same consumers read the same records from all brokers in turn: Kafka's own
+`ShareConsumerPerformance`, which commits what each poll returned, and consumers that acknowledge record by
+record, with a commit for each poll or for each record.
 """
 
 import argparse
@@ -20,10 +20,9 @@ from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Column, Table
 
 from tests.benchmarks.machine import Machine
-from tests.benchmarks.report import wide_console
+from tests.benchmarks.report import Sheet, wide_console
 from tests.benchmarks.spread import Spread, ratios, spread
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC
 from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, SHIPPED_CLIENT_JVM, fetch_jars
@@ -31,9 +30,7 @@ from tests.kafka.rig import BuiltInRig, built_in_rig, standalone_rig
 from tests.kafka.toolchain import how_to_get, missing_programs
 
 NEWEST = RELEASES[-1]
-PARTITIONS = 6
 RECORD_BYTES = 100
-TOPIC = "measured"
 KAFKA = "Kafka's own"
 # How fast consumers are when state costs nothing, because none is kept.
 BOUND = "no state kept"
@@ -42,21 +39,56 @@ _PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
 _CONSUMER = "org.apache.kafka.tools.ShareConsumerPerformance"
 
 
+class Aims(NamedTuple):
+    """The least ratio to Kafka's own coordinator, by journal.sync and routing mode."""
+
+    os_lookups: float
+    os: float
+    always_lookups: float
+    always: float
+
+
 class Way(NamedTuple):
-    """A way to consume: its name, how many of the records, and what is aimed at."""
+    """A way to consume: the topic, how many records, how many consumers, when they commit, and the aims."""
 
     name: str
+    topic: str
     records: int
-    aim: float
+    aims: Aims
     commit: str = ""
+    consumers: int = 1
+
+    def aim(self, pair: str) -> float:
+        """Return the aim for one of our pairs."""
+        lookups = "" if pair.endswith(NO_LOOKUPS) else "_lookups"
+        return float(getattr(self.aims, f"{'always' if 'always' in pair else 'os'}{lookups}"))
+
+
+NO_LOOKUPS = ", no look-ups"
+MANY_PARTITIONS, ONE_PARTITION = "measured-6", "measured-1"
+_EACH_RECORD = Aims(0.95, 1.0, 0.9, 1.0)
+# Consumers that commit each record get few records at a time, so that all of them have some.
+_POLL_RECORDS, _FEW_RECORDS = 500, 20
+_BATCH_BYTES, _SMALL_BATCH_BYTES = 16_384, 1_000
+_SECONDS_MAX = 120
 
 
 def ways(records: int) -> list[Way]:
     """Return the ways; the slow ones with fewer records."""
     return [
-        Way("ShareConsumerPerformance", records, 1.0),
-        Way("record by record, a commit for each poll", records, 1.2, "poll"),
-        Way("record by record, a commit for each record", records // 75, 1.2, "record"),
+        Way("ShareConsumerPerformance", MANY_PARTITIONS, records, Aims(1, 1, 1, 1)),
+        Way("a commit for each poll", MANY_PARTITIONS, records, Aims(1.2, 1.2, 1.2, 1.2), "poll"),
+        *(
+            Way(
+                f"a commit for each record, {consumers} on one partition",
+                ONE_PARTITION,
+                records // 100,
+                _EACH_RECORD,
+                "record",
+                consumers,
+            )
+            for consumers in (1, 8, 32)
+        ),
     ]
 
 
@@ -67,27 +99,37 @@ class Pair(NamedTuple):
     rig: BuiltInRig
 
     def produce(self, records: int) -> None:
-        """Fill the topic."""
-        self.rig.client.create_topic(TOPIC, partitions=PARTITIONS)
-        options = ["--topic", TOPIC, "--num-records", str(records), "--record-size", str(RECORD_BYTES)]
-        server = ["--bootstrap-server", self.rig.broker.bootstrap, "--throughput", "-1"]
-        done = self.rig.broker.jars.run(_PRODUCER, *options, *server, seconds=300)
-        assert done.returncode == 0, done.stdout + done.stderr
+        """Fill the topics."""
+        for topic, partitions, count, batch_bytes in (
+            (MANY_PARTITIONS, 6, records, _BATCH_BYTES),
+            (ONE_PARTITION, 1, records // 10, _SMALL_BATCH_BYTES),
+        ):
+            self.rig.client.create_topic(topic, partitions=partitions)
+            options = ["--topic", topic, "--num-records", str(count), "--record-size", str(RECORD_BYTES)]
+            server = ["--bootstrap-server", self.rig.broker.bootstrap, "--throughput", "-1"]
+            batches = ["--command-property", f"batch.size={batch_bytes}"]
+            done = self.rig.broker.jars.run(_PRODUCER, *options, *server, *batches, seconds=300)
+            assert done.returncode == 0, done.stdout + done.stderr
 
     def consume(self, way: Way, group: str) -> float:
         """Consume as a new group; return records a second."""
         self.rig.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
-        return self._one_by_one(way, group) if way.commit else self._performance(way, group)
+        return self._consumers(way, group) if way.commit else self._performance(way, group)
 
     def _performance(self, way: Way, group: str) -> float:
-        options = ["--bootstrap-server", self.rig.broker.bootstrap, "--topic", TOPIC, "--group", group]
+        options = ["--bootstrap-server", self.rig.broker.bootstrap, "--topic", way.topic, "--group", group]
         printed = self._run(_CONSUMER, *options, "--num-records", str(way.records), "--timeout", "20000")
         return performance_rate(printed)
 
-    def _one_by_one(self, way: Way, group: str) -> float:
+    def _consumers(self, way: Way, group: str) -> float:
+        poll_records = _FEW_RECORDS if way.commit == "record" else _POLL_RECORDS
+        counts = (str(way.consumers), str(way.records), str(_SECONDS_MAX))
         server = self.rig.broker.bootstrap
-        came, seconds = self._run("OneByOne", server, group, TOPIC, str(way.records), way.commit).split()
-        assert int(came) == way.records, f"{came} of {way.records} records came"
+        printed = self._run(
+            "Consumers", server, way.topic, group, *counts, way.commit, "A", str(poll_records)
+        )
+        came, seconds = printed.split()
+        assert int(came) >= way.records, f"{came} of {way.records} records came"
         return int(came) / float(seconds)
 
     def _run(self, main_class: str, *arguments: str) -> str:
@@ -115,12 +157,12 @@ def pairs(folder: Path) -> Iterator[list[Pair]]:
             )
         ]
         for asks, sync in product((True, False), ("os", "always")):
-            name = f"ours, sync={sync}" + ("" if asks else ", no look-ups")
+            name = f"ours, sync={sync}" + ("" if asks else NO_LOOKUPS)
             settings = {"journal.sync": sync}
             led = standalone_rig(jars, _new_folder(folder, name), jvm=SHIPPED_BROKER_JVM, settings=settings)
             rig = stack.enter_context(led)
             if not asks:
-                # Where Kafka's own topic is there, brokers know from its leaders whom to ask.
+                # If Kafka's own topic exists, brokers know from its leaders which of them to ask.
                 rig.client.create_topic(STATE_TOPIC, partitions=STATE_PARTITIONS)
             started.append(Pair(name, rig))
         bound = built_in_rig(jars, _new_folder(folder, BOUND), jvm=SHIPPED_BROKER_JVM, overrides=_NO_STATE)
@@ -149,7 +191,7 @@ def run(folder: Path, records: int, rounds: int) -> dict[str, dict[str, list[flo
                 for place in range(len(started)):
                     pair = started[(place + number) % len(started)]
                     progress.update(work, description=f"{pair.name}, {way.name}")
-                    rate = pair.consume(way, f"group-{number}-{len(way.name)}")
+                    rate = pair.consume(way, f"group-{number}-{every.index(way)}")
                     if number:
                         found[way.name][pair.name].append(rate)
                     progress.advance(work)
@@ -161,7 +203,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench-consumers", description=__doc__)
     parser.add_argument("--records", type=int, default=600_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("-o", "--output", choices=("table", "markdown", "json"), default="table")
     options = parser.parse_args()
     console = wide_console()
     if missing := missing_programs():
@@ -176,36 +218,40 @@ def main() -> int:
     for line in machine.lines():
         console.print(line, highlight=False)
     console.print(
-        f"Kafka {NEWEST}, {PARTITIONS} partitions, records of {RECORD_BYTES} bytes, one consumer, "
-        f"{options.rounds} rounds after one to warm up"
+        f"Kafka {NEWEST}, records of {RECORD_BYTES} bytes, {options.rounds} rounds after one to warm up"
     )
-    console.print(table_of(found, options.records))
+    sheet = sheet_of(found, options.records)
+    if options.output == "markdown":
+        print(sheet.markdown())
+    else:
+        console.print(sheet.table())
     return 0
 
 
-def table_of(found: dict[str, dict[str, list[float]]], records: int) -> Table:
+def sheet_of(found: dict[str, dict[str, list[float]]], records: int) -> Sheet:
     """Lay records a second out, with the ratio to the broker's own coordinator."""
-    table = Table(Column("records/s", no_wrap=True), box=None)
-    names = next(iter(found.values()))
+    names = list(next(iter(found.values())))
+    header = ["records/s"]
     for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+        header.append(name)
         if name != KAFKA:
-            table.add_column("ratio", justify="right", no_wrap=True)
+            header.append("ratio")
         if name not in (KAFKA, BOUND):
-            table.add_column("met", no_wrap=True)
-    table.add_column("aim")
+            header += ["aim", "met"]
+    rows = []
     for way in ways(records):
         rates = found[way.name]
-        cells: list[str] = []
+        cells = [way.name]
         for name in names:
             cells.append(f"{spread(rates[name]).median:,.0f}")
             if name != KAFKA:
                 ratio: Spread = ratios(rates[name], rates[KAFKA])
                 cells.append(str(ratio))
                 if name != BOUND:
-                    cells.append("yes" if ratio.median >= way.aim else "NO")
-        table.add_row(way.name, *cells, f"≥ {way.aim:g}")
-    return table
+                    aim = way.aim(name)
+                    cells += [f"≥ {aim:g}", "yes" if ratio.median >= aim else "NO"]
+        rows.append(cells)
+    return Sheet(header, rows)
 
 
 if __name__ == "__main__":

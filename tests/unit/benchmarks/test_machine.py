@@ -1,9 +1,17 @@
 """What benchmarks read of the machine and of Kafka's log."""
 
 import os
+from pathlib import Path
+
+import msgspec
 
 from tests.benchmarks.end_to_end import performance_rate
-from tests.benchmarks.machine import busy_seconds, share_of_others
+from tests.benchmarks.machine import (
+    busy_seconds,
+    maps_extension_of,
+    process_cpu_seconds,
+    share_of_others,
+)
 from tests.benchmarks.restart import kafkas_loading
 from tests.kafka.built_in import STATE_PARTITIONS
 
@@ -47,3 +55,16 @@ def test_the_rate_of_kafkas_own_tool_is_found_by_its_name() -> None:
         "2026-11-21 15:00:00:000, 2026-11-21 15:00:08:000, 38.1, 4.7, 50000.5, 400000, 8000\n"
     )
     assert performance_rate(printed) == 50000.5
+
+
+def test_a_compiled_module_is_found_in_a_running_process(tmp_path: Path) -> None:
+    assert maps_extension_of(os.getpid(), Path(msgspec.__file__).parent)
+    assert not maps_extension_of(os.getpid(), tmp_path)
+
+
+def test_cpu_time_of_a_process_is_that_of_all_its_threads() -> None:
+    before_s = os.times()
+    measured_s = process_cpu_seconds(os.getpid())
+    after_s = os.times()
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    assert sum(before_s[:2]) - 2 * tick_s <= measured_s <= sum(after_s[:2]) + 2 * tick_s

@@ -1,0 +1,296 @@
+"""Record the persister traffic of an unmodified broker under workloads of real share consumers.
+
+    python -m tests.benchmarks.record [--broker 4.4.0] [--coordinator kafka|ours] [WORKLOAD ...]
+
+The broker advertises a recording proxy to brokers.  With `--coordinator kafka` its persister uses Kafka's own
+coordinator behind the proxy (the broker finds it by the leaders of `__share_group_state`), with `ours` a
+share-coordinator (the broker asks for the coordinator before each request).
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.benchmarks.recorder import TrafficRecorder
+from tests.benchmarks.recording import FOLDER, Recording, Shape, file_of, recordings, save
+from tests.benchmarks.recording_proxy import RecordingProxy
+from tests.kafka.broker import Broker, new_cluster
+from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC
+from tests.kafka.client import KafkaClient
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, SHIPPED_CLIENT_JVM, KafkaJars, fetch_jars
+from tests.kafka.ports import free_ports
+from tests.kafka.processes import ChildProcess, wait_until
+
+RECORD_BYTES = 100
+
+
+class Workload(NamedTuple):
+    """What share consumers do while a recording is made."""
+
+    name: str
+    commit: str
+    partitions: int
+    consumers: int = 1
+    groups: int = 1
+    topics: int = 1
+    records: int = 200_000
+    seconds: float = 12.0
+    types: str = "A"
+    requests_max: int = 2_500
+    brokers: int = 1
+
+    @property
+    def topic_names(self) -> list[str]:
+        return [f"{self._prefix}-topic-{number}" for number in range(self.topics)]
+
+    @property
+    def _prefix(self) -> str:
+        return self.name.replace(",", "").replace(" ", "-")
+
+    @property
+    def group_names(self) -> list[str]:
+        return [f"{self._prefix}-group-{number}" for number in range(self.groups)]
+
+    def about(self) -> str:
+        """Describe the workload."""
+        return (
+            f"share groups: {self.groups}, consumers in each: {self.consumers}, topics: {self.topics}, "
+            f"partitions of each: {self.partitions}, commit: {self.commit}, acknowledgements in turn: "
+            f"{self.types}, brokers: {self.brokers}"
+        )
+
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload("bulk", "auto", partitions=6, consumers=2, records=4_000_000),
+        Workload("commit each poll", "poll", partitions=6, consumers=2, records=4_000_000),
+        Workload("commit each record, 1 consumer", "record", partitions=1),
+        Workload("commit each record, 8 consumers", "record", partitions=1, consumers=8),
+        Workload("commit each record, 32 consumers", "record", partitions=1, consumers=32),
+        Workload("release and reject", "record", partitions=2, consumers=4, types="AAARAAJ"),
+        Workload("many groups", "poll", partitions=4, groups=20),
+        Workload("leader changes", "poll", partitions=6, consumers=2, brokers=3, seconds=30.0),
+        Workload("cold start", "poll", partitions=200, groups=10, topics=5, records=0, requests_max=30_000),
+    )
+}
+
+
+_PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
+# Consumers that commit each record get few at a time, so that all of them have some.
+_FEW_RECORDS, _SMALL_BATCH_BYTES = 20, 1_000
+_POLL_RECORDS, _BATCH_BYTES = 500, 16_384
+_UNLIMITED = str(10**12)
+# No request for so long: the brokers have asked for everything.
+_QUIET_S = 15.0
+_RECORDING_S_MAX = 400.0
+# The workload has begun.
+_REQUESTS_MIN = 20
+
+
+class RecordingRig:
+    """Brokers behind recording proxies."""
+
+    def __init__(
+        self, stack: ExitStack, jars: KafkaJars, folder: Path, brokers: int, coordinator: str
+    ) -> None:
+        """Start the brokers, and a coordinator of ours if `coordinator` is "ours"; all end with the stack."""
+        self.jars = jars
+        self.recorder = TrafficRecorder()
+        self._folder = folder
+        self.brokers: list[Broker] = []
+        self._cluster = new_cluster(brokers)
+        ports = free_ports(brokers)
+        our_port = _our_coordinator(stack, folder, ports[0]) if coordinator == "ours" else None
+        for node_id, port in enumerate(ports, 1):
+            broker = self._broker(folder, node_id, port)
+            proxy = RecordingProxy(
+                port,
+                broker_port=broker.internal_port,
+                coordinator_port=our_port or broker.internal_port,
+                recorder=self.recorder,
+            )
+            stack.callback(proxy.close)
+            stack.callback(broker.kill)
+            # None of them is ready before most of them run.
+            broker.process.start()
+            self.brokers.append(broker)
+        for broker in self.brokers:
+            broker.wait_ready()
+        self.client = KafkaClient(jars, self._cluster.bootstrap, folder)
+        stack.callback(self.client.close)
+        if our_port is None:
+            # Brokers then know from its leaders which of them to ask.
+            self.client.create_topic(STATE_TOPIC, partitions=STATE_PARTITIONS)
+
+    def _broker(self, folder: Path, node_id: int, port: int) -> Broker:
+        own = folder / f"broker-{node_id}"
+        own.mkdir()
+        return Broker(
+            self.jars,
+            own,
+            interbroker_port=port,
+            cluster=self._cluster,
+            node_id=node_id,
+            jvm=SHIPPED_BROKER_JVM,
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        return self._cluster.bootstrap
+
+    def prepare(self, workload: Workload) -> None:
+        """Create topics and groups, and fill the topics."""
+        for topic in workload.topic_names:
+            self.client.create_topic(topic, partitions=workload.partitions)
+            if workload.records:
+                self._produce(workload, topic)
+        for group in workload.group_names:
+            self.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
+
+    def _produce(self, workload: Workload, topic: str) -> None:
+        batch_bytes = _SMALL_BATCH_BYTES if workload.commit == "record" else _BATCH_BYTES
+        done = self.jars.run(
+            _PRODUCER,
+            *("--topic", topic, "--num-records", str(workload.records), "--record-size", str(RECORD_BYTES)),
+            *("--throughput", "-1", "--bootstrap-server", self.bootstrap),
+            *("--command-property", f"batch.size={batch_bytes}"),
+            seconds=300,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def record(self, workload: Workload) -> list[Shape]:
+        """Run a workload and return the requests that the brokers sent for it."""
+        self.prepare(workload)
+        consumers = self._consumers(workload)
+        self.recorder.begin(workload.requests_max)
+        consumers.start()
+        try:
+            wait_until(
+                lambda: self.recorder.count >= _REQUESTS_MIN, seconds=120, what="the brokers send requests"
+            )
+            if workload.brokers > 1:
+                self.change_leaders()
+            wait_until(
+                lambda: not consumers.running or self._is_done(),
+                seconds=_RECORDING_S_MAX,
+                what=f"the end of {workload.name}",
+            )
+        finally:
+            consumers.kill()
+        return self.recorder.shapes()
+
+    def _is_done(self) -> bool:
+        return self.recorder.full or self.recorder.seconds_since_last(time.monotonic()) > _QUIET_S
+
+    def _consumers(self, workload: Workload) -> ChildProcess:
+        poll_records = _FEW_RECORDS if workload.commit == "record" else _POLL_RECORDS
+        arguments = (
+            self.bootstrap,
+            ",".join(workload.topic_names),
+            ",".join(workload.group_names),
+            str(workload.consumers),
+            _UNLIMITED,
+            str(workload.seconds),
+            workload.commit,
+            workload.types,
+            str(poll_records),
+        )
+        command = self.jars.java("Consumers", *arguments, jvm=SHIPPED_CLIENT_JVM)
+        return ChildProcess("share consumers", command, self._folder / "consumers.log")
+
+    def change_leaders(self) -> None:
+        """Stop and start all brokers but the first: the leaders of their partitions change twice."""
+        for broker in self.brokers[1:]:
+            broker.stop()
+            broker.start()
+
+
+def _our_coordinator(stack: ExitStack, folder: Path, advertised_port: int) -> int:
+    port, http_port = free_ports(2)
+    coordinator = CoordinatorProcess(folder, port=port, http_port=http_port, advertised_port=advertised_port)
+    stack.callback(coordinator.kill)
+    coordinator.start()
+    return port
+
+
+def main() -> int:
+    """Record the workloads that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.record", description=__doc__)
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {'; '.join(WORKLOADS)}")
+    parser.add_argument("--broker", choices=RELEASES, default=RELEASES[-1])
+    parser.add_argument("--coordinator", choices=("kafka", "ours"), default="kafka")
+    options = parser.parse_args()
+    FOLDER.mkdir(exist_ok=True)
+    wanted = [WORKLOADS[name] for name in options.workloads or WORKLOADS]
+    jars = fetch_jars(options.broker)
+    # Clusters of one size are started once.
+    for brokers in sorted({workload.brokers for workload in wanted}):
+        with (
+            tempfile.TemporaryDirectory(prefix="share-coordinator-record-") as folder,
+            ExitStack() as stack,
+        ):
+            rig = RecordingRig(stack, jars, Path(folder), brokers, options.coordinator)
+            for workload in wanted:
+                if workload.brokers == brokers:
+                    _save(workload, rig.record(workload), options.broker, options.coordinator)
+    return 0
+
+
+def _save(workload: Workload, shapes: list[Shape], release: str, coordinator: str) -> None:
+    about = {
+        "workload": workload.name,
+        "broker": release,
+        "coordinator": f"Kafka {release}" if coordinator == "kafka" else "share-coordinator",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "requests": len(shapes),
+        "how": workload.about(),
+    }
+    recording = Recording(about, shapes)
+    path = file_of(workload.name, release)
+    save(recording, path)
+    print(f"{path.name}: {path.stat().st_size:,} bytes, {counts(recording)}", flush=True)
+    (FOLDER / "README.md").write_text(readme(recordings()))
+
+
+def readme(made: Sequence[Recording]) -> str:
+    """Return the page that says how each recording was made."""
+    lines = [
+        "# Recorded traffic",
+        "",
+        "Requests that the persister of an unmodified broker sent while real share consumers worked, without",
+        "names and payload; [recording.py](../recording.py) describes the format.",
+        "`make bench ARGS='--rows recorded'` replays them.",
+        "",
+        "Made by `python -m tests.benchmarks.record --broker RELEASE [WORKLOAD ...]`, which also writes this",
+        "page. It needs Java and Maven.",
+        "",
+        "| workload | broker | coordinator | date | recorded | how |",
+        "|---|---|---|---|---|---|",
+    ]
+    for each in made:
+        about = each.about
+        cells = (about[name] for name in ("workload", "broker", "coordinator", "date"))
+        lines.append(f"| {' | '.join(cells)} | {counts(each)} | {about['how']} |")
+    return "\n".join(lines) + "\n"
+
+
+def counts(recording: Recording) -> str:
+    """Return the requests, the share-partitions, and the requests that name a share-partition twice."""
+    keys = {key for shape in recording.shapes for key, _ in shape.keyed_entries()}
+    repeated = sum(
+        1
+        for shape in recording.shapes
+        if len(named := [key for key, _ in shape.keyed_entries()]) > len(set(named))
+    )
+    return f"{len(recording.shapes):,} requests, {len(keys):,} share-partitions, {repeated:,} name one twice"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,164 @@
+"""Turn the bytes of persister connections into the shapes of their requests, without I/O."""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+from itertools import count
+from threading import Lock
+from typing import Any, TypeVar
+
+from protocol.frames import FrameReader
+from protocol.messages import find_coordinator, request_header, request_header_version
+from protocol.state_batches import unpack
+from protocol.state_records import parse_topic_id
+from tests.benchmarks.frames import API_KEYS
+from tests.benchmarks.recording import Entry, Shape
+
+_FRAME_BYTES_MAX = 1 << 26
+K = TypeVar("K", bound=Hashable)
+
+
+class TrafficRecorder:
+    """Collects the requests of all connections of a broker's persister. Used by several threads."""
+
+    def __init__(self) -> None:
+        self._requests_max = 0
+        self._requests: list[tuple[float, int, int, int, Any]] = []
+        self._connections = count()
+        self._lock = Lock()
+
+    def begin(self, requests_max: int) -> None:
+        """Start a new recording; connections that are open stay known."""
+        with self._lock:
+            self._requests = []
+            self._requests_max = requests_max
+
+    @property
+    def full(self) -> bool:
+        """Whether as many requests were recorded as wanted."""
+        return self.count >= self._requests_max
+
+    @property
+    def count(self) -> int:
+        """The requests that were recorded so far."""
+        return len(self._requests)
+
+    def seconds_since_last(self, now_s: float) -> float:
+        """Return how long ago the last request was recorded."""
+        return now_s - self._requests[-1][0] if self._requests else 0.0
+
+    def connection(self) -> Callable[[bytes, float], None]:
+        """Return what takes the bytes that a new connection sends, with the time of their arrival."""
+        reader = FrameReader(_FRAME_BYTES_MAX)
+        with self._lock:
+            number = next(self._connections)
+
+        def receive(data: bytes, now_s: float) -> None:
+            for frame in reader.receive_data(data):
+                self._add(number, frame, now_s)
+
+        return receive
+
+    def _add(self, connection: int, frame: bytes, now_s: float) -> None:
+        api_key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
+        api = API_KEYS.get(api_key)
+        if api is None or self.full:
+            return
+        _, start = request_header.decode(frame, 0, request_header_version(api_key, version))
+        request = api.decode_request(frame, start, version)
+        with self._lock:
+            self._requests.append((now_s, connection, api_key, version, request))
+
+    def shapes(self) -> list[Shape]:
+        """Return what was recorded so far."""
+        with self._lock:
+            return _Numbering().shapes(self._requests)
+
+
+class _Numbering:
+    """Replaces names by numbers, and epochs and offsets by distances."""
+
+    def __init__(self) -> None:
+        self._connections: dict[int, int] = {}
+        self._groups: dict[str, int] = {}
+        self._topics: dict[bytes, int] = {}
+        self._partitions: defaultdict[bytes, dict[int, int]] = defaultdict(dict)
+        self._start_offsets: dict[tuple[str, bytes, int], int] = {}
+        self._state_epochs: dict[tuple[str, bytes, int], int] = {}
+        self._leader_epochs: dict[tuple[str, bytes, int], int] = {}
+
+    def shapes(self, requests: list[tuple[float, int, int, int, Any]]) -> list[Shape]:
+        began_s = requests[0][0] if requests else 0.0
+        for _, _, _, _, request in requests:
+            self._note_epochs(request)
+        return [
+            Shape(
+                round((now_s - began_s) * 1000),
+                _number(self._connections, connection),
+                api_key,
+                version,
+                *self._request(request),
+            )
+            for now_s, connection, api_key, version, request in requests
+        ]
+
+    def _note_epochs(self, request: Any) -> None:
+        """Find the lowest epochs of each share-partition."""
+        for topic in getattr(request, "topics", ()):
+            for part in topic.partitions:
+                key = (request.group_id, topic.topic_id, part.partition)
+                for lowest, name in (
+                    (self._state_epochs, "state_epoch"),
+                    (self._leader_epochs, "leader_epoch"),
+                ):
+                    epoch = getattr(part, name, -1)
+                    if epoch >= 0:
+                        lowest[key] = min(epoch, lowest.get(key, epoch))
+
+    def _request(self, request: Any) -> tuple[int, list[tuple[int, list[Entry]]]]:
+        if isinstance(request, find_coordinator.FindCoordinatorRequest):
+            (text,) = request.coordinator_keys
+            group, topic, partition = text.rsplit(":", 2)
+            topic_id = parse_topic_id(topic)
+            entry = Entry(self._partition(topic_id, int(partition)))
+            return _number(self._groups, group), [(_number(self._topics, topic_id), [entry])]
+        group = request.group_id
+        topics = [
+            (
+                _number(self._topics, topic.topic_id),
+                [self._entry(group, topic.topic_id, part) for part in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+        return _number(self._groups, group), topics
+
+    def _partition(self, topic_id: bytes, partition: int) -> int:
+        return _number(self._partitions[topic_id], partition)
+
+    def _entry(self, group: str, topic_id: bytes, part: Any) -> Entry:
+        key = (group, topic_id, part.partition)
+        start_offset = getattr(part, "start_offset", -1)
+        entry = Entry(
+            self._partition(topic_id, part.partition),
+            _distance(getattr(part, "state_epoch", -1), self._state_epochs.get(key, 0)),
+            _distance(getattr(part, "leader_epoch", -1), self._leader_epochs.get(key, 0)),
+        )
+        if start_offset < 0:
+            return entry
+        first = self._start_offsets.setdefault(key, start_offset)
+        batches = [
+            (one.first_offset - start_offset, one.last_offset - one.first_offset, *one[2:])
+            for one in unpack(getattr(part, "state_batches", b""))
+        ]
+        return entry._replace(
+            start_offset=start_offset - first,
+            delivery_complete_count=getattr(part, "delivery_complete_count", -1),
+            batches=batches,
+        )
+
+
+def _number(numbers: dict[K, int], name: K) -> int:
+    return numbers.setdefault(name, len(numbers))
+
+
+def _distance(epoch: int, lowest: int) -> int:
+    return epoch - lowest if epoch >= 0 else 0

@@ -1,0 +1,118 @@
+"""Recorded traffic of a broker's persister: the shapes of its requests, without names or payload.
+
+A recording is a gzip file of JSON lines.  The first line says how it was made, each other line is one
+request: milliseconds since the first, connection, API key, version, group, and the entries of each topic.
+Connections, groups, topics and partitions are numbered in the order in which they first appear, partitions
+within their topic.  An entry starts with its partition:
+
+    Initialize       partition, state epoch, start offset
+    Read             partition, leader epoch
+    Summary, Delete  partition
+    Write            partition, state epoch, leader epoch, start offset, delivery complete count, batches
+    FindCoordinator  partition
+
+Epochs count from the lowest of the share-partition, start offsets from its first; -1 stays -1.  A batch is
+its distance from the start offset, its last offset as a distance from its first, its delivery state and its
+delivery count.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.kafka.jars import REPOSITORY
+
+FOLDER = REPOSITORY / "tests" / "benchmarks" / "recorded"
+_SUFFIX = ".jsonl.gz"
+
+
+class Entry(NamedTuple):
+    """A share-partition in a request. Which fields count depends on the API."""
+
+    partition: int
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = -1
+    delivery_complete_count: int = -1
+    # Distance from the start offset, length - 1, delivery state, delivery count.
+    batches: Sequence[tuple[int, int, int, int]] = ()
+
+
+class Shape(NamedTuple):
+    """One request. `topics` has the number of each topic with its entries, in the order of the request."""
+
+    ms: int
+    connection: int
+    api_key: int
+    version: int
+    group: int
+    topics: Sequence[tuple[int, Sequence[Entry]]]
+
+    def keyed_entries(self) -> Iterator[tuple[tuple[int, int, int], Entry]]:
+        """Yield each entry with its share-partition: group, topic, partition."""
+        for topic, entries in self.topics:
+            for entry in entries:
+                yield (self.group, topic, entry.partition), entry
+
+
+class Recording(NamedTuple):
+    """What was recorded, and how."""
+
+    about: dict[str, Any]
+    shapes: Sequence[Shape]
+
+    @property
+    def name(self) -> str:
+        return f"{self.about['workload']}, {self.about['broker']}"
+
+
+# The fields of an entry in a file, by API key.
+_FIELDS: dict[int, tuple[str, ...]] = {
+    10: (),
+    83: ("state_epoch", "start_offset"),
+    84: ("leader_epoch",),
+    85: ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count", "batches"),
+    86: (),
+    87: (),
+}
+
+
+def save(recording: Recording, path: Path) -> None:
+    """Write a recording; the same recording gives the same bytes."""
+    lines = [json.dumps(recording.about)]
+    for shape in recording.shapes:
+        fields = _FIELDS[shape.api_key]
+        topics = [
+            [topic, [[entry.partition, *(getattr(entry, name) for name in fields)] for entry in entries]]
+            for topic, entries in shape.topics
+        ]
+        lines.append(json.dumps([*shape[:-1], topics], separators=(",", ":")))
+    path.write_bytes(gzip.compress("\n".join(lines).encode() + b"\n", mtime=0))
+
+
+def load(path: Path) -> Recording:
+    """Read a recording."""
+    about, *lines = map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines())
+    return Recording(about, [_shape(*line) for line in lines])
+
+
+def _shape(ms: int, connection: int, api_key: int, version: int, group: int, topics: Any) -> Shape:
+    names = ("partition", *_FIELDS[api_key])
+    read = [
+        (topic, [Entry(**dict(zip(names, entry, strict=True))) for entry in entries])
+        for topic, entries in topics
+    ]
+    return Shape(ms, connection, api_key, version, group, read)
+
+
+def file_of(workload: str, broker: str) -> Path:
+    """Return where the recording of a workload with a release of Kafka lies."""
+    return FOLDER / f"{workload.replace(',', '').replace(' ', '-')}-{broker}{_SUFFIX}"
+
+
+def recordings() -> list[Recording]:
+    """Return all recordings, the newest release first."""
+    found = [load(path) for path in sorted(FOLDER.glob(f"*{_SUFFIX}"))]
+    return sorted(found, key=lambda recording: recording.about["broker"], reverse=True)

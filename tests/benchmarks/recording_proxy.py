@@ -1,0 +1,73 @@
+"""A TCP proxy at the address that a broker advertises to brokers; it records the persister's requests.
+
+As deploy/haproxy does, it sends connections of a persister to the coordinator, and all others to the broker.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from tests.benchmarks.recorder import TrafficRecorder
+
+_HERE = "127.0.0.1"
+# The client id stands behind size, API key, version, correlation id and its own length.
+_CLIENT_ID_AT = 14
+_PERSISTER = b"Persister-client-"
+_CHUNK_BYTES = 1 << 16
+
+
+class RecordingProxy:
+    """Forwards connections until it is closed. Each connection has two threads."""
+
+    def __init__(
+        self, port: int, *, broker_port: int, coordinator_port: int, recorder: TrafficRecorder
+    ) -> None:
+        """Listen at `port`. Persisters are connected to `coordinator_port`, others to `broker_port`."""
+        self._broker_port = broker_port
+        self._coordinator_port = coordinator_port
+        self._recorder = recorder
+        self._listening = socket.create_server((_HERE, port), backlog=100)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Accept no more connections. Those that are open end with either of their ends."""
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                threading.Thread(target=self._forward, args=(client,), daemon=True).start()
+
+    def _forward(self, client: socket.socket) -> None:
+        with client, suppress(OSError):
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            head = b""
+            while len(head) < _CLIENT_ID_AT + len(_PERSISTER) and (data := client.recv(_CHUNK_BYTES)):
+                head += data
+            is_persister = head[_CLIENT_ID_AT:].startswith(_PERSISTER)
+            port = self._coordinator_port if is_persister else self._broker_port
+            receive = self._recorder.connection() if is_persister else None
+            with socket.create_connection((_HERE, port)) as server:
+                server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                back = threading.Thread(target=_pump, args=(server, client, None), daemon=True)
+                back.start()
+                if receive is not None:
+                    receive(head, time.monotonic())
+                server.sendall(head)
+                _pump(client, server, receive)
+                back.join()
+
+
+def _pump(source: socket.socket, sink: socket.socket, receive: Callable[[bytes, float], None] | None) -> None:
+    with suppress(OSError):
+        while data := source.recv(_CHUNK_BYTES):
+            if receive is not None:
+                receive(data, time.monotonic())
+            sink.sendall(data)
+    # The other direction ends with this one.
+    for end in (source, sink):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)

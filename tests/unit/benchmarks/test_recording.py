@@ -1,0 +1,150 @@
+"""Recorded traffic: what becomes of the bytes of a persister, and what is sent when they are replayed."""
+
+from pathlib import Path
+
+import pytest
+
+from protocol.messages import find_coordinator as find_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import request_header
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import StateBatch, pack, unpack
+from protocol.state_records import SharePartitionKey
+from tests.benchmarks.frames import HEADER_BYTES, group_prefix
+from tests.benchmarks.recorder import TrafficRecorder
+from tests.benchmarks.recording import Entry, Recording, Shape, load, recordings, save
+from tests.benchmarks.replay import FIRST_EPOCH, FIRST_OFFSET, Replay
+from tests.unit.benchmarks.test_frames import advanced
+
+ORDERS, BILLS = bytes(range(16)), bytes(range(16, 32))
+TOPIC_IDS = [bytes([number]) * 16 for number in range(5)]
+ABOUT = {"workload": "test", "broker": "4.4.0"}
+
+
+def framed(api, version: int, request) -> bytes:  # type: ignore[no-untyped-def]
+    header = request_header.RequestHeader(api.API_KEY, version, 7, "Persister-client-1")
+    frame = request_header.encode(header, 2) + api.encode_request(request, version)
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def written(topic_id: bytes, *parts: write_api.PartitionData) -> bytes:
+    topic = write_api.WriteStateData(topic_id, list(parts))
+    return framed(write_api, 1, write_api.WriteShareGroupStateRequest("workers", [topic]))
+
+
+WRITE = written(
+    BILLS,
+    write_api.PartitionData(40, 5, 3, 100, 2, pack([StateBatch(101, 105, 2, 1), StateBatch(100, 100, 0, 2)])),
+    write_api.PartitionData(40, 5, 4, 106, 0, b""),
+)
+
+
+def recorded(*data: bytes, requests_max: int = 100) -> list[Shape]:
+    recorder = TrafficRecorder()
+    recorder.begin(requests_max)
+    receive = recorder.connection()
+    for number, piece in enumerate(data):
+        receive(piece, 10.0 + number)
+    return recorder.shapes()
+
+
+def test_a_write_becomes_its_shape() -> None:
+    (shape,) = recorded(WRITE)
+    assert shape == Shape(
+        0,
+        0,
+        85,
+        1,
+        0,
+        [(0, [Entry(0, 0, 0, 0, 2, [(1, 4, 2, 1), (0, 0, 0, 2)]), Entry(0, 0, 1, 6, 0, [])])],
+    )
+
+
+def test_groups_topics_and_partitions_are_numbered_as_they_appear() -> None:
+    key = SharePartitionKey("a:b", ORDERS, 9)
+    find = framed(find_api, 6, find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)]))
+    read = framed(
+        read_api,
+        0,
+        read_api.ReadShareGroupStateRequest(
+            "a:b",
+            [read_api.ReadStateData(ORDERS, [read_api.PartitionData(9, 8), read_api.PartitionData(3, 8)])],
+        ),
+    )
+    shapes = recorded(WRITE, find, read)
+    assert [(shape.ms, shape.api_key, shape.group) for shape in shapes] == [
+        (0, 85, 0),
+        (1000, 10, 1),
+        (2000, 84, 1),
+    ]
+    assert shapes[1].topics == [(1, [Entry(0)])]
+    assert shapes[2].topics == [(1, [Entry(0), Entry(1)])]
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_requests_arrive_in_pieces(size: int) -> None:
+    data = WRITE + WRITE
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    assert [shape.topics for shape in recorded(*pieces)] == [recorded(WRITE)[0].topics] * 2
+
+
+def test_a_recorder_is_full_after_the_requests_that_were_asked_for() -> None:
+    assert len(recorded(WRITE, WRITE, WRITE, requests_max=2)) == 2
+
+
+def test_a_new_recording_keeps_the_connections() -> None:
+    recorder = TrafficRecorder()
+    first, second = recorder.connection(), recorder.connection()
+    recorder.begin(10)
+    first(WRITE, 1.0)
+    recorder.begin(10)
+    second(WRITE, 2.0)
+    first(WRITE, 3.0)
+    assert [(shape.ms, shape.connection) for shape in recorder.shapes()] == [(0, 0), (1000, 1)]
+
+
+def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
+    recording = Recording(ABOUT, recorded(WRITE, WRITE))
+    save(recording, tmp_path / "one")
+    again = load(tmp_path / "one")
+    save(again, tmp_path / "two")
+    assert again.about == ABOUT
+    assert [shape.topics[0][1][0].start_offset for shape in again.shapes] == [0, 0]
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_a_replay_sends_the_shape_with_epochs_and_offsets_that_grow() -> None:
+    replay = Replay(Recording(ABOUT, recorded(WRITE)), brokers=2)
+    clients = replay.clients(3, TOPIC_IDS)
+    assert len(clients) == replay.connections == 2
+    for number, client in enumerate(clients):
+        ((first,), (second,)) = (
+            write_api.decode_request(data, HEADER_BYTES, 1).topics[0].partitions[:1]
+            for data in (client.run[0].data, advanced(client.run[0], replay.offset_step, replay.epoch_step))
+        )
+        assert group_prefix(3, number).encode() in client.run[0].data
+        assert (first.start_offset, first.leader_epoch) == (FIRST_OFFSET, FIRST_EPOCH)
+        assert unpack(first.state_batches) == [
+            StateBatch(FIRST_OFFSET + 1, FIRST_OFFSET + 5, 2, 1),
+            StateBatch(FIRST_OFFSET, FIRST_OFFSET, 0, 2),
+        ]
+        # The second entry has one epoch and six offsets more.
+        assert second.leader_epoch == FIRST_EPOCH + 2
+        assert second.start_offset > FIRST_OFFSET + 6
+
+
+def test_a_replay_initializes_what_it_writes_to() -> None:
+    (client,) = Replay(Recording(ABOUT, recorded(WRITE)), brokers=1).clients(0, TOPIC_IDS)
+    (prologue,) = client.prologue
+    request = initialize_api.decode_request(prologue.data, HEADER_BYTES, 0)
+    ((topic,),) = (request.topics,)
+    assert (topic.topic_id, [part.partition for part in topic.partitions]) == (TOPIC_IDS[0], [0])
+
+
+@pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)
+def test_every_recording_in_the_repository_can_be_replayed(recording: Recording) -> None:
+    replay = Replay(recording, brokers=1)
+    clients = replay.clients(0, TOPIC_IDS)
+    assert sum(len(client.run) for client in clients) == len(recording.shapes) == recording.about["requests"]
+    assert {topic for shape in recording.shapes for topic, _ in shape.topics} <= set(range(len(TOPIC_IDS)))
