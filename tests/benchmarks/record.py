@@ -39,7 +39,7 @@ class Workload(NamedTuple):
     consumers: int = 1
     groups: int = 1
     topics: int = 1
-    records: int = 200_000
+    records: int = 60_000
     seconds: float = 12.0
     types: str = "A"
     requests_max: int = 2_500
@@ -69,8 +69,8 @@ class Workload(NamedTuple):
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload("bulk", "auto", partitions=6, consumers=2, records=4_000_000),
-        Workload("commit each poll", "poll", partitions=6, consumers=2, records=4_000_000),
+        Workload("bulk", "auto", partitions=6, consumers=2, records=600_000),
+        Workload("commit each poll", "poll", partitions=6, consumers=2, records=600_000),
         Workload("commit each record, 1 consumer", "record", partitions=1),
         Workload("commit each record, 8 consumers", "record", partitions=1, consumers=8),
         Workload("commit each record, 32 consumers", "record", partitions=1, consumers=32),
