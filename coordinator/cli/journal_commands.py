@@ -122,12 +122,14 @@ def _print_report(report: "JournalReport") -> None:
     records = sum(segment.records for segment in report.segments)
     commits = sum(segment.commits for segment in report.segments)
     say(f"{report.state_partitions} state partitions, {records} records in {commits} commits")
+    if report.recovery_point is not None:
+        say(f"recovery point: commit {report.recovery_point} and all before it were durable")
     if report.unused_files:
         say(f"not needed, the next start removes or reuses them: {', '.join(report.unused_files)}")
     if report.torn_tail is not None:
         file, position, lost_commits = report.torn_tail
         lost = f"; {lost_commits} commits behind that place do not count" if lost_commits else ""
-        say(f"the last write broke off in {file} at byte {position}, before it was acknowledged{lost}")
+        say(f"the last write to {file}, at byte {position}, did not finish and was not acknowledged{lost}")
     if report.in_motion:
         say("a coordinator is writing to it: its end was not seen at rest")
     if report.damage is not None:

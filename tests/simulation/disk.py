@@ -30,6 +30,7 @@ class DiskFaults:
     prepare_fails_rate: float = 0.0
     read_fails_rate: float = 0.0
     remove_fails_rate: float = 0.0
+    replace_fails_rate: float = 0.0
     write_s: float = 0.0
     sync_s: float = 0.0
     stall_rate: float = 0.0
@@ -217,6 +218,18 @@ class SimDisk:
         error = self._sync(name)
         if error is not None:
             raise error
+
+    async def replace(self, name: str, data: bytes) -> None:
+        """Show the new sector at once; make it durable after a while."""
+        assert len(data) == SECTOR_BYTES
+        await self._pass(self._storage.faults.write_s)
+        self._may_fail("replace")
+        if name not in self._storage.files and len(data) > self._storage.room_bytes():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        file = self._storage.files.setdefault(name, SimFile(0))
+        file.write(0, data)
+        await self._pass(self._storage.faults.sync_s)
+        file.sync(lambda sector: True)
 
     def put(self, name: str, position: int, data: bytes) -> bool:
         """Do nothing: here every write takes its time, and may break off."""

@@ -81,6 +81,13 @@ class Disk(Protocol):
         """Make all of a file durable.  Raises OSError."""
         ...
 
+    async def replace(self, name: str, data: bytes) -> None:
+        """Make a file hold exactly one sector of data, durably, while other writes go on.
+
+        The file is created if it is missing. After a crash it holds the old data or the new. Raises OSError.
+        """
+        ...
+
     def put(self, name: str, position: int, data: bytes) -> bool:
         """Overwrite part of a file that was prepared, now and without a sync; or raise OSError.
 
@@ -269,6 +276,22 @@ class RealDisk:
 
     def _sync(self, name: str) -> None:
         os.fdatasync(self._descriptor(name))
+
+    async def replace(self, name: str, data: bytes) -> None:
+        """Make a file hold exactly one sector of data, durably."""
+        await asyncio.get_running_loop().run_in_executor(self._chores, self._replace, name, data)
+
+    def _replace(self, name: str, data: bytes) -> None:
+        path = self._folder / name
+        is_new = not path.exists()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            write_fully(descriptor, 0, data)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+        if is_new:
+            _sync_folder(self._folder)
 
     def put(self, name: str, position: int, data: bytes) -> bool:
         """Overwrite part of a file: the system's memory takes it in microseconds."""

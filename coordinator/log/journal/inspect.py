@@ -48,8 +48,9 @@ class JournalReport(NamedTuple):
     """What a journal holds, up to the damage if there is any.
 
     `start_offsets` and `end_offsets` are log offsets by state partition.  `unused_files` are those that the
-    next start removes or goes on with; none of their records count.  A journal `in_motion` was written to
-    so fast that the end of it could not be seen at rest.
+    next start removes or goes on with; none of their records count.  `recovery_point` is the last commit that
+    is recorded as durable.  A journal `in_motion` was written to so fast that the end of it could not be seen
+    at rest.
     """
 
     folder: str
@@ -59,6 +60,7 @@ class JournalReport(NamedTuple):
     end_offsets: list[int]
     unused_files: list[str]
     torn_tail: TornTail | None
+    recovery_point: int | None
     in_motion: bool
     damage: LogDamaged | None
 
@@ -160,6 +162,7 @@ class _Look:
             end_offsets=walk.scan.end_offsets,
             unused_files=[*walk.dropped, *walk.cut_off, *walk.unbegun],
             torn_tail=TornTail(tail.name, tail.position, tail.lost_commits) if tail and torn else None,
+            recovery_point=walk.recovery_point.commit if walk.recovery_point is not None else None,
             in_motion=in_motion,
             damage=damage,
         )
@@ -186,7 +189,7 @@ async def _look_once(disk: Disk, count_records: bool) -> tuple[_Look, LogDamaged
 async def _walk_up_to(walk: Walk, disk: Disk, damage: LogDamaged) -> None:
     """Walk the segments before a file that is bad from byte 0 on and so kept the walk from starting."""
     good = [begun for begun in walk.begun if disk.describe(begun.name) < damage.file]
-    walk.scan = Scan(good, walk.state_partitions or 0, disk.describe)
+    walk.scan = Scan(good, walk.state_partitions or 0, disk.describe, walk.recovery_point)
     with suppress(LogDamaged):
         for name, _ in good:
             walk.scan.segment(memoryview(await disk.read(name, 0, disk.size(name))), walk.visit)

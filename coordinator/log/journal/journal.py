@@ -11,9 +11,11 @@ what may be in the stretch that was given up, `LogUnavailable` for what was neve
 segment can be begun, which is tried by itself, everything is refused at once; and once it is, the stretch
 counts for nothing, after any crash.
 
-Leading segments go when nothing in them is needed.  Every frame names the oldest segment that is; only when a
-frame that says so is durable are files removed, so a missing file is noticed.  After a restart a state
-partition starts where the oldest file that is there begins: its header has the end offset of each.
+When the journal goes idle, the recovery point records the last durable commit (`recovery_point`).
+
+Leading segments are removed when none of their records is needed.  Every frame names the oldest segment that
+is needed; files are removed only after such a frame is durable, so a missing file is noticed.  The header of
+the oldest file has the offset at which each state partition starts.
 """
 
 import asyncio
@@ -29,6 +31,7 @@ from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_pr
 from coordinator.log.journal.pending import Append, way
 from coordinator.log.journal.reading import read_stretches
 from coordinator.log.journal.recovery import recover
+from coordinator.log.journal.recovery_point import RecoveryPointRecorder
 from coordinator.log.journal.scan import Segment
 from coordinator.log.journal.segments import Segments
 from coordinator.log.journal.trouble import PROBE_S, log_failure, probe_delay_s, reason, refuse_all
@@ -61,13 +64,10 @@ class Journal:
         self._segment_bytes = segment_bytes
         self._sync_mode: Literal["always", "os"] = sync
         self._segments = Segments(self._disk, segment_bytes, [])
-        self._starts = [0] * state_partitions
-        self._ends = [0] * state_partitions
-        self._next_commit = self._first_commit = 1
-        self._durable = 0
+        self._starts, self._ends = [0] * state_partitions, [0] * state_partitions
+        self._next_commit = 1
         # The oldest segment that is needed, and the one that is durably said to be.
-        self._oldest = 1
-        self._oldest_said = 1
+        self._oldest = self._oldest_said = 1
         self._way = way()
         self._pending: list[Append] = []
         # So many of the pending appends may also stand in the stretch that was given up.
@@ -75,6 +75,7 @@ class Journal:
         self._failures = 0
         self._planned = self._gathering = self.committing = False
         self._over: Callable[[], None] = lambda: None
+        self._recovery_point = RecoveryPointRecorder(self._disk, self._segments)
         self._given_up = True
         self._rolling: asyncio.Task[None] | None = None
         self._probe: asyncio.TimerHandle | None = None
@@ -105,12 +106,12 @@ class Journal:
         found = await recover(self._disk, self._state_partitions)
         self._segments = Segments(self._disk, self._segment_bytes, found.segments)
         self._starts, self._ends = found.start_offsets, found.end_offsets
-        self._next_commit = self._first_commit = found.next_commit
-        self._durable = found.next_commit - 1
+        self._next_commit = found.next_commit
         self._oldest = self._oldest_said = found.oldest
         self._given_up = not found.can_go_on
-        self._trouble = None
-        self._failures = self._doubtful = 0
+        self._trouble, self._failures, self._doubtful = None, 0, 0
+        self._recovery_point = RecoveryPointRecorder(self._disk, self._segments, found.recorded_commit)
+        await self._recovery_point.record()
         if self._given_up:
             # Behind a torn tail nothing is written: what is left of it could be taken for damage later.
             try:
@@ -131,25 +132,26 @@ class Journal:
         if self._probe is not None:
             self._probe.cancel()
         await self._segments.settle()
-        if self._next_commit != self._first_commit or self._has_news():
-            await self._mark_end()
+        await self._mark_end()
+        await self._recovery_point.record()
         self._disk.unlock()
         self._trouble = "the journal is not open"
 
     async def _mark_end(self) -> None:
-        """Write a frame without entries: it says that all before it was durable, and what may go."""
+        """Make the last segment durable, and name in a last frame the segments that may go."""
         segment = self._segments.with_room(layout.frame_bytes(0), has_entries=False)
         if segment is None or self._given_up:
             return
         try:
             if self._sync_mode == "os" and self._segments.retired_are_durable():
                 await self._disk.sync(segment.name)
-                self._durable = self._next_commit - 1
-            oldest = self._oldest if self._has_news() else self._oldest_said
-            frame = layout.encode_frame(
-                segment.number, segment.end, self._next_commit, self._durable, oldest, ()
-            )
-            await write_durably(self._disk, segment.name, segment.end, frame)
+                self._segments.durable_commit = self._next_commit - 1
+            if self._has_news():
+                durable_commit = self._segments.durable_commit
+                frame = layout.encode_frame(
+                    segment.number, segment.end, self._next_commit, durable_commit, self._oldest, ()
+                )
+                await write_durably(self._disk, segment.name, segment.end, frame)
         except Exception as error:
             log_failure(_logger, logging.WARNING, "the end of the journal could not be marked", error)
 
@@ -235,7 +237,7 @@ class Journal:
 
         try:
             frame = self._way.encode_frame(
-                segment.number, segment.end, self._next_commit, self._durable_commit(), oldest, entries
+                segment.number, segment.end, self._next_commit, self._segments.durable_commit, oldest, entries
             )
             is_written = write_promptly(self._disk, segment.name, segment.end, frame, sync, written)
         except Exception as error:
@@ -252,7 +254,7 @@ class Journal:
         segment.last_commit = self._next_commit
         segment.durable = sync
         if sync:
-            self._durable = self._next_commit
+            self._segments.durable_commit = self._next_commit
         self._next_commit += 1
         self._failures = 0
         self._way.note_ends(group, self._ends, segment.last_offsets)
@@ -262,10 +264,8 @@ class Journal:
         if self._pending or self._oldest > oldest or not self._is_open:
             self._commit()
         self._way.tell_all(group)
+        self._recovery_point.commit_done()
         self._segments.prepare_spare()
-
-    def _durable_commit(self) -> int:
-        return max(self._durable, self._segments.durable_commit)
 
     # Trouble.
 
@@ -330,7 +330,7 @@ class Journal:
             sync=self._sync_mode,
             previous_end=before.end if before else 0,
             first_commit=self._next_commit,
-            durable=self._durable_commit(),
+            durable=self._segments.durable_commit,
             oldest=oldest,
             end_offsets=tuple(self._ends),
         )

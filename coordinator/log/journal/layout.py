@@ -11,12 +11,15 @@
               CRC-32C of the entries, CRC-32C of the head
     entry     state partition, length, a Kafka record batch v2 (which has a CRC-32C of its own)
 
+    recovery-point   magic, segment number, last durable commit, CRC-32C; a file of its own, one sector
+
 All integers are big-endian.  One frame is one group commit: it counts as a whole or not at all.  Commit
 numbers have no gaps.  What lets a reader tell a torn tail from damage is written before it is needed: every
 frame and header names the last commit that was durable when it was made, so a broken frame that a later one
-calls durable is damage, and one that none does was never answered.  Where nothing follows, the zeros decide:
-the file is zeroed before use and a disk writes sectors, so a torn frame shows a sector of zeros or ends in
-zeros, and a complete one never does (the end mark, and offsets that are stored plus one, see to that).
+calls durable is damage, and one that none does was never answered.  The last commits have no later frame, so
+the recovery point names them as soon as the journal is idle.  Beyond the recovery point the zeros decide: the
+file is zeroed before use and a disk writes sectors, so a torn frame shows a sector of zeros or ends in zeros,
+and a complete one never does (the end mark, and offsets that are stored plus one, see to that).
 
 A file has its size before it is used, and behind its last entries some of it is always left.  So one that
 ends sooner lost its end later, to a copy that broke off for instance; no crash makes one.
@@ -51,6 +54,10 @@ _HEADER = Struct(">8sHHQQQQQI")
 _CRC = Struct(">I")
 _OFFSET = Struct(">Q")
 
+RECOVERY_POINT_NAME = "recovery-point"
+_RECOVERY_POINT_MAGIC = b"shcorpt\x01"
+_RECOVERY_POINT = Struct(">8sQQ")
+
 _FRAME_MAGIC = b"\xf5shc"
 # The head without its CRC; the CRC starts from the segment's number and the position.
 _HEAD = Struct(">4sIQQQI")
@@ -77,6 +84,13 @@ class SegmentHeader(NamedTuple):
     durable: int
     oldest: int
     end_offsets: tuple[int, ...]
+
+
+class RecoveryPoint(NamedTuple):
+    """The last commit that is known to be durable, and the segment that holds it."""
+
+    segment: int
+    commit: int
 
 
 class Frame(NamedTuple):
@@ -140,6 +154,22 @@ def decode_header(data: bytes) -> SegmentHeader | None:
         return None
     offsets = tuple(plus_one - 1 for (plus_one,) in _OFFSET.iter_unpack(data[_HEADER.size : end]))
     return SegmentHeader(number, SYNC_MODES[sync], previous_end, first_commit, durable, oldest, offsets)
+
+
+def encode_recovery_point(point: RecoveryPoint) -> bytes:
+    """Return the bytes of the recovery point's file: one sector, which a disk writes as a whole or not."""
+    body = _RECOVERY_POINT.pack(_RECOVERY_POINT_MAGIC, *point)
+    return (body + _CRC.pack(crc32c(body))).ljust(SECTOR_BYTES, b"\0")
+
+
+def decode_recovery_point(data: bytes) -> RecoveryPoint | None:
+    """Read the recovery point; None if its file is damaged, or was created and not yet written."""
+    body = data[: _RECOVERY_POINT.size]
+    if len(data) < SECTOR_BYTES or not body.startswith(_RECOVERY_POINT_MAGIC):
+        return None
+    if _CRC.unpack_from(data, len(body))[0] != crc32c(body):
+        return None
+    return RecoveryPoint(*_RECOVERY_POINT.unpack(body)[1:])
 
 
 def encode_entry_head(state_partition: int, batch_bytes: int) -> bytes:

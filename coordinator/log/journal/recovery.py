@@ -18,7 +18,11 @@ _logger = logging.getLogger(__name__)
 
 
 class Recovered(NamedTuple):
-    """What was found. `can_go_on` is False if the last segment must not be written to any more."""
+    """What was found.
+
+    `can_go_on` is False if the last segment must not be written to any more. `recorded_commit` is the commit
+    that the recovery point names, 0 if there is none.
+    """
 
     segments: list[Segment]
     start_offsets: list[int]
@@ -26,6 +30,7 @@ class Recovered(NamedTuple):
     next_commit: int
     oldest: int
     can_go_on: bool
+    recorded_commit: int = 0
 
 
 async def recover(disk: Disk, state_partitions: int) -> Recovered:
@@ -56,6 +61,7 @@ async def recover(disk: Disk, state_partitions: int) -> Recovered:
         next_commit=scan.next_commit,
         oldest=scan.oldest,
         can_go_on=tail.is_clean,
+        recorded_commit=walk.recovery_point.commit if walk.recovery_point is not None else 0,
     )
 
 
@@ -81,4 +87,8 @@ def _report(path: str, tail: Tail) -> None:
             tail.lost_commits,
         )
     elif not tail.is_clean:
-        _logger.warning("%s has a torn tail from byte %d on; nothing in it was answered", path, tail.position)
+        _logger.warning(
+            "%s has a torn tail from byte %d on: the last write did not finish, so it was not acknowledged",
+            path,
+            tail.position,
+        )

@@ -5,7 +5,7 @@ the valid frames of a segment end:
 
 * the successor's header says where the segment ends, and the walk got there: fine;
 * the file ends sooner than the journal leaves one: it was cut short later, which is damage;
-* a later frame or header calls the commit that is missing here durable: damage;
+* the recovery point, a later frame or a later header calls the commit that is missing here durable: damage;
 * nothing does, and the place looks like a write that did not finish: the tail is torn, and the journal ends
   here;
 * nothing does, but the frame was once written as a whole: damage, because it may have been answered.
@@ -33,13 +33,14 @@ _NAME = re.compile(r"\d{20}" + re.escape(SUFFIX))
 # Zeros follow where it is cut, or it would be a file that was cut short.
 _GIVE_UP = (
     "giving up every record from that byte on, cut the file there and let zeros follow (truncate -s BYTE "
-    "FILE; truncate -s +1M FILE), and remove the files after it; `share-coordinator journal verify` tells "
-    "what can still be read"
+    "FILE; truncate -s +1M FILE), and remove the files after it and the file recovery-point; "
+    "`share-coordinator journal verify` tells what can still be read"
 )
 ADVICE = f"restore the journal's folder from a backup; or, {_GIVE_UP}"
 ADVICE_CUT_SHORT = f"copy the journal's folder again, or restore it from a backup; or, {_GIVE_UP}"
 ADVICE_MISSING = (
-    "restore the file from a backup; or, giving up every record from there on, remove the files after it"
+    "restore the file from a backup; or, giving up every record from there on, remove the files after it and "
+    "the file recovery-point"
 )
 
 
@@ -153,13 +154,21 @@ def _cut_short(path: str, position: int, size_bytes: int) -> LogDamaged:
 class Scan:
     """One walk over the segments that were begun, oldest first.
 
-    Call `segment` for each in turn; where it returns False, call `tail` and stop.  `describe` makes a path of
-    a file's name.  The results are the attributes.  All methods raise LogDamaged.
+    Call `segment` for each in turn; where it returns False, call `tail` and stop.  Without segments, call
+    `check_recovery_point`.  `describe` makes a path of a file's name.  The results are the attributes.  All
+    methods raise LogDamaged.
     """
 
-    def __init__(self, begun: Sequence[Begun], state_partitions: int, describe: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        begun: Sequence[Begun],
+        state_partitions: int,
+        describe: Callable[[str], str],
+        recovery_point: layout.RecoveryPoint | None = None,
+    ) -> None:
         self._describe = describe
         self._begun = begun
+        self._recovery_point = recovery_point
         self.segments: list[Segment] = []
         first = begun[0].header if begun else None
         self.start_offsets = list(first.end_offsets) if first else [0] * state_partitions
@@ -200,6 +209,7 @@ class Scan:
         position = self.segments[-1].end
         if len(data) < layout.least_bytes(data, self._entries_end, header.number):
             raise _cut_short(self._describe(name), position, len(data))
+        self.check_recovery_point()
         if not later and layout.is_zero(data[position:]):
             return Tail(name, position, True, 0)
         lost_commits = 0
@@ -217,6 +227,24 @@ class Scan:
                 name, position, f"commit {self.next_commit} is not valid, though it was written as a whole"
             )
         return Tail(name, position, False, lost_commits)
+
+    def check_recovery_point(self) -> None:
+        """Refuse a journal that ends before its last durable commit. To be called after all segments."""
+        point = self._recovery_point
+        if point is None or point.commit < self.next_commit:
+            return
+        last_number = self._begun[-1].header.number if self._begun else 0
+        if point.segment > last_number:
+            missing = self._describe(segment_name(last_number + 1 if self._begun else point.segment))
+            found = f"the file is missing, but commit {point.commit} was durable in segment {point.segment}"
+            raise LogDamaged(missing, 0, found, ADVICE_MISSING)
+        last = self.segments[-1]
+        raise self._damaged(
+            last.name,
+            last.end,
+            f"commit {self.next_commit} is not valid, but it was durable before the file "
+            f"{layout.RECOVERY_POINT_NAME} was written",
+        )
 
     def check_oldest(self) -> None:
         """Refuse a journal whose oldest segments are gone though they were needed."""

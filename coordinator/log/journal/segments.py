@@ -43,13 +43,22 @@ class Segments:
         self._syncing: asyncio.Task[None] | None = None
         self._readers = 0
         self.used = used
-        # The last commit that is known to be durable; only `os` mode asks for it.
+        # The last commit that is known to be durable.
         self.durable_commit = used[-1].last_commit if used else 0
 
     @property
     def current(self) -> Segment | None:
         """The segment that commits go to."""
         return self.used[-1] if self.used else None
+
+    def last_durable(self) -> layout.RecoveryPoint:
+        """Return the last commit that is known to be durable, and the segment that holds it."""
+        number = 0
+        for segment in reversed(self.used):
+            if number and segment.last_commit < self.durable_commit:
+                break
+            number = segment.number
+        return layout.RecoveryPoint(number, self.durable_commit)
 
     def size_bytes(self) -> int:
         """Return what all files take, the spare one included."""

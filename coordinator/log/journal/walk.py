@@ -5,6 +5,7 @@ holds.
 """
 
 import asyncio
+import logging
 
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk
@@ -19,6 +20,8 @@ from coordinator.log.journal.scan import (
     segment_number,
     witnesses,
 )
+
+_logger = logging.getLogger(__name__)
 
 
 class Walk:
@@ -40,6 +43,7 @@ class Walk:
         self.cut_off: list[str] = []
         self.scan = Scan([], 0, disk.describe)
         self.tail: Tail | None = None
+        self.recovery_point: layout.RecoveryPoint | None = None
 
     async def run(self) -> None:
         """Read everything.
@@ -47,6 +51,7 @@ class Walk:
         Raises LogDamaged for damage before the tail, ConfigError if the journal has another number of state
         partitions, OSError if it cannot be read.
         """
+        await self._read_recovery_point()
         await self._read_headers()
         try:
             await self._check_unbegun()
@@ -57,6 +62,21 @@ class Walk:
             del self.begun[: len(self.dropped)]
         await self._scan()
         self.scan.check_oldest()
+
+    async def _read_recovery_point(self) -> None:
+        """Read the recovery point before the segments: a running coordinator may append to them meanwhile."""
+        name = layout.RECOVERY_POINT_NAME
+        if name not in self._disk.names():
+            return
+        self.recovery_point = layout.decode_recovery_point(
+            await self._disk.read(name, 0, layout.SECTOR_BYTES)
+        )
+        if self.recovery_point is None:
+            _logger.warning(
+                "%s is not valid and is ignored: the process or the machine died while the file was created, "
+                "or the file is damaged. The next recovery point replaces it.",
+                self._disk.describe(name),
+            )
 
     async def _read_headers(self) -> None:
         for name in self._disk.names():
@@ -77,7 +97,9 @@ class Walk:
             check_unbegun(name, data, last_number, self.state_partitions or 1, self._disk.describe)
 
     async def _scan(self) -> None:
-        self.scan = Scan(self.begun, self.state_partitions or 0, self._disk.describe)
+        self.scan = Scan(self.begun, self.state_partitions or 0, self._disk.describe, self.recovery_point)
+        if not self.begun:
+            self.scan.check_recovery_point()
         for place, (name, _) in enumerate(self.begun):
             data = await self._read(name)
             # On another thread: it takes about half a second for 64 MiB, too long for the event loop.

@@ -6,6 +6,7 @@ import pytest
 
 from coordinator.errors import LogDamaged
 from coordinator.log.journal import Journal, layout
+from coordinator.log.journal.scan import segment_number
 from protocol.record_batch import encode_batch
 from tests.simulation.disk import SimFile
 from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld, World, append, append_durably, read_all
@@ -119,11 +120,14 @@ def damage(world: SimWorld) -> LogDamaged:
 
 def last_used(world: SimWorld) -> tuple[str, bytes]:
     """Return the last segment that is in use, and its bytes without the zeros behind."""
-    used = [
-        (name, bytes(file.shown)) for name, file in sorted(world.storage.files.items()) if any(file.shown)
-    ]
-    name, data = used[-1]
-    return name, data.rstrip(b"\0")
+    name = used_segments(world)[-1]
+    return name, bytes(world.storage.files[name].shown).rstrip(b"\0")
+
+
+def used_segments(world: SimWorld) -> list[str]:
+    """Return the names of the segments that are in use, oldest first."""
+    files = world.storage.files
+    return [name for name in sorted(files) if segment_number(name) is not None and any(files[name].shown)]
 
 
 def expected(count: int) -> list[bytes]:

@@ -50,6 +50,10 @@ class RaisingDisk(SimDisk):
         self._may_raise("sync")
         await super().sync(name)
 
+    async def replace(self, name: str, data: bytes) -> None:
+        self._may_raise("replace")
+        await super().replace(name, data)
+
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
         self._may_raise("write")
         if "tell" in self._due:
@@ -190,19 +194,27 @@ def test_closing_answers_everybody_though_the_disk_raises(what: str, sync: str) 
     assert offsets_after_reopening(world, sync) == [0]
 
 
-def test_an_end_that_cannot_be_marked_is_said_and_the_folder_is_let_go_of(
-    sync: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("what", "sync", "message"),
+    [
+        ("sync", "os", "the end of the journal could not be marked"),
+        ("replace", "always", "the journal's recovery point cannot be written"),
+    ],
+)
+def test_a_failure_while_closing_is_logged_and_the_folder_is_unlocked(
+    what: str, sync: str, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = RaisingWorld()
 
     async def main() -> None:
-        journal = await in_use(world, sync)
-        world.due.append("write")
+        journal = await opened(world, sync)
+        await append_durably(journal, 0, ONE)
+        world.due.append(what)
         await journal.close()
 
     world.run(main())
-    (said,) = tracebacks(caplog)
-    assert "the end of the journal could not be marked" in said
+    (logged,) = tracebacks(caplog)
+    assert message in logged
     assert offsets_after_reopening(world, sync) == [0]
 
 

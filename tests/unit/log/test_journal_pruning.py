@@ -17,7 +17,7 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, AVAILABLE, TOPIC_ID, initialize, read, unpacked, write
 from tests.simulation.disk import DiskFaults
-from tests.unit.log.journals import opened
+from tests.unit.log.journals import opened, used_segments
 from tests.unit.log.worlds import (
     SEGMENT_BYTES,
     STATE_PARTITIONS,
@@ -34,7 +34,7 @@ def some(size: int = 900) -> Records:
 
 def segments_of(world: SimWorld) -> list[str]:
     """Return the files with something in them."""
-    return [name for name, file in sorted(world.storage.files.items()) if any(file.shown)]
+    return used_segments(world)
 
 
 async def fill_segments(world: SimWorld, journal: Journal, count: int, state_partition: int = 0) -> int:

@@ -1,0 +1,81 @@
+"""Record the last durable commit in a file of its own when the journal goes idle.
+
+A frame names the commits before it, so damage to them is noticed; the last commits have no frame after them.
+The recovery point names these.  It is written once after each burst of commits, beside the commits, so a busy
+journal never waits for it.
+"""
+
+import asyncio
+import logging
+
+from coordinator.log.journal import layout
+from coordinator.log.journal.disk import Disk
+from coordinator.log.journal.segments import Segments
+from coordinator.log.journal.trouble import log_failure
+
+_logger = logging.getLogger(__name__)
+
+# When the last durable commit stays the same for so long, it is recorded. Damage to a commit is noticed twice
+# this time after its acknowledgement at the latest.
+IDLE_S = 0.025
+# After a failure, the recovery point is written again after this time.
+RETRY_S = 1.0
+
+
+class RecoveryPointRecorder:
+    """Write the recovery point of one open journal."""
+
+    def __init__(self, disk: Disk, segments: Segments, recorded_commit: int = 0) -> None:
+        """Prepare; `recorded_commit` is the commit that the file names already."""
+        self._disk = disk
+        self._segments = segments
+        self._recorded_commit = recorded_commit
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._failed = False
+
+    def commit_done(self) -> None:
+        """Note that a commit is over. Called for each commit; starts one timer for all commits of a burst."""
+        if self._timer is None:
+            self._start_timer()
+
+    async def record(self) -> None:
+        """Write the recovery point now, if the file does not name it yet. A failure is logged."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+        await self._write()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start_timer(self) -> None:
+        loop, delay_s = asyncio.get_running_loop(), RETRY_S if self._failed else IDLE_S
+        self._timer = loop.call_later(delay_s, self._check_idle, self._segments.last_durable())
+
+    def _check_idle(self, before: layout.RecoveryPoint) -> None:
+        self._timer = None
+        if self._segments.last_durable() != before:
+            self._start_timer()
+        elif self._writing is None and before.commit > self._recorded_commit:
+            loop = asyncio.get_running_loop()
+            self._writing = loop.create_task(self._write(), name="journal recovery point")
+            self._writing.add_done_callback(self._written)
+
+    def _written(self, writing: asyncio.Task[None]) -> None:
+        self._writing = None
+        if self._timer is None and self._segments.last_durable().commit > self._recorded_commit:
+            self._start_timer()
+
+    async def _write(self) -> None:
+        point = self._segments.last_durable()
+        if point.commit <= self._recorded_commit:
+            return
+        try:
+            await self._disk.replace(layout.RECOVERY_POINT_NAME, layout.encode_recovery_point(point))
+        except Exception as error:
+            if not self._failed:
+                log_failure(_logger, logging.WARNING, "the journal's recovery point cannot be written", error)
+            self._failed = True
+        else:
+            self._failed = False
+            self._recorded_commit = point.commit

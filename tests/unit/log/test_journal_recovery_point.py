@@ -1,0 +1,225 @@
+"""The recovery point: damage to the last acknowledged commits is refused, never taken for a torn tail."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from coordinator.errors import LogDamaged
+from coordinator.log.journal import layout
+from coordinator.log.journal.recovery_point import IDLE_S
+from coordinator.log.journal.scan import segment_number
+from tests.simulation.disk import SimDisk
+from tests.unit.log.journals import (
+    FIRST_POSITION,
+    copied,
+    damage,
+    expected,
+    fill,
+    filled,
+    last_used,
+    opened,
+    reopened,
+    used_segments,
+    value,
+)
+from tests.unit.log.worlds import SimWorld, append_durably
+
+
+@pytest.fixture
+def replaced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Collect the commits of the recovery points that are written."""
+    commits: list[int] = []
+    replace = SimDisk.replace
+
+    async def replacing(self: SimDisk, name: str, data: bytes) -> None:
+        point = layout.decode_recovery_point(data)
+        assert point is not None
+        commits.append(point.commit)
+        await replace(self, name, data)
+
+    monkeypatch.setattr(SimDisk, "replace", replacing)
+    return commits
+
+
+def filled_then_idle(world: SimWorld, count: int, end: str = "killed") -> None:
+    """Leave a journal whose appends were acknowledged a while before the process died."""
+
+    async def main() -> None:
+        journal = world.journal()
+        await journal.open()
+        await fill(journal, count)
+        await asyncio.sleep(3 * IDLE_S)
+        if end == "killed":
+            world.storage.kill()
+        else:
+            world.storage.cut_power()
+
+    world.run(main())
+
+
+@pytest.mark.parametrize("end", ["killed", "power failed"])
+def test_a_zeroed_sector_in_the_last_acknowledged_commit_is_damage(end: str) -> None:
+    world = SimWorld()
+    filled_then_idle(world, 3, end)
+    name, data = last_used(world)
+    last_frame = data.rfind(b"\xf5shc")
+    sector = (len(data) - 1) // layout.SECTOR_BYTES * layout.SECTOR_BYTES
+    world.storage.wipe(name, sector, layout.SECTOR_BYTES)
+    error = damage(world)
+    assert error.file.endswith(name)
+    assert error.position <= last_frame
+    assert "it was durable before" in error.found
+
+
+def test_no_acknowledged_commit_can_be_zeroed_unnoticed() -> None:
+    """Every stretch of sectors of the used area, of one sector up to all of them."""
+    pristine = SimWorld()
+    filled_then_idle(pristine, 8)
+    name, data = last_used(pristine)
+    sectors = range(FIRST_POSITION // layout.SECTOR_BYTES, -(-len(data) // layout.SECTOR_BYTES))
+    for first in sectors:
+        for last in range(first, sectors.stop):
+            world = SimWorld()
+            world.storage.files = copied(pristine)
+            begin = first * layout.SECTOR_BYTES
+            world.storage.wipe(name, begin, (last + 1) * layout.SECTOR_BYTES - begin)
+            assert "was durable" in damage(world).found
+
+
+def test_the_loss_of_the_last_segments_is_damage() -> None:
+    pristine = SimWorld()
+    filled_then_idle(pristine, 60)
+    segments = used_segments(pristine)
+    assert len(segments) >= 3
+    for kept in range(len(segments)):
+        world = SimWorld()
+        world.storage.files = copied(pristine)
+        for name in sorted(world.storage.files):
+            if segment_number(name) is not None and name not in segments[:kept]:
+                del world.storage.files[name]
+        error = damage(world)
+        assert error.file.endswith(segments[kept] if kept else segments[-1])
+        assert "the file is missing" in error.found
+
+
+def test_a_busy_journal_writes_no_recovery_point_and_an_idle_one_writes_one(replaced: list[int]) -> None:
+    world = SimWorld()
+
+    async def main() -> None:
+        journal = await opened(world)
+        for number in range(500):
+            await append_durably(journal, 0, [(b"key", value(number))])
+            await asyncio.sleep(IDLE_S / 3)
+        assert replaced == []
+        await asyncio.sleep(2 * IDLE_S)
+        assert replaced == [500]
+        await asyncio.sleep(100 * IDLE_S)
+        await journal.close()
+
+    world.run(main())
+    assert replaced == [500]
+
+
+def test_closing_at_once_records_the_last_commit(replaced: list[int]) -> None:
+    filled(SimWorld(), 3, "closed")
+    assert replaced == [3]
+
+
+def test_commits_that_are_found_after_a_kill_are_recorded_when_the_journal_opens(replaced: list[int]) -> None:
+    world = SimWorld()
+    filled(world, 3, "killed")
+    assert replaced == []
+
+    async def main() -> None:
+        await opened(world)
+        assert replaced == [3]
+        world.storage.kill()
+
+    world.run(main())
+
+
+def test_mode_os_records_only_what_was_synced(replaced: list[int]) -> None:
+    world = SimWorld()
+
+    async def main() -> None:
+        journal = await opened(world, "os")
+        await fill(journal, 10)
+        await asyncio.sleep(2 * IDLE_S)
+        assert replaced == []
+        await fill(journal, 30, first=10)
+        await asyncio.sleep(2 * IDLE_S)
+        # The commits in the segments that are full.
+        assert len(replaced) == 1
+        assert 10 < replaced[0] < 40
+        await journal.close()
+
+    world.run(main())
+    assert replaced[-1] == 40
+
+
+def test_a_recovery_point_that_cannot_be_written_is_logged_once_and_written_later(
+    replaced: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = SimWorld()
+
+    async def main() -> None:
+        journal = await opened(world)
+        world.storage.faults.replace_fails_rate = 1.0
+        await fill(journal, 3)
+        await asyncio.sleep(10)
+        assert replaced[:3] == [3, 3, 3]
+        assert journal.health() is None
+        world.storage.faults.replace_fails_rate = 0.0
+        await asyncio.sleep(2)
+        world.storage.kill()
+
+    world.run(main())
+    assert [record.getMessage() for record in caplog.records] == [
+        "the journal's recovery point cannot be written: [Errno 5] Input/output error"
+    ]
+    name, data = last_used(world)
+    world.storage.wipe(name, len(data) - 1, 1)
+    assert "it was durable before" in damage(world).found
+
+
+def test_a_damaged_recovery_point_is_reported_ignored_and_written_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = SimWorld()
+    filled_then_idle(world, 3)
+    world.storage.flip(layout.RECOVERY_POINT_NAME, 20)
+    assert reopened(world) == expected(3)
+    assert "recovery-point is not valid and is ignored" in caplog.text
+    caplog.clear()
+    assert reopened(world) == [*expected(3), b"one more"]
+    assert not caplog.records
+
+
+def test_random_damage_to_what_an_idle_journal_acknowledged_is_never_served() -> None:
+    """Any sectors of any files are zeroed, or any file is removed: the journal is refused or complete."""
+    refused = 0
+    for seed in range(300):
+        rng = Random(seed)
+        world = SimWorld(seed)
+        count = rng.randrange(1, 70)
+        filled_then_idle(world, count, rng.choice(("killed", "power failed")))
+        for _ in range(rng.randrange(1, 4)):
+            segments = used_segments(world)
+            if segments:
+                lose(world, rng.choice(segments), rng)
+        try:
+            assert reopened(world) == expected(count), f"seed {seed}"
+        except LogDamaged:
+            refused += 1
+    assert refused > 250
+
+
+def lose(world: SimWorld, name: str, rng: Random) -> None:
+    """Zero a sector of a segment, or remove its file."""
+    if rng.random() < 0.1:
+        del world.storage.files[name]
+        return
+    size = len(bytes(world.storage.files[name].shown).rstrip(b"\0"))
+    sector = rng.randrange(-(-size // layout.SECTOR_BYTES))
+    world.storage.wipe(name, sector * layout.SECTOR_BYTES, layout.SECTOR_BYTES)
