@@ -4,13 +4,17 @@ The seam to the client library, and to its fake.  A link keeps no state of the m
 and of which generation, is the caller's to know.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 PROTOCOL_TYPE = "share-coordinator"
 PROTOCOL_NAME = "v1"
 
+# The state of a group in which all members have their assignments.
+STABLE = "Stable"
+
 # Kafka's error codes of the group protocol.
+UNKNOWN_SERVER_ERROR = -1
 NONE = 0
 COORDINATOR_LOAD_IN_PROGRESS = 14
 COORDINATOR_NOT_AVAILABLE = 15
@@ -51,6 +55,20 @@ class Synced(NamedTuple):
     assignment: bytes = b""
 
 
+class DescribedMember(NamedTuple):
+    """What the coordinator of the group stores of one member."""
+
+    metadata: bytes
+    assignment: bytes
+
+
+class Described(NamedTuple):
+    """The members of the group; none unless the group is stable."""
+
+    error_code: int
+    members: Sequence[DescribedMember] = ()
+
+
 class Look(NamedTuple):
     """Which broker leads which state partition now, and why those of them that did not answer us did not."""
 
@@ -86,6 +104,10 @@ class GroupLink(Protocol):
 
     async def leave(self, node: int, member_id: str) -> int:
         """Leave the group at once; return Kafka's error code."""
+        ...
+
+    async def describe(self, node: int) -> Described:
+        """Return the metadata and the assignments of all members."""
         ...
 
     async def leaders(self) -> Mapping[int, int]:

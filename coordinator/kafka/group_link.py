@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
+from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.group import (
     HeartbeatRequest,
@@ -15,7 +16,18 @@ from aiokafka.protocol.metadata import MetadataRequest
 from coordinator.client import ClientSecurity
 from coordinator.errors import LogError
 from coordinator.kafka.connections import Connections
-from coordinator.kafka.group import NONE, PROTOCOL_NAME, PROTOCOL_TYPE, Found, Joined, Look, Synced
+from coordinator.kafka.group import (
+    NONE,
+    PROTOCOL_NAME,
+    PROTOCOL_TYPE,
+    STABLE,
+    Described,
+    DescribedMember,
+    Found,
+    Joined,
+    Look,
+    Synced,
+)
 from coordinator.kafka.static_members import static_heartbeat
 
 _GROUP_KEY = 0
@@ -26,6 +38,7 @@ _LEADERS_WITHIN_S = 1.0
 _JOIN_LANE = "join"
 _HEARTBEAT_LANE = "heartbeat"
 _LOOK_LANE = "look"
+_DESCRIBE_LANE = "describe"
 # A join may take the rebalance timeout and, as with Kafka's own clients, this much more.
 _JOIN_LAPSE_S = 5.0
 
@@ -127,6 +140,14 @@ class KafkaGroupLink:
         answer = await self._connections.ask(node, _HEARTBEAT_LANE, request)
         code: int = answer.error_code
         return code
+
+    async def describe(self, node: int) -> Described:
+        """Return the metadata and the assignments of all members."""
+        answer = await self._connections.ask(node, _DESCRIBE_LANE, DescribeGroupsRequest([self._group_id]))
+        (group,) = answer.groups
+        if group[1] != self._group_id or group[0] != NONE or group[2] != STABLE:
+            return Described(group[0])
+        return Described(NONE, [DescribedMember(member[-2], member[-1]) for member in group[5]])
 
     async def leaders(self) -> Mapping[int, int]:
         """Return who leads what, asked anew if that is quick."""

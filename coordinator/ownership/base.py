@@ -12,7 +12,7 @@ import msgspec
 NOBODY = -1
 
 
-class Replica(msgspec.Struct, frozen=True):
+class Replica(msgspec.Struct, frozen=True, array_like=True):
     """One coordinator process, as the others see it.
 
     `instance` is random at the start of the process: it tells two processes with one address apart. `wire` is

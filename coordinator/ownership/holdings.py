@@ -21,29 +21,21 @@ class Holdings:
     meantime, is resigned and elected anew: what we know of it is of the past.
     """
 
-    def __init__(self, instance: str) -> None:
+    def __init__(self) -> None:
         self.held: frozenset[int] = frozenset()
         self._taken: frozenset[int] = frozenset()
-        self._instance = instance
 
     def follow(self, assignment: Assignment | None) -> Change:
-        """Go by a map; None takes everything away."""
-        ours = assignment.owned_by(self._instance) if assignment is not None else frozenset()
-        kept = frozenset(
-            partition
-            for partition in self.held & ours
-            if assignment is not None and not assignment.handed_over(partition)
-        )
+        """Follow the assignment of this replica; None takes all shards away."""
+        ours = frozenset(assignment.owned if assignment is not None else ())
+        handed_over = frozenset(assignment.handed_over if assignment is not None else ())
+        unreleased = frozenset(assignment.unreleased if assignment is not None else ())
+        kept = (self.held & ours) - handed_over
         resigned = sorted((self.held - kept) | (self._taken - ours))
         elected = sorted(ours - kept)
         self.held, self._taken = ours, frozenset()
-        return Change(
-            tuple(resigned),
-            tuple(
-                (partition, assignment is not None and assignment.release_expected(partition))
-                for partition in elected
-            ),
-        )
+        released = handed_over - unreleased
+        return Change(tuple(resigned), tuple((partition, partition in released) for partition in elected))
 
     def fenced(self, state_partition: int) -> bool:
         """Note that the log took a shard away; return True if it was held."""

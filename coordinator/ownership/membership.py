@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 from coordinator.errors import LogError
 from coordinator.kafka import group as kafka
 from coordinator.kafka.cluster import NO_NODE
-from coordinator.kafka.group import GroupLink, Joined
+from coordinator.kafka.group import Described, GroupLink, Joined
 from coordinator.ownership.lease import Lease
 from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.setbacks import LOOK_AGAIN, LOST_MEMBER_ID, Setback, Trouble, setback
@@ -44,7 +44,7 @@ class Part(Protocol):
         """Return what to join with."""
         ...
 
-    async def assignments(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    async def assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """Decide as the leader, from each member's metadata, what each member gets."""
         ...
 
@@ -208,7 +208,7 @@ class Membership:
 
     async def _decide(self, joined: Joined) -> Mapping[str, bytes]:
         try:
-            return await self._part.assignments(joined.members)
+            return await self._part.assignments(joined.generation, joined.members)
         except Exception:
             # Somebody must sync, or all would wait for the rebalance timeout.
             _logger.exception("the group's leader could not decide who owns what")
@@ -228,6 +228,10 @@ class Membership:
             answering.cancel()
             giving_up.cancel()
             await asyncio.gather(answering, giving_up, return_exceptions=True)
+
+    async def describe(self) -> Described:
+        """Return what the coordinator stores of the members. Raises Setback and LogError."""
+        return await self._link.describe(await self._coordinator())
 
     async def _coordinator(self) -> int:
         async with self._finding:

@@ -1,15 +1,20 @@
-"""What the members of a group tell each other through Kafka: metadata on joining, then an assignment.
+"""The messages of a group's members: metadata on joining, and the assignment that the leader gives to each.
 
-JSON, so that people can read it with Kafka's own tools.  Fields that are not known are passed over, so that
-versions can follow each other in one group.  All members get the same assignment bytes: that is what makes
-FindCoordinator answer alike on all of them.
+Kafka stores the metadata and the assignments of all members in one record, which is limited by
+max.message.bytes.  So an assignment has only what concerns its member, and neither message repeats what
+another one has: the record grows with the members and the shards, not with their product.  Who owns which
+shard follows from all messages together (`owner_map_of`); each member reads them with DescribeGroups.
+
+A message is a JSON array that begins with the version of its format, so that people can read it with Kafka's
+own tools.  Another version is refused with a sentence.  Elements that are added at the end are ignored by
+earlier releases.
 
 Members must keep the same state in the same topic, cut into as many state partitions.  If some differ, one
-setting counts (that of who holds the most shards, then of the most members), and the others are refused: they
-get nothing, and are told why.
+setting counts (that of the members who hold the most shards, then of the most members). The others get no
+shards and are told the reason.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -17,8 +22,8 @@ import msgspec
 from coordinator.ownership.assignor import Claimant, assign
 from coordinator.ownership.base import NOBODY, OwnerMap, Replica
 
-METADATA_VERSION = 1
-ASSIGNMENT_VERSION = 1
+METADATA_VERSION = 2
+ASSIGNMENT_VERSION = 2
 
 # How state lies in the topic. Coordinators of different layouts cannot hand shards to each other.
 LAYOUT_VERSION = 1
@@ -27,7 +32,7 @@ LAYOUT_VERSION = 1
 STATE_PARTITIONS_MAX = 100_000
 
 
-class Setting(msgspec.Struct, frozen=True, order=True):
+class Setting(msgspec.Struct, frozen=True, order=True, array_like=True):
     """What all members of a group must have in common."""
 
     state_topic: str
@@ -38,8 +43,8 @@ class Setting(msgspec.Struct, frozen=True, order=True):
         return f"topic {self.state_topic} of {self.state_partitions} partitions, layout {self.layout_version}"
 
 
-class Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member says of itself when it joins.
+class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The metadata with which a member joins.
 
     `joins` counts the rebalances that it asked for: Kafka begins one only if something in here is new.
     The rest is what `coordinator.ownership.assignor.Claimant` says.
@@ -75,27 +80,50 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """What the leader decided, the same for all members.
+class Assignment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The assignment of one member, made in `generation`.
 
-    `owners` and `holders` have for each state partition a place in `replicas` or NOBODY: who owns it now, who
-    held it until now. `cut_off` are those that their holder does not reach. `doubles` are the instances that
-    get nothing because a newer one has their address, `refused` those of another setting, with the reason,
-    `unread` how many members could not be understood.
+    `instance` is the replica that it was made for, "" if the leader could not read the member's metadata.
+    `handed_over` are those of `owned` that another member held until now, `unreleased` those of them that
+    their holder cannot release because it does not reach their leader. `refused` is the reason why the
+    member gets no shards; `double` if the reason is a newer member with the same address.
     """
 
     version: int = ASSIGNMENT_VERSION
+    generation: int
+    instance: str = ""
+    owned: tuple[int, ...] = ()
+    handed_over: tuple[int, ...] = ()
+    unreleased: tuple[int, ...] = ()
+    refused: str = ""
+    double: bool = False
+
+
+class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the leader decided for the whole group.
+
+    `owners` and `holders` have for each state partition a place in `replicas` or NOBODY: who owns it now, who
+    held it until now. `cut_off` are those that their holder does not reach. `doubles` are the instances that
+    get nothing because a newer one has their address, `refused` those of another setting, with the reason.
+    `instances` has the instance of each member id, "" for members whose metadata cannot be read.
+    """
+
     setting: Setting
     replicas: tuple[Replica, ...]
     owners: tuple[int, ...]
     holders: tuple[int, ...]
-    cut_off: tuple[int, ...] = ()
-    doubles: tuple[str, ...] = ()
+    cut_off: frozenset[int] = frozenset()
+    doubles: frozenset[str] = frozenset()
     refused: dict[str, str] = {}
-    unread: int = 0
+    instances: dict[str, str] = {}
+
+    @property
+    def unread(self) -> int:
+        """The number of members whose metadata cannot be read."""
+        return sum(not instance for instance in self.instances.values())
 
     def owner_map(self, generation: int) -> OwnerMap:
-        """Return the part that everybody may see."""
+        """Return the owners of all shards."""
         return OwnerMap(generation, self.replicas, self.owners)
 
     def owned_by(self, instance: str) -> frozenset[int]:
@@ -106,29 +134,45 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
             if place >= 0 and self.replicas[place].instance == instance
         )
 
-    def mentions(self, instance: str) -> bool:
-        """True if it was made with a replica in the group: it says what the replica gets, or why nothing."""
-        return (
-            instance in self.refused
-            or instance in self.doubles
-            or any(replica.instance == instance for replica in self.replicas)
-        )
-
     def handed_over(self, state_partition: int) -> bool:
-        """True if the shard had another holder until now, who is still in the group and gives it away."""
+        """Return whether the shard had another holder until now, who is still in the group."""
         holder = self.holders[state_partition]
         return holder >= 0 and holder != self.owners[state_partition]
 
-    def release_expected(self, state_partition: int) -> bool:
-        """True if who gives the shard away can say so in its log."""
-        return self.handed_over(state_partition) and state_partition not in self.cut_off
+    def assignments(self, generation: int) -> dict[str, Assignment]:
+        """Return the assignment of each member id."""
+        owned: dict[str, list[int]] = {}
+        for partition, place in enumerate(self.owners):
+            if place >= 0:
+                owned.setdefault(self.replicas[place].instance, []).append(partition)
+        return {
+            member_id: self._assignment(generation, instance, owned.get(instance, []))
+            for member_id, instance in self.instances.items()
+        }
+
+    def _assignment(self, generation: int, instance: str, owned: list[int]) -> Assignment:
+        handed_over = tuple(partition for partition in owned if self.handed_over(partition))
+        return Assignment(
+            generation=generation,
+            instance=instance,
+            owned=tuple(owned),
+            handed_over=handed_over,
+            unreleased=tuple(partition for partition in handed_over if partition in self.cut_off),
+            refused=self.refused.get(instance, ""),
+            double=instance in self.doubles,
+        )
 
 
 class Unreadable(ValueError):
     """Bytes that no version of ours wrote, or one that is too new."""
 
 
+class _Versioned(msgspec.Struct, array_like=True):
+    version: int
+
+
 _encoder = msgspec.json.Encoder()
+_version_decoder = msgspec.json.Decoder(_Versioned)
 _metadata_decoder = msgspec.json.Decoder(Metadata)
 _assignment_decoder = msgspec.json.Decoder(Assignment)
 
@@ -139,7 +183,8 @@ def encode(message: Metadata | Assignment) -> bytes:
 
 
 def decode_metadata(data: bytes) -> Metadata:
-    """Read what a member says of itself. Raises Unreadable."""
+    """Read the metadata of a member. Raises Unreadable."""
+    _check_version(data, METADATA_VERSION)
     try:
         return _metadata_decoder.decode(data)
     except msgspec.DecodeError as error:
@@ -147,61 +192,97 @@ def decode_metadata(data: bytes) -> Metadata:
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Read what the leader decided. Raises Unreadable, also if it contradicts itself."""
+    """Read the assignment of a member. Raises Unreadable."""
+    _check_version(data, ASSIGNMENT_VERSION)
     try:
-        assignment = _assignment_decoder.decode(data)
+        return _assignment_decoder.decode(data)
     except msgspec.DecodeError as error:
         raise Unreadable(str(error)) from None
-    count = assignment.setting.state_partitions
-    places = range(-1, len(assignment.replicas))
-    for named in (assignment.owners, assignment.holders):
-        if len(named) != count or any(place not in places for place in named):
-            raise Unreadable("its owners are not those of its replicas and state partitions")
-    return assignment
 
 
-def plan(members: Mapping[str, bytes], leaders: Mapping[int, int], *, moves_max: int = 0) -> Assignment:
+def _check_version(data: bytes, expected: int) -> None:
+    try:
+        version = _version_decoder.decode(data).version
+    except msgspec.DecodeError as error:
+        raise Unreadable(f"it has no version ({error})") from None
+    if version != expected:
+        raise Unreadable(f"it has version {version}, and this release reads version {expected}")
+
+
+def owner_map_of(
+    members: Iterable[tuple[bytes, bytes]], generation: int, state_partitions: int
+) -> OwnerMap | None:
+    """Return the owners of all shards, from the metadata and the assignments of all members.
+
+    Returns None if an assignment is of another generation. Members that cannot be read own nothing. Raises
+    Unreadable if two members own one shard.
+    """
+    accepted: list[tuple[Metadata, Assignment]] = []
+    for metadata_bytes, assignment_bytes in members:
+        try:
+            metadata, assignment = decode_metadata(metadata_bytes), decode_assignment(assignment_bytes)
+        except Unreadable:
+            continue
+        if assignment.generation != generation:
+            return None
+        if assignment.instance and not assignment.refused:
+            accepted.append((metadata, assignment))
+    accepted.sort(key=lambda member: _seniority(member[0]))
+    owners = [NOBODY] * state_partitions
+    for place, (_, assignment) in enumerate(accepted):
+        for partition in assignment.owned:
+            if not 0 <= partition < state_partitions or owners[partition] != NOBODY:
+                raise Unreadable(f"state partition {partition} does not have one owner")
+            owners[partition] = place
+    return OwnerMap(generation, tuple(metadata.replica for metadata, _ in accepted), tuple(owners))
+
+
+def _seniority(metadata: Metadata) -> tuple[int, str]:
+    return metadata.started_ms, metadata.replica.instance
+
+
+def plan(members: Mapping[str, bytes], leaders: Mapping[int, int], *, moves_max: int = 0) -> GroupPlan:
     """Decide as the group's leader who owns what; `members` is member id to metadata bytes.
 
     A member whose metadata cannot be read gets nothing. Raises Unreadable if that is all of them.
     """
     read: list[Metadata] = []
-    unread = 0
-    for _, data in sorted(members.items()):
+    instances: dict[str, str] = {}
+    for member_id, data in sorted(members.items()):
         try:
-            read.append(decode_metadata(data))
+            metadata = decode_metadata(data)
         except Unreadable:
-            unread += 1
+            instances[member_id] = ""
+        else:
+            instances[member_id] = metadata.replica.instance
+            read.append(metadata)
     if not read:
         raise Unreadable("no member's metadata can be read")
     setting = _setting_that_counts(read)
-    accepted = sorted(
-        (metadata for metadata in read if metadata.setting == setting),
-        key=lambda metadata: (metadata.started_ms, metadata.replica.instance),
-    )
+    accepted = sorted((metadata for metadata in read if metadata.setting == setting), key=_seniority)
     planned = assign(
         [metadata.claimant() for metadata in accepted],
         leaders,
         setting.state_partitions,
         moves_max=moves_max,
     )
-    return Assignment(
+    return GroupPlan(
         setting=setting,
         replicas=tuple(metadata.replica for metadata in accepted),
         owners=planned.owners,
         holders=planned.holders,
-        cut_off=tuple(
+        cut_off=frozenset(
             partition
             for partition, holder in enumerate(planned.holders)
             if holder != NOBODY and partition in accepted[holder].unreached
         ),
-        doubles=tuple(accepted[place].replica.instance for place in planned.doubles),
+        doubles=frozenset(accepted[place].replica.instance for place in planned.doubles),
         refused={
             metadata.replica.instance: f"it keeps state in {metadata.setting}, the group in {setting}"
             for metadata in read
             if metadata.setting != setting
         },
-        unread=unread,
+        instances=instances,
     )
 
 

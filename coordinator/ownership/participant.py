@@ -22,6 +22,7 @@ from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.membership import Membership
 from coordinator.ownership.messages import (
     Assignment,
+    GroupPlan,
     Metadata,
     Setting,
     Unreadable,
@@ -30,6 +31,7 @@ from coordinator.ownership.messages import (
     encode,
     plan,
 )
+from coordinator.ownership.owner_map_reader import OwnerMapReader
 from coordinator.ownership.reach import Reach
 
 _logger = logging.getLogger(__name__)
@@ -70,6 +72,12 @@ class Participant:
             lease=lease,
             monotonic=monotonic,
         )
+        self._reader = OwnerMapReader(
+            self.membership.describe,
+            self._owners_found,
+            state_partitions=setting.state_partitions,
+            limits=limits,
+        )
         self.owner_map: OwnerMap | None = None
         self.members = 0
         self._shown: OwnerMap | None = None
@@ -82,7 +90,7 @@ class Participant:
         self._lease = lease
         self._monotonic = monotonic
         self._tell = tell
-        self._holdings = Holdings(replica.instance)
+        self._holdings = Holdings()
         self._joins = 0
         self._ready = listener.ready()
         self._unready_since_s: float | None = None
@@ -91,15 +99,15 @@ class Participant:
         self._draining_told = False
         self._given_away = asyncio.Event()
         self._refused: str | None = None
-        self._asked_to_be_known = False
         # Shards that we would rather give away, and what we last said of that.
         self._wishes: dict[int, str] = {}
         self._wishes_told: dict[int, str] = {}
         self._reach = Reach()
         self._unreached_told: tuple[int, ...] = ()
-        # As the leader: the members of this generation, what they were told, and where leaders were last.
+        # As the leader: the members of this generation, their plan, and where leaders were last.
         self._led: Mapping[str, bytes] = {}
-        self._decided: Assignment | None = None
+        self._decided: GroupPlan | None = None
+        self._decided_generation = -1
         self._leaders: Mapping[int, int] = {}
         self._moves_max = 0
 
@@ -110,6 +118,7 @@ class Participant:
             tasks.create_task(self._watch_readiness(), name="group readiness")
             tasks.create_task(self._watch_reach(), name="group reach")
             tasks.create_task(self._keep_near(), name="group placement")
+            tasks.create_task(self._reader.run(), name="group owners")
 
     # The part in the group.
 
@@ -139,25 +148,26 @@ class Participant:
             )
         )
 
-    async def assignments(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    async def assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """Decide as the leader who owns what."""
         self._leaders = await self._link.leaders()
         moves_max, self._moves_max = self._moves_max, 0
-        assignment = plan(members, self._leaders, moves_max=moves_max)
-        self._led, self._decided = members, assignment
-        for instance, reason in assignment.refused.items():
+        decided = plan(members, self._leaders, moves_max=moves_max)
+        self._led, self._decided, self._decided_generation = members, decided, generation
+        for instance, reason in decided.refused.items():
             _logger.warning("a member of the group is refused: %s", reason, extra={"instance": instance})
-        for instance in assignment.doubles:
+        for instance in decided.doubles:
             _logger.warning(
                 "two members have one address; the one that started first gets no shards",
                 extra={"instance": instance},
             )
-        if assignment.unread:
+        if decided.unread:
             _logger.warning(
                 "members of the group cannot be understood and get no shards",
-                extra={"members": assignment.unread},
+                extra={"members": decided.unread},
             )
-        return dict.fromkeys(members, encode(assignment))
+        assignments = decided.assignments(generation)
+        return {member_id: encode(assignment) for member_id, assignment in assignments.items()}
 
     async def forget(self) -> None:
         """Resign all that we hold; return when the listener has heard it."""
@@ -179,15 +189,13 @@ class Participant:
             if self.membership.leads:
                 self._ask()
             return
-        decided = self._understood(assignment)
-        change = self._holdings.follow(decided)
-        self.owner_map = decided.owner_map(generation) if decided is not None else None
-        self.members = len(decided.replicas) if decided is not None else 0
+        ours = self._understood(assignment)
+        change = self._holdings.follow(ours)
+        self._follow_owners(generation, concerned=ours is not None)
         _logger.info(
-            "a new map of the group",
+            "a new assignment",
             extra={
                 "generation": generation,
-                "members": self.members,
                 "owned": len(self._holdings.held),
                 "elected": len(change.elected),
                 "resigned": len(change.resigned),
@@ -196,6 +204,26 @@ class Participant:
         self._tell(self._calls(change))
         if self._draining_told and not self._holdings.held:
             self._given_away.set()
+
+    def _follow_owners(self, generation: int, *, concerned: bool) -> None:
+        """Take the owners of all shards from the plan of this leader, or begin to read them."""
+        if not concerned:
+            self._reader.cancel()
+            self.owner_map, self.members = None, 0
+        elif self._decided is not None and self._decided_generation == generation:
+            self._reader.cancel()
+            self._take_owners(self._decided.owner_map(generation))
+        else:
+            # Until they are read, the owners of the last generation are the best hint.
+            self._reader.read(generation)
+
+    def _take_owners(self, owner_map: OwnerMap) -> None:
+        self.owner_map, self.members = owner_map, len(owner_map.replicas)
+
+    def _owners_found(self, owner_map: OwnerMap) -> None:
+        """Show the owners that were read from the group."""
+        self._take_owners(owner_map)
+        self._tell(self._calls(Change()))
 
     def _calls(self, change: Change) -> Calls:
         self._shown = self.owner_map if self._lease.is_fresh() else None
@@ -209,40 +237,28 @@ class Participant:
         ]
 
     def _understood(self, data: bytes) -> Assignment | None:
-        """Return an assignment that concerns us, None if it does not; note why."""
+        """Return the assignment, or None if the group refuses this replica; note the reason."""
         self._refused = None
         try:
             assignment = decode_assignment(data)
         except Unreadable as error:
             self._refuse(f"This replica does not understand what the group's leader decided: {error}.")
             return None
-        instance = self._replica.instance
-        known = assignment.mentions(instance)
-        if not known:
-            self._ask_to_be_known(assignment)
-        reason = assignment.refused.get(instance)
-        if reason is not None or assignment.setting != self._setting:
-            reason = reason or f"it keeps state in {self._setting}, the group in {assignment.setting}"
-            self._refuse(f"The group refuses this replica: {reason}.")
+        if assignment.refused:
+            self._refuse(f"The group refuses this replica: {assignment.refused}.")
             return None
-        if instance in assignment.doubles:
+        if assignment.double:
             self._refuse(
                 f"Another replica that started later has the same address, {self._replica.wire}, and gets "
                 "the shards."
             )
-        elif not known and all(replica.wire != self._replica.wire for replica in assignment.replicas):
-            # Nor does it know the process that was here before us, whose place we may have taken.
+        if not assignment.instance:
             self._refuse("The group's leader does not understand this replica, which gets no shards.")
-        return assignment
-
-    def _ask_to_be_known(self, assignment: Assignment) -> None:
-        """Have the group think again: its map was made for the process whose place (KIP-345) we took.
-
-        Or by a leader that cannot read what we say of ourselves; one that can't will not learn it.
-        """
-        if not assignment.unread or not self._asked_to_be_known:
-            self._asked_to_be_known = True
+        elif assignment.instance != self._replica.instance:
+            # It was made for the process whose place (KIP-345) this one took.
             self._ask()
+            return Assignment(generation=assignment.generation)
+        return assignment
 
     def _refuse(self, sentence: str) -> None:
         self._refused = sentence
@@ -322,7 +338,7 @@ class Participant:
                 self._moves_max = self._limits.near_moves_max
                 self._ask()
 
-    def _could_be_nearer(self, decided: Assignment) -> bool:
+    def _could_be_nearer(self, decided: GroupPlan) -> bool:
         """True if the same members would get other shards than they have."""
         members = {}
         for member_id, data in self._led.items():
@@ -343,6 +359,8 @@ class Participant:
         if self._holdings.held:
             self._ask(urgent=True)
             await self._given_away.wait()
+            # Requests are forwarded to the new owners until the process ends.
+            await self._reader.settled.wait()
 
     async def handed_over(self) -> None:
         """Wait until the listener has released what it was told to resign."""

@@ -7,7 +7,7 @@ from time import monotonic
 
 from coordinator.client import ClientSecurity
 from coordinator.kafka.cluster import NoAnswer
-from coordinator.kafka.group import Found, Joined, Look, Synced
+from coordinator.kafka.group import Described, Found, Joined, Look, Synced
 from coordinator.kafka.group_link import KafkaGroupLink
 from coordinator.ownership.limits import GroupLimits
 from tests.unit.ownership.replicas import Fleet
@@ -69,6 +69,10 @@ class CuttableLink:
     async def leave(self, node: int, member_id: str) -> int:
         await self._check()
         return await self._link.leave(node, member_id)
+
+    async def describe(self, node: int) -> Described:
+        await self._check()
+        return await self._link.describe(node)
 
     async def leaders(self) -> Mapping[int, int]:
         return await self._link.leaders()

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from coordinator.kafka import group as kafka
 from coordinator.kafka.cluster import NoAnswer
-from coordinator.kafka.group import Found, Joined, Look, Synced
+from coordinator.kafka.group import Described, Found, Joined, Look, Synced
 from coordinator.ownership import OwnerMap, Ownership, Replica
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.messages import decode_assignment
+from coordinator.ownership.messages import owner_map_of
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.membership import MembershipFaults
 from tests.simulation.loop import SimLoop
@@ -54,7 +54,7 @@ class GroupMembership:
         self._shards = shards
         self._named = named
         self._owner_map: OwnerMap | None = None
-        self._read = b""
+        self._read: list[bytes] = []
 
     def ownership(self, replica: Replica, world: Context) -> Ownership:
         """Make the ownership of a process."""
@@ -100,12 +100,12 @@ class GroupMembership:
             self.group.move(self.rng.choice(sorted(self.group.nodes)))
 
     def _map(self) -> OwnerMap | None:
-        for member in self.group.members.values():
-            if member.assignment:
-                if member.assignment != self._read:
-                    self._read = member.assignment
-                    self._owner_map = decode_assignment(self._read).owner_map(self.group.generation)
-                break
+        """Return the owners by the newest assignments of all members."""
+        assignments = [member.assignment for member in self.group.members.values()]
+        if assignments != self._read and all(assignments):
+            self._read = assignments
+            described = [(member.metadata, member.assignment) for member in self.group.members.values()]
+            self._owner_map = owner_map_of(described, self.group.generation, self._shards)
         return self._owner_map
 
 
@@ -144,6 +144,10 @@ class _Link:
     async def leave(self, node: int, member_id: str) -> int:
         """Leave."""
         return await self._ask(node, lambda: self._group.leave(member_id), int)
+
+    async def describe(self, node: int) -> Described:
+        """Describe the members."""
+        return await self._ask(node, self._group.describe, Described)
 
     async def leaders(self) -> Mapping[int, int]:
         """Return who leads which state partition."""

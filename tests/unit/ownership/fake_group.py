@@ -9,9 +9,16 @@ from collections.abc import Mapping
 
 from coordinator.kafka import group as kafka
 from coordinator.kafka.cluster import NoAnswer
-from coordinator.kafka.group import Found, Joined, Look, Synced
+from coordinator.kafka.group import Described, DescribedMember, Found, Joined, Look, Synced
 
 TRAVEL_S = 0.001
+
+# max.message.bytes of __consumer_offsets, by default.
+MAX_MESSAGE_BYTES = 1_048_588
+# What a record of a group and its batch have around the members, and each member around its metadata and
+# assignment: a member id of the client's and a UUID, a client id, an address, two time-outs, lengths.
+GROUP_RECORD_BYTES = 61 + 120
+MEMBER_RECORD_BYTES = 130
 
 EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
 
@@ -53,8 +60,10 @@ class FakeGroup:
         self.errors: dict[str, list[int]] = {}
         self.partition_leaders: dict[int, int] = {}
         self.requests: list[str] = []
+        self.max_message_bytes = MAX_MESSAGE_BYTES
         # The member of each group.instance.id.
         self.static: dict[str, str] = {}
+        self.stored_bytes = 0
         self._pending: set[str] = set()
         self._ids = 0
         self._deadline: asyncio.TimerHandle | None = None
@@ -62,6 +71,10 @@ class FakeGroup:
     def link(self) -> "FakeLink":
         """Return the way of one process to it."""
         return FakeLink(self)
+
+    def add_member(self, member_id: str, metadata: bytes) -> None:
+        """Have a member that nobody plays."""
+        self.members[member_id] = FakeMember(member_id, metadata)
 
     def throw_out(self, member_id: str) -> None:
         """Forget a member, as when its session is over."""
@@ -173,6 +186,15 @@ class FakeGroup:
         self.throw_out(member_id)
         return kafka.NONE
 
+    def describe(self) -> Described:
+        """Describe as Kafka does: without metadata and assignments unless the group is stable."""
+        if self.state != STABLE:
+            return Described(kafka.NONE)
+        members = self.members.values()
+        return Described(
+            kafka.NONE, [DescribedMember(member.metadata, member.assignment) for member in members]
+        )
+
     def _check_instance(self, member_id: str, instance_id: str) -> int:
         if instance_id and instance_id not in self.static:
             return kafka.UNKNOWN_MEMBER_ID
@@ -254,7 +276,26 @@ class FakeGroup:
         leads = member.member_id == self.leader
         return Joined(kafka.NONE, self.generation, member.member_id, self.leader, told if leads else {})
 
+    def record_bytes(self, assignments: Mapping[str, bytes]) -> int:
+        """Return the size of the record that the group is stored in (GroupMetadataValue), with its batch."""
+        return GROUP_RECORD_BYTES + sum(
+            MEMBER_RECORD_BYTES + len(member.metadata) + len(assignments.get(member.member_id, b""))
+            for member in self.members.values()
+        )
+
+    def _refuse_record(self) -> None:
+        """Answer as Kafka does when the record is too large: every sync fails, and the group rebalances."""
+        for member in self.members.values():
+            if member.syncing is not None and not member.syncing.done():
+                member.syncing.set_result(Synced(kafka.UNKNOWN_SERVER_ERROR))
+                self._restart_session(member)
+        self._prepare()
+
     def _stabilize(self, assignments: Mapping[str, bytes]) -> None:
+        self.stored_bytes = self.record_bytes(assignments)
+        if self.stored_bytes > self.max_message_bytes:
+            self._refuse_record()
+            return
         self.state = STABLE
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -359,6 +400,12 @@ class FakeLink:
             code = self.group.leave(member_id)
         await self._back(node)
         return code
+
+    async def describe(self, node: int) -> Described:
+        code = await self._travel("describe", node)
+        described = Described(code) if code != kafka.NONE else self.group.describe()
+        await self._back(node)
+        return described
 
     async def leaders(self) -> Mapping[int, int]:
         return dict(self.group.partition_leaders)

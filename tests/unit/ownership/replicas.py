@@ -115,7 +115,10 @@ class Fleet:
     ) -> One:
         """Start a replica more, later than all others."""
         number = next(_starts)
-        replica = Replica(f"instance-{number}", wire or f"replica-{number}:9095", broker_id=broker_id)
+        address = wire or f"replica-{number}:9095"
+        # As long as a process makes it: a UUID.
+        instance = f"instance-{number:023}"
+        replica = Replica(instance, address, http=address.replace("9095", "9096"), broker_id=broker_id)
         link = self._link()
         heard = Heard(is_ready=ready)
         ownership = GroupOwnership(

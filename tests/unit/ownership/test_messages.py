@@ -1,6 +1,7 @@
 """What members tell each other: it survives newer fields, and no nonsense splits the group in silence."""
 
 import json
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given
@@ -8,12 +9,14 @@ from hypothesis import strategies as st
 
 from coordinator.ownership.base import NOBODY, Replica
 from coordinator.ownership.messages import (
+    Assignment,
     Metadata,
     Setting,
     Unreadable,
     decode_assignment,
     decode_metadata,
     encode,
+    owner_map_of,
     plan,
 )
 
@@ -25,36 +28,36 @@ def metadata(number: int, setting: Setting = SETTING, **facts: object) -> Metada
     return Metadata(setting=setting, replica=replica, started_ms=number, **facts)  # type: ignore[arg-type]
 
 
+def assignments(members: Mapping[str, bytes], generation: int = 9) -> dict[str, Assignment]:
+    """Return what each member reads of the plan for a group."""
+    planned = plan(members, {}).assignments(generation)
+    return {member_id: decode_assignment(encode(assignment)) for member_id, assignment in planned.items()}
+
+
 def test_metadata_is_json_that_people_can_read() -> None:
-    told = json.loads(encode(metadata(7, owned=(1, 3), claim_generation=2, wishes={3: "i9"}, unreached=(2,))))
-    assert told == {
-        "version": 1,
-        "setting": {"state_topic": "state", "state_partitions": 4, "layout_version": 1},
-        "replica": {
-            "instance": "i7",
-            "wire": "host-7:9095",
-            "http": "",
-            "broker_id": -1,
-            "connections": 4,
-        },
-        "started_ms": 7,
-        "ready": True,
-        "draining": False,
-        "owned": [1, 3],
-        "claim_generation": 2,
-        "claim_fresh": False,
-        "wishes": {"3": "i9"},
-        "unreached": [2],
-        "joins": 0,
-    }
-    assert decode_metadata(json.dumps(told).encode()).wishes == {3: "i9"}
+    encoded = encode(metadata(7, owned=(1, 3), claim_generation=2, wishes={3: "i9"}, unreached=(2,)))
+    setting, replica = ["state", 4, 1], ["i7", "host-7:9095", "", -1, 4]
+    read = [2, setting, replica, 7, True, False, [1, 3], 2, False, {"3": "i9"}, [2], 0]
+    assert json.loads(encoded) == read
+    assert decode_metadata(encoded).wishes == {3: "i9"}
 
 
-def test_a_member_of_a_release_before_reaches_every_broker() -> None:
-    told = json.loads(encode(metadata(1, unreached=(2,))))
-    assert decode_metadata(json.dumps(told).encode()).claimant().unreached == (2,)
-    del told["unreached"]
-    assert decode_metadata(json.dumps(told).encode()).claimant().unreached == ()
+def test_an_assignment_is_json_that_people_can_read() -> None:
+    encoded = encode(Assignment(generation=5, instance="i7", owned=(1, 3), handed_over=(3,)))
+    assert json.loads(encoded) == [2, 5, "i7", [1, 3], [3], [], "", False]
+
+
+def test_elements_that_an_earlier_release_does_not_write_have_their_defaults() -> None:
+    read = json.loads(encode(metadata(1, unreached=(2,), joins=3)))
+    assert decode_metadata(json.dumps(read[:-2]).encode()) == metadata(1)
+
+
+@pytest.mark.parametrize("decode", [decode_metadata, decode_assignment])
+def test_another_version_is_refused_with_a_sentence(decode: Callable[[bytes], object]) -> None:
+    with pytest.raises(Unreadable, match="it has version 3, and this release reads version 2"):
+        decode(b'[3, {"anything": 1}]')
+    with pytest.raises(Unreadable, match="it has no version"):
+        decode(b'{"version": 1, "setting": {}}')
 
 
 def test_the_plan_goes_by_who_reaches_what() -> None:
@@ -62,18 +65,18 @@ def test_the_plan_goes_by_who_reaches_what() -> None:
         "a": encode(metadata(1, owned=(0, 1), unreached=(1, 99))),
         "b": encode(metadata(2, owned=(2, 3))),
     }
-    assignment = decode_assignment(encode(plan(members, {})))
-    assert assignment.owned_by("i1") == {0, 2}
-    # Who does not reach the leader cannot release a shard there.
-    assert [assignment.handed_over(partition) for partition in range(4)] == [False, True, True, False]
-    assert [assignment.release_expected(partition) for partition in range(4)] == [False, False, True, False]
+    first, second = assignments(members).values()
+    assert set(first.owned) == {0, 2}
+    # A member that does not reach the leader cannot release a shard there.
+    assert (first.handed_over, first.unreleased) == ((2,), ())
+    assert (second.handed_over, second.unreleased) == ((1,), (1,))
 
 
 def test_fields_that_are_not_known_are_passed_over() -> None:
-    told = json.loads(encode(metadata(1)))
-    told["replica"]["rack"] = "a"
-    told["moon"] = {"phase": 3}
-    assert decode_metadata(json.dumps(told).encode()) == metadata(1)
+    read = json.loads(encode(metadata(1)))
+    read[2].append("rack a")
+    read.append({"moon": {"phase": 3}})
+    assert decode_metadata(json.dumps(read).encode()) == metadata(1)
 
 
 @given(
@@ -87,43 +90,64 @@ def test_noise_is_unreadable(noise: bytes) -> None:
 
 @pytest.mark.parametrize("partitions", [0, -1, 100_001, "4"])
 def test_a_setting_that_cannot_be_is_unreadable(partitions: object) -> None:
-    told = json.loads(encode(metadata(1)))
-    told["setting"]["state_partitions"] = partitions
+    read = json.loads(encode(metadata(1)))
+    read[1][1] = partitions
     with pytest.raises(Unreadable):
-        decode_metadata(json.dumps(told).encode())
+        decode_metadata(json.dumps(read).encode())
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"owners": [0, 0, 0]},
-        {"owners": [0, 0, 0, 1]},
-        {"owners": [0, 0, 0, -2]},
-        {"holders": []},
-    ],
-)
-def test_an_assignment_that_contradicts_itself_is_unreadable(wrong: dict[str, object]) -> None:
-    assignment = json.loads(encode(plan({"m": encode(metadata(1))}, {})))
-    with pytest.raises(Unreadable):
-        decode_assignment(json.dumps({**assignment, **wrong}).encode())
+def described(members: Mapping[str, bytes], assigned: Mapping[str, Assignment]) -> list[tuple[bytes, bytes]]:
+    """Return what the group's coordinator stores of the members."""
+    return [(members[member_id], encode(assignment)) for member_id, assignment in assigned.items()]
 
 
-def test_the_map_names_replicas() -> None:
-    members = {"a": encode(metadata(1, owned=(0, 1, 2, 3))), "b": encode(metadata(2))}
-    assignment = decode_assignment(encode(plan(members, {})))
-    owner_map = assignment.owner_map(9)
-    assert owner_map.generation == 9
+def test_the_owners_of_all_shards_follow_from_the_messages_of_all_members() -> None:
+    members = {"a": encode(metadata(1, owned=(0, 1, 2, 3))), "b": encode(metadata(2)), "c": b"?"}
+    decided = plan(members, {})
+    owner_map = owner_map_of(described(members, decided.assignments(9)), 9, 4)
+    assert owner_map == decided.owner_map(9)
     assert [owner_map.owner(partition) for partition in range(4)] == [
         *[metadata(1).replica] * 2,
         *[metadata(2).replica] * 2,
     ]
-    assert assignment.owned_by("i2") == {2, 3}
-    assert [assignment.handed_over(partition) for partition in range(4)] == [False, False, True, True]
+    assert decided.owned_by("i2") == {2, 3}
+    assert [decided.handed_over(partition) for partition in range(4)] == [False, False, True, True]
+
+
+def test_members_that_are_refused_or_do_not_own_do_not_hide_the_owners() -> None:
+    members = {
+        "a": encode(metadata(1, owned=(0,))),
+        "b": encode(metadata(2, Setting("other", 4))),
+        "c": encode(metadata(3, draining=True)),
+    }
+    decided = plan(members, {})
+    owner_map = owner_map_of(described(members, decided.assignments(9)), 9, 4)
+    assert owner_map == decided.owner_map(9)
+    assert owner_map.replicas == (metadata(1).replica, metadata(3).replica)
+
+
+def test_assignments_of_another_generation_have_no_owners_yet() -> None:
+    members = {"a": encode(metadata(1)), "b": encode(metadata(2))}
+    decided = plan(members, {})
+    mixed = {"a": decided.assignments(9)["a"], "b": decided.assignments(8)["b"]}
+    assert owner_map_of(described(members, mixed), 9, 4) is None
+
+
+@pytest.mark.parametrize("owned", [(0,), (4,), (-1,)])
+def test_assignments_that_contradict_each_other_are_unreadable(owned: tuple[int, ...]) -> None:
+    members = {"a": encode(metadata(1)), "b": encode(metadata(2))}
+    assigned = {
+        "a": Assignment(generation=9, instance="i1", owned=(0, 1, 2, 3)),
+        "b": Assignment(generation=9, instance="i2", owned=owned),
+    }
+    with pytest.raises(Unreadable):
+        owner_map_of(described(members, assigned), 9, 4)
 
 
 def test_a_member_that_cannot_be_read_gets_nothing() -> None:
     assignment = plan({"a": b"?", "b": encode(metadata(2))}, {})
     assert assignment.unread == 1
+    assert assignment.assignments(9)["a"] == Assignment(generation=9)
     assert assignment.replicas == (metadata(2).replica,)
     assert assignment.owned_by("i2") == {0, 1, 2, 3}
     with pytest.raises(Unreadable):
@@ -137,6 +161,7 @@ def test_the_setting_of_those_that_hold_shards_counts() -> None:
     assert assignment.setting == SETTING
     assert assignment.replicas == (metadata(1).replica,)
     assert set(assignment.refused) == {"i2", "i3"}
+    assert assignment.assignments(9)["x2"].refused == assignment.refused["i2"]
     assert assignment.refused["i2"] == (
         "it keeps state in topic other of 2 partitions, layout 1, the group in topic state of 4 partitions, "
         "layout 1"

@@ -1,0 +1,79 @@
+"""Read from the group who owns which shard, after each assignment."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from coordinator.errors import LogError
+from coordinator.kafka.group import NONE, Described
+from coordinator.ownership.base import OwnerMap
+from coordinator.ownership.limits import GroupLimits
+from coordinator.ownership.messages import Unreadable, owner_map_of
+from coordinator.ownership.setbacks import Setback
+
+_logger = logging.getLogger(__name__)
+
+
+class OwnerMapReader:
+    """Describe the group until the owners of a generation are known, and pass them to `found`.
+
+    `settled` is set while no owners are to be read. All methods are called on the membership's loop.
+    """
+
+    def __init__(
+        self,
+        describe: Callable[[], Awaitable[Described]],
+        found: Callable[[OwnerMap], None],
+        *,
+        state_partitions: int,
+        limits: GroupLimits,
+    ) -> None:
+        self.settled = asyncio.Event()
+        self.settled.set()
+        self._describe = describe
+        self._found = found
+        self._state_partitions = state_partitions
+        self._limits = limits
+        self._generation = -1
+        self._wanted = asyncio.Event()
+
+    def read(self, generation: int) -> None:
+        """Read the owners of a generation in which this process has its assignment."""
+        self._generation = generation
+        self.settled.clear()
+        self._wanted.set()
+
+    def cancel(self) -> None:
+        """Read nothing: the owners are known from elsewhere, or do not concern this process."""
+        self._wanted.clear()
+        self.settled.set()
+
+    async def run(self) -> None:
+        """Read what is wanted until cancelled."""
+        pause_s = self._limits.retry_pause_first_s
+        while True:
+            await self._wanted.wait()
+            generation = self._generation
+            owner_map = await self._read(generation)
+            if not self._wanted.is_set() or generation != self._generation:
+                continue
+            if owner_map is not None:
+                self.cancel()
+                self._found(owner_map)
+                pause_s = self._limits.retry_pause_first_s
+            else:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, self._limits.retry_pause_max_s)
+
+    async def _read(self, generation: int) -> OwnerMap | None:
+        """Return the owners, or None if they cannot be read now: the group may be in a rebalance."""
+        try:
+            described = await self._describe()
+            if described.error_code != NONE or not described.members:
+                return None
+            return owner_map_of(described.members, generation, self._state_partitions)
+        except (LogError, Setback):
+            return None
+        except Unreadable as error:
+            _logger.warning("The group's members do not agree about the owners of shards: %s.", error)
+            return None

@@ -1,0 +1,64 @@
+"""Groups of many coordinators, with Kafka's default limits."""
+
+from coordinator.ownership.base import Replica
+from coordinator.ownership.limits import GroupLimits
+from coordinator.ownership.messages import Metadata, Setting, encode, owner_map_of, plan
+from tests.unit.ownership.fake_group import FakeGroup
+from tests.unit.ownership.replicas import Fleet, Play
+
+# Of 500 coordinators with 1 000 state partitions.
+GROUP_RECORD_BYTES_MAX = 256 << 10
+
+
+def test_a_hundred_coordinators_share_the_shards(play: Play) -> None:
+    async def scene(group: FakeGroup, _: Fleet) -> None:
+        fleet = Fleet(group.link, state_partitions=50, limits=GroupLimits())
+        ones = [await fleet.add(wire=f"share-coordinator-{number}.kafka.svc:9095") for number in range(100)]
+        await fleet.until(lambda: fleet.shared_by(*ones))
+        await fleet.stop()
+
+    play(scene)
+
+
+def test_a_group_record_that_is_too_large_stops_the_group(play: Play) -> None:
+    """The group in memory has Kafka's limit; a record above it makes every sync fail."""
+
+    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+        group.max_message_bytes = 600
+        one, other = await fleet.add(), await fleet.add()
+        await fleet.until(lambda: group.stored_bytes > 600)
+        await fleet.until(lambda: "error -1" in str(one.ownership.health()))
+        assert one.owned | other.owned == set()
+        group.max_message_bytes = 6_000
+        await fleet.until(lambda: fleet.shared_by(one, other))
+
+    play(scene)
+
+
+def test_the_record_of_500_coordinators_stays_below_256_kib() -> None:
+    shards = 1_000
+    group = FakeGroup(session_s=1, rebalance_s=1)
+    members: dict[str, bytes] = {}
+    for number in range(500):
+        address = f"share-coordinator-{number}.share-coordinator.kafka.svc.cluster.local"
+        replica = Replica(f"{number:032x}", f"{address}:9095", f"{address}:9096", number)
+        members[f"share-coordinator-{number:036}"] = encode(
+            Metadata(
+                setting=Setting("_share-coordinator-state", shards),
+                replica=replica,
+                started_ms=1_790_000_000_000 + number,
+                owned=tuple(range(number, shards, 500)),
+                claim_generation=1_000,
+                claim_fresh=True,
+                unreached=(number, number + 500),
+                joins=1_000,
+            )
+        )
+    decided = plan(members, {partition: partition % 500 for partition in range(shards)})
+    stored = {member: encode(each) for member, each in decided.assignments(1_000).items()}
+    for member, metadata in members.items():
+        group.add_member(member, metadata)
+    record_bytes = group.record_bytes(stored)
+    assert 100_000 < record_bytes < GROUP_RECORD_BYTES_MAX
+    owner_map = owner_map_of([(members[member], stored[member]) for member in members], 1_000, shards)
+    assert owner_map == decided.owner_map(1_000)
