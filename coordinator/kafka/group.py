@@ -4,7 +4,7 @@ The seam to the client library, and to its fake.  A link keeps no state of the m
 and of which generation, is the caller's to know.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 PROTOCOL_TYPE = "share-coordinator"
@@ -70,7 +70,7 @@ class Described(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Which broker leads which state partition now, and why those of them that did not answer us did not."""
+    """Which broker leads which state partition, and of the probed brokers the reason why one is silent."""
 
     leaders: Mapping[int, int]
     silent: Mapping[int, str]
@@ -114,8 +114,8 @@ class GroupLink(Protocol):
         """Return which broker leads which state partition, as far as is known. Raises nothing."""
         ...
 
-    async def look(self) -> Look | None:
-        """Ask a broker who leads what, and then all of those at the same time for a sign of life.
+    async def look(self, choose: Callable[[Mapping[int, int]], Collection[int]]) -> Look | None:
+        """Ask a broker who leads what, and then the brokers that `choose` returns for a sign of life.
 
         Returns None if no broker answers. Raises nothing.
         """

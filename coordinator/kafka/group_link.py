@@ -1,7 +1,7 @@
 """The way to the coordinator of a Kafka group, through aiokafka's requests of the group protocol."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
@@ -158,14 +158,14 @@ class KafkaGroupLink:
             pass
         return dict(self._connections.leaders)
 
-    async def look(self) -> Look | None:
-        """Return who leads what and who of them is silent; of those that Kafka itself misses, none is."""
+    async def look(self, choose: Callable[[Mapping[int, int]], Collection[int]]) -> Look | None:
+        """Return the leaders, and which of the chosen are silent; a broker that Kafka misses is not."""
         try:
             await self._connections.refresh()
         except LogError:
             return None
         leaders = dict(self._connections.leaders)
-        asked = sorted(set(leaders.values()) & set(self._connections.nodes()))
+        asked = sorted(set(choose(leaders)) & set(self._connections.nodes()))
         answers = await asyncio.gather(*(self._why_silent(node) for node in asked))
         return Look(leaders, {node: why for node, why in zip(asked, answers, strict=True) if why})
 

@@ -118,17 +118,20 @@ class _Spread:
         self._rank = {place: rank for rank, place in enumerate(owning)}
         self._least, self._extra = divmod(state_partitions, len(owning))
         # For each state partition those who reach its leader, and those of them who sit beside it.
-        unreached = {place: frozenset(members[place].unreached) for place in owning}
+        everybody = frozenset(owning)
+        beside: dict[int, set[int]] = {}
+        away: dict[int, set[int]] = {}
+        for place in owning:
+            if members[place].broker_id >= 0:
+                beside.setdefault(members[place].broker_id, set()).add(place)
+            for partition in members[place].unreached:
+                away.setdefault(partition, set()).add(place)
         self._reaching: list[frozenset[int]] = [
-            frozenset(place for place in owning if partition not in unreached[place])
+            everybody - away[partition] if partition in away else everybody
             for partition in range(state_partitions)
         ]
         self._near: list[frozenset[int]] = [
-            frozenset(
-                place
-                for place in self._reaching[partition]
-                if members[place].broker_id >= 0 and members[place].broker_id == leaders.get(partition, -1)
-            )
+            self._reaching[partition] & beside.get(leaders.get(partition, NOBODY), set())
             for partition in range(state_partitions)
         ]
 

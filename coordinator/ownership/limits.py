@@ -13,7 +13,9 @@ class GroupLimits(NamedTuple):
     `session_timeout_s`: a member that Kafka has not heard of for so long is thrown out.
     `rebalance_timeout_s`: a member that takes longer to join again is left behind.
     `retry_pause_first_s`, `retry_pause_max_s`: from one attempt to the next while Kafka does not answer.
-    `rebalance_pause_s`: from one rebalance that we ask for to the next; draining does not wait for it.
+    `rebalance_pause_s`: from the last rebalance to one that this member asks for; draining does not wait.
+    `reach_interval_s` is that pause if the rebalance only improves where shards are: what several members
+    notice one after the other is one rebalance.
     `unready_after_s`: how long we must be unready before the others hear of it.
     `reach_interval_s`: from one look at which brokers answer us to the next. Two in a row must be further
     apart than Kafka takes to miss a broker that died (broker.session.timeout.ms, 9 s) and move its leaders.

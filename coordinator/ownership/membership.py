@@ -104,7 +104,7 @@ class Membership:
         self._joining = False
         self._lease_renewed = asyncio.Event()
         self._asking: asyncio.TimerHandle | None = None
-        self._asked_s = float("-inf")
+        self._rebalanced_s = float("-inf")
 
     async def run(self) -> None:
         """Be a member until cancelled."""
@@ -113,25 +113,31 @@ class Membership:
             tasks.create_task(self._keep_beating(), name="group heartbeat")
             tasks.create_task(self._watch_lease(), name="group lease")
 
-    def ask_for_rebalance(self, *, urgent: bool = False) -> None:
-        """Join again, soon and not too often; `urgent` at once. The metadata must differ from the last."""
+    def ask_for_rebalance(self, pause_s: float) -> None:
+        """Join again, at the earliest `pause_s` after the last rebalance. The metadata must differ by then.
+
+        If another rebalance comes first, it takes the new metadata along, and this one is not needed.
+        """
         loop = asyncio.get_running_loop()
+        due_s = max(loop.time(), self._rebalanced_s + pause_s)
         if self._asking is not None:
-            if not urgent:
+            if self._asking.when() <= due_s:
                 return
             self._asking.cancel()
-        due_s = 0.0 if urgent else self._asked_s + self._limits.rebalance_pause_s
-        self._asking = loop.call_later(max(0.0, due_s - loop.time()), self._ask_now)
+        self._asking = loop.call_at(due_s, self._ask_now)
 
     def _ask_now(self) -> None:
         self._asking = None
-        self._asked_s = asyncio.get_running_loop().time()
         self._join_asked.set()
+
+    def _stop_asking(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
 
     async def leave(self) -> None:
         """Leave the group, if that is quick. `run` must be over."""
-        if self._asking is not None:
-            self._asking.cancel()
+        self._stop_asking()
         self._lease.end()
         member_id, self.member_id, self.generation = self.member_id, "", -1
         if not member_id or self._node == NO_NODE:
@@ -163,6 +169,7 @@ class Membership:
     async def _join(self) -> None:
         """Get to the next generation and its map. Raises Setback and LogError."""
         node = await self._coordinator()
+        self._stop_asking()
         metadata = self._part.metadata()
         name = self.instance_id
         joined = await self._unless_abandoned(self._link.join(node, self.member_id, metadata, name))
@@ -180,6 +187,7 @@ class Membership:
             self._link.sync(node, joined.generation, joined.member_id, assignments, name)
         )
         self._check(synced.error_code)
+        self._rebalanced_s = asyncio.get_running_loop().time()
         self._part.adopt(joined.generation, synced.assignment)
         if not self._lease.is_fresh():
             # What the map takes away must not be read under the lease that comes with it.

@@ -3,7 +3,7 @@
 Kafka stores the metadata and the assignments of all members in one record, which is limited by
 max.message.bytes.  So an assignment has only what concerns its member, and neither message repeats what
 another one has: the record grows with the members and the shards, not with their product.  Who owns which
-shard follows from all messages together (`owner_map_of`); each member reads them with DescribeGroups.
+shard follows from all messages together (`group_view`); each member reads them with DescribeGroups.
 
 A message is a JSON array that begins with the version of its format, so that people can read it with Kafka's
 own tools.  Another version is refused with a sentence.  Elements that are added at the end are ignored by
@@ -15,7 +15,7 @@ shards and are told the reason.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -46,7 +46,8 @@ class Setting(msgspec.Struct, frozen=True, order=True, array_like=True):
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The metadata with which a member joins.
 
-    `joins` counts the rebalances that it asked for: Kafka begins one only if something in here is new.
+    `unreached` are brokers that lead shards and do not answer the member. `joins` counts the rebalances that
+    it asked for: Kafka begins one only if something in here is new.
     The rest is what `coordinator.ownership.assignor.Claimant` says.
     """
 
@@ -63,8 +64,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     unreached: tuple[int, ...] = ()
     joins: int = 0
 
-    def claimant(self) -> Claimant:
-        """Return what the assignor needs to know."""
+    def claimant(self, leaders: Mapping[int, int]) -> Claimant:
+        """Return what the assignor needs to know; `leaders` has the broker that leads each shard."""
         return Claimant(
             instance=self.replica.instance,
             wire=self.replica.wire,
@@ -76,8 +77,14 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             claim_generation=self.claim_generation,
             claim_fresh=self.claim_fresh,
             wishes=self.wishes,
-            unreached=self.unreached,
+            unreached=self.unreached_of(leaders),
         )
+
+    def unreached_of(self, leaders: Mapping[int, int]) -> frozenset[int]:
+        """Return the state partitions whose leaders this member does not reach."""
+        if not self.unreached:
+            return frozenset()
+        return frozenset(partition for partition, leader in leaders.items() if leader in self.unreached)
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -99,13 +106,21 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     double: bool = False
 
 
+class GroupView(NamedTuple):
+    """What all members may know of the group: the owners, and the brokers that some member does not reach."""
+
+    owner_map: OwnerMap
+    unreached: frozenset[int]
+
+
 class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What the leader decided for the whole group.
 
     `owners` and `holders` have for each state partition a place in `replicas` or NOBODY: who owns it now, who
     held it until now. `cut_off` are those that their holder does not reach. `doubles` are the instances that
     get nothing because a newer one has their address, `refused` those of another setting, with the reason.
-    `instances` has the instance of each member id, "" for members whose metadata cannot be read.
+    `unreached` are the brokers that some member does not reach. `instances` has the instance of each member
+    id, "" for members whose metadata cannot be read.
     """
 
     setting: Setting
@@ -113,6 +128,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     owners: tuple[int, ...]
     holders: tuple[int, ...]
     cut_off: frozenset[int] = frozenset()
+    unreached: frozenset[int] = frozenset()
     doubles: frozenset[str] = frozenset()
     refused: dict[str, str] = {}
     instances: dict[str, str] = {}
@@ -122,9 +138,9 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         """The number of members whose metadata cannot be read."""
         return sum(not instance for instance in self.instances.values())
 
-    def owner_map(self, generation: int) -> OwnerMap:
-        """Return the owners of all shards."""
-        return OwnerMap(generation, self.replicas, self.owners)
+    def view(self, generation: int) -> GroupView:
+        """Return what all members may know."""
+        return GroupView(OwnerMap(generation, self.replicas, self.owners), self.unreached)
 
     def owned_by(self, instance: str) -> frozenset[int]:
         """Return the state partitions of a replica."""
@@ -209,10 +225,10 @@ def _check_version(data: bytes, expected: int) -> None:
         raise Unreadable(f"it has version {version}, and this release reads version {expected}")
 
 
-def owner_map_of(
+def group_view(
     members: Iterable[tuple[bytes, bytes]], generation: int, state_partitions: int
-) -> OwnerMap | None:
-    """Return the owners of all shards, from the metadata and the assignments of all members.
+) -> GroupView | None:
+    """Return the view of the group, from the metadata and the assignments of all members.
 
     Returns None if an assignment is of another generation. Members that cannot be read own nothing. Raises
     Unreadable if two members own one shard.
@@ -234,7 +250,9 @@ def owner_map_of(
             if not 0 <= partition < state_partitions or owners[partition] != NOBODY:
                 raise Unreadable(f"state partition {partition} does not have one owner")
             owners[partition] = place
-    return OwnerMap(generation, tuple(metadata.replica for metadata, _ in accepted), tuple(owners))
+    replicas = tuple(metadata.replica for metadata, _ in accepted)
+    unreached = frozenset(node for metadata, _ in accepted for node in metadata.unreached)
+    return GroupView(OwnerMap(generation, replicas, tuple(owners)), unreached)
 
 
 def _seniority(metadata: Metadata) -> tuple[int, str]:
@@ -260,8 +278,9 @@ def plan(members: Mapping[str, bytes], leaders: Mapping[int, int], *, moves_max:
         raise Unreadable("no member's metadata can be read")
     setting = _setting_that_counts(read)
     accepted = sorted((metadata for metadata in read if metadata.setting == setting), key=_seniority)
+    claimants = [metadata.claimant(leaders) for metadata in accepted]
     planned = assign(
-        [metadata.claimant() for metadata in accepted],
+        claimants,
         leaders,
         setting.state_partitions,
         moves_max=moves_max,
@@ -274,8 +293,9 @@ def plan(members: Mapping[str, bytes], leaders: Mapping[int, int], *, moves_max:
         cut_off=frozenset(
             partition
             for partition, holder in enumerate(planned.holders)
-            if holder != NOBODY and partition in accepted[holder].unreached
+            if holder != NOBODY and partition in claimants[holder].unreached
         ),
+        unreached=frozenset(node for metadata in accepted for node in metadata.unreached),
         doubles=frozenset(accepted[place].replica.instance for place in planned.doubles),
         refused={
             metadata.replica.instance: f"it keeps state in {metadata.setting}, the group in {setting}"

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from coordinator.kafka.group import GroupLink
 from coordinator.ownership.base import OwnerMap, OwnershipListener, Replica
+from coordinator.ownership.group_view_reader import GroupViewReader
 from coordinator.ownership.holdings import Change, Holdings
 from coordinator.ownership.lease import Lease
 from coordinator.ownership.limits import GroupLimits
@@ -23,6 +24,7 @@ from coordinator.ownership.membership import Membership
 from coordinator.ownership.messages import (
     Assignment,
     GroupPlan,
+    GroupView,
     Metadata,
     Setting,
     Unreadable,
@@ -31,8 +33,8 @@ from coordinator.ownership.messages import (
     encode,
     plan,
 )
-from coordinator.ownership.owner_map_reader import OwnerMapReader
 from coordinator.ownership.reach import Reach
+from coordinator.ownership.readiness import Readiness
 
 _logger = logging.getLogger(__name__)
 
@@ -72,9 +74,9 @@ class Participant:
             lease=lease,
             monotonic=monotonic,
         )
-        self._reader = OwnerMapReader(
+        self._reader = GroupViewReader(
             self.membership.describe,
-            self._owners_found,
+            self._view_found,
             state_partitions=setting.state_partitions,
             limits=limits,
         )
@@ -88,13 +90,10 @@ class Participant:
         self._started_ms = started_ms
         self._limits = limits
         self._lease = lease
-        self._monotonic = monotonic
         self._tell = tell
         self._holdings = Holdings()
         self._joins = 0
-        self._ready = listener.ready()
-        self._unready_since_s: float | None = None
-        self._heard_s = monotonic()
+        self._readiness = Readiness(listener, lease, limits, monotonic)
         self._draining = False
         self._draining_told = False
         self._given_away = asyncio.Event()
@@ -124,7 +123,6 @@ class Participant:
 
     def metadata(self) -> bytes:
         """Return what this replica says of itself now."""
-        self._ready = self._seems_ready()
         self._draining_told = self._draining
         self._unreached_told = self._reach.unreached
         self._wishes_told = {
@@ -137,7 +135,7 @@ class Participant:
                 setting=self._setting,
                 replica=self._replica,
                 started_ms=self._started_ms,
-                ready=self._ready,
+                ready=self._readiness.tell(),
                 draining=self._draining,
                 owned=tuple(sorted(self._holdings.held)),
                 claim_generation=self.membership.map_generation,
@@ -212,17 +210,18 @@ class Participant:
             self.owner_map, self.members = None, 0
         elif self._decided is not None and self._decided_generation == generation:
             self._reader.cancel()
-            self._take_owners(self._decided.owner_map(generation))
+            self._take_view(self._decided.view(generation))
         else:
             # Until they are read, the owners of the last generation are the best hint.
             self._reader.read(generation)
 
-    def _take_owners(self, owner_map: OwnerMap) -> None:
-        self.owner_map, self.members = owner_map, len(owner_map.replicas)
+    def _take_view(self, view: GroupView) -> None:
+        self.owner_map, self.members = view.owner_map, len(view.owner_map.replicas)
+        self._reach.suspected = view.unreached
 
-    def _owners_found(self, owner_map: OwnerMap) -> None:
+    def _view_found(self, view: GroupView) -> None:
         """Show the owners that were read from the group."""
-        self._take_owners(owner_map)
+        self._take_view(view)
         self._tell(self._calls(Change()))
 
     def _calls(self, change: Change) -> Calls:
@@ -284,47 +283,29 @@ class Participant:
             self._wishes[state_partition] = instance
             self._ask(urgent=True)
 
-    def _ask(self, *, urgent: bool = False) -> None:
+    def _ask(self, *, urgent: bool = False, improves: bool = False) -> None:
+        """Ask for a rebalance; one that only improves where shards are waits for other members' news."""
         self._joins += 1
-        self.membership.ask_for_rebalance(urgent=urgent)
+        pause_s = self._limits.reach_interval_s if improves else self._limits.rebalance_pause_s
+        self.membership.ask_for_rebalance(0.0 if urgent else pause_s)
 
     async def _watch_readiness(self) -> None:
         while True:
             # A listener whose loop does not run cannot serve, whatever it says.
-            self._tell([self._heard])
+            self._tell([self._readiness.alive])
             await asyncio.sleep(self._limits.heartbeat_interval_s)
-            ready = self._seems_ready()
-            if ready != self._ready:
-                self._ready = ready
+            if self._readiness.changed():
                 self._ask()
-
-    def _seems_ready(self) -> bool:
-        """Tell whether we are ready, and not unready for a moment only.
-
-        While Kafka does not answer here either, a log without brokers is no fault of ours: all have it, and
-        when Kafka is back each has as long as ever to find its log well again.
-        """
-        now_s = self._monotonic()
-        hung = now_s - self._heard_s > self._limits.session_timeout_s
-        if self._listener.ready() and not hung:
-            self._unready_since_s = None
-            return True
-        answer_age_s = self._lease.age_s()
-        unanswered = answer_age_s is None or answer_age_s >= self._limits.unready_after_s
-        if self._unready_since_s is None or (unanswered and not hung):
-            self._unready_since_s = now_s
-        return self._ready and now_s - self._unready_since_s < self._limits.unready_after_s
-
-    def _heard(self) -> None:
-        """Note, on the listener's loop, that it runs."""
-        self._heard_s = self._monotonic()
 
     async def _watch_reach(self) -> None:
         while True:
-            self._reach.looked(await self._link.look())
+            self._reach.looked(await self._link.look(self._brokers_to_probe))
             if self._reach.unreached != self._unreached_told:
-                self._ask()
+                self._ask(improves=True)
             await asyncio.sleep(self._limits.reach_interval_s)
+
+    def _brokers_to_probe(self, leaders: Mapping[int, int]) -> set[int]:
+        return self._reach.probes(leaders, self._holdings.held)
 
     async def _keep_near(self) -> None:
         """As the leader, look now and then whether shards could be nearer to the leaders of their logs."""
@@ -336,7 +317,7 @@ class Participant:
             # Leaders that are still moving, as when brokers restart one by one, are not worth following.
             if before == self._leaders and self._could_be_nearer(self._decided):
                 self._moves_max = self._limits.near_moves_max
-                self._ask()
+                self._ask(improves=True)
 
     def _could_be_nearer(self, decided: GroupPlan) -> bool:
         """True if the same members would get other shards than they have."""

@@ -1,7 +1,7 @@
 """Replicas in groups of a real Kafka, as tests use them."""
 
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 
@@ -77,8 +77,8 @@ class CuttableLink:
     async def leaders(self) -> Mapping[int, int]:
         return await self._link.leaders()
 
-    async def look(self) -> Look | None:
-        return None if self.cut else await self._link.look()
+    async def look(self, choose: Callable[[Mapping[int, int]], Collection[int]]) -> Look | None:
+        return None if self.cut else await self._link.look(choose)
 
     async def close(self) -> None:
         await self._link.close()

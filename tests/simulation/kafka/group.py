@@ -9,7 +9,7 @@ own its shards, so a lease would bound nothing.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextvars import Context
 from random import Random
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from coordinator.kafka.group import Described, Found, Joined, Look, Synced
 from coordinator.ownership import OwnerMap, Ownership, Replica
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.messages import owner_map_of
+from coordinator.ownership.messages import group_view
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.membership import MembershipFaults
 from tests.simulation.loop import SimLoop
@@ -105,7 +105,8 @@ class GroupMembership:
         if assignments != self._read and all(assignments):
             self._read = assignments
             described = [(member.metadata, member.assignment) for member in self.group.members.values()]
-            self._owner_map = owner_map_of(described, self.group.generation, self._shards)
+            view = group_view(described, self.group.generation, self._shards)
+            self._owner_map = view and view.owner_map
         return self._owner_map
 
 
@@ -153,7 +154,7 @@ class _Link:
         """Return who leads which state partition."""
         return dict(enumerate(self._membership.brokers.leaders()))
 
-    async def look(self) -> Look | None:
+    async def look(self, choose: Callable[[Mapping[int, int]], Collection[int]]) -> Look | None:
         """Say which leaders this process cannot reach, as a broker that it can reach knows them."""
         brokers = self._membership.brokers
         await asyncio.sleep(self._membership.faults.travel_s)
@@ -162,7 +163,7 @@ class _Link:
                 leaders = dict(
                     enumerate(brokers.views[node][0] if node in brokers.views else brokers.leaders())
                 )
-                alive = {*leaders.values()} - brokers.down
+                alive = {*choose(leaders)} - brokers.down
                 return Look(
                     leaders, {each: "blocked" for each in alive if (self._name, each) in brokers.blocked}
                 )

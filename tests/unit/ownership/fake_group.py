@@ -5,7 +5,7 @@ lives; any other is thrown out when its session is over.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from coordinator.kafka import group as kafka
 from coordinator.kafka.cluster import NoAnswer
@@ -60,6 +60,8 @@ class FakeGroup:
         self.errors: dict[str, list[int]] = {}
         self.partition_leaders: dict[int, int] = {}
         self.requests: list[str] = []
+        # How many brokers were probed, by look.
+        self.probes: list[int] = []
         self.max_message_bytes = MAX_MESSAGE_BYTES
         # The member of each group.instance.id.
         self.static: dict[str, str] = {}
@@ -410,14 +412,16 @@ class FakeLink:
     async def leaders(self) -> Mapping[int, int]:
         return dict(self.group.partition_leaders)
 
-    async def look(self) -> Look | None:
+    async def look(self, choose: Callable[[Mapping[int, int]], Collection[int]]) -> Look | None:
         await asyncio.sleep(TRAVEL_S)
         # A broker that is down is one that Kafka has not missed yet, as long as it leads something.
         away = self.parted | self.group.down
         if self.cut or self.group.nodes <= away:
             return None
         leaders = dict(self.group.partition_leaders)
-        return Look(leaders, {node: f"broker {node} is not there" for node in {*leaders.values()} & away})
+        probed = set(choose(leaders))
+        self.group.probes.append(len(probed))
+        return Look(leaders, {node: f"broker {node} is not there" for node in probed & away})
 
     async def close(self) -> None:
         self.closed = True

@@ -16,7 +16,7 @@ from coordinator.ownership.messages import (
     decode_assignment,
     decode_metadata,
     encode,
-    owner_map_of,
+    group_view,
     plan,
 )
 
@@ -28,9 +28,9 @@ def metadata(number: int, setting: Setting = SETTING, **facts: object) -> Metada
     return Metadata(setting=setting, replica=replica, started_ms=number, **facts)  # type: ignore[arg-type]
 
 
-def assignments(members: Mapping[str, bytes], generation: int = 9) -> dict[str, Assignment]:
+def assignments(members: Mapping[str, bytes], leaders: Mapping[int, int]) -> dict[str, Assignment]:
     """Return what each member reads of the plan for a group."""
-    planned = plan(members, {}).assignments(generation)
+    planned = plan(members, leaders).assignments(9)
     return {member_id: decode_assignment(encode(assignment)) for member_id, assignment in planned.items()}
 
 
@@ -62,10 +62,10 @@ def test_another_version_is_refused_with_a_sentence(decode: Callable[[bytes], ob
 
 def test_the_plan_goes_by_who_reaches_what() -> None:
     members = {
-        "a": encode(metadata(1, owned=(0, 1), unreached=(1, 99))),
+        "a": encode(metadata(1, owned=(0, 1), unreached=(7, 99))),
         "b": encode(metadata(2, owned=(2, 3))),
     }
-    first, second = assignments(members).values()
+    first, second = assignments(members, {0: 8, 1: 7, 2: 8}).values()
     assert set(first.owned) == {0, 2}
     # A member that does not reach the leader cannot release a shard there.
     assert (first.handed_over, first.unreleased) == ((2,), ())
@@ -104,9 +104,9 @@ def described(members: Mapping[str, bytes], assigned: Mapping[str, Assignment]) 
 def test_the_owners_of_all_shards_follow_from_the_messages_of_all_members() -> None:
     members = {"a": encode(metadata(1, owned=(0, 1, 2, 3))), "b": encode(metadata(2)), "c": b"?"}
     decided = plan(members, {})
-    owner_map = owner_map_of(described(members, decided.assignments(9)), 9, 4)
-    assert owner_map == decided.owner_map(9)
-    assert [owner_map.owner(partition) for partition in range(4)] == [
+    view = group_view(described(members, decided.assignments(9)), 9, 4)
+    assert view == decided.view(9)
+    assert [view.owner_map.owner(partition) for partition in range(4)] == [
         *[metadata(1).replica] * 2,
         *[metadata(2).replica] * 2,
     ]
@@ -121,16 +121,16 @@ def test_members_that_are_refused_or_do_not_own_do_not_hide_the_owners() -> None
         "c": encode(metadata(3, draining=True)),
     }
     decided = plan(members, {})
-    owner_map = owner_map_of(described(members, decided.assignments(9)), 9, 4)
-    assert owner_map == decided.owner_map(9)
-    assert owner_map.replicas == (metadata(1).replica, metadata(3).replica)
+    view = group_view(described(members, decided.assignments(9)), 9, 4)
+    assert view == decided.view(9)
+    assert view.owner_map.replicas == (metadata(1).replica, metadata(3).replica)
 
 
 def test_assignments_of_another_generation_have_no_owners_yet() -> None:
     members = {"a": encode(metadata(1)), "b": encode(metadata(2))}
     decided = plan(members, {})
     mixed = {"a": decided.assignments(9)["a"], "b": decided.assignments(8)["b"]}
-    assert owner_map_of(described(members, mixed), 9, 4) is None
+    assert group_view(described(members, mixed), 9, 4) is None
 
 
 @pytest.mark.parametrize("owned", [(0,), (4,), (-1,)])
@@ -141,7 +141,7 @@ def test_assignments_that_contradict_each_other_are_unreadable(owned: tuple[int,
         "b": Assignment(generation=9, instance="i2", owned=owned),
     }
     with pytest.raises(Unreadable):
-        owner_map_of(described(members, assigned), 9, 4)
+        group_view(described(members, assigned), 9, 4)
 
 
 def test_a_member_that_cannot_be_read_gets_nothing() -> None:

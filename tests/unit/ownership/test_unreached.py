@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coordinator.kafka.group import Look
 from coordinator.ownership.assignor import Claimant, assign
 from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.reach import Reach
+from coordinator.ownership.reach import PROBES_MAX, Reach
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import Fleet, One, Play
 from tests.unit.ownership.test_assignor import balanced, groups, may_own, member, moved, near
@@ -215,30 +215,53 @@ def test_two_looks_in_a_row_count() -> None:
         (look(), ()),
         (look(b2="no"), ()),
         (look(b3="no"), ()),
-        (look(b2="no", b3="no"), led_by(3)),
-        (look(b2="no"), led_by(2)),
+        (look(b2="no", b3="no"), (3,)),
+        (look(b2="no"), (2,)),
         (look(), ()),
         (look(b2="no"), ()),
         # Where nobody answers, the row is broken, and what is known stays.
         (None, ()),
         (look(b2="no"), ()),
-        (look(b2="no"), led_by(2)),
-        (None, led_by(2)),
-        (look(b2="no", b1="no"), led_by(2)),
-        (look(b1="no"), led_by(1)),
+        (look(b2="no"), (2,)),
+        (None, (2,)),
+        (look(b2="no", b1="no"), (2,)),
+        (look(b1="no"), (1,)),
     ]
     for number, (seen, unreached) in enumerate(steps):
         reach.looked(seen)
         assert reach.unreached == unreached, number
 
 
-def test_shards_that_a_broker_leads_by_now_are_unreached_at_once() -> None:
+def test_a_broker_that_leads_again_is_unreached_at_once() -> None:
     reach = Reach()
     for leaders in ({0: 1, 1: 2}, {0: 1, 1: 2}, {0: 2, 1: 2}, {0: 1, 1: 1}):
         reach.looked(Look(leaders, {2: "no"}))
     assert reach.unreached == ()
     reach.looked(Look({0: 2, 1: 1}, {2: "no"}))
-    assert reach.unreached == (0,)
+    assert reach.unreached == (2,)
+
+
+def test_a_replica_probes_the_leaders_of_its_shards_and_those_that_were_silent() -> None:
+    reach = Reach()
+    assert reach.probes(LEADERS, {0, 3}) == {1}
+    reach.looked(Look(LEADERS, {1: "no"}))
+    assert reach.probes(LEADERS, {1}) == {1, 2}
+    reach.looked(Look(LEADERS, {1: "no"}))
+    assert reach.unreached == (1,)
+    # It gave these shards away, and probes their leader until it answers or leads nothing.
+    assert reach.probes(LEADERS, {1}) == {1, 2}
+    assert reach.probes({0: 3, 1: 2}, {1}) == {2}
+    reach.looked(Look(LEADERS, {}))
+    assert reach.probes(LEADERS, {1}) == {2}
+
+
+def test_many_brokers_are_probed_in_turn() -> None:
+    reach = Reach()
+    leaders = {partition: partition for partition in range(50)}
+    rounds = [reach.probes(leaders, leaders) for _ in range(5)]
+    assert [len(probed) for probed in rounds] == [PROBES_MAX] * 5
+    assert set().union(*rounds[:3]) == set(leaders)
+    assert all(set().union(*rounds[first : first + 3]) == set(leaders) for first in range(3))
 
 
 def parted_by(one: One, *nodes: int) -> None:
@@ -287,7 +310,6 @@ def test_one_that_alone_does_not_reach_a_broker_swaps_the_shards_that_it_leads(
     assert [record.levelno for record in said] == [
         logging.WARNING,
         logging.INFO,
-        logging.WARNING,
         logging.WARNING,
     ]
     assert "broker 2 is not there" in said[0].getMessage()
@@ -344,5 +366,26 @@ def test_while_no_broker_answers_what_was_told_stays(play: Play) -> None:
         # Those that Kafka has thrown out meanwhile claim anew what they had; it goes to nobody else.
         for one, before in zip(ones, resigned, strict=True):
             assert set(one.heard.resignations[len(before) :]) <= one.owned
+
+    play(scene)
+
+
+def test_what_many_replicas_notice_is_few_rebalances(play: Play) -> None:
+    """Each replica finds out at its own time that a broker does not answer any replica."""
+
+    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+        group.partition_leaders = dict(LEADERS)
+        ones = []
+        for _ in range(12):
+            ones.append(await fleet.add())
+            # They do not probe at the same time.
+            await asyncio.sleep(LIMITS.reach_interval_s / 12)
+        await fleet.until(lambda: fleet.shared_by(*ones) and group.state == STABLE)
+        generation = group.generation
+        for one in ones:
+            parted_by(one, 2)
+        await asyncio.sleep(120.0)
+        assert fleet.shared_by(*ones)
+        assert 1 <= group.generation - generation <= 5
 
     play(scene)

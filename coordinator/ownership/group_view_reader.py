@@ -6,15 +6,14 @@ from collections.abc import Awaitable, Callable
 
 from coordinator.errors import LogError
 from coordinator.kafka.group import NONE, Described
-from coordinator.ownership.base import OwnerMap
 from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.messages import Unreadable, owner_map_of
+from coordinator.ownership.messages import GroupView, Unreadable, group_view
 from coordinator.ownership.setbacks import Setback
 
 _logger = logging.getLogger(__name__)
 
 
-class OwnerMapReader:
+class GroupViewReader:
     """Describe the group until the owners of a generation are known, and pass them to `found`.
 
     `settled` is set while no owners are to be read. All methods are called on the membership's loop.
@@ -23,7 +22,7 @@ class OwnerMapReader:
     def __init__(
         self,
         describe: Callable[[], Awaitable[Described]],
-        found: Callable[[OwnerMap], None],
+        found: Callable[[GroupView], None],
         *,
         state_partitions: int,
         limits: GroupLimits,
@@ -54,24 +53,24 @@ class OwnerMapReader:
         while True:
             await self._wanted.wait()
             generation = self._generation
-            owner_map = await self._read(generation)
+            view = await self._read(generation)
             if not self._wanted.is_set() or generation != self._generation:
                 continue
-            if owner_map is not None:
+            if view is not None:
                 self.cancel()
-                self._found(owner_map)
+                self._found(view)
                 pause_s = self._limits.retry_pause_first_s
             else:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, self._limits.retry_pause_max_s)
 
-    async def _read(self, generation: int) -> OwnerMap | None:
-        """Return the owners, or None if they cannot be read now: the group may be in a rebalance."""
+    async def _read(self, generation: int) -> GroupView | None:
+        """Return the view, or None if they cannot be read now: the group may be in a rebalance."""
         try:
             described = await self._describe()
             if described.error_code != NONE or not described.members:
                 return None
-            return owner_map_of(described.members, generation, self._state_partitions)
+            return group_view(described.members, generation, self._state_partitions)
         except (LogError, Setback):
             return None
         except Unreadable as error:

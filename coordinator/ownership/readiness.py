@@ -1,0 +1,56 @@
+"""Whether this process can serve shards, and not only for a moment."""
+
+from collections.abc import Callable
+
+from coordinator.ownership.base import OwnershipListener
+from coordinator.ownership.lease import Lease
+from coordinator.ownership.limits import GroupLimits
+
+
+class Readiness:
+    """What the members of the group are told. `alive` is called on the listener's loop, the rest on ours."""
+
+    def __init__(
+        self,
+        listener: OwnershipListener,
+        lease: Lease,
+        limits: GroupLimits,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._listener = listener
+        self._lease = lease
+        self._limits = limits
+        self._monotonic = monotonic
+        self._told = listener.ready()
+        self._unready_since_s: float | None = None
+        self._alive_s = monotonic()
+
+    def alive(self) -> None:
+        """Note that the listener's loop runs: if it hangs, the process cannot serve."""
+        self._alive_s = self._monotonic()
+
+    def changed(self) -> bool:
+        """Return whether readiness differs from what was told last."""
+        return self._is_ready() != self._told
+
+    def tell(self) -> bool:
+        """Return whether the process is ready, and remember that this was told."""
+        self._told = self._is_ready()
+        return self._told
+
+    def _is_ready(self) -> bool:
+        """Return False once the process has been unready for some time.
+
+        While Kafka does not answer this member either, a log without brokers is not its fault: all members
+        have the same trouble. When Kafka is back, each has the full time to find its log well again.
+        """
+        now_s = self._monotonic()
+        hung = now_s - self._alive_s > self._limits.session_timeout_s
+        if self._listener.ready() and not hung:
+            self._unready_since_s = None
+            return True
+        answer_age_s = self._lease.age_s()
+        unanswered = answer_age_s is None or answer_age_s >= self._limits.unready_after_s
+        if self._unready_since_s is None or (unanswered and not hung):
+            self._unready_since_s = now_s
+        return self._told and now_s - self._unready_since_s < self._limits.unready_after_s

@@ -1,0 +1,132 @@
+"""The record in which a real Kafka stores a group, and its limit, with the brokers' default settings."""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+
+import pytest
+
+from coordinator.kafka import group as kafka
+from coordinator.kafka.group import Joined, Synced
+from coordinator.kafka.group_link import KafkaGroupLink
+from coordinator.ownership.base import Replica
+from coordinator.ownership.messages import Metadata, Setting, encode, group_view, plan
+from tests.kafka.rig import BuiltInRig
+from tests.topic.groups import PATIENT
+from tests.unit.ownership.fake_group import MAX_MESSAGE_BYTES
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+SHARDS = 50
+# With the full map in every assignment, the group failed from here on.
+MEMBERS = 70
+
+
+class Member:
+    """A member of a group that sends requests, and nothing else."""
+
+    def __init__(self, bootstrap: str, group_id: str, metadata: bytes) -> None:
+        self.link = KafkaGroupLink(
+            bootstrap,
+            group_id,
+            "state",
+            session_timeout_s=PATIENT.session_timeout_s,
+            rebalance_timeout_s=PATIENT.rebalance_timeout_s,
+            request_timeout_s=PATIENT.session_timeout_s,
+        )
+        self.metadata = metadata
+        self.node = -1
+        self.member_id = ""
+
+    async def get_member_id(self) -> None:
+        """Get a member id without being a member yet (KIP-394)."""
+        found = await self.link.find_coordinator()
+        while found.error_code != kafka.NONE:
+            await asyncio.sleep(0.2)
+            found = await self.link.find_coordinator()
+        self.node = found.node
+        joined = await self.link.join(self.node, "", self.metadata)
+        assert joined.error_code == kafka.MEMBER_ID_REQUIRED
+        self.member_id = joined.member_id
+
+    async def join(self) -> Joined:
+        return await self.link.join(self.node, self.member_id, self.metadata)
+
+    async def sync(self, joined: Joined, assignments: Mapping[str, bytes]) -> Synced:
+        leads = joined.leader_id == joined.member_id
+        return await self.link.sync(
+            self.node, joined.generation, joined.member_id, assignments if leads else {}
+        )
+
+
+async def joined_together(members: list[Member]) -> list[Joined]:
+    """Have all join until all of them are in one generation."""
+    sizes: dict[int, int] = {}
+
+    async def join(member: Member) -> Joined:
+        await member.get_member_id()
+        while True:
+            joined = await member.join()
+            assert joined.error_code == kafka.NONE
+            if joined.members:
+                sizes[joined.generation] = len(joined.members)
+            code = kafka.NONE
+            while code == kafka.NONE:
+                if sizes.get(joined.generation) == len(members):
+                    return joined
+                await asyncio.sleep(0.1)
+                code = await member.link.heartbeat(member.node, joined.generation, joined.member_id)
+            assert code == kafka.REBALANCE_IN_PROGRESS
+
+    return await asyncio.gather(*map(join, members))
+
+
+async def close(members: list[Member]) -> None:
+    await asyncio.gather(*(member.link.close() for member in members))
+
+
+def metadata(number: int) -> bytes:
+    address = f"share-coordinator-{number}.share-coordinator.kafka.svc.cluster.local"
+    replica = Replica(uuid.UUID(int=number).hex, f"{address}:9095", f"{address}:9096", number)
+    return encode(Metadata(setting=Setting("_share-coordinator-state", SHARDS), replica=replica))
+
+
+def test_a_group_of_many_coordinators_is_stored_and_described(built_in: BuiltInRig) -> None:
+    async def main() -> None:
+        bootstrap, group_id = built_in.broker.bootstrap, "many-coordinators"
+        members = [Member(bootstrap, group_id, metadata(number)) for number in range(MEMBERS)]
+        joined = await joined_together(members)
+        generation = joined[0].generation
+        (told,) = [each.members for each in joined if each.members]
+        decided = plan(told, {})
+        assigned = {name: encode(each) for name, each in decided.assignments(generation).items()}
+        synced = await asyncio.gather(
+            *(member.sync(each, assigned) for member, each in zip(members, joined, strict=True))
+        )
+        assert {each.error_code for each in synced} == {kafka.NONE}
+        assert [each.assignment for each in synced] == [assigned[each.member_id] for each in joined]
+        described = await members[0].link.describe(members[0].node)
+        assert described.error_code == kafka.NONE
+        assert group_view(described.members, generation, SHARDS) == decided.view(generation)
+        await close(members)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("beyond", "code"), [(-1_000, kafka.NONE), (1_000, kafka.UNKNOWN_SERVER_ERROR)])
+def test_a_group_record_above_the_limit_is_refused(built_in: BuiltInRig, beyond: int, code: int) -> None:
+    """The group in memory does the same (`FakeGroup.max_message_bytes`)."""
+
+    async def main() -> None:
+        bootstrap, group_id = built_in.broker.bootstrap, f"large-record-{beyond}"
+        members = [Member(bootstrap, group_id, bytes(10)) for _ in range(2)]
+        joined = await joined_together(members)
+        assignment_bytes = (MAX_MESSAGE_BYTES + beyond) // 2
+        assigned = {each.member_id: bytes(assignment_bytes) for each in joined}
+        synced = await asyncio.gather(
+            *(member.sync(each, assigned) for member, each in zip(members, joined, strict=True))
+        )
+        assert {each.error_code for each in synced} == {code}
+        await close(members)
+
+    asyncio.run(main())
