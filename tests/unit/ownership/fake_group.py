@@ -5,13 +5,11 @@ lives; any other is thrown out when its session is over.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 
 from coordinator.kafka import group as kafka
-from coordinator.kafka.cluster import NoAnswer
-from coordinator.kafka.group import Described, DescribedMember, Found, Joined, Look, Synced
-
-TRAVEL_S = 0.001
+from coordinator.kafka.group import Described, DescribedMember, Joined, Synced
+from tests.unit.ownership.fake_link import FakeLink
 
 # max.message.bytes of __consumer_offsets, by default.
 MAX_MESSAGE_BYTES = 1_048_588
@@ -70,7 +68,7 @@ class FakeGroup:
         self._ids = 0
         self._deadline: asyncio.TimerHandle | None = None
 
-    def link(self) -> "FakeLink":
+    def link(self) -> FakeLink:
         """Return the way of one process to it."""
         return FakeLink(self)
 
@@ -323,105 +321,3 @@ class FakeGroup:
             self._restart_session(member)
         else:
             self.throw_out(member.member_id)
-
-
-class FakeLink:
-    """A `GroupLink` of one process. `cut` cuts it off, `parted` from those brokers; `back_s` is how long
-    answers take.
-
-    While `joins_pass` or `syncs_pass` is cleared, answers to joins or syncs do not arrive.
-    """
-
-    def __init__(self, group: FakeGroup) -> None:
-        self.group = group
-        self.cut = False
-        self.parted: set[int] = set()
-        self.back_s = TRAVEL_S
-        self.joins_pass, self.syncs_pass = asyncio.Event(), asyncio.Event()
-        self.joins_pass.set()
-        self.syncs_pass.set()
-        self.closed = False
-
-    async def _travel(self, api: str, node: int) -> int:
-        """Get to a broker; return the error that it was told to answer."""
-        await asyncio.sleep(TRAVEL_S)
-        self.group.requests.append(api)
-        if self.cut or node in self.group.down:
-            raise NoAnswer(f"broker {node} is not there", sent=False)
-        errors = self.group.errors.get(api)
-        if errors:
-            return errors.pop(0)
-        return kafka.NONE if node == self.group.node else kafka.NOT_COORDINATOR
-
-    async def _back(self, node: int) -> None:
-        await asyncio.sleep(self.back_s)
-        if self.cut or node in self.group.down:
-            raise NoAnswer(f"broker {node} did not answer", sent=True)
-
-    async def find_coordinator(self) -> Found:
-        up = self.group.nodes - self.group.down
-        await asyncio.sleep(TRAVEL_S)
-        self.group.requests.append("find")
-        if self.cut or not up:
-            raise NoAnswer("no broker can be reached", sent=False)
-        errors = self.group.errors.get("find")
-        return Found(errors.pop(0), -1) if errors else Found(kafka.NONE, self.group.node)
-
-    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> Joined:
-        code = await self._travel("join", node)
-        if code != kafka.NONE:
-            return Joined(code)
-        answer = self.group.join(member_id, metadata, instance_id)
-        joined = answer if isinstance(answer, Joined) else await asyncio.shield(answer)
-        await self.joins_pass.wait()
-        await self._back(node)
-        return joined
-
-    async def sync(
-        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
-    ) -> Synced:
-        code = await self._travel("sync", node)
-        if code != kafka.NONE:
-            return Synced(code)
-        answer = self.group.sync(generation, member_id, assignments, instance_id)
-        synced = answer if isinstance(answer, Synced) else await asyncio.shield(answer)
-        await self.syncs_pass.wait()
-        await self._back(node)
-        return synced
-
-    async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
-        code = await self._travel("heartbeat", node)
-        if code == kafka.NONE:
-            code = self.group.heartbeat(generation, member_id, instance_id)
-        await self._back(node)
-        return code
-
-    async def leave(self, node: int, member_id: str) -> int:
-        code = await self._travel("leave", node)
-        if code == kafka.NONE:
-            code = self.group.leave(member_id)
-        await self._back(node)
-        return code
-
-    async def describe(self, node: int) -> Described:
-        code = await self._travel("describe", node)
-        described = Described(code) if code != kafka.NONE else self.group.describe()
-        await self._back(node)
-        return described
-
-    async def leaders(self) -> Mapping[int, int]:
-        return dict(self.group.partition_leaders)
-
-    async def look(self, choose: Callable[[Mapping[int, int]], Collection[int]]) -> Look | None:
-        await asyncio.sleep(TRAVEL_S)
-        # A broker that is down is one that Kafka has not missed yet, as long as it leads something.
-        away = self.parted | self.group.down
-        if self.cut or self.group.nodes <= away:
-            return None
-        leaders = dict(self.group.partition_leaders)
-        probed = set(choose(leaders))
-        self.group.probes.append(len(probed))
-        return Look(leaders, {node: f"broker {node} is not there" for node in probed & away})
-
-    async def close(self) -> None:
-        self.closed = True

@@ -11,7 +11,8 @@ from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
-from tests.unit.ownership.fake_group import FakeGroup, FakeLink
+from tests.unit.ownership.fake_group import FakeGroup
+from tests.unit.ownership.fake_link import FakeLink
 from tests.unit.runtime.quiet import quiet_runtime
 
 TOPIC, SHARDS, BAD = "state", 8, 3
