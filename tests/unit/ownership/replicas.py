@@ -158,7 +158,8 @@ class Fleet:
             and maps[0] is not None
             and all(owner_map == maps[0] for owner_map in maps)
             and all(
-                owner is not None and partition in by_instance(ones, owner.instance).owned
+                owner is not None
+                and any(partition in one.owned for one in ones if one.replica.instance == owner.instance)
                 for partition in range(self.state_partitions)
                 for owner in [maps[0].owner(partition)]
             )
@@ -181,11 +182,6 @@ class Fleet:
         """Stop all replicas; see that what they heard made sense."""
         await asyncio.gather(*(one.ownership.stop() for one in self.ones))
         assert [one.heard.wrong for one in self.ones if one.heard.wrong] == []
-
-
-def by_instance(ones: "tuple[One, ...]", instance: str) -> One:
-    """Return the replica of that name."""
-    return next(one for one in ones if one.replica.instance == instance)
 
 
 def heard_generation(one: One) -> int:
