@@ -1,0 +1,176 @@
+"""The real journal on real files, with each call to the disk recorded, and calls that fail (`faulty_disk.c`).
+
+From the record follows what a crash at any point may leave: a process that was killed leaves all that it
+wrote; a machine that lost its power leaves any of the sectors, names and removals that were not synced.
+"""
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from tests.simulation.disk import SimFile, SimStorage
+from tests.unit.log.journals import value
+from tests.unit.log.worlds import STATE_PARTITIONS
+
+ROOT = Path(__file__).parents[3]
+SOURCE = Path(__file__).with_name("faulty_disk.c")
+HEAD = struct.Struct("<BBHIQ")
+RUN_S = 120
+
+
+class Event(NamedTuple):
+    """A call of the process, or a note: `kind` as `faulty_disk.c` lists it."""
+
+    kind: str
+    name: str
+    position: int
+    data: bytes
+
+
+def library(folder: Path) -> Path:
+    """Compile the library, or skip the test where that cannot be done."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("needs Linux and a C compiler")
+    built = folder / "faulty_disk.so"
+    command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(built), str(SOURCE)]
+    subprocess.run([*command, "-ldl", "-pthread"], check=True)
+    return built
+
+
+def run(
+    built: Path, folder: Path, sync: str, commits: int, *, faults: str = "", pure: bool = False
+) -> list[Event]:
+    """Run the driver to its end, and return what it did."""
+    folder.mkdir()
+    journal, trace = folder / "journal", folder / "trace"
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": str(built),
+        "FAULTY_DISK_FOLDER": str(journal),
+        "FAULTY_DISK_TRACE": str(trace),
+        "FAULTY_DISK_FAULTS": faults,
+        "SHARE_COORDINATOR_PURE_PYTHON": "1" if pure else "",
+    }
+    subprocess.run(
+        [sys.executable, "-m", "tests.unit.log.faulty_disk_driver", str(journal), sync, str(commits)],
+        check=True,
+        cwd=ROOT,
+        env=environment,
+        timeout=RUN_S,
+    )
+    return list(events(trace.read_bytes()))
+
+
+def events(trace: bytes) -> Iterator[Event]:
+    """Read a record."""
+    at = 0
+    while at < len(trace):
+        kind, _, path_bytes, data_bytes, position = HEAD.unpack_from(trace, at)
+        name_at = at + HEAD.size
+        data_at = name_at + path_bytes
+        at = data_at + data_bytes
+        yield Event(chr(kind), trace[name_at:data_at].decode(), position, trace[data_at:at])
+
+
+class DiskImage:
+    """What the system and the disk hold after some events."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, SimFile] = {}
+        # Files whose names, or whose removals, are not durable yet.
+        self._new: set[str] = set()
+        self._removed: dict[str, SimFile] = {}
+
+    def apply(self, event: Event, rng: Random) -> None:
+        """Follow one event."""
+        file = self.files.get(event.name)
+        if event.kind == "C":
+            if file is None or event.position:
+                self.files[event.name] = SimFile(0)
+                self._new.add(event.name)
+        elif event.kind == "W" and file is not None:
+            file.write(event.position, event.data)
+        elif event.kind == "S" and file is not None:
+            file.sync(lambda sector: True)
+        elif event.kind == "F" and file is not None:
+            file.sync(lambda sector: rng.random() < 0.5)
+        elif event.kind == "U" and file is not None:
+            self._removed[event.name] = self.files.pop(event.name)
+            self._new.discard(event.name)
+        elif event.kind == "D":
+            self._new.clear()
+            self._removed.clear()
+
+    def after(self, crash: str, rng: Random) -> SimStorage:
+        """Return the storage that a crash leaves: "kill", or power that "loses", "keeps" or "draws"."""
+        chance = {"loses": 0.0, "keeps": 1.0, "draws": rng.random()}.get(crash, 1.0)
+        storage = SimStorage(rng)
+        shown = {**self.files}
+        if crash != "kill":
+            lost = {name for name in sorted(self._new) if rng.random() >= chance}
+            back = {name: file for name, file in self._removed.items() if rng.random() >= chance}
+            shown = {**back, **{name: file for name, file in shown.items() if name not in lost}}
+        for name, file in shown.items():
+            if name == "lock":
+                continue
+            copy = storage.files[name] = SimFile(len(file.shown))
+            copy.durable[:] = file.durable
+            if crash == "kill":
+                copy.durable[:] = file.shown
+            for sector in sorted(file.dirty):
+                begin = sector * 512
+                if crash != "kill" and rng.random() < chance:
+                    copy.durable[begin : begin + 512] = file.shown[begin : begin + 512]
+            copy.shown[:] = copy.durable
+        return storage
+
+
+class Promises:
+    """What the process was told until now, and so must be found."""
+
+    def __init__(self) -> None:
+        self.done: list[dict[int, int]] = [{} for _ in range(STATE_PARTITIONS)]
+        # The end offset of the state partition when it was pruned, and where it starts then.
+        self.prunes: list[list[tuple[int, int]]] = [[(0, 0)] for _ in range(STATE_PARTITIONS)]
+        self.asked: list[set[int]] = [set() for _ in range(STATE_PARTITIONS)]
+        self.failed = 0
+
+    def note(self, text: str) -> None:
+        """Follow a note of the driver."""
+        what, *numbers = text.split()
+        values = list(map(int, numbers))
+        if what == "append":
+            self.asked[values[0]].add(values[1])
+        elif what == "done":
+            self.done[values[0]][values[2]] = values[1]
+        elif what == "failed":
+            self.failed += 1
+        elif what == "prune":
+            self.prunes[values[0]].append((values[2], values[1]))
+
+    def check(
+        self, found: dict[int, list[tuple[int, bytes | None, bytes | None]]], *, may_lose: bool
+    ) -> None:
+        """Compare with what a journal holds after a crash.
+
+        If it may lose the last records, it must still have what was pruned for their sake.
+        """
+        for partition in range(STATE_PARTITIONS):
+            records = {offset: content for offset, _, content in found.get(partition, [])}
+            known = {value(number, 300 + number % 700) for number in self.asked[partition]}
+            first, end = min(records, default=0), max(records, default=-1) + 1
+            assert sorted(records) == list(range(first, end)), f"offsets of {partition} have a gap"
+            assert {content for content in records.values()} <= known
+            starts = [start for end_then, start in self.prunes[partition] if end_then <= end or not may_lose]
+            for offset, number in self.done[partition].items():
+                if offset >= max(starts) and not (may_lose and offset >= end):
+                    assert records.get(offset) == value(number, 300 + number % 700), (partition, offset)

@@ -1,0 +1,53 @@
+"""Run a journal under the library of `faulty_disk.c`: append, prune, close, and note each outcome.
+
+python -m tests.unit.log.faulty_disk_driver FOLDER SYNC COMMITS
+"""
+
+import asyncio
+import ctypes
+import sys
+from pathlib import Path
+
+from coordinator.errors import LogUnavailable
+from coordinator.log.journal import Journal
+from tests.unit.log.journals import value
+from tests.unit.log.worlds import SEGMENT_BYTES, STATE_PARTITIONS, append
+
+# Records of a state partition that are kept when it is pruned, and how often one is.
+KEPT = 1
+PRUNE_EACH = 3
+IDLE_EACH = 20
+IDLE_S = 0.1
+RETRY_S = 0.3
+
+
+def note(text: str) -> None:
+    """Note something in the trace."""
+    ctypes.CDLL(None).faulty_disk_note(text.encode())
+
+
+async def main(folder: Path, sync: str, commits: int) -> None:
+    assert sync in ("always", "os")
+    journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync=sync)
+    await journal.open()
+    note("opened")
+    for number in range(commits):
+        partition = number % STATE_PARTITIONS
+        note(f"append {partition} {number}")
+        offset, error = await append(journal, partition, [(b"key", value(number, 300 + number % 700))])
+        if error is None:
+            note(f"done {partition} {number} {offset}")
+        elif isinstance(error, LogUnavailable):
+            note(f"failed {partition} {number}")
+            await asyncio.sleep(RETRY_S)
+        if number % PRUNE_EACH == 0 and offset > KEPT:
+            note(f"prune {partition} {offset - KEPT} {offset + 1}")
+            journal.prune(partition, offset - KEPT)
+        if number % IDLE_EACH == 0:
+            await asyncio.sleep(IDLE_S)
+    await journal.close()
+    note("closed")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -1,0 +1,141 @@
+"""The real journal on real files: every crash point of a run, and calls of the disk that fail.
+
+The process writes to a real folder while a preloaded library records each call.  After every single call,
+all that a kill or a loss of power may leave is opened again: segments that begin, end and go are among the
+points.
+"""
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from coordinator.errors import LogDamaged
+from coordinator.log.journal import Journal
+from tests.unit.log.faulty_disk import DiskImage, Event, Promises, library, run
+from tests.unit.log.journals import opened
+from tests.unit.log.worlds import SimWorld, read_all
+
+COMMITS = 60
+EIO, ENOSPC = 5, 28
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library(tmp_path_factory.mktemp("faulty-disk"))
+
+
+def survives(image: DiskImage, promises: Promises, crash: str, seed: int, sync: str) -> None:
+    """Open what a crash leaves, and compare it with what was promised."""
+    world = SimWorld()
+    world.storage = image.after(crash, Random(seed))
+
+    async def main() -> None:
+        journal: Journal = await opened(world, sync)
+        promises.check(await read_all(journal), may_lose=sync == "os" and crash != "kill")
+        world.storage.kill()
+
+    world.run(main())
+
+
+def crash_everywhere(events: list[Event], sync: str, crashes: tuple[str, ...]) -> Counter[str]:
+    """Crash after each event; return how often each kind of event was the last one."""
+    image, promises, rng = DiskImage(), Promises(), Random(1)
+    kinds: Counter[str] = Counter()
+    for number, event in enumerate(events):
+        if event.kind == "N":
+            promises.note(event.name)
+            continue
+        image.apply(event, rng)
+        kinds[event.kind] += 1
+        # The zeros of a new file are many equal writes.
+        if event.kind == "W" and not any(event.data):
+            continue
+        for crash in crashes:
+            try:
+                survives(image, promises, crash, number, sync)
+            except BaseException as error:
+                error.add_note(f"{crash} after event {number}: {event.kind} {event.name} {event.position}")
+                raise
+    return kinds
+
+
+@pytest.mark.parametrize("pure", [False, True], ids=["kernel", "thread"])
+def test_what_was_acknowledged_survives_a_crash_at_any_point(built: Path, tmp_path: Path, pure: bool) -> None:
+    events = run(built, tmp_path / "run", "always", COMMITS, pure=pure)
+    kinds = crash_everywhere(events, "always", ("kill", "loses", "keeps", "draws", "draws"))
+    # Segments began and went.
+    assert kinds["C"] > 4
+    assert kinds["U"] > 2
+    assert kinds["S"] > COMMITS
+    assert kinds["F"] == 0
+
+
+def test_mode_os_loses_only_the_last_commits_and_only_with_the_power(built: Path, tmp_path: Path) -> None:
+    events = run(built, tmp_path / "run", "os", COMMITS)
+    kinds = crash_everywhere(events, "os", ("kill", "loses", "keeps", "draws", "draws"))
+    assert kinds["U"] >= 2
+    # Each segment is synced before an earlier one is removed.
+    assert kinds["S"] > kinds["U"]
+
+
+@pytest.mark.parametrize("sync", ["always", "os"])
+def test_segments_are_removed_oldest_first(built: Path, tmp_path: Path, sync: str) -> None:
+    events = run(built, tmp_path / sync, sync, COMMITS)
+    removed = [event.name for event in events if event.kind == "U"]
+    assert len(removed) >= 2
+    assert removed == sorted(removed)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "plans"),
+    [
+        ("write", EIO, ("20", "24 25 26")),
+        ("write", ENOSPC, ("21", "25 26 27")),
+        ("sync", EIO, ("20", "24 25 26")),
+        ("allocate", ENOSPC, ("2", "3 4")),
+        ("remove", EIO, ("1", "1 2")),
+    ],
+)
+def test_a_call_that_fails_costs_no_acknowledged_record(
+    built: Path, tmp_path: Path, call: str, error: int, plans: tuple[str, ...]
+) -> None:
+    """One call of a kind fails, or several in a row."""
+    for place, plan in enumerate(plans):
+        faults = " ".join(f"{call} {number} {error}" for number in plan.split())
+        events = run(built, tmp_path / str(place), "always", COMMITS, faults=faults)
+        assert sum(event.kind == "X" for event in events) == len(plan.split())
+        assert events[-1] == Event("N", "closed", 0, b"")
+        crash_everywhere(events, "always", ("kill", "draws"))
+
+
+def test_a_start_on_a_disk_that_fails_is_refused_or_complete(built: Path, tmp_path: Path) -> None:
+    """A torn sector in the last commit, left by the machine, is cut off or refused, and never served."""
+    events = run(built, tmp_path / "run", "always", COMMITS)
+    image, promises, refused = DiskImage(), Promises(), 0
+    for event in events:
+        if event.kind == "N":
+            promises.note(event.name)
+        else:
+            image.apply(event, Random(1))
+    for seed in range(60):
+        rng = Random(seed)
+        world = SimWorld()
+        world.storage = image.after("kill", rng)
+        name = rng.choice(
+            [name for name in sorted(world.storage.files) if any(world.storage.files[name].shown)]
+        )
+        used = len(bytes(world.storage.files[name].shown).rstrip(b"\0"))
+        world.storage.wipe(name, rng.randrange(used) // 512 * 512, 512)
+
+        async def main(world: SimWorld = world) -> None:
+            journal = await opened(world)
+            promises.check(await read_all(journal), may_lose=False)
+            world.storage.kill()
+
+        try:
+            world.run(main())
+        except LogDamaged:
+            refused += 1
+    assert refused > 30
