@@ -158,6 +158,27 @@ def test_in_mode_os_nothing_goes_before_what_replaced_it_is_durable() -> None:
     assert lost_the_new_one > 10
 
 
+def test_a_reader_keeps_the_segments_that_were_there_when_it_began() -> None:
+    world = SimWorld()
+
+    async def main() -> None:
+        journal = await opened(world)
+        end_offset = await fill_segments(world, journal, 4)
+        reading = journal.read(range(STATE_PARTITIONS))
+        offsets = [int.from_bytes(batch[:8]) for _, batch in await anext(reading)]
+        journal.prune(0, end_offset)
+        await settled(journal)
+        assert segments_of(world)[0] == segment_name(1)
+        async for chunk in reading:
+            offsets += [int.from_bytes(batch[:8]) for _, batch in chunk]
+        assert offsets == list(range(end_offset))
+        await asyncio.sleep(1)
+        assert segments_of(world)[0] > segment_name(1)
+        await journal.close()
+
+    world.run(main())
+
+
 class Driven:
     """A runtime over a journal, with a few share-partitions that are written to again and again."""
 

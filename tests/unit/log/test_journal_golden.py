@@ -1,0 +1,71 @@
+"""The bytes of the journal's files: those that a release wrote are written again, and can be read.
+
+To record a new format, make its folder and run `python -m tests.unit.log.test_journal_golden`.
+"""
+
+import asyncio
+from pathlib import Path
+
+from coordinator.log.journal import Journal
+from coordinator.log.journal.disk import LOCK_NAME
+from tests.unit.log.journals import value
+from tests.unit.log.worlds import append_durably, read_all
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "journal-1"
+STATE_PARTITIONS = 3
+SEGMENT_BYTES = 4096
+# Enough for two segments, the second with a commit of several appends.
+SIZES = (0, 1, 300, 511, 512, 513, 900, 40)
+
+
+def new_journal(folder: Path) -> Journal:
+    return Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync="always")
+
+
+async def write(folder: Path) -> None:
+    """Write what the golden files hold: prunes move the oldest segment that is needed."""
+    journal = new_journal(folder)
+    await journal.open()
+    for number, size in enumerate(SIZES):
+        records = [(b"key", value(number, size)), (b"gone", None)]
+        await append_durably(journal, number % STATE_PARTITIONS, records)
+    await asyncio.gather(
+        *(append_durably(journal, each, [(b"last", b"")]) for each in range(STATE_PARTITIONS))
+    )
+    await journal.close()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files without the zeros at their ends, and without those that hold nothing else."""
+    files = {path.name: path.read_bytes().rstrip(b"\0") for path in sorted(folder.iterdir())}
+    return {name: data for name, data in files.items() if data and name != LOCK_NAME}
+
+
+def test_the_bytes_are_those_of_the_release_that_made_the_format(tmp_path: Path) -> None:
+    asyncio.run(write(tmp_path / "journal"))
+    assert contents(tmp_path / "journal") == contents(GOLDEN)
+
+
+def test_files_of_that_release_are_read_and_continued(tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    for name, data in contents(GOLDEN).items():
+        size = 512 if name == "recovery-point" else SEGMENT_BYTES
+        (folder / name).write_bytes(data.ljust(size, b"\0"))
+
+    async def main() -> None:
+        journal = new_journal(folder)
+        await journal.open()
+        found = await read_all(journal, range(STATE_PARTITIONS))
+        for partition in range(STATE_PARTITIONS):
+            numbers = range(partition, len(SIZES), STATE_PARTITIONS)
+            expected = [pair for number in numbers for pair in (value(number, SIZES[number]), None)]
+            assert [content for _, _, content in found[partition]] == [*expected, b""]
+        assert await append_durably(journal, 0, [(b"key", b"more")]) == len(found[0])
+        await journal.close()
+
+    asyncio.run(main())
+
+
+if __name__ == "__main__":
+    asyncio.run(write(GOLDEN))
