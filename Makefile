@@ -22,11 +22,11 @@ RUNTIME := $(VENV)/.runtime-installed
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots lint format lock release release-images clean
+.PHONY: help install run test demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
-	@echo "targets: install run test demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots lint format lock release release-images clean"
+	@echo "targets: install run test demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean"
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
@@ -97,6 +97,10 @@ bench-consumers: $(INSTALLED)
 # How cost grows with connections, share-partitions, batches: tables, and plots in docs/benchmarks.
 bench-plots: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks.scaling $(ARGS)
+
+# How the cost of a group grows with its coordinators: the table and the plot of docs/scale.md.
+bench-fleet: $(INSTALLED)
+	@$(BIN)/python -m tests.benchmarks.fleet_scale $(ARGS)
 
 # Cheapest first.
 lint: $(INSTALLED)

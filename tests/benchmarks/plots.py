@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 _INK, _LINE = "#7b8490", "#8c959f55"
 _COLORS = ("#3b82f6", "#22a06b", "#e07a1f")
 _MARKERS = ("o", "s", "^")
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "share-coordinator",
     "font.family": "sans-serif",
@@ -69,10 +69,15 @@ def draw(found: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def _save(path: Path, plot: Callable[[Sequence[Axes]], None], panels: int) -> Path:
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.0, 3.3), layout="constrained")
         plot(figure.subplots(1, panels))
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+        return save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure without the facts that differ from run to run; return the path."""
+    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     path.write_text(_METADATA.sub("", path.read_text()))
     return path
 
@@ -93,8 +98,8 @@ def _sweep(panels: Sequence[Axes], name: str, sides: dict[str, Series]) -> None:
         latency.plot(
             sizes, [row["p99_us"] / 1000 for row in rows], linestyle=":", color=look["color"], marker="."
         )
-    _axes(rate, _RATES[name], sizes)
-    _axes(latency, "latency, ms (line p50, dots p99)", sizes)
+    axes_of(rate, _RATES[name], sizes)
+    axes_of(latency, "latency, ms (line p50, dots p99)", sizes)
     rate.legend(loc="best")
     for axes in panels:
         axes.set_xlabel(_TITLES[name], fontsize=9)
@@ -109,14 +114,15 @@ def _held(panels: Sequence[Axes], rows: Series) -> None:
     )
     for axes, (title, figure), color in zip(panels, shown, _COLORS, strict=True):
         axes.plot(sizes, [row[figure] for row in rows], color=color, marker="o")
-        _axes(axes, title, sizes)
+        axes_of(axes, title, sizes)
         axes.set_yscale("linear")
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(FuncFormatter(_short))
         axes.set_xlabel("share-partitions held", fontsize=9)
 
 
-def _axes(axes: Axes, title: str, sizes: Sequence[float]) -> None:
+def axes_of(axes: Axes, title: str, sizes: Sequence[float]) -> None:
+    """Give axes their title, and logarithmic scales with these sizes."""
     axes.set_title(title, loc="left")
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -58,6 +58,7 @@ class FakeGroup:
         self.errors: dict[str, list[int]] = {}
         self.partition_leaders: dict[int, int] = {}
         self.requests: list[str] = []
+        self.metadata_requests = 0
         # How many brokers were probed, by look.
         self.probes: list[int] = []
         self.max_message_bytes = MAX_MESSAGE_BYTES

@@ -99,10 +99,12 @@ class FakeLink:
         return described
 
     async def leaders(self) -> Mapping[int, int]:
+        self.group.metadata_requests += 1
         return dict(self.group.partition_leaders)
 
     async def look(self, choose: Callable[[Mapping[int, int]], Collection[int]]) -> Look | None:
         await asyncio.sleep(TRAVEL_S)
+        self.group.metadata_requests += 1
         # A broker that is down is one that Kafka has not missed yet, as long as it leads something.
         away = self.parted | self.group.down
         if self.cut or self.group.nodes <= away:

@@ -1,8 +1,11 @@
 """Groups of many coordinators, with Kafka's default limits."""
 
+import pytest
+
 from coordinator.ownership.base import Replica
 from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.messages import Metadata, Setting, encode, group_view, plan
+from tests.benchmarks.fleet_scale import measure
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.replicas import Fleet, Play
 
@@ -62,3 +65,13 @@ def test_the_record_of_500_coordinators_stays_below_256_kib() -> None:
     assert 100_000 < record_bytes < GROUP_RECORD_BYTES_MAX
     view = group_view([(members[member], stored[member]) for member in members], 1_000, shards)
     assert view == decided.view(1_000)
+
+
+@pytest.mark.slow
+def test_500_coordinators_keep_the_limits_of_a_group() -> None:
+    cost = measure(500)
+    assert cost.record_bytes < GROUP_RECORD_BYTES_MAX
+    assert cost.idle_requests_per_s < 5.0
+    assert cost.failure_s < 30.0
+    assert cost.failure_rebalances <= 2
+    assert 1 <= cost.silent_rebalances <= 4

@@ -1,0 +1,213 @@
+"""How the cost of a group grows with its coordinators: python -m tests.benchmarks.fleet_scale
+
+The product's ownership code runs on virtual time with a group's coordinator in memory that goes by Kafka's
+rules and limits.  Each coordinator sits beside a broker.  The command rewrites the table of docs/scale.md and
+the plot beside it.  The figures are counts and virtual time, so they are the same on every machine.
+"""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from coordinator.ownership.limits import GroupLimits
+from tests.benchmarks.plots import STYLE, axes_of, save
+from tests.simulation.loop import SimLoop
+from tests.unit.ownership.fake_group import FakeGroup
+from tests.unit.ownership.fake_link import FakeLink
+from tests.unit.ownership.replicas import Fleet, One
+
+SIZES = (3, 10, 30, 100, 200, 500)
+SHARDS = 1_000
+IDLE_S = 120.0
+# Kafka's defaults: group.initial.rebalance.delay.ms and broker.session.timeout.ms.
+INITIAL_DELAY_S = 3.0
+BROKER_SESSION_S = 9.0
+STEP_S = 0.25
+PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
+PLOT = PAGE.parent / "benchmarks" / "fleet.svg"
+BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
+
+
+class Cost(NamedTuple):
+    """What a group of so many coordinators costs."""
+
+    coordinators: int
+    record_bytes: int
+    described_bytes: int
+    start_s: float
+    idle_requests_per_s: float
+    failure_s: float
+    failure_rebalances: int
+    silent_rebalances: int
+
+
+class _Group:
+    """A group of coordinators beside brokers 1 to N, with its links."""
+
+    def __init__(self, coordinators: int) -> None:
+        limits = GroupLimits()
+        self.brokers = list(range(1, coordinators + 1))
+        self.group = FakeGroup(
+            session_s=limits.session_timeout_s,
+            rebalance_s=limits.rebalance_timeout_s,
+            first_delay_s=INITIAL_DELAY_S,
+        )
+        self.group.nodes = set(self.brokers)
+        self.lead_by(self.brokers)
+        self.fleet = Fleet(self.group.link, state_partitions=SHARDS, limits=limits)
+
+    def lead_by(self, brokers: list[int]) -> None:
+        """Have these brokers lead the shards in turn."""
+        self.group.partition_leaders = {shard: brokers[shard % len(brokers)] for shard in range(SHARDS)}
+
+    async def start(self) -> None:
+        for broker in self.brokers:
+            address = f"share-coordinator-{broker}.kafka.svc.cluster.local:9095"
+            await self.fleet.add(wire=address, broker_id=broker)
+
+    async def until_stable(self, ones: list[One]) -> float:
+        """Wait until these own all shards and know all owners; return how long that took."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        async with asyncio.timeout(300.0):
+            while not self._is_stable(ones):  # noqa: ASYNC110
+                await asyncio.sleep(STEP_S)
+        return loop.time() - began_s
+
+    def _is_stable(self, ones: list[One]) -> bool:
+        maps = [one.heard.owner_map for one in ones]
+        return (
+            sum(len(one.owned) for one in ones) == SHARDS
+            and all(each is not None and each.generation == self.group.generation for each in maps)
+            and {replica.instance for each in maps[:1] if each for replica in each.replicas}
+            == {one.replica.instance for one in ones}
+        )
+
+    def requests(self) -> int:
+        """Return how many requests coordinators have sent, to any broker."""
+        return len(self.group.requests) + self.group.metadata_requests + sum(self.group.probes)
+
+
+async def _measure(coordinators: int) -> Cost:
+    scene = _Group(coordinators)
+    group, ones = scene.group, scene.fleet.ones
+    await scene.start()
+    start_s = await scene.until_stable(ones)
+    before = scene.requests()
+    await asyncio.sleep(IDLE_S)
+    idle_requests_per_s = (scene.requests() - before) / IDLE_S / coordinators
+    record_bytes = group.stored_bytes
+    described = sum(len(member.metadata) + len(member.assignment) for member in group.members.values())
+
+    # A broker that no coordinator reaches, though Kafka says that it leads.
+    generation = group.generation
+    for one in ones:
+        assert isinstance(one.link, FakeLink)
+        one.link.parted = {coordinators}
+    await asyncio.sleep(IDLE_S)
+    silent_rebalances = group.generation - generation
+    for one in ones:
+        assert isinstance(one.link, FakeLink)
+        one.link.parted = set()
+    await asyncio.sleep(IDLE_S)
+
+    # The machine with the group's coordinating broker and a share coordinator dies.
+    generation = group.generation
+    assert isinstance(ones[0].link, FakeLink)
+    ones[0].link.cut = True
+    group.down.add(group.node)
+    left = [broker for broker in scene.brokers if broker != group.node]
+
+    def elect() -> None:
+        group.nodes.discard(group.node)
+        group.move(left[0])
+        scene.lead_by(left)
+
+    asyncio.get_running_loop().call_later(BROKER_SESSION_S, elect)
+    failure_s = await scene.until_stable(ones[1:])
+    failure_rebalances = group.generation - generation
+    await scene.fleet.stop()
+    return Cost(
+        coordinators,
+        record_bytes,
+        described * coordinators,
+        start_s,
+        idle_requests_per_s,
+        failure_s,
+        failure_rebalances,
+        silent_rebalances,
+    )
+
+
+def measure(coordinators: int) -> Cost:
+    """Return what a group of so many coordinators costs."""
+    loop = SimLoop()
+    try:
+        cost = loop.run_until_complete(_measure(coordinators))
+        assert loop.failures == []
+        return cost
+    finally:
+        loop.close()
+
+
+def table(costs: list[Cost]) -> str:
+    """Return the table of the page."""
+    lines = [
+        "| coordinators | group record | read by all after a rebalance | from start until stable "
+        "| requests/s of an idle coordinator | stable after a machine fails | rebalances for that "
+        "| rebalances for a silent broker |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for cost in costs:
+        cells = (
+            f"{cost.coordinators}",
+            f"{cost.record_bytes / 1024:.1f} KiB",
+            f"{cost.described_bytes / 2**20:.2f} MiB",
+            f"{cost.start_s:.1f} s",
+            f"{cost.idle_requests_per_s:.2f}",
+            f"{cost.failure_s:.1f} s",
+            f"{cost.failure_rebalances}",
+            f"{cost.silent_rebalances}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(costs: list[Cost]) -> None:
+    """Write the plot of the page."""
+    panels = (
+        ("group record, KiB", [cost.record_bytes / 1024 for cost in costs]),
+        ("requests/s, idle", [cost.idle_requests_per_s for cost in costs]),
+        ("s until stable after a failure", [cost.failure_s for cost in costs]),
+    )
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(9.0, 3.0), layout="constrained")
+        for axes, (title, values) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+            axes.plot([cost.coordinators for cost in costs], values, marker="o", color="#3b82f6")
+            axes_of(axes, title, [cost.coordinators for cost in costs])
+            axes.set_yscale("linear")
+            axes.set_ylim(bottom=0, top=1.15 * max(values))
+            axes.set_xlabel("coordinators", fontsize=9)
+        save(figure, PLOT)
+
+
+def main() -> None:
+    """Measure all sizes, and rewrite the page."""
+    logging.disable()
+    costs = []
+    for size in SIZES:
+        costs.append(measure(size))
+        print(costs[-1], file=sys.stderr, flush=True)
+    page = PAGE.read_text("utf-8")
+    begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
+    PAGE.write_text(page[:begin] + table(costs) + page[end:], "utf-8")
+    draw(costs)
+
+
+if __name__ == "__main__":
+    main()
