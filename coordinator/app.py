@@ -33,6 +33,7 @@ from coordinator.security.client_side import client_security_of, peer_security_o
 from coordinator.server import CoordinatorDirectory, Listener, make_listener
 from coordinator.service import Service, ServiceLimits
 from coordinator.shard import SnapshotPolicy
+from coordinator.signals.assembly import SignalService
 from coordinator.topics import EveryTopic
 
 _logger = logging.getLogger(__name__)
@@ -120,6 +121,7 @@ class _Coordinator:
         self._ownership: Ownership | None = None
         self._forwarding: ForwardingMode | None = None
         self._expiry: Expiry | None = None
+        self._signals: SignalService | None = None
 
     async def run(self, said_ready: Callable[[str], None]) -> int:
         self._take_signals()
@@ -165,6 +167,8 @@ class _Coordinator:
             await self._ownership.start(shards)
             if self._expiry is not None:
                 self._expiry.start()
+            if self._signals is not None:
+                self._signals.start()
         except CoordinatorError as error:
             _logger.error("the coordinator cannot start: %s", error)
             await self._stop(runtime, listener, http)
@@ -187,7 +191,16 @@ class _Coordinator:
         config, metrics = self._config, self._metrics
         self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_read)
         topics = make_user_topics(config)
-        return AdminSide(runtime, metrics, config, topics, hand_over=self._hand_over, expiry=self._expiry)
+        self._signals = SignalService(config, runtime, metrics)
+        return AdminSide(
+            runtime,
+            metrics,
+            config,
+            topics,
+            hand_over=self._hand_over,
+            expiry=self._expiry,
+            signals=self._signals.monitor,
+        )
 
     async def _open(self, runtime: Runtime) -> bool:
         """Start the runtime; return False if we are told to stop before there is a cluster for its log."""
@@ -224,6 +237,8 @@ class _Coordinator:
     async def _stop(self, runtime: Runtime, listener: Listener, http: AdminSide) -> None:
         if self._expiry is not None:
             await self._expiry.stop()
+        if self._signals is not None:
+            await self._signals.stop()
         if self._ownership is not None:
             await self._ownership.stop()
         await listener.stop()

@@ -20,6 +20,7 @@ from coordinator.admin.live import Live, live_routes
 from coordinator.admin.owners import OwnerBoard
 from coordinator.admin.page import page_routes
 from coordinator.admin.paths import GROUPS_PATH
+from coordinator.admin.signals import signal_routes
 from coordinator.admin.state import NotHere, state_routes
 from coordinator.admin.watched import HandOver, Watched, nobody_to_hand_over_to
 from coordinator.admin.writes import write_routes
@@ -27,10 +28,12 @@ from coordinator.config import Config
 from coordinator.expiry import Expiry
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime
+from coordinator.signals import SignalMonitor
+from coordinator.state_view import StateView
 
 
 def create_app(
-    runtime: Runtime,
+    runtime: StateView,
     metrics: Metrics,
     config: Config,
     *,
@@ -39,15 +42,17 @@ def create_app(
     access: Access | None = None,
     hand_over: HandOver = nobody_to_hand_over_to,
     expiry: Expiry | None = None,
+    signals: SignalMonitor | None = None,
 ) -> FastAPI:
     """Make the application; it asks the runtime anew for every answer.
 
     `app.state.live.end()` ends the answers that would go on for ever. Without `topics` names and end offsets
     of the users' topics are not known. `hand_over` asks the group of coordinators. `expiry` knows what state
-    is abandoned. Raises ConfigError if what the settings of access name is of no use.
+    is abandoned, `signals` the problems of share groups. An observer's
+    view has no routes that write. Raises ConfigError if what the settings of access name is of no use.
     """
     watched = Watched(
-        runtime, metrics, config, owners or OwnerBoard(), ClusterFacts(topics), hand_over, expiry
+        runtime, metrics, config, owners or OwnerBoard(), ClusterFacts(topics), hand_over, expiry, signals
     )
     live = Live(watched)
     app = FastAPI(
@@ -62,8 +67,10 @@ def create_app(
     app.state.live = live
     app.include_router(health_routes(watched))
     app.include_router(state_routes(watched))
-    app.include_router(write_routes(watched))
+    if isinstance(runtime, Runtime):
+        app.include_router(write_routes(watched))
     app.include_router(expiry_routes(watched))
+    app.include_router(signal_routes(watched))
     app.include_router(live_routes(live))
     app.include_router(page_routes())
     app.add_exception_handler(HTTPException, _refused)

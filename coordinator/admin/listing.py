@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from coordinator.admin.runs import RunSums, WindowMap, pieces
 from coordinator.admin.views import GroupTotals
-from coordinator.runtime import Runtime
 from coordinator.shard import ShareState
+from coordinator.state_view import StateView
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 
@@ -113,7 +113,7 @@ class GroupSelection(NamedTuple):
 
 
 async def groups(
-    runtime: Runtime, contained: str, order: GroupOrder, *, descending: bool, limit: int, offset: int
+    runtime: StateView, contained: str, order: GroupOrder, *, descending: bool, limit: int, offset: int
 ) -> GroupSelection:
     """Select a page of the groups whose id contains a text, whatever its case.
 
@@ -152,7 +152,7 @@ class Selection(NamedTuple):
 
 
 async def first_share_partitions(
-    runtime: Runtime,
+    runtime: StateView,
     wanted: Callable[[SharePartitionKey], bool],
     order: Order,
     *,
@@ -179,14 +179,14 @@ async def first_share_partitions(
 
 
 async def share_partitions(
-    runtime: Runtime, wanted: Callable[[SharePartitionKey], bool], order: Order, *, descending: bool
+    runtime: StateView, wanted: Callable[[SharePartitionKey], bool], order: Order, *, descending: bool
 ) -> list[Found]:
     """Find share-partitions, in the order in which the shards have them; each with its rank in `order`."""
     return [found async for found in _share_partitions(runtime, wanted, order, descending=descending)]
 
 
 async def _share_partitions(
-    runtime: Runtime, wanted: Callable[[SharePartitionKey], bool], order: Order, *, descending: bool
+    runtime: StateView, wanted: Callable[[SharePartitionKey], bool], order: Order, *, descending: bool
 ) -> AsyncIterator[Found]:
     rank = _RANKS.get(order)
     sign = -1 if descending else 1

@@ -13,8 +13,9 @@ from coordinator.clock import SystemClock
 from coordinator.config import Config
 from coordinator.expiry import Expiry
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime
 from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.signals import SignalMonitor
+from coordinator.state_view import StateView
 
 _logger = logging.getLogger(__name__)
 
@@ -30,13 +31,14 @@ class AdminSide:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: StateView,
         metrics: Metrics,
         config: Config,
         topics: Topics | None,
         *,
         hand_over: HandOver = nobody_to_hand_over_to,
         expiry: Expiry | None = None,
+        signals: SignalMonitor | None = None,
     ) -> None:
         """Prepare; `hand_over` asks the group. Raises ConfigError for files that are of no use."""
         self.owners = OwnerBoard()
@@ -52,6 +54,7 @@ class AdminSide:
             access=self._access,
             hand_over=hand_over,
             expiry=expiry,
+            signals=signals,
         )
         self._live = app.state.live
         self._server = HttpServer(

@@ -8,8 +8,8 @@ from coordinator.admin.answers import Group, Shard, SharePartition
 from coordinator.admin.cluster import Facts
 from coordinator.admin.owners import Owner
 from coordinator.admin.runs import RunSums, last_offset
-from coordinator.runtime import ShardView
 from coordinator.shard import ShareState
+from coordinator.state_view import ShardView
 from coordinator.topics import lag_of
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, topic_id_text

@@ -11,6 +11,8 @@ from coordinator.config import Config
 from coordinator.expiry import Expiry
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime
+from coordinator.signals import SignalMonitor
+from coordinator.state_view import StateView
 
 # Asks the group of coordinators to give a shard to an instance, or to anybody else if that is "".
 HandOver = Callable[[int, str], None]
@@ -23,7 +25,7 @@ def nobody_to_hand_over_to(state_partition: int, instance: str) -> None:
 class Watched(NamedTuple):
     """A coordinator, who else owns what, and what the cluster says."""
 
-    runtime: Runtime
+    runtime: StateView
     metrics: Metrics
     config: Config
     owners: OwnerBoard
@@ -31,6 +33,13 @@ class Watched(NamedTuple):
     hand_over: HandOver = nobody_to_hand_over_to
     # None where the cluster cannot be asked for what is abandoned.
     expiry: Expiry | None = None
+    signals: SignalMonitor | None = None
+
+    @property
+    def coordinator(self) -> Runtime:
+        """The runtime of a coordinator, for routes that change something; an observer has none."""
+        assert isinstance(self.runtime, Runtime)
+        return self.runtime
 
     def shards(self) -> list[Shard]:
         """Return all shards, those of other coordinators too; cheap at any size of state."""

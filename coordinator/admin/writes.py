@@ -235,7 +235,7 @@ async def _snapshot(watched: Watched, found: list[Found], plan: Snapshots) -> Sn
         by_shard.setdefault(number, []).append(entry.key)
     written = 0
     for number, keys in by_shard.items():
-        written += await watched.runtime.jobs.snapshot_now(number, keys)
+        written += await watched.coordinator.jobs.snapshot_now(number, keys)
     return plan.model_copy(update={"share_partitions": written})
 
 
@@ -266,7 +266,7 @@ def _pruned(watched: Watched, shard: int) -> Pruned:
 
 async def _prune(watched: Watched, plan: Prunes) -> Prunes:
     for shard in plan.shards:
-        watched.runtime.jobs.prune_now(shard.state_partition)
+        watched.coordinator.jobs.prune_now(shard.state_partition)
     return plan
 
 
@@ -302,7 +302,7 @@ async def _handed_over(
     watched: Watched, order: HandOverOrder, instance: str, giver: Owner | None
 ) -> HandOverDone:
     """Wish it, and wait for the group's next map. Raises NotDone."""
-    runtime, owners, shard = watched.runtime, watched.owners, order.shard
+    runtime, owners, shard = watched.coordinator, watched.owners, order.shard
     generation = owners.generation
     watched.hand_over(shard, instance)
     try:

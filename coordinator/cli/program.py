@@ -18,6 +18,7 @@ from coordinator.cli.expiry_command import expiry
 from coordinator.cli.groups_commands import groups_app
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
+from coordinator.cli.observe_command import OBSERVE_FLAGS, observe
 from coordinator.cli.offsets_commands import offsets_app
 from coordinator.cli.output import one_line, say
 from coordinator.cli.recovery import recovery_app
@@ -46,6 +47,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(context_settings=ANY_SETTING, epilog=COMMON_FLAGS)(serve)
+app.command(context_settings=ANY_SETTING, epilog=OBSERVE_FLAGS)(observe)
 app.command(context_settings=ANY_SETTING, epilog=RELAY_FLAGS)(relay)
 app.add_typer(config_app, name="config")
 app.add_typer(journal_app, name="journal")

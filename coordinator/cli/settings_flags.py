@@ -6,7 +6,7 @@ allows, is said by `coordinator.config`, which knows the nearest name.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,10 +45,15 @@ Every other setting has a flag too, --max-connections 500 for instance: see shar
 """
 
 
-def load(extra: Sequence[str], file: Path | None, settings: Sequence[str] | None) -> "LoadedConfig":
+def load(
+    extra: Sequence[str],
+    file: Path | None,
+    settings: Sequence[str] | None,
+    defaults: Mapping[str, str] | None = None,
+) -> "LoadedConfig":
     """Load the configuration from the flags of a command, the environment and the file.
 
-    `extra` is what typer did not know. Raises ConfigError.
+    `extra` is what typer did not know; `defaults` are those of the command. Raises ConfigError.
     """
     from coordinator.config import load_config, shown_value
     from coordinator.errors import ConfigError
@@ -58,7 +63,7 @@ def load(extra: Sequence[str], file: Path | None, settings: Sequence[str] | None
         if name in flags:
             raise ConfigError(name, shown_value(name, text), "given once")
         flags[name] = text
-    return load_config(flags, os.environ, file)
+    return load_config(flags, os.environ, file, defaults)
 
 
 def pairs_of_flags(extra: Sequence[str]) -> list[tuple[str, str]]:

@@ -69,17 +69,20 @@ def load_config(
     flags: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
     file: Path | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> LoadedConfig:
     """Build the configuration from flags > environment > file > defaults.
 
     `flags` maps flags (`--max-connections`) or dotted names (from `--set`) to texts. `environ` is the whole
-    environment. The file is `file`, else the one that SHARE_COORDINATOR_CONFIG names, else none.
+    environment. `defaults` maps dotted names to the defaults of a command. The file is `file`, else
+    the one that SHARE_COORDINATOR_CONFIG names, else none.
     Raises ConfigError for the first thing that is wrong; its text is one line.
     """
     environ = environ or {}
     if file is None and environ.get(CONFIG_FILE_ENV):
         file = Path(environ[CONFIG_FILE_ENV])
     values = {
+        **{name: _Value(text, "default of the command") for name, text in (defaults or {}).items()},
         **(_from_file(file) if file is not None else {}),
         **_from_environment(environ),
         **_from_flags(flags or {}),

@@ -129,11 +129,18 @@ class Brokers:
         }
 
     async def fetch(
-        self, node: int, lane: str, positions: Mapping[int, int], bytes_max: int
+        self,
+        node: int,
+        lane: str,
+        positions: Mapping[int, int],
+        bytes_max: int,
+        max_wait_ms: int = 0,
     ) -> Mapping[int, Fetched]:
-        """Return committed batches, without waiting for more."""
+        """Return committed batches; if there are none, the broker waits up to `max_wait_ms` for some."""
         asked = [(partition, position, bytes_max) for partition, position in positions.items()]
-        request = FetchRequest(0, 0, bytes_max, _READ_UNCOMMITTED, [(self._topic, asked)])
+        request = FetchRequest(
+            max_wait_ms, 1 if max_wait_ms else 0, bytes_max, _READ_UNCOMMITTED, [(self._topic, asked)]
+        )
         response = await self._connections.ask(node, lane, request)
         return {
             answer[0]: Fetched(answer[1], answer[4], answer[-1] or b"")

@@ -129,9 +129,14 @@ class Cluster(Protocol):
         ...
 
     async def fetch(
-        self, node: int, lane: str, positions: Mapping[int, int], bytes_max: int
+        self,
+        node: int,
+        lane: str,
+        positions: Mapping[int, int],
+        bytes_max: int,
+        max_wait_ms: int = 0,
     ) -> Mapping[int, Fetched]:
-        """Return committed batches from these log offsets on, without waiting for more."""
+        """Return committed batches from these log offsets on; if there are none, wait up to `max_wait_ms`."""
         ...
 
     async def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:

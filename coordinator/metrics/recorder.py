@@ -8,7 +8,7 @@ All methods are for the event loop's thread.
 
 import platform
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from importlib.metadata import version
 
@@ -39,6 +39,7 @@ from coordinator.metrics.families import (
     membership_families,
     shard_families,
 )
+from coordinator.metrics.signal_families import GroupFigures, signal_families
 from coordinator.metrics.tally import RECORDS, SECONDS, Tally, new_tally
 from protocol.errors import ErrorCode
 
@@ -90,6 +91,7 @@ class Metrics:
         self._forward_seconds = new_tally(SECONDS)
         self._forwarder: ObservedForwarder | None = None
         self._runtime: ObservedRuntime | None = None
+        self._groups: Callable[[], Collection[GroupFigures]] | None = None
         self._log = "memory"
         self._log_bytes: Callable[[], int] | None = None
         # So that rates can be computed from the first request on, and alerts find their series.
@@ -203,6 +205,10 @@ class Metrics:
         self._log = log
         self._log_bytes = log_bytes
 
+    def attach_signals(self, groups: Callable[[], Collection[GroupFigures]]) -> None:
+        """Read the signals of all share groups at each scrape."""
+        self._groups = groups
+
     def attach_membership(self, membership: ObservedMembership) -> None:
         """Read what there is to know of the membership of a group at each scrape."""
         self._membership = membership
@@ -226,6 +232,8 @@ class Metrics:
             )
             yield gauge("append_inflight", "Appends under way.", self._runtime.appends_in_flight())
             yield from shard_families(self._runtime.shard_views())
+        if self._groups is not None:
+            yield from signal_families(self._groups())
         if self._forwarder is not None:
             yield from self._forward_families(self._forwarder)
         if self._membership is not None:

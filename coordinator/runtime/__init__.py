@@ -3,7 +3,7 @@
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation, Origin
 from coordinator.runtime.opening import Opening
-from coordinator.runtime.runtime import Runtime, ShardView
+from coordinator.runtime.runtime import Runtime
 from coordinator.runtime.turns import Status
 
-__all__ = ["Opening", "Operation", "Origin", "Runtime", "RuntimeLimits", "ShardView", "Status"]
+__all__ = ["Opening", "Operation", "Origin", "Runtime", "RuntimeLimits", "Status"]

@@ -7,8 +7,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
 
-import msgspec
-
 from coordinator import hot
 from coordinator.clock import Clock
 from coordinator.errors import LogError
@@ -23,6 +21,7 @@ from coordinator.runtime.rounds import Rounds
 from coordinator.runtime.shard_runner import ShardRunner
 from coordinator.runtime.turns import Status
 from coordinator.shard import ShareState, SnapshotPolicy
+from coordinator.state_view import ShardView
 from coordinator.topics import TopicDirectory
 from protocol.messages import write_share_group_state
 from protocol.routing import state_partition
@@ -32,23 +31,6 @@ _logger = logging.getLogger(__name__)
 
 # Share-partitions looked at in one go before other work on the event loop gets its turn.
 LOOK_SLICE = 2_000
-
-
-class ShardView(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator sees of one shard. Offsets are log offsets; sizes in bytes."""
-
-    state_partition: int
-    status: str
-    failure: str | None
-    owner_epoch: int
-    share_partitions: int
-    start_log_offset: int
-    end_log_offset: int
-    redundant_offset: int
-    load_ms: int
-    loaded_records: int
-    live_bytes: int
-    state_batches: int
 
 
 class Runtime:

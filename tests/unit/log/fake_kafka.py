@@ -95,6 +95,8 @@ class FakeKafka:
         self.answers_lost = 0
         # Error codes for the next batches, instead of appending them.
         self.produce_errors: list[int] = []
+        # Error codes of fetches, by partition, as long as they stand here.
+        self.fetch_errors: dict[int, int] = {}
         self.requests: list[tuple[str, int]] = []
 
     def cluster(self, topic: str) -> "FakeCluster":
@@ -183,13 +185,22 @@ class FakeCluster:
         return Listed(kafka.NOT_LEADER_OR_FOLLOWER, -1)
 
     async def fetch(
-        self, node: int, lane: str, positions: Mapping[int, int], bytes_max: int
+        self,
+        node: int,
+        lane: str,
+        positions: Mapping[int, int],
+        bytes_max: int,
+        max_wait_ms: int = 0,
     ) -> Mapping[int, Fetched]:
         await self._travel("fetch", node)
+        if max_wait_ms and all(position == self._partitions[p].end for p, position in positions.items()):
+            await asyncio.sleep(max_wait_ms / 1000)
         answers = {}
         for partition, position in positions.items():
             log = self._partitions[partition]
-            if not self._leads(node, partition):
+            if partition in self.fake.fetch_errors:
+                answers[partition] = Fetched(self.fake.fetch_errors[partition], -1, b"")
+            elif not self._leads(node, partition):
                 answers[partition] = Fetched(kafka.NOT_LEADER_OR_FOLLOWER, -1, b"")
             elif not log.start <= position <= log.end:
                 answers[partition] = Fetched(kafka.OFFSET_OUT_OF_RANGE, log.start, b"")

@@ -1,0 +1,82 @@
+"""The metrics of share groups, bounded: the groups with the most severe problems and the largest lags."""
+
+from collections.abc import Collection, Iterator
+from heapq import nsmallest
+from typing import Protocol
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from coordinator.metrics.families import PREFIX, gauge
+
+# Groups that have series of their own; the totals count all.
+GROUPS_MAX = 100
+
+
+class GroupFigures(Protocol):
+    """What is read of each group at scrape time; `coordinator.signals.GroupSignals` provides it."""
+
+    group: str
+    lag: int
+    in_flight: int
+    redelivered: int
+    delivery_count_max: int
+    near_delivery_limit: int
+    window_usage: float
+    stuck_s: float
+    acknowledged_rate: float
+    released_rate: float
+    rejected_rate: float
+    lost_records: int
+    members: int
+
+    @property
+    def problem(self) -> "SignalProblem": ...
+
+
+class SignalProblem(Protocol):
+    """A problem: comparable by severity, with a label."""
+
+    @property
+    def label(self) -> str: ...
+    def __int__(self) -> int: ...
+
+
+_GAUGES = (
+    ("lag_records", "Records that were not delivered or not completed (KIP-1226).", "lag"),
+    ("in_flight_records", "Records at or above the start offset that have a delivery state.", "in_flight"),
+    ("redelivered_records", "In-flight records that were delivered more than once.", "redelivered"),
+    ("delivery_count_max", "The highest delivery count of an in-flight record.", "delivery_count_max"),
+    (
+        "near_delivery_limit_records",
+        "Available records that the next failed delivery archives.",
+        "near_delivery_limit",
+    ),
+    ("window_usage_ratio", "Largest share of the in-flight window that is used.", "window_usage"),
+    ("stuck_seconds", "Since when a start offset has not moved although records wait.", "stuck_s"),
+    ("acknowledged_records_per_second", "Records acknowledged.", "acknowledged_rate"),
+    ("released_records_per_second", "Records released for another delivery.", "released_rate"),
+    ("rejected_records_per_second", "Records rejected or out of deliveries.", "rejected_rate"),
+    ("lost_records", "Records that retention deleted before they were delivered.", "lost_records"),
+    ("members", "Members of the group.", "members"),
+)
+
+
+def signal_families(groups: Collection[GroupFigures]) -> Iterator[Metric]:
+    """Make the families; a figure that is unknown has no series."""
+    shown = nsmallest(GROUPS_MAX, groups, key=lambda each: (-int(each.problem), -each.lag, each.group))
+    yield gauge("share_groups", "Share groups that have state here.", len(groups))
+    problems = GaugeMetricFamily(
+        PREFIX + "share_group_problem", "1 for the problem that a group has.", labels=["group", "problem"]
+    )
+    for each in shown:
+        if int(each.problem):
+            problems.add_metric([each.group, each.problem.label], 1)
+    yield problems
+    for name, meaning, attribute in _GAUGES:
+        family = GaugeMetricFamily(PREFIX + "share_group_" + name, meaning, labels=["group"])
+        for each in shown:
+            value = getattr(each, attribute)
+            if value >= 0:
+                family.add_metric([each.group], value)
+        yield family

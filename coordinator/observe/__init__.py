@@ -1,0 +1,6 @@
+"""Observe mode: follow the state log of a cluster read-only and show what it holds."""
+
+from coordinator.observe.follower import LogFollower
+from coordinator.observe.process import observe
+
+__all__ = ["LogFollower", "observe"]

@@ -1,0 +1,378 @@
+"""Follow the state log of a cluster and keep the state that it describes. Nothing in the cluster changes.
+
+Each state partition is replayed from its log start into a shard and then followed at its end.  Memory is a
+cache of the log, as in a coordinator: if the log was pruned past the follower's position, the shard is
+replayed again from the log start.  Meanwhile the state that is known stays visible, marked LOADING.
+
+One task per broker fetches all partitions that the broker leads, with a long poll, so a broker that does not
+answer delays only its own partitions.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from coordinator.errors import CoordinatorError, LogRefused
+from coordinator.kafka.cluster import (
+    NO_NODE,
+    NONE,
+    OFFSET_OUT_OF_RANGE,
+    TOPIC_AUTHORIZATION_FAILED,
+    Cluster,
+    Fetched,
+    NoAnswer,
+)
+from coordinator.log.claims import Validity
+from coordinator.log.kafka.replay import counting_batches
+from coordinator.runtime.replay import Replay, give_memory_back, replays_of
+from coordinator.shard import Shard, ShareState, SnapshotPolicy
+from coordinator.state_view import ShardView
+from protocol.errors import DecodeError
+from protocol.record_batch import batch_size_at, decode_batches, next_offset_at
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey, StateRecord, decode_record
+
+_logger = logging.getLogger(__name__)
+
+LANE = "observe"
+FETCH_BYTES_MAX = 4 << 20
+# A broker holds a fetch this long when there is nothing new.
+FETCH_WAIT_MS = 500
+# Batches that are replayed before other work on the event loop runs.
+SLICE_BATCHES = 64
+# States that are visited before other work on the event loop runs.
+LOOK_SLICE = 2_000
+# States that a finished replay gives to its shard before other work on the event loop runs.
+_FINISH_SLICE = 2_000
+_RETRY_S = 0.5
+_RETRY_MAX_S = 10.0
+# How often a topic that does not exist yet is looked for.
+_NO_TOPIC_S = 2.0
+
+# Called with each record that is followed, but not with those of a replay: key, state before it, record.
+RecordFollowed = Callable[[SharePartitionKey, ShareState | None, StateRecord], None]
+
+
+class _FollowedPartition:
+    """One state partition: its shard and the position in its log."""
+
+    def __init__(self, number: int, policy: SnapshotPolicy) -> None:
+        self.number = number
+        self.policy = policy
+        self.shard = Shard(number, policy)
+        self.failure: str | None = None
+        self.position: int | None = None
+        self.log_start = 0
+        self.load_ms = 0
+        self.loaded_records = 0
+        self.caught_up_once = False
+        self.validity = Validity()
+        # The replay under way, the shard that it fills, where it ends and when it began.
+        self.replay: Replay | None = None
+        self.replayed = self.shard
+        self.replay_end = 0
+        self.replay_began_s = 0.0
+
+    @property
+    def status(self) -> str:
+        if self.failure is not None:
+            return "FAILED"
+        return "ACTIVE" if self.replay is None and self.position is not None else "LOADING"
+
+    def begin_replay(self, start: int, end: int, replay: Replay, shard: Shard, now_s: float) -> None:
+        self.position, self.log_start, self.replay_end = start, start, end
+        self.validity = Validity()
+        self.replay, self.replayed, self.replay_began_s = replay, shard, now_s
+        self.loaded_records = 0
+
+    def abandon(self) -> None:
+        """Forget the position: the partition is replayed again from its log start."""
+        self.position, self.replay = None, None
+
+
+class LogFollower:
+    """Follows all partitions of a state topic. `run` until cancelled; all else may be called meanwhile."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        *,
+        record_followed: RecordFollowed = lambda key, before, record: None,
+    ) -> None:
+        """Prepare; nothing is connected. `cluster` is for the topic of this name."""
+        self._cluster = cluster
+        self._topic = topic
+        self._record_followed = record_followed
+        self._partitions: list[_FollowedPartition] = []
+        self._failure: str | None = "The cluster was not reached yet."
+        self._topic_exists: bool | None = None
+
+    # Follow.
+
+    async def run(self) -> None:
+        """Follow the log until cancelled. Errors of the cluster are reported by `health` and retried."""
+        retry_s = _RETRY_S
+        while True:
+            try:
+                if await self._find_topic():
+                    await self._follow()
+                retry_s = _RETRY_S
+                await asyncio.sleep(_NO_TOPIC_S)
+            except CoordinatorError as error:
+                if str(error) != self._failure:
+                    _logger.warning("cannot follow topic %s: %s; retrying", self._topic, error)
+                self._failure = str(error)
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, _RETRY_MAX_S)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._cluster.close()
+
+    async def _find_topic(self) -> bool:
+        """Find the partitions of the topic. Return False if there is no topic: nobody has consumed yet."""
+        await self._cluster.connect()
+        try:
+            topic = await self._cluster.describe_topic()
+        except LogRefused as error:
+            raise LogRefused(f"{error}. Add the ACL: Describe on topic {self._topic}") from None
+        self._failure = None
+        if topic is None:
+            if self._topic_exists is not False:
+                _logger.info(
+                    "topic %s does not exist yet; Kafka creates it for the first share group", self._topic
+                )
+            self._topic_exists = False
+            self._partitions = []
+            return False
+        self._topic_exists = True
+        if self._partitions and len(self._partitions) != topic.partitions:
+            # Keys move between partitions when their number changes, so nothing that is known is right.
+            self._partitions = []
+        if not self._partitions:
+            policy = SnapshotPolicy()
+            self._partitions = [_FollowedPartition(number, policy) for number in range(topic.partitions)]
+        return True
+
+    async def _follow(self) -> None:
+        """Keep one fetching task for each broker that leads a partition."""
+        tasks: dict[int, asyncio.Task[None]] = {}
+        try:
+            while True:
+                leaders = {self._cluster.leader(each.number) for each in self._partitions}
+                if NO_NODE in leaders:
+                    self._cluster.refresh_soon()
+                for node in leaders - {NO_NODE} - tasks.keys():
+                    tasks[node] = asyncio.create_task(self._follow_node(node), name=f"follow broker {node}")
+                done, _ = await asyncio.wait(
+                    tasks.values() or [asyncio.create_task(asyncio.sleep(_RETRY_S))], timeout=_RETRY_S
+                )
+                for node, task in list(tasks.items()):
+                    if task in done:
+                        del tasks[node]
+                        task.result()
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    async def _follow_node(self, node: int) -> None:
+        """Fetch the partitions that this broker leads; return when it leads none."""
+        while led := [each for each in self._partitions if self._cluster.leader(each.number) == node]:
+            try:
+                await self._find_starts(node, [each for each in led if each.position is None])
+                fetched = await self._fetch(node, led)
+            except NoAnswer:
+                self._cluster.refresh_soon()
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if not await self._take_all(led, fetched):
+                await asyncio.sleep(_RETRY_S)
+
+    async def _find_starts(self, node: int, partitions: list[_FollowedPartition]) -> None:
+        """Begin the replay of these partitions at their log starts."""
+        if not partitions:
+            return
+        numbers = [each.number for each in partitions]
+        ends = await self._cluster.list_ends(node, LANE, numbers)
+        starts = await self._cluster.list_starts(node, LANE, numbers)
+        shards = {each.number: Shard(each.number, each.policy) for each in partitions}
+        replays = replays_of(shards)
+        now_s = asyncio.get_running_loop().time()
+        for each in partitions:
+            start, end = starts.get(each.number), ends.get(each.number)
+            if start is None or end is None or start.error_code != NONE or end.error_code != NONE:
+                for listed in (start, end):
+                    if listed is not None and listed.error_code != NONE:
+                        self._note_error(each, listed.error_code)
+                continue
+            each.begin_replay(
+                start.log_offset, end.log_offset, replays[each.number], shards[each.number], now_s
+            )
+            if start.log_offset >= end.log_offset:
+                await self._finish_replay(each)
+
+    async def _fetch(self, node: int, led: list[_FollowedPartition]) -> dict[int, Fetched]:
+        positions = {each.number: each.position for each in led if each.position is not None}
+        if not positions:
+            return {}
+        return dict(
+            await self._cluster.fetch(node, LANE, positions, FETCH_BYTES_MAX, max_wait_ms=FETCH_WAIT_MS)
+        )
+
+    async def _take_all(self, led: list[_FollowedPartition], fetched: dict[int, Fetched]) -> bool:
+        """Replay what came. Return False if nothing could be fetched at all."""
+        usable = False
+        for each in led:
+            answer = fetched.get(each.number)
+            if answer is None:
+                continue
+            if answer.error_code == OFFSET_OUT_OF_RANGE:
+                _logger.info("state partition %d is replayed again: its log was pruned", each.number)
+                each.abandon()
+                usable = True
+            elif answer.error_code != NONE:
+                self._note_error(each, answer.error_code)
+                self._cluster.refresh_soon()
+            else:
+                usable = True
+                each.log_start = max(each.log_start, answer.start_offset)
+                await self._take(each, answer.data)
+        return usable
+
+    def _note_error(self, each: _FollowedPartition, error_code: int) -> None:
+        if error_code == TOPIC_AUTHORIZATION_FAILED:
+            each.failure = (
+                f"Read on topic {self._topic} is not allowed. Add the ACL: Read on topic {self._topic}."
+            )
+        self._cluster.refresh_soon()
+
+    async def _take(self, each: _FollowedPartition, data: bytes) -> None:
+        """Replay the whole batches of an answer and move the position past them."""
+        at = batches = 0
+        try:
+            while (size := batch_size_at(data, at)) is not None and at + size <= len(data):
+                batch = data[at : at + size]
+                self._take_batch(each, batch)
+                each.position = next_offset_at(data, at)
+                at += size
+                batches += 1
+                if batches % SLICE_BATCHES == 0:
+                    await asyncio.sleep(0)
+            each.failure = None
+        except DecodeError as error:
+            each.failure = (
+                f"state partition {each.number} cannot be read at log offset {each.position}: {error}"
+            )
+            _logger.error("%s; see share-coordinator recovery audit", each.failure)
+            each.abandon()
+            return
+        if each.replay is not None and each.position is not None and each.position >= each.replay_end:
+            await self._finish_replay(each)
+
+    def _take_batch(self, each: _FollowedPartition, batch: bytes) -> None:
+        for kept in counting_batches(batch, each.validity, each.log_start):
+            if each.replay is not None:
+                each.loaded_records += each.replay.take(kept)
+            else:
+                self._apply(each.shard, kept)
+
+    def _apply(self, shard: Shard, batch_bytes: bytes) -> None:
+        for batch in decode_batches(batch_bytes):
+            for logged in batch.records:
+                record = decode_record(logged.key, logged.value)
+                if record is None:
+                    continue
+                before = shard.state(record.key)
+                shard.replay(record, logged.offset, logged.timestamp_ms)
+                self._record_followed(record.key, before, record)
+
+    async def _finish_replay(self, each: _FollowedPartition) -> None:
+        assert each.replay is not None
+        while not each.replay.finish(_FINISH_SLICE):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        each.shard, each.replay = each.replayed, None
+        each.load_ms = round((asyncio.get_running_loop().time() - each.replay_began_s) * 1000)
+        give_memory_back()
+        if (
+            all(other.caught_up_once or other is each for other in self._partitions)
+            and not each.caught_up_once
+        ):
+            records = sum(other.loaded_records for other in self._partitions)
+            _logger.info(
+                "caught up with topic %s",
+                self._topic,
+                extra={"state_partitions": len(self._partitions), "records": records},
+            )
+        each.caught_up_once = True
+
+    # Look. The same methods as those of `Runtime`; see `coordinator.state_view.StateView`.
+
+    @property
+    def state_partitions(self) -> int:
+        """The number of partitions of the topic; 1 while it is not known."""
+        return max(1, len(self._partitions))
+
+    @property
+    def loaded_once(self) -> bool:
+        """True once the state of every partition was known, or that there is no state."""
+        return self._topic_exists is not None and all(each.caught_up_once for each in self._partitions)
+
+    def owned(self) -> list[int]:
+        """Return every partition: an observer shows all of them."""
+        return [each.number for each in self._partitions]
+
+    def appends_in_flight(self) -> int:
+        """Return 0: an observer writes nothing."""
+        return 0
+
+    def health(self) -> list[str]:
+        """Return why the view is not complete and current, one sentence each; nothing when it is."""
+        reasons = [] if self._failure is None else [self._failure]
+        trouble = self._cluster.trouble()
+        if trouble is not None and trouble not in reasons:
+            reasons.append(trouble)
+        loading = sum(each.status == "LOADING" for each in self._partitions)
+        if loading:
+            reasons.append(f"{loading} of {len(self._partitions)} state partitions are being read.")
+        reasons.extend(sorted({each.failure for each in self._partitions if each.failure is not None}))
+        return reasons
+
+    def shard_views(self) -> list[ShardView]:
+        """Return what there is to see of every shard, cheap at any size of state."""
+        return [
+            ShardView(
+                state_partition=each.number,
+                status=each.status,
+                failure=each.failure,
+                owner_epoch=each.validity.owner_epoch or 0,
+                share_partitions=len(each.shard),
+                start_log_offset=each.log_start,
+                end_log_offset=each.position or 0,
+                redundant_offset=each.shard.redundant_offset,
+                load_ms=each.load_ms,
+                loaded_records=each.loaded_records,
+                live_bytes=each.shard.live_bytes,
+                state_batches=each.shard.state_batches,
+            )
+            for each in self._partitions
+        ]
+
+    async def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
+        """Iterate over all states, letting other work on the loop run in between."""
+        looked_at = 0
+        for each in self._partitions:
+            for key in each.shard.share_partitions():
+                state = each.shard.state(key)
+                if state is not None:
+                    yield key, state
+                looked_at += 1
+                if looked_at % LOOK_SLICE == 0:
+                    await asyncio.sleep(0)
+
+    def share_partition(self, key: SharePartitionKey) -> ShareState | None:
+        """Return the state of one share-partition, or None."""
+        if not self._partitions:
+            return None
+        return self._partitions[state_partition(key, len(self._partitions))].shard.state(key)

@@ -1,0 +1,7 @@
+"""Signals per share group: lag, stuck and poison records, lost records, rates; and the events they raise."""
+
+from coordinator.signals.changes import RecordChange, change_of
+from coordinator.signals.detectors import GroupSignals, Problem, SignalLimits
+from coordinator.signals.monitor import SignalMonitor
+
+__all__ = ["GroupSignals", "Problem", "RecordChange", "SignalLimits", "SignalMonitor", "change_of"]

@@ -1,0 +1,68 @@
+"""Connect the signal monitor to a cluster, the metrics and the log, and run it."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+
+from coordinator.clock import SystemClock
+from coordinator.config import Config
+from coordinator.metrics import Metrics
+from coordinator.security.client_side import client_security_of
+from coordinator.signals.monitor import Event, SignalMonitor
+from coordinator.state_view import StateView
+
+_logger = logging.getLogger(__name__)
+
+
+class SignalService:
+    """A `SignalMonitor` with its connections. Without bootstrap.servers lag and members are unknown."""
+
+    def __init__(
+        self, config: Config, view: StateView, metrics: Metrics, *, counts_records: bool = False
+    ) -> None:
+        """Prepare; nothing is connected. `counts_records` as in `SignalMonitor`."""
+        self._topics = self._share_groups = None
+        if config.bootstrap_servers:
+            try:
+                from coordinator.kafka.share_groups import ShareGroups
+                from coordinator.kafka.user_topics import UserTopics
+            except ModuleNotFoundError:
+                # Reported once by the HTTP server, which needs the same library.
+                pass
+            else:
+                security = client_security_of(config)
+                self._topics = UserTopics(config.bootstrap_servers, security=security)
+                self._share_groups = ShareGroups(config.bootstrap_servers, security=security)
+        self.monitor = SignalMonitor(
+            view,
+            topics=self._topics,
+            members=None if self._share_groups is None else self._members,
+            now_ms=SystemClock().now_ms,
+            event_raised=_log_event,
+            counts_records=counts_records,
+        )
+        metrics.attach_signals(self.monitor.groups_now)
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._running = asyncio.create_task(self.monitor.run(), name="signals")
+
+    async def stop(self) -> None:
+        """Stop looking and close the connections; harmless if never started."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        for connection in (self._topics, self._share_groups):
+            if connection is not None:
+                await connection.close()
+
+    async def _members(self, groups: Collection[str]) -> Mapping[str, int]:
+        assert self._share_groups is not None
+        described = await self._share_groups.describe_groups(groups)
+        return {group: each.members for group, each in described.items() if each.error_code == 0}
+
+
+def _log_event(event: Event) -> None:
+    level = logging.WARNING if event.began else logging.INFO
+    _logger.log(level, "%s", event.message, extra={"group": event.group, "problem": event.problem})

@@ -1,0 +1,110 @@
+"""Decide from the figures of a share group which problem it has. Pure: no I/O, no clock.
+
+Severity order: records lost before delivery, stuck, outage, poison, no consumers, none.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+
+class Problem(IntEnum):
+    """A problem of a share group; the greater, the more severe."""
+
+    NONE = 0
+    NO_CONSUMERS = 1
+    POISON = 2
+    OUTAGE = 3
+    STUCK = 4
+    LOST_BEFORE_DELIVERY = 5
+
+    @property
+    def label(self) -> str:
+        """The name in metrics, events and the API: lower case with hyphens."""
+        return self.name.lower().replace("_", "-")
+
+
+class SignalLimits(NamedTuple):
+    """When a figure becomes a problem.
+
+    `delivery_count_limit` is Kafka's group.share.delivery.count.limit and `window_records` its
+    group.share.partition.max.record.locks.
+    """
+
+    delivery_count_limit: int = 5
+    window_records: int = 2_000
+    stuck_s: float = 60.0
+    outage_records: int = 100
+    outage_share: float = 0.5
+    lost_shown_s: float = 3_600.0
+
+
+class GroupSignals(msgspec.Struct, kw_only=True):
+    """Figures of one share group. Counts are user records; rates are per second; -1 means unknown."""
+
+    group: str
+    share_partitions: int = 0
+    lag: int = -1
+    in_flight: int = 0
+    redelivered: int = 0
+    delivery_count_max: int = 0
+    near_delivery_limit: int = 0
+    window_usage: float = 0.0
+    # How long the start offset of the worst share-partition has not moved although records wait; and its key.
+    stuck_s: float = 0.0
+    stuck_at: str = ""
+    acknowledged_rate: float = -1.0
+    released_rate: float = -1.0
+    rejected_rate: float = -1.0
+    lost_records: int = 0
+    lost_age_s: float = -1.0
+    members: int = -1
+    problem: Problem = Problem.NONE
+    message: str = ""
+
+
+def judge(signals: GroupSignals, limits: SignalLimits) -> None:
+    """Set the problem and the sentence that explains it."""
+    signals.problem, signals.message = _worst(signals, limits)
+
+
+def _worst(signals: GroupSignals, limits: SignalLimits) -> tuple[Problem, str]:
+    group = signals.group
+    if signals.lost_records and 0 <= signals.lost_age_s < limits.lost_shown_s:
+        return Problem.LOST_BEFORE_DELIVERY, (
+            f"{signals.lost_records} records of group {group} were deleted by retention before they were "
+            f"delivered, the last ones {_duration(signals.lost_age_s)} ago"
+        )
+    if signals.stuck_s >= limits.stuck_s and signals.members != 0:
+        return Problem.STUCK, (
+            f"the start offset of {signals.stuck_at} has not moved for {_duration(signals.stuck_s)} "
+            f"although records wait; {signals.in_flight} records are in flight"
+        )
+    failing = max(0.0, signals.released_rate) + max(0.0, signals.rejected_rate)
+    finished = max(0.0, signals.acknowledged_rate)
+    if (
+        failing > 0
+        and failing >= limits.outage_share * (failing + finished)
+        and (signals.redelivered >= limits.outage_records)
+    ):
+        return Problem.OUTAGE, (
+            f"consumers of group {group} release or reject {failing:.1f} records/s and acknowledge "
+            f"{finished:.1f} records/s; {signals.redelivered} records were delivered more than once"
+        )
+    if signals.near_delivery_limit:
+        return Problem.POISON, (
+            f"{signals.near_delivery_limit} records of group {group} were delivered "
+            f"{signals.delivery_count_max} times; the limit is {limits.delivery_count_limit}"
+        )
+    if signals.members == 0 and signals.lag > 0:
+        return Problem.NO_CONSUMERS, f"group {group} has no members and a lag of {signals.lag} records"
+    return Problem.NONE, ""
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.0f} h"

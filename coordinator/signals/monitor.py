@@ -1,0 +1,298 @@
+"""Compute the signals of all share groups every few seconds and remember what a single look cannot show.
+
+A look walks the whole state in slices, so brokers are served meanwhile, and takes at most 10 % of the time.
+What is remembered per share-partition (when its start offset moved last) is bounded by `REMEMBERED_MAX`.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from heapq import nlargest
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from coordinator.shard import ShareState
+from coordinator.signals.changes import COMPLETE, change_of
+from coordinator.signals.detectors import GroupSignals, Problem, SignalLimits, judge
+from coordinator.state_view import StateView
+from coordinator.topics import lag_of
+from protocol.state_batches import unpack
+from protocol.state_records import SharePartitionKey, StateRecord
+
+_logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 5.0
+# Between two looks passes at least this many times the duration of a look.
+PAUSE_PER_LOOK = 10.0
+REMEMBERED_MAX = 200_000
+# Share-partitions whose end offsets are asked for together.
+SLICE = 1_000
+# Groups whose members are asked for in one look, those with the largest lag.
+MEMBERS_ASKED_MAX = 1_000
+EVENTS_MAX = 1_000
+# Rates are means over the time between two looks, smoothed so that one quiet look does not hide a problem.
+_SMOOTHING = 0.5
+
+TopicPartition = tuple[bytes, int]
+
+
+class Topics(Protocol):
+    """What the monitor asks the cluster for; `coordinator.kafka.user_topics.UserTopics` provides it."""
+
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A group got a problem or lost it."""
+
+    timestamp_ms: int
+    group: str
+    problem: str
+    began: bool
+    message: str
+
+
+class _Moved(NamedTuple):
+    start_offset: int
+    since_s: float
+
+
+def _lag(signals: GroupSignals) -> int:
+    return signals.lag
+
+
+class _Counts:
+    """User records of a group since the last look."""
+
+    __slots__ = ("acknowledged", "rejected", "released")
+
+    def __init__(self) -> None:
+        self.acknowledged = self.released = self.rejected = 0
+
+
+class SignalMonitor:
+    """Looks at a `StateView` every `LOOK_EVERY_S` seconds; `groups` holds the result of the last look."""
+
+    def __init__(
+        self,
+        view: StateView,
+        *,
+        topics: Topics | None,
+        members: Callable[[Collection[str]], Awaitable[Mapping[str, int]]] | None,
+        now_ms: Callable[[], int],
+        limits: SignalLimits | None = None,
+        event_raised: Callable[[Event], None] = lambda event: None,
+        counts_records: bool = False,
+    ) -> None:
+        """Prepare. `counts_records`: `record_followed` is called, so rates and lost records are known."""
+        self.groups: dict[str, GroupSignals] = {}
+        self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self.look_seconds = 0.0
+        self._view = view
+        self._topics = topics
+        self._members = members
+        self._now_ms = now_ms
+        self._limits = limits or SignalLimits()
+        self._event_raised = event_raised
+        self._counts_records = counts_records
+        self._moved: dict[SharePartitionKey, _Moved] = {}
+        self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
+        self._skips: list[tuple[SharePartitionKey, int, int, int]] = []
+        # Records lost before delivery, and when the last ones were, by group.
+        self._lost: dict[str, tuple[int, int]] = {}
+        self._rates: dict[str, tuple[float, float, float]] = {}
+        self._looked_s: float | None = None
+
+    def groups_now(self) -> Collection[GroupSignals]:
+        """Return the signals of all groups as of the last look."""
+        return self.groups.values()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except Exception:
+                _logger.exception("signals of share groups cannot be computed; trying again")
+            await asyncio.sleep(max(LOOK_EVERY_S, PAUSE_PER_LOOK * self.look_seconds))
+
+    def record_followed(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
+        """Count what a log record changed."""
+        change = change_of(before, record)
+        if change.acknowledged or change.released or change.rejected:
+            counts = self._counts[key.group_id]
+            counts.acknowledged += change.acknowledged
+            counts.released += change.released
+            counts.rejected += change.rejected
+        if change.skipped:
+            self._skips.append((key, change.skipped, change.skipped_to, self._now_ms()))
+        if change.is_reset:
+            self._moved.pop(key, None)
+
+    async def look(self) -> None:
+        """Compute the signals of all groups once."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        groups: dict[str, GroupSignals] = {}
+        moved: dict[SharePartitionKey, _Moved] = {}
+        part: list[tuple[SharePartitionKey, ShareState]] = []
+        async for entry in self._view.share_partitions():
+            part.append(entry)
+            if len(part) == SLICE:
+                await self._add_all(part, groups, moved, began_s)
+                part.clear()
+        await self._add_all(part, groups, moved, began_s)
+        self._moved = moved
+        await self._attribute_skips()
+        self._add_rates(groups, began_s)
+        await self._add_members(groups)
+        for signals in groups.values():
+            self._add_lost(signals)
+            judge(signals, self._limits)
+        self._raise_events(groups)
+        self.groups = groups
+        self.look_seconds = loop.time() - began_s
+
+    async def _add_all(
+        self,
+        part: list[tuple[SharePartitionKey, ShareState]],
+        groups: dict[str, GroupSignals],
+        moved: dict[SharePartitionKey, _Moved],
+        now_s: float,
+    ) -> None:
+        """Add a slice of the state to the signals of its groups."""
+        ends = await self._end_offsets([(key.topic_id, key.partition) for key, _ in part])
+        for key, state in part:
+            signals = groups.get(key.group_id)
+            if signals is None:
+                signals = groups[key.group_id] = GroupSignals(group=key.group_id)
+            self._add(signals, key, state, ends.get((key.topic_id, key.partition)), now_s, moved)
+
+    async def _end_offsets(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if self._topics is None or not partitions:
+            return {}
+        try:
+            return await self._topics.end_offsets(set(partitions))
+        except Exception as error:
+            _logger.debug("no end offsets of user topics: %s", error)
+            return {}
+
+    def _add(
+        self,
+        signals: GroupSignals,
+        key: SharePartitionKey,
+        state: ShareState,
+        end_offset: int | None,
+        now_s: float,
+        moved: dict[SharePartitionKey, _Moved],
+    ) -> None:
+        limit = self._limits.delivery_count_limit
+        in_flight = last_in_flight = complete = 0
+        for first, last, delivery_state, delivery_count in unpack(state.batches):
+            records = last - first + 1
+            in_flight += records
+            last_in_flight = last
+            if delivery_state in COMPLETE:
+                complete += records
+            signals.delivery_count_max = max(signals.delivery_count_max, delivery_count)
+            if delivery_count > 1:
+                signals.redelivered += records
+            # A completed record is not delivered again, however often it was.
+            if delivery_count >= limit - 1 and delivery_state == 0:
+                signals.near_delivery_limit += records
+        signals.share_partitions += 1
+        signals.in_flight += in_flight
+        # The window begins at the start offset, whether or not its first records have a state.
+        window = last_in_flight - state.start_offset + 1 if in_flight else 0
+        signals.window_usage = max(signals.window_usage, window / self._limits.window_records)
+        # Brokers before 4.2 send no delivery complete count (KIP-1226); the batches hold the same number.
+        known_complete = state.delivery_complete_count if state.delivery_complete_count >= 0 else complete
+        lag = lag_of(state.start_offset, known_complete, end_offset)
+        if lag is not None:
+            signals.lag = max(0, signals.lag) + lag
+        waits = lag > 0 if lag is not None else in_flight > 0
+        if waits:
+            before = self._moved.get(key)
+            if before is None or before.start_offset != state.start_offset:
+                before = _Moved(state.start_offset, now_s)
+            if len(moved) < REMEMBERED_MAX:
+                moved[key] = before
+            # Without anything in flight no record holds the start offset back: nobody consumes.
+            if in_flight and now_s - before.since_s > signals.stuck_s:
+                signals.stuck_s = now_s - before.since_s
+                signals.stuck_at = str(key)
+
+    async def _attribute_skips(self) -> None:
+        """Tell records that retention deleted from those that were skipped for another reason."""
+        skips, self._skips = self._skips, []
+        if not skips or self._topics is None:
+            return
+        try:
+            starts = await self._topics.start_offsets({(key.topic_id, key.partition) for key, *_ in skips})
+        except Exception as error:
+            _logger.debug("no start offsets of user topics: %s", error)
+            return
+        for key, skipped, skipped_to, timestamp_ms in skips:
+            log_start = starts.get((key.topic_id, key.partition), -1)
+            if log_start >= skipped_to:
+                lost, _ = self._lost.get(key.group_id, (0, 0))
+                self._lost[key.group_id] = lost + skipped, timestamp_ms
+
+    def _add_rates(self, groups: dict[str, GroupSignals], now_s: float) -> None:
+        counts, self._counts = self._counts, defaultdict(_Counts)
+        looked_s, self._looked_s = self._looked_s, now_s
+        if not self._counts_records or looked_s is None:
+            return
+        seconds = max(now_s - looked_s, 0.001)
+        rates: dict[str, tuple[float, float, float]] = {}
+        for group, signals in groups.items():
+            count = counts.get(group) or _Counts()
+            fresh = (count.acknowledged / seconds, count.released / seconds, count.rejected / seconds)
+            old = self._rates.get(group, fresh)
+            acknowledged, released, rejected = (
+                _SMOOTHING * new + (1 - _SMOOTHING) * last for new, last in zip(fresh, old, strict=True)
+            )
+            rates[group] = acknowledged, released, rejected
+            signals.acknowledged_rate = acknowledged
+            signals.released_rate = released
+            signals.rejected_rate = rejected
+        self._rates = rates
+
+    async def _add_members(self, groups: dict[str, GroupSignals]) -> None:
+        if self._members is None:
+            return
+        # Whether a group without lag has members changes nothing.
+        asked = nlargest(MEMBERS_ASKED_MAX, (each for each in groups.values() if each.lag), key=_lag)
+        if not asked:
+            return
+        try:
+            members = await self._members([each.group for each in asked])
+        except Exception as error:
+            _logger.debug("no members of share groups: %s", error)
+            return
+        for signals in asked:
+            signals.members = members.get(signals.group, -1)
+
+    def _add_lost(self, signals: GroupSignals) -> None:
+        lost = self._lost.get(signals.group)
+        if lost is not None:
+            signals.lost_records = lost[0]
+            signals.lost_age_s = max(0.0, (self._now_ms() - lost[1]) / 1000)
+
+    def _raise_events(self, groups: dict[str, GroupSignals]) -> None:
+        now_ms = self._now_ms()
+        for group, signals in groups.items():
+            before = self.groups[group].problem if group in self.groups else Problem.NONE
+            if before is signals.problem:
+                continue
+            if before is not Problem.NONE:
+                self._raise(Event(now_ms, group, before.label, began=False, message=f"group {group}: over"))
+            if signals.problem is not Problem.NONE:
+                self._raise(Event(now_ms, group, signals.problem.label, began=True, message=signals.message))
+
+    def _raise(self, event: Event) -> None:
+        self.events.append(event)
+        self._event_raised(event)

@@ -1,0 +1,115 @@
+"""`share-coordinator observe` beside unmodified brokers that use their own share coordinator."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kafka import free_ports, wait_until
+from tests.kafka.jars import RELEASES, fetch_jars
+from tests.kafka.rig import BuiltInRig, built_in_rig
+from tests.kafka.served_process import ServedProcess
+
+pytestmark = pytest.mark.broker
+
+GROUP = "workers"
+RECORDS = 12
+
+
+@contextmanager
+def observing(rig: BuiltInRig, directory: Path) -> Iterator[ServedProcess]:
+    """Run an observer of the rig's cluster; kill it at the end."""
+    (http_port,) = free_ports(1)
+    arguments = ["observe", "--bootstrap-servers", rig.broker.bootstrap, "--http", f"127.0.0.1:{http_port}"]
+    observer = ServedProcess("observer", arguments, {}, directory / "observer.log", http_port)
+    observer.start()
+    try:
+        yield observer
+    finally:
+        observer.kill()
+
+
+def answer(observer: ServedProcess, path: str) -> Any:
+    status, body = observer.get(path)
+    assert status == 200, body
+    return json.loads(body)
+
+
+def consume(rig: BuiltInRig, topic: str, how: str, *, seconds: float = 60) -> None:
+    """Settle what one poll returns, all of it in the same way."""
+    consumer = rig.client.share_consumer(GROUP, topic)
+    records = wait_until(consumer.poll, seconds=seconds, what="records are delivered")
+    assert set(consumer.settle([how] * len(records)).values()) == {None}
+    consumer.close()
+
+
+def shown(observer: ServedProcess, topic_id: str) -> dict[str, Any]:
+    partition = answer(observer, f"/api/v1/groups/{GROUP}/{topic_id}/0")
+    assert isinstance(partition, dict)
+    return partition
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_observer_shows_what_the_brokers_own_coordinator_holds(release: str, tmp_path: Path) -> None:
+    with built_in_rig(fetch_jars(release), tmp_path) as rig:
+        topic_id = rig.client.create_topic("orders")
+        rig.client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
+        rig.client.produce("orders", RECORDS)
+        with observing(rig, tmp_path) as observer:
+            # The topic does not exist before the first share group consumes.
+            wait_until(lambda: observer.get("/livez")[0] == 200, seconds=60, what="HTTP is served")
+            consume(rig, "orders", "ACCEPT")
+            wait_until(lambda: observer.get("/readyz")[0] == 200, seconds=60, what="the observer caught up")
+            rig.client.produce("orders", RECORDS, first=RECORDS)
+            consume(rig, "orders", "RELEASE")
+
+            described = rig.share_groups.describe_offsets(GROUP)[0]
+            partition = wait_until(
+                lambda: _with_released(shown(observer, topic_id)), seconds=10, what="the release is shown"
+            )
+            assert partition["topic"] == "orders"
+            assert partition["start_offset"] == described.start_offset == RECORDS
+            if described.lag is not None:
+                assert partition["lag"] == described.lag == RECORDS
+            assert partition["records_by_state"] == {"AVAILABLE": RECORDS}
+            assert partition["delivery_count_max"] == 1
+            signals = wait_until(
+                lambda: _with_lag(answer(observer, "/api/v1/signals")),
+                seconds=30,
+                what="signals are computed",
+            )
+            assert signals["items"][0]["in_flight_records"] == RECORDS
+            assert observer.get("/metrics")[0] == 200
+
+
+def _with_released(partition: dict[str, Any]) -> dict[str, Any] | None:
+    return partition if partition["records_by_state"].get("AVAILABLE") else None
+
+
+def _with_lag(signals: dict[str, Any]) -> dict[str, Any] | None:
+    return signals if signals["items"] and signals["items"][0]["lag"] == RECORDS else None
+
+
+def test_an_observer_outlasts_a_restart_of_the_broker_and_changes_nothing(tmp_path: Path) -> None:
+    with built_in_rig(fetch_jars(RELEASES[-1]), tmp_path) as rig:
+        topic_id = rig.client.create_topic("orders")
+        rig.client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
+        rig.client.produce("orders", RECORDS)
+        consume(rig, "orders", "REJECT")
+        topics = rig.client.topics()
+        with observing(rig, tmp_path) as observer:
+            wait_until(lambda: observer.get("/readyz")[0] == 200, seconds=60, what="the observer caught up")
+            rig.broker.kill()
+            rig.broker.start()
+            rig.client.produce("orders", RECORDS, first=RECORDS)
+            consume(rig, "orders", "ACCEPT", seconds=120)
+            wait_until(
+                lambda: shown(observer, topic_id)["start_offset"] >= RECORDS,
+                seconds=30,
+                what="writes after the restart are shown",
+            )
+        assert rig.client.topics() == topics
+        assert rig.share_groups.list() == [GROUP]

@@ -1,0 +1,145 @@
+"""The follower of a state log, on a Kafka in memory."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from coordinator.kafka import cluster as kafka
+from coordinator.observe import LogFollower
+from coordinator.shard import ShareState
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import encode_batch
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.builders import ACKNOWLEDGED, KEY, packed
+from tests.unit.log.coordinators import run
+from tests.unit.log.fake_kafka import FakeKafka, FakePartition
+
+TOPIC = "__share_group_state"
+PARTITIONS = 3
+NUMBER = state_partition(KEY, PARTITIONS)
+
+
+def snapshot(start_offset: int, snapshot_epoch: int = 0) -> StateRecord:
+    return StateRecord(KEY, ShareSnapshotValue(snapshot_epoch, 1, 2, start_offset, 5, 5, b"", 0))
+
+
+def update(start_offset: int) -> StateRecord:
+    batches = packed((start_offset, start_offset + 9, ACKNOWLEDGED, 1))
+    return StateRecord(KEY, ShareUpdateValue(0, 2, start_offset, batches, 10))
+
+
+class World:
+    """A cluster with the topic of Kafka's own coordinator, and a follower of it."""
+
+    def __init__(self) -> None:
+        self.fake = FakeKafka()
+        self.fake.topics[TOPIC] = [FakePartition() for _ in range(PARTITIONS)]
+        self.followed: list[tuple[ShareState | None, StateRecord]] = []
+        self.follower = LogFollower(self.fake.cluster(TOPIC), TOPIC, record_followed=self._note)
+
+    def _note(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
+        assert key == KEY
+        self.followed.append((before, record))
+
+    @property
+    def log(self) -> FakePartition:
+        return self.fake.topics[TOPIC][NUMBER]
+
+    def write(self, *records: StateRecord) -> None:
+        self.log.append(encode_batch(0, 5, [encode_record(record) for record in records]))
+
+    def start_offset(self) -> int | None:
+        state = self.follower.share_partition(KEY)
+        return None if state is None else state.start_offset
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def following(test: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        world = World()
+        world.write(snapshot(100))
+        running = asyncio.create_task(world.follower.run())
+        try:
+            await test(world)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    run(main())
+
+
+def test_it_replays_the_log_and_follows_its_end() -> None:
+    async def test(world: World) -> None:
+        await until(lambda: world.follower.health() == [] and world.follower.loaded_once)
+        assert world.start_offset() == 100
+        assert world.followed == []
+        record = update(110)
+        world.write(record)
+        await until(lambda: world.start_offset() == 110)
+        ((before, followed),) = world.followed
+        assert before is not None
+        assert (before.start_offset, followed) == (100, record)
+        statuses = {view.state_partition: view.status for view in world.follower.shard_views()}
+        assert statuses == dict.fromkeys(range(PARTITIONS), "ACTIVE")
+
+    following(test)
+
+
+def test_a_log_that_was_pruned_past_its_position_is_replayed_again() -> None:
+    async def test(world: World) -> None:
+        await until(lambda: world.start_offset() == 100)
+        world.fake.down.update({1, 2, 3})
+        world.write(update(110), snapshot(500, snapshot_epoch=1), snapshot(500, snapshot_epoch=2))
+        world.write(snapshot(600, snapshot_epoch=3))
+        world.log.batches = world.log.batches[-1:]
+        world.log.start = world.log.end - 1
+        world.fake.down.clear()
+        await until(lambda: world.start_offset() == 600 and world.follower.health() == [])
+
+    following(test)
+
+
+def test_a_leader_change_is_followed() -> None:
+    async def test(world: World) -> None:
+        await until(lambda: world.start_offset() == 100)
+        world.fake.leaders[NUMBER] = 1 + world.fake.leader(NUMBER) % 3
+        world.write(update(110))
+        await until(lambda: world.start_offset() == 110)
+
+    following(test)
+
+
+def test_a_missing_read_permission_is_named_and_the_rest_goes_on() -> None:
+    async def test(world: World) -> None:
+        world.fake.fetch_errors[NUMBER] = kafka.TOPIC_AUTHORIZATION_FAILED
+        await until(lambda: any("ACL: Read on topic" in reason for reason in world.follower.health()))
+        others = [view.status for view in world.follower.shard_views() if view.state_partition != NUMBER]
+        assert others == ["ACTIVE", "ACTIVE"]
+        world.fake.fetch_errors.clear()
+        await until(lambda: world.follower.health() == [] and world.start_offset() == 100)
+
+    following(test)
+
+
+def test_without_the_topic_there_is_nothing_to_show_until_it_is_created() -> None:
+    async def main() -> None:
+        world = World()
+        partitions = world.fake.topics.pop(TOPIC)
+        running = asyncio.create_task(world.follower.run())
+        await until(lambda: world.follower.health() == [])
+        assert world.follower.shard_views() == []
+        assert world.follower.share_partition(KEY) is None
+        world.fake.topics[TOPIC] = partitions
+        world.write(snapshot(100))
+        await until(lambda: world.start_offset() == 100)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run(main())

@@ -1,0 +1,85 @@
+"""What a log record says happened to user records."""
+
+import pytest
+
+from coordinator.shard import ShareState
+from coordinator.signals import RecordChange, change_of
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.state_records import StateRecord
+from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, packed
+
+
+def state(*batches: BatchTuple, start_offset: int = 100, state_epoch: int = 1) -> ShareState:
+    return ShareState(
+        start_offset=start_offset, batches=packed(*batches), state_epoch=state_epoch, leader_epoch=3
+    )
+
+
+def update(*batches: BatchTuple, start_offset: int = 100) -> StateRecord:
+    return StateRecord(KEY, ShareUpdateValue(0, 3, start_offset, packed(*batches), 0))
+
+
+def snapshot(
+    *batches: BatchTuple, start_offset: int = 100, state_epoch: int = 1, leader_epoch: int = 3
+) -> StateRecord:
+    value = ShareSnapshotValue(1, state_epoch, leader_epoch, start_offset, 5, 5, packed(*batches), 0)
+    return StateRecord(KEY, value)
+
+
+def test_an_update_counts_its_batches_by_delivery_state() -> None:
+    record = update((100, 103, ACKNOWLEDGED, 1), (104, 105, AVAILABLE, 1), (106, 106, ARCHIVED, 1))
+    assert change_of(state(), record) == RecordChange(acknowledged=4, released=2, rejected=1)
+
+
+def test_a_retried_write_counts_nothing() -> None:
+    known = state((100, 103, ACKNOWLEDGED, 1))
+    assert change_of(known, update((101, 103, ACKNOWLEDGED, 1))) == RecordChange()
+
+
+def test_a_second_release_of_a_record_counts_again() -> None:
+    known = state((100, 100, AVAILABLE, 1))
+    assert change_of(known, update((100, 100, AVAILABLE, 2))).released == 1
+
+
+def test_a_periodic_snapshot_counts_nothing() -> None:
+    known = state((100, 103, ACKNOWLEDGED, 1), (104, 104, AVAILABLE, 2))
+    assert change_of(known, snapshot((100, 103, ACKNOWLEDGED, 1), (104, 104, AVAILABLE, 2))) == RecordChange()
+
+
+def test_a_snapshot_that_replaces_an_update_counts_what_is_new() -> None:
+    known = state((100, 103, ACKNOWLEDGED, 1))
+    assert change_of(known, snapshot((100, 105, ACKNOWLEDGED, 1))).acknowledged == 2
+
+
+def test_a_start_offset_that_passes_completed_records_skips_none() -> None:
+    known = state((100, 103, ACKNOWLEDGED, 1), (104, 104, ARCHIVED, 5))
+    assert change_of(known, update(start_offset=105)) == RecordChange()
+
+
+def test_completion_and_passing_in_one_record_skip_none() -> None:
+    record = update((100, 104, ACKNOWLEDGED, 1), start_offset=105)
+    assert change_of(state((100, 101, AVAILABLE, 1)), record) == RecordChange(acknowledged=5)
+
+
+@pytest.mark.parametrize("known", [(), ((103, 106, AVAILABLE, 2),)])
+def test_records_that_never_completed_are_skipped(known: tuple[BatchTuple, ...]) -> None:
+    change = change_of(state((100, 102, ACKNOWLEDGED, 1), *known), update(start_offset=107))
+    assert (change.skipped, change.skipped_to) == (4, 107)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        snapshot(start_offset=500, state_epoch=2, leader_epoch=0),
+        # Brokers 4.1 to 4.4 alter offsets at the same state epoch.
+        snapshot(start_offset=500, leader_epoch=0),
+    ],
+)
+def test_an_initialization_skips_nothing(record: StateRecord) -> None:
+    assert change_of(state((100, 102, AVAILABLE, 1)), record) == RecordChange(is_reset=True)
+
+
+def test_a_deletion_and_the_head_of_a_pruned_log_count_nothing() -> None:
+    assert change_of(state(), StateRecord(KEY, None)) == RecordChange()
+    assert change_of(None, update((100, 103, ACKNOWLEDGED, 1))) == RecordChange()

@@ -1,0 +1,60 @@
+"""Each problem is detected from its own figures, and the most severe one is reported."""
+
+import pytest
+
+from coordinator.signals.detectors import GroupSignals, Problem, SignalLimits, judge
+
+LIMITS = SignalLimits()
+
+CASES = {
+    Problem.NONE: {"lag": 10, "members": 2, "in_flight": 4},
+    Problem.NO_CONSUMERS: {"lag": 1, "members": 0},
+    Problem.POISON: {"near_delivery_limit": 1, "delivery_count_max": 4, "members": 1},
+    Problem.OUTAGE: {
+        "released_rate": 50.0,
+        "rejected_rate": 0.0,
+        "acknowledged_rate": 40.0,
+        "redelivered": 100,
+        "members": 1,
+    },
+    Problem.STUCK: {"stuck_s": 60.0, "stuck_at": "g:t:0", "members": 1, "in_flight": 2},
+    Problem.LOST_BEFORE_DELIVERY: {"lost_records": 3, "lost_age_s": 10.0, "members": 1},
+}
+
+
+def judged(**figures: object) -> GroupSignals:
+    signals = GroupSignals(group="workers", **figures)  # type: ignore[arg-type]
+    judge(signals, LIMITS)
+    return signals
+
+
+@pytest.mark.parametrize("problem", Problem)
+def test_each_problem_has_figures_that_show_it(problem: Problem) -> None:
+    signals = judged(**CASES[problem])
+    assert signals.problem is problem
+    assert bool(signals.message) is (problem is not Problem.NONE)
+
+
+def test_the_most_severe_problem_is_reported() -> None:
+    figures: dict[str, object] = {}
+    for problem in Problem:
+        if problem is Problem.NO_CONSUMERS:
+            continue
+        figures |= CASES[problem]
+        assert judged(**figures).problem is problem
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"stuck_s": 59.9, "stuck_at": "g:t:0", "members": 1},
+        {"lost_records": 3, "lost_age_s": 3_600.0, "members": 1},
+        {"lag": 0, "members": 0},
+        {"lag": 5, "members": -1},
+        {"released_rate": 50.0, "acknowledged_rate": 60.0, "rejected_rate": 0.0, "redelivered": 100},
+        {"released_rate": 50.0, "acknowledged_rate": 0.0, "rejected_rate": 0.0, "redelivered": 99},
+        {"stuck_s": 600.0, "stuck_at": "g:t:0", "members": 0},
+    ],
+)
+def test_figures_below_a_limit_are_no_problem(figures: dict[str, object]) -> None:
+    assert judged(**figures).problem is Problem.NONE
