@@ -7,6 +7,9 @@ import { MAP_COLUMNS, STATES, blockLinks, blockOf, cells, described, legend, loo
 
 const PAGE = 100;
 const RUNS_PAGE = 100;
+const PROBLEMS = 20;
+// Of the severities 1 to 5 of the API: outage, stuck, records lost before delivery.
+const SEVERE = 3;
 
 const query = (path, parameters) => {
   const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== "" && value !== false);
@@ -99,16 +102,18 @@ export const groups = {
     page: query("/api/v1/groups", {
       contains: view.find, sort: view.sort, descending: Boolean(view.desc), offset: number(view.offset, 0), limit: PAGE,
     }),
+    signals: query("/api/v1/signals", { only_problems: true, limit: PROBLEMS }),
   }),
   build(view, go) {
     const find = el("input", {
       type: "search", id: "find", placeholder: "part of a group id", value: view.find ?? "", autocomplete: "off", spellcheck: "false",
       on: { input: () => go({ find: find.value, offset: "" }, { replace: true }) },
     });
-    const figures = el("div"), list = el("div"), notice = el("div");
-    const node = el("div", {}, el("h1", {}, "Share groups"), figures, notice,
+    const figures = el("div"), problems = el("div"), list = el("div"), notice = el("div");
+    const node = el("div", {}, el("h1", {}, "Share groups"), figures, problems, notice,
       el("p", { class: "tools" }, el("label", { for: "find" }, "Find "), find), list);
-    const update = ({ page }, context) => {
+    const update = ({ page, signals }, context) => {
+      refill(problems, problemList(signals));
       if (document.activeElement !== find) find.value = context.view.find ?? "";
       refill(figures, overviewFacts(context, page));
       refill(notice, elsewhere(context));
@@ -117,6 +122,19 @@ export const groups = {
     return { node, update };
   },
 };
+
+// The groups in trouble, the most severe problem first, each with the sentence that explains it.
+function problemList(signals) {
+  if (!signals.total) return null;
+  const items = signals.items.map((item) => el("li", {},
+    el("span", { class: `problem ${item.severity >= SEVERE ? "severe" : ""}` }, item.problem.replaceAll("-", " ")), " ",
+    link({ group: item.group }, { "data-key": `problem ${item.group}` }, named(item.group)), ": ", seen(item.message), "."));
+  const more = signals.total - signals.items.length;
+  return el("section", { class: "problems", "aria-label": "Problems" },
+    el("h2", {}, plural(signals.total, "group"), " with a problem"),
+    el("ul", {}, items), more > 0 && el("p", { class: "quiet" }, `and ${plural(more, "more group")}: `,
+      el("a", { href: "/api/v1/signals?only_problems=true&limit=10000" }, "all of them as JSON")));
+}
 
 function nothing(view) {
   return el("p", { class: "quiet" }, view.find ? "No group id contains that." :

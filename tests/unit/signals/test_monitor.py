@@ -1,0 +1,206 @@
+"""The monitor of share groups: what a look computes, and which events follow from one look to the next."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+
+import pytest
+
+from coordinator.shard import ShareState
+from coordinator.signals import Problem, SignalMonitor
+from coordinator.signals.monitor import Event
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.state_records import SharePartitionKey, StateRecord
+from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, packed
+from tests.unit.log.coordinators import run
+
+
+def state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -> ShareState:
+    return ShareState(start_offset=start_offset, batches=packed(*batches), delivery_complete_count=complete)
+
+
+class View:
+    """The part of a `StateView` that the monitor uses."""
+
+    def __init__(self) -> None:
+        self.states: dict[SharePartitionKey, ShareState] = {}
+
+    async def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
+        for entry in self.states.items():
+            yield entry
+
+
+class Topics:
+    """User topics with one log start and one log end for all partitions."""
+
+    def __init__(self) -> None:
+        self.start, self.end = 0, 10
+        self.fails = False
+
+    async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
+        if self.fails:
+            raise OSError("no broker")
+        return dict.fromkeys(partitions, self.end)
+
+    async def start_offsets(
+        self, partitions: Collection[tuple[bytes, int]]
+    ) -> Mapping[tuple[bytes, int], int]:
+        return dict.fromkeys(partitions, self.start)
+
+
+class World:
+    def __init__(self, *, counts_records: bool = True) -> None:
+        self.view, self.topics = View(), Topics()
+        self.members = 1
+        self.now_ms = 1_000_000
+        self.events: list[Event] = []
+        self.monitor = SignalMonitor(
+            self.view,  # type: ignore[arg-type]
+            topics=self.topics,
+            members=self._members,
+            now_ms=lambda: self.now_ms,
+            event_raised=self.events.append,
+            counts_records=counts_records,
+        )
+
+    async def _members(self, groups: Collection[str]) -> Mapping[str, int]:
+        return dict.fromkeys(groups, self.members)
+
+    def follow(self, *batches: BatchTuple, start_offset: int) -> None:
+        """Follow an update of the one share-partition."""
+        before = self.view.states[KEY]
+        record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, packed(*batches), 0))
+        self.monitor.record_followed(KEY, before, record)
+        self.view.states[KEY] = state(*batches, start_offset=start_offset)
+
+
+def test_figures_of_a_group_are_those_of_its_share_partitions_together() -> None:
+    async def main() -> None:
+        world = World()
+        batches = ((0, 1, ACKNOWLEDGED, 1), (2, 3, AVAILABLE, 4), (4, 4, ARCHIVED, 5))
+        world.view.states = {
+            KEY: state(*batches, complete=3),
+            KEY._replace(partition=1): state(complete=0),
+            KEY._replace(group_id="other"): state(start_offset=10),
+        }
+        await world.monitor.look()
+        signals = world.monitor.groups[KEY.group_id]
+        assert (signals.share_partitions, signals.lag, signals.in_flight) == (2, 7 + 10, 5)
+        assert (signals.redelivered, signals.delivery_count_max) == (3, 5)
+        # The archived record is not delivered again.
+        assert signals.near_delivery_limit == 2
+        assert signals.problem is Problem.POISON
+        assert signals.window_usage == pytest.approx(5 / 2_000)
+        assert world.monitor.groups["other"].lag == 0
+
+    run(main())
+
+
+def test_lag_without_a_delivery_complete_count_is_counted_from_the_batches() -> None:
+    async def main() -> None:
+        world = World()
+        world.view.states = {KEY: state((0, 2, ACKNOWLEDGED, 1), (3, 3, AVAILABLE, 1), complete=-1)}
+        await world.monitor.look()
+        assert world.monitor.groups[KEY.group_id].lag == 7
+
+    run(main())
+
+
+def test_a_start_offset_that_does_not_move_while_records_wait_is_stuck_until_it_moves() -> None:
+    async def main() -> None:
+        world = World()
+        world.view.states = {KEY: state((0, 1, AVAILABLE, 1))}
+        await world.monitor.look()
+        assert world.events == []
+        await asyncio.sleep(61)
+        await world.monitor.look()
+        (event,) = world.events
+        assert (event.problem, event.began) == ("stuck", True)
+        assert str(KEY) in event.message
+        world.view.states = {KEY: state((1, 1, AVAILABLE, 1), start_offset=1)}
+        await world.monitor.look()
+        assert [each.began for each in world.events] == [True, False]
+
+    run(main())
+
+
+def test_a_group_that_waits_for_records_is_not_stuck() -> None:
+    async def main() -> None:
+        world = World()
+        world.view.states = {KEY: state(start_offset=10)}
+        await world.monitor.look()
+        await asyncio.sleep(600)
+        await world.monitor.look()
+        assert world.monitor.groups[KEY.group_id].stuck_s == 0.0
+
+    run(main())
+
+
+@pytest.mark.parametrize(("log_start", "lost"), [(8, 4), (5, 0)])
+def test_skipped_records_are_lost_only_if_retention_deleted_them(log_start: int, lost: int) -> None:
+    async def main() -> None:
+        world = World()
+        world.topics.start = log_start
+        world.view.states = {KEY: state((0, 3, ACKNOWLEDGED, 1))}
+        world.follow(start_offset=8)
+        await world.monitor.look()
+        signals = world.monitor.groups[KEY.group_id]
+        assert signals.lost_records == lost
+        assert (signals.problem is Problem.LOST_BEFORE_DELIVERY) is bool(lost)
+        # The event ends an hour later; the number stays.
+        world.now_ms += 3_600_000
+        await world.monitor.look()
+        assert world.monitor.groups[KEY.group_id].problem is not Problem.LOST_BEFORE_DELIVERY
+        assert world.monitor.groups[KEY.group_id].lost_records == lost
+
+    run(main())
+
+
+def test_rates_are_records_per_second_between_two_looks() -> None:
+    async def main() -> None:
+        world = World()
+        world.view.states = {KEY: state()}
+        await world.monitor.look()
+        assert world.monitor.groups[KEY.group_id].acknowledged_rate == -1.0
+        world.follow((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1), start_offset=0)
+        await asyncio.sleep(5)
+        await world.monitor.look()
+        signals = world.monitor.groups[KEY.group_id]
+        assert signals.acknowledged_rate == pytest.approx(2.0)
+        assert signals.released_rate == pytest.approx(1.0)
+
+    run(main())
+
+
+def test_without_records_to_follow_rates_stay_unknown() -> None:
+    async def main() -> None:
+        world = World(counts_records=False)
+        world.view.states = {KEY: state()}
+        for _ in range(2):
+            await world.monitor.look()
+            await asyncio.sleep(5)
+        assert world.monitor.groups[KEY.group_id].released_rate == -1.0
+
+    run(main())
+
+
+def test_a_cluster_that_does_not_answer_leaves_lag_unknown() -> None:
+    async def main() -> None:
+        world = World()
+        world.topics.fails = True
+        world.view.states = {KEY: state((0, 1, AVAILABLE, 1))}
+        await world.monitor.look()
+        signals = world.monitor.groups[KEY.group_id]
+        assert (signals.lag, signals.in_flight) == (-1, 2)
+
+    run(main())
+
+
+def test_lag_without_members_is_reported() -> None:
+    async def main() -> None:
+        world = World()
+        world.members = 0
+        world.view.states = {KEY: state()}
+        await world.monitor.look()
+        assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
+
+    run(main())
