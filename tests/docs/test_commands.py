@@ -22,6 +22,7 @@ ELSEWHERE = {
     r"|share-coordinator serve --data-dir restored": "tests/recovery/test_jobs_on_ours.py",
     r"share-coordinator expiry( .*)?": "tests/e2e/test_expiry_process.py",
     r"share-coordinator migrate --from .*": "tests/e2e/test_migration.py",
+    r"share-coordinator observe .*": "tests/e2e/test_observe.py",
     r"share-coordinator serve --log kafka .*": "tests/topic/test_group_membership.py",
     r"share-coordinator (snapshot|prune|hand-over) .*": "tests/topic/test_hand_over.py",
     r"share-coordinator .* --token-file .*": "tests/e2e/test_secure_http.py",
