@@ -17,13 +17,10 @@ from coordinator.clock import SteadyClock, SystemClock, seconds_since_boot
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.expiry import Expiry, make_expiry
-from coordinator.extras import KAFKA_EXTRA
 from coordinator.forwarding import KAFKAS_TOPIC, Forwarder, ForwardingMode
 from coordinator.kafka.group import GroupLink
+from coordinator.log.assembly import describe_log, make_log
 from coordinator.log.base import StateLog
-from coordinator.log.journal import Journal
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
-from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
 from coordinator.ownership import OwnerMap, Ownership, Replica, StaticOwnership
 from coordinator.ownership.group import GroupOwnership
@@ -177,7 +174,7 @@ class _Coordinator:
         said_ready(
             f"share coordinator on {config.listen._replace(port=listener.port)}, "
             f"advertised as {advertised}, "
-            f"HTTP on {http.url}, log: {_describe_log(config)}"
+            f"HTTP on {http.url}, log: {describe_log(config)}"
         )
         await self._stop_asked.wait()
         _logger.info("stopping: finishing what was accepted")
@@ -265,48 +262,6 @@ class _Coordinator:
         if self._stop_asked.is_set():
             self._hurry_asked.set()
         self._stop_asked.set()
-
-
-def make_log(config: Config, metrics: Metrics) -> StateLog:
-    """Make the log that the configuration names. Raises ConfigError if it cannot be had here."""
-    if config.log == "memory":
-        return MemoryLog(config.state_partitions)
-    if config.log == "kafka":
-        return _make_kafka_log(config, metrics)
-    return Journal(
-        config.data_dir,
-        state_partitions=config.state_partitions,
-        segment_bytes=config.journal_segment_bytes,
-        sync=config.journal_sync,
-    )
-
-
-def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
-    try:
-        # Only this log needs the client library.
-        from coordinator.kafka.brokers import Brokers
-    except ModuleNotFoundError:
-        raise ConfigError("log", "kafka", f"memory or journal without aiokafka: {KAFKA_EXTRA}") from None
-    security = client_security_of(config)
-    request_timeout_s = config.request_timeout_ms / 1000
-    brokers = Brokers(
-        config.bootstrap_servers, config.state_topic, security=security, request_timeout_s=request_timeout_s
-    )
-    return KafkaLog(
-        brokers,
-        TopicWish(
-            config.state_topic,
-            config.state_partitions,
-            config.state_topic_replication_factor,
-            config.state_topic_min_isr,
-        ),
-        owner=str(config.advertise),
-        clock=SystemClock(),
-        limits=KafkaLogLimits(
-            request_timeout_s=request_timeout_s, append_timeout_s=config.delivery_timeout_ms / 1000
-        ),
-        prune_failed=metrics.prune_failed,
-    )
 
 
 def make_forwarding(
@@ -405,11 +360,3 @@ def make_runtime(
 def _advertised(config: Config, listening_port: int) -> HostPort:
     """Return the address for brokers; port 0 stands for the port that the listener got."""
     return config.advertise if config.advertise.port else config.advertise._replace(port=listening_port)
-
-
-def _describe_log(config: Config) -> str:
-    if config.log == "memory":
-        return "memory (gone at the end)"
-    if config.log == "kafka":
-        return f"topic {config.state_topic} of {config.bootstrap_servers}"
-    return f"journal in {config.data_dir}, sync {config.journal_sync}"

@@ -1,0 +1,63 @@
+"""Make the state log that the configuration names."""
+
+from coordinator.clock import SystemClock
+from coordinator.config import Config
+from coordinator.errors import ConfigError
+from coordinator.extras import KAFKA_EXTRA
+from coordinator.log.base import StateLog
+from coordinator.log.journal import Journal
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.log.memory import MemoryLog
+from coordinator.metrics import Metrics
+from coordinator.security.client_side import client_security_of
+
+
+def make_log(config: Config, metrics: Metrics) -> StateLog:
+    """Make the log that the configuration names. Raises ConfigError if it cannot be had here."""
+    if config.log == "memory":
+        return MemoryLog(config.state_partitions)
+    if config.log == "kafka":
+        return _make_kafka_log(config, metrics)
+    return Journal(
+        config.data_dir,
+        state_partitions=config.state_partitions,
+        segment_bytes=config.journal_segment_bytes,
+        sync=config.journal_sync,
+    )
+
+
+def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
+    try:
+        # Only this log needs the client library.
+        from coordinator.kafka.brokers import Brokers
+    except ModuleNotFoundError:
+        raise ConfigError("log", "kafka", f"memory or journal without aiokafka: {KAFKA_EXTRA}") from None
+    security = client_security_of(config)
+    request_timeout_s = config.request_timeout_ms / 1000
+    brokers = Brokers(
+        config.bootstrap_servers, config.state_topic, security=security, request_timeout_s=request_timeout_s
+    )
+    return KafkaLog(
+        brokers,
+        TopicWish(
+            config.state_topic,
+            config.state_partitions,
+            config.state_topic_replication_factor,
+            config.state_topic_min_isr,
+        ),
+        owner=str(config.advertise),
+        clock=SystemClock(),
+        limits=KafkaLogLimits(
+            request_timeout_s=request_timeout_s, append_timeout_s=config.delivery_timeout_ms / 1000
+        ),
+        prune_failed=metrics.prune_failed,
+    )
+
+
+def describe_log(config: Config) -> str:
+    """Describe the log in a few words for the line that says the coordinator is ready."""
+    if config.log == "memory":
+        return "memory (gone at the end)"
+    if config.log == "kafka":
+        return f"topic {config.state_topic} of {config.bootstrap_servers}"
+    return f"journal in {config.data_dir}, sync {config.journal_sync}"
