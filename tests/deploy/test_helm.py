@@ -22,7 +22,7 @@ SECURED = {
     "listener": {"tlsSecretName": "listener-tls"},
     "http": {"tlsSecretName": "http-tls", "tokenSecretName": "readers"},
     "metrics": {"serviceMonitor": True, "prometheusRule": True, "dashboard": True},
-    "settings": {"max.connections": 500},
+    "settings": {"max.connections": 500, "share.coordinator.write.timeout.ms": 4000},
 }
 VALUES = pytest.mark.parametrize("values", [JOURNAL, TOPIC, SECURED], ids=["journal", "topic", "secured"])
 
@@ -130,6 +130,7 @@ def test_the_secured_rendering_uses_each_secret_and_each_setting() -> None:
     variables = environment(objects)
     assert variables["SHARE_COORDINATOR_LISTEN_SECURITY_PROTOCOL"] == "SSL"
     assert variables["SHARE_COORDINATOR_MAX_CONNECTIONS"] == "500"
+    assert variables["SHARE_COORDINATOR_WRITE_TIMEOUT_MS"] == "4000"
     assert "SHARE_COORDINATOR_LISTEN_PLAINTEXT_ALLOWED" not in variables
     assert _container(objects)["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
 
