@@ -13,7 +13,7 @@ OBSERVE_FLAGS = """
 Settings that are often given:
   --bootstrap-servers HOST:PORT,...   the cluster to observe (required)
   --http HOST:PORT                    page, API and metrics            [127.0.0.1:9096]
-  --state-topic-name NAME         the topic of the coordinator      [__share_group_state]
+  --state-topic-name NAME             the topic to follow              [__share_group_state]
 
 It needs the ACLs Describe and Read on the state topic. With Describe on user topics and on groups it also
 shows topic names, lag and members. It changes nothing in the cluster.
