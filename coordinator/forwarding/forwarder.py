@@ -287,7 +287,7 @@ class Forwarder:
             async with asyncio.timeout_at(deadline_s) as patience:
                 self._asking[patience] = _Asked(owner, operations)
                 try:
-                    async with peer.connection() as connection:
+                    async with peer.connection(self._connections_to_each()) as connection:
                         wanted = self._still_wanted(operations)
                         if not wanted:
                             return [], {}
@@ -298,6 +298,10 @@ class Forwarder:
         except TimeoutError:
             raise TimedOut(ErrorCode.REQUEST_TIMED_OUT, "The owner did not answer in time.") from None
         return wanted, results_of(call.group_id, response)
+
+    def _connections_to_each(self) -> int:
+        owners = len(self._owner_map.replicas) if self._owner_map is not None else len(self._peers)
+        return self._limits.connections_to_each(owners)
 
     def _still_wanted(self, operations: Sequence[Forwardable]) -> list[Forwardable]:
         """Return what is worth sending after the wait for a connection."""

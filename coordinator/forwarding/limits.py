@@ -14,7 +14,8 @@ class ForwardingLimits(NamedTuple):
     so that the owner drops what it has not begun.
     `pause_s`: from one look at what is held to the next, while no new map comes.
     `moved_grace_s`: how long a coordinator that was asked, and owns the shard no more, may still answer.
-    The counts and bytes are for each owner, but `held_max`, which counts share-partitions.
+    The counts and bytes are for each owner, except `held_max`, which counts share-partitions, and
+    `connections_total_max`: in a large group, there are fewer connections to each owner, and at least one.
     """
 
     hold_s: float = 10.0
@@ -23,9 +24,14 @@ class ForwardingLimits(NamedTuple):
     moved_grace_s: float = 0.5
     connect_s: float = 2.0
     connections_max: int = 8
+    connections_total_max: int = 1_000
     requests_in_flight_max: int = 256
     bytes_in_flight_max: int = 64 * 1024 * 1024
     held_max: int = 5_000
+
+    def connections_to_each(self, owners: int) -> int:
+        """Return how many connections there may be to each of so many owners."""
+        return max(1, min(self.connections_max, self.connections_total_max // max(1, owners)))
 
     @classmethod
     def beside(cls, limits: RuntimeLimits) -> Self:

@@ -55,12 +55,12 @@ class Peer:
         self._bytes -= request_bytes
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        """Give a connection for one request; a request that is given up takes the connection with it.
+    async def connection(self, connections_max: int) -> AsyncIterator[Connection]:
+        """Give one of so many connections for one request; a request that is given up closes it.
 
         The other side then drops what it has not begun. Raises what `Connection.open` raises.
         """
-        place = min(range(len(self._users)), key=self._users.__getitem__)
+        place = min(range(min(connections_max, len(self._users))), key=self._users.__getitem__)
         self._users[place] += 1
         try:
             connection = await self._open(place)

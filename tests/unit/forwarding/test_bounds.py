@@ -215,6 +215,28 @@ def test_a_few_connections_carry_everything() -> None:
     play(scene)
 
 
+def test_a_large_group_has_fewer_connections_to_each_owner() -> None:
+    assert [LIMITS.connections_to_each(owners) for owners in (0, 1, 125, 126, 500, 5_000)] == [
+        8,
+        8,
+        8,
+        7,
+        2,
+        1,
+    ]
+
+    async def scene(it: World) -> None:
+        asked, relay = await initialised(it), it.ones[1].relay
+        relay.holding = True
+        sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(50)]
+        await it.until(lambda: relay.requests(84) == 50)
+        assert len(relay.open_tunnels) == 2
+        relay.go_on()
+        assert {await code(one) for one in sent} == {NONE}
+
+    play(scene, LIMITS._replace(connections_total_max=6))
+
+
 def test_a_slow_shard_does_not_delay_another_of_the_same_owner() -> None:
     async def scene(it: World) -> None:
         asked, second, _ = it.ones

@@ -27,7 +27,7 @@ async def find_error(security: WireSecurity, ours: ClientSecurity) -> int:
     async with served(security=security) as one:
         peer = Peer(f"localhost:{one.port}", "me", ForwardingLimits(), ours)
         try:
-            async with peer.connection() as connection:
+            async with peer.connection(1) as connection:
                 request = FindCoordinatorRequest(key_type=2, coordinator_keys=[KEY])
                 return int((await connection.request(request)).coordinators[0].error_code)
         finally:
