@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from coordinator.clock import Clock
+from coordinator.errors import LogUnavailable
 from coordinator.expiry.decide import Held, Seen
 from coordinator.expiry.memory import Memory, MemoryFile
 from coordinator.expiry.watch import Watch, look
@@ -91,7 +92,7 @@ class Observer:
         topic_ids = {part.topic_id for part in held}
         presence = await self._topics.look(sorted(topic_ids))
         if self._watch_all:
-            groups |= await self._groups.names()
+            groups |= await self._listed_groups()
         described = await self._groups.describe_groups(groups)
         # Not before all answers are here: clocks begin late rather than early.
         now_ms = self._clock.now_ms()
@@ -109,6 +110,13 @@ class Observer:
         unclear = topic_ids - presence.names.keys() - presence.missing
         seen = Seen(dict(self._watches), heard, dict(self._names), dict(self._missing), unclear)
         return Look(now_ms, held, seen, doubt)
+
+    async def _listed_groups(self) -> Collection[str]:
+        """Return all groups; while a broker does not list its groups, those that are watched already."""
+        try:
+            return await self._groups.names()
+        except LogUnavailable:
+            return self._watches.keys()
 
     def _owns_first(self, group_id: str, topic_id: bytes) -> bool:
         """Tell whether the shard of a topic's partition 0 is ours: one coordinator sees to each topic."""

@@ -34,19 +34,24 @@ class TopicPresence:
         )
 
     async def look(self, topic_ids: Sequence[bytes]) -> Presence:
-        """Ask every broker. Raises LogUnavailable if none answers, and Unsupported below Kafka 3.1."""
+        """Ask brokers until each topic is found. Only for ids that a broker does not know, all are asked.
+
+        Raises LogUnavailable if none answers, and Unsupported below Kafka 3.1.
+        """
         await self._connections.refresh()
         cluster_id = ""
         names: dict[bytes, str] = {}
         missing = set(topic_ids)
+        is_anyone_silent = False
         for node in self._connections.nodes():
             # Without ids there is still the id of the cluster to be had.
-            for at in range(0, max(len(topic_ids), 1), _TOPICS_MAX):
-                request = topics_request([(topic_id, None) for topic_id in topic_ids[at : at + _TOPICS_MAX]])
+            wanted = sorted(missing)
+            for at in range(0, max(len(wanted), 1), _TOPICS_MAX):
+                request = topics_request([(topic_id, None) for topic_id in wanted[at : at + _TOPICS_MAX]])
                 try:
                     metadata = await self._connections.ask(node, METADATA_LANE, request)
                 except NoAnswer:
-                    missing.clear()
+                    is_anyone_silent = True
                     break
                 cluster_id = metadata.cluster_id or cluster_id
                 for code, name, topic_id, *_ in metadata.topics:
@@ -54,7 +59,9 @@ class TopicPresence:
                         missing.discard(topic_id)
                     if code == kafka.NONE and name is not None:
                         names[topic_id] = name
-        return Presence(cluster_id, names, frozenset(missing))
+            if cluster_id and not missing:
+                break
+        return Presence(cluster_id, names, frozenset() if is_anyone_silent else frozenset(missing))
 
     async def close(self) -> None:
         """Close all connections."""

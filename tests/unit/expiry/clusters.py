@@ -106,6 +106,7 @@ class FakeCluster:
         return Presence(self.cluster_id, names, missing)
 
     async def names(self) -> set[str]:
+        await self._begin("names")
         return set(self.groups)
 
     async def offsets(self, groups: Collection[str]) -> list[ShownOffset]:

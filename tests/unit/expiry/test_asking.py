@@ -195,6 +195,24 @@ async def test_a_topic_is_missing_if_every_broker_says_so() -> None:
     assert (seen.names, seen.missing) == ({topic_id("a"): "a"}, frozenset())
 
 
+@looped
+async def test_further_brokers_are_asked_only_for_topics_that_were_not_found() -> None:
+    wanted = [topic_id(topic) for topic in ("a", "b")]
+    asked: list[tuple[int, list[bytes]]] = []
+
+    def noting(node: int, answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def noted(request: Any) -> Any:
+            asked.append((node, [each for each, *_ in request.values[0]]))
+            return answer(request)
+
+        return noted
+
+    first, second = noting(1, metadata("a", unknown=("b",))), noting(2, metadata("b"))
+    seen = await presence_by(_1=first, _2=second, _3=noting(3, silent)).look(wanted)
+    assert (set(seen.names.values()), seen.missing) == ({"a", "b"}, frozenset())
+    assert asked == [(1, sorted(wanted)), (2, [topic_id("b")])]
+
+
 def listing(code: int = 0, *topics: tuple[Any, ...]) -> Callable[[Any], Any]:
     def answer(request: Any) -> Any:
         return SimpleNamespace(

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from coordinator.errors import LogUnavailable
 from coordinator.expiry import Rules, Status
 from coordinator.expiry import remover as remover_module
 from coordinator.kafka.cluster import NOT_COORDINATOR
@@ -248,6 +249,20 @@ async def test_of_several_coordinators_the_owner_of_the_first_partition_acts() -
         await owner.expiry.round()
         assert len(cluster.deletions) == 1
         assert {("g", "t")}.isdisjoint(await owner.topics() | await other.topics())
+
+
+@looped
+async def test_a_broker_that_does_not_list_its_groups_stops_no_round() -> None:
+    async def silent() -> None:
+        raise LogUnavailable("broker 3 did not answer")
+
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with replica(cluster, clock, [KNOWN, state("g", "t")], watch_all=True) as one:
+        await one.expiry.round()
+        clock.move(RETENTION)
+        cluster.before["names"] = silent
+        await one.expiry.round()
+        assert len(cluster.deletions) == 1
 
 
 @looped
