@@ -41,7 +41,8 @@ BROKERS = 8
 REPLAYS = [Replay(recording, BROKERS) for recording in recordings()]
 ALONE = [Replay(recording, 1) for recording in recordings() if recording.about["broker"] == NEWEST]
 ROWS: dict[str, list[Workload]] = {
-    "recorded": [*REPLAYS, *ALONE],
+    "recorded": [*REPLAYS],
+    "alone": [*ALONE],
     "shapes": [aim.workload for aim in SHAPES],
     "today": TODAY_LOADS,
     "overload": OVERLOAD_LOADS,

@@ -7,8 +7,6 @@ from tests.benchmarks.shape_costs import KINDS, TIMES_MAX, ShapeCost, check
 pytestmark = pytest.mark.e2e
 
 SIZE = (10, 4)
-# Strict: the test fails when the shape becomes cheap enough, and the mark must be removed.
-_SLOW = pytest.mark.xfail(strict=True, reason="leaves the compiled path: 8 to 17 times the cheapest shape")
 _NEAR_THE_LIMIT = pytest.mark.xfail(strict=False, reason="2 to 4 times the cheapest shape")
 
 
@@ -22,10 +20,10 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ShapeCost]:
     "kind",
     [
         "write",
-        pytest.param("repeated", marks=_SLOW),
-        pytest.param("one repeated", marks=_SLOW),
-        pytest.param("overlapping", marks=_SLOW),
-        pytest.param("unordered", marks=_SLOW),
+        "repeated",
+        "one repeated",
+        "overlapping",
+        "unordered",
         pytest.param("mixed", marks=_NEAR_THE_LIMIT),
     ],
 )
