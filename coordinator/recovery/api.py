@@ -2,14 +2,22 @@
 
     from coordinator.recovery import api
 
-    run = api.rebuild("segments:/backup/kafka")            # on this machine
-    run.states                                             # an Arrow table; .to_pandas() if you like
-    api.rebuild("kafka:__share_group_state", bootstrap_servers="b1:9092", engine="spark").states
-    api.records("archive:/archive", spark=spark)           # the log itself, as a DataFrame
+    run = api.rebuild("segments:/backup/kafka")              # on this machine
+    run.states                                               # an Arrow table; .to_pandas() if you like
 
-A script calls these under `if __name__ == "__main__":`, as any that starts processes; a notebook need not.
+    source = "kafka:__share_group_state"
+    access = {"bootstrap_servers": "b1:9092"}
+    api.records(source, spark=spark, **access)               # DataFrames: the log as it is stored,
+    api.history(source, spark=spark, **access)               # decoded,
+    api.states(spark, source, to="s3a://b/states", **access) # what a coordinator would load,
+    api.findings(spark, source, **access)                    # and what is wrong with it
+
+Columns are documented in docs/recovery-spark.md.  A script calls these under `if __name__ == "__main__":`, as
+any that starts processes; a notebook need not.
 """
 
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +25,24 @@ import pyarrow as pa
 
 from coordinator.client import ClientSecurity
 from coordinator.recovery import rebuild as _rebuild
+from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.decoded import history_rows
 from coordinator.recovery.engines import open_engine
+from coordinator.recovery.job import read_log
 from coordinator.recovery.manifest import parse_time
 from coordinator.recovery.progress import shown
+from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.rebuild import Rebuilt
-from coordinator.recovery.schema import RECORDS
+from coordinator.recovery.records import records_from_arrow
+from coordinator.recovery.schema import HISTORY, RECORDS, STATES
+from coordinator.recovery.settle import STATES_OUTPUT, join_states, owner_epochs
 from coordinator.recovery.sources import Cut, open_source
 from coordinator.recovery.sources.base import RANGE_RECORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Rebuilt", "rebuild", "records", "states_frame"]
+__all__ = ["Rebuilt", "findings", "history", "rebuild", "records", "states", "states_frame"]
 
 
 def rebuild(
@@ -40,27 +54,74 @@ def rebuild(
     engine: str = "auto",
     master: str = "",
     processes: int | None = None,
+    work: str = "",
     range_records: int = RANGE_RECORDS,
     **access: Any,
 ) -> Rebuilt:
     """Rebuild the state of every share-partition; `access` is what `open_source` takes for a topic.
 
-    Raises what `coordinator.errors` has, in one line each.
+    `work` is a folder that all executors of a cluster share.  Raises CoordinatorError, in one line.
     """
-    cut = Cut(as_of_offsets, None if as_of_time is None else parse_time(as_of_time))
-    worker = open_engine(engine, master=master, processes=processes)
+    worker = open_engine(engine, master=master, processes=processes, work=work)
     try:
         with shown() as phases:
             return _rebuild.rebuild(
                 worker,
                 open_source(source, **access),
-                cut=cut,
+                cut=_cut(as_of_offsets, as_of_time),
                 to=None if to is None else Path(to),
                 phases=phases,
                 range_records=range_records,
             )
     finally:
         worker.close()
+
+
+def states(
+    spark: "SparkSession",
+    source: str,
+    *,
+    to: str,
+    as_of_offsets: dict[int, int] | None = None,
+    as_of_time: str | None = None,
+    work: str = "",
+    **access: Any,
+) -> "DataFrame":
+    """Rebuild all states on the executors, write them to a new folder or URI, and return them from there.
+
+    Rows are those of `STATES`.  No state passes through the driver.  Raises CoordinatorError.
+    """
+    from coordinator.recovery.engines.spark import SparkEngine
+    from coordinator.recovery.engines.spark_work import error_of_spark
+
+    engine = SparkEngine(spark, work=work)
+    try:
+        opened = _rebuild.for_states(open_source(source, **access))
+        log = read_log(engine, opened, fold_range, cut=_cut(as_of_offsets, as_of_time))
+        join = partial(join_states, owner_epochs(log.ranges))
+        frame = engine.as_gathered(log.gathered.joined(join, lambda more: None)).frame_of(
+            STATES_OUTPUT, STATES
+        )
+        try:
+            frame.write.mode("error").parquet(to)
+        except Exception as error:
+            raise error_of_spark(error) from None
+    finally:
+        engine.close()
+    return spark.read.parquet(to)
+
+
+def findings(spark: "SparkSession", source: str, *, work: str = "", **access: Any) -> "DataFrame":
+    """Audit a log and return its findings, rows of `FINDINGS`. They are summed up on the driver."""
+    from coordinator.recovery.engines.spark import SparkEngine
+
+    engine = SparkEngine(spark, work=work)
+    try:
+        found = audit(engine, open_source(source, **access), Options())
+    finally:
+        engine.close()
+    frame: DataFrame = spark.createDataFrame(found.findings)
+    return frame
 
 
 def records(
@@ -71,7 +132,7 @@ def records(
     bootstrap_servers: str = "",
     security: ClientSecurity | None = None,
 ) -> "pa.Table | DataFrame":
-    """Return the records of a log as they stand on it, rows of `RECORDS`: in Arrow, or in Spark if given."""
+    """Return the records of a log as they are stored, rows of `RECORDS`: in Arrow, or in Spark if given."""
     if spark is not None:
         from coordinator.recovery.sources.spark import records_frame
 
@@ -85,7 +146,28 @@ def records(
     return pa.Table.from_batches(batches, RECORDS)
 
 
+def history(source: str, *, spark: "SparkSession | None" = None, **access: Any) -> "pa.Table | DataFrame":
+    """Return what each record says, rows of `HISTORY`; `access` is what `records` takes."""
+    found: Any = records(source, spark=spark, **access)
+    if spark is None:
+        return pa.Table.from_batches(list(_history(found.to_batches())), HISTORY)
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    frame: DataFrame = found.mapInArrow(_history, from_arrow_schema(HISTORY))
+    return frame
+
+
+def _history(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for each in records_from_arrow(batch):
+            yield history_rows(each)
+
+
 def states_frame(spark: "SparkSession", run: Rebuilt) -> "DataFrame":
-    """Return the states of a run as a DataFrame."""
+    """Return the states of a run on this machine as a DataFrame."""
     frame: DataFrame = spark.createDataFrame(run.states)
     return frame
+
+
+def _cut(as_of_offsets: dict[int, int] | None, as_of_time: str | None) -> Cut:
+    return Cut(as_of_offsets, None if as_of_time is None else parse_time(as_of_time))

@@ -49,8 +49,7 @@ def rebuild(
     cut, phases, clock = cut or Cut(), phases or Phases(), clock or SystemClock()
     if to is not None:
         check_new(to)
-    if isinstance(source, ArchiveSource):
-        source = replace(source, use_checkpoints=True)
+    source = for_states(source)
     log = read_log(engine, source, fold_range, cut=cut, phases=phases, range_records=range_records)
     try:
         states = states_of_log(log, phases)
@@ -72,6 +71,11 @@ def rebuild(
     if to is not None:
         write_results(to, {"states": states, "ranges": ranges}, manifest)
     return Rebuilt(states, ranges, manifest)
+
+
+def for_states(source: Source) -> Source:
+    """Return a source as it is read for states alone: an archive begins with a state checkpoint."""
+    return replace(source, use_checkpoints=True) if isinstance(source, ArchiveSource) else source
 
 
 def states_of_log(log: LogRead, phases: Phases) -> pa.Table:

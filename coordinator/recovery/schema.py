@@ -175,3 +175,25 @@ STATES = pa.schema(
         pa.field("unreadable", pa.string()),
     ]
 )
+
+# What each record of a share-partition says, in the order of the log; -1 where a kind of record says nothing.
+HISTORY = pa.schema(
+    [
+        _required("state_partition", pa.int32()),
+        _required("log_offset", pa.int64()),
+        _required("timestamp_ms", pa.int64()),
+        # Of the writer; a record counts only if it is that of the owner (docs/state-topic.md).
+        _required("owner_epoch", pa.int32()),
+        _required("group_id", pa.string()),
+        _required("topic_id", pa.string()),
+        _required("partition", pa.int32()),
+        # snapshot, update, tombstone or unreadable
+        _required("kind", pa.string()),
+        _required("snapshot_epoch", pa.int32()),
+        _required("state_epoch", pa.int32()),
+        _required("leader_epoch", pa.int32()),
+        _required("start_offset", pa.int64()),
+        _required("delivery_complete_count", pa.int32()),
+        _required("state_batches", pa.list_(pa.field("item", STATE_BATCH, nullable=False))),
+    ]
+)

@@ -4,14 +4,21 @@ import re
 import shlex
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
+import yaml
+from typer.main import get_command
 
+from coordinator.cli.recovery import recovery_app
 from coordinator.recovery.checks.catalogue import CATALOGUE
+from coordinator.recovery.checks.findings import FINDINGS
+from coordinator.recovery.schema import HISTORY, RECORDS, STATES
 from tests.recovery.history_faults import FAULTS
 from tests.recovery.share_groups import Groups, write_log
 from tests.unit.cli.calling import CommandLine
 
 PAGE = Path(__file__).parents[2] / "docs" / "recovery.md"
+MANIFEST = PAGE.parents[1] / "deploy" / "spark" / "audit.yaml"
 RUN_ID = re.compile(r"\d{8}T\d{6}\.\d{3}Z-\d+")
 # Needs a coordinator that runs: test_jobs_on_ours.py has it.
 LIVE = "--live"
@@ -73,3 +80,26 @@ def test_every_check_is_listed() -> None:
     page = PAGE.read_text("utf-8")
     rows = [f"| {check.id} | {check.severity.value} | {check.title} |" for check in CATALOGUE.values()]
     assert "\n".join(rows) in page
+
+
+def test_the_columns_of_data_frames_are_documented() -> None:
+    page = PAGE.with_name("recovery-spark.md").read_text("utf-8")
+    for name, schema in (
+        ("records", RECORDS),
+        ("history", HISTORY),
+        ("states", STATES),
+        ("findings", FINDINGS),
+    ):
+        columns = ", ".join(f"`{field.name}`" for field in schema)
+        assert f"| {name} | {columns} |" in page
+
+
+def test_the_manifest_of_the_audit_is_valid_and_its_command_line_is_accepted() -> None:
+    documents = list(yaml.safe_load_all(MANIFEST.read_text("utf-8")))
+    for document in documents:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+    (container,) = documents[1]["spec"]["template"]["spec"]["containers"]
+    known = get_command(recovery_app).commands["audit"].params  # type: ignore[attr-defined]
+    flags = {flag for parameter in known for flag in parameter.opts}
+    given = {argument.partition("=")[0] for argument in container["args"][2:]}
+    assert given - {"--bootstrap-servers"} <= flags

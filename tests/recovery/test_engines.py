@@ -30,6 +30,10 @@ from coordinator.recovery.schema import RANGES, STATES
 from coordinator.recovery.sources.base import Cut, LogRange, Plan, Pruned
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.tasks import Output
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.state_batches import StateBatch, unpack
+from protocol.state_records import decode_record
 from tests.recovery.logs import by_key, comparable
 from tests.recovery.logs_on_disk import TOPIC, batches_of, expected, some_records, write_segments
 
@@ -219,6 +223,23 @@ def test_the_api_rebuilds_and_reads(source: SegmentSource, partitions: dict[int,
     run = api.rebuild(source.text, engine="local", processes=1, as_of_offsets={0: 100})
     assert comparable(by_key(run.states.to_pylist())) == expected(partitions, before={0: 100})
     assert len(api.records(source.text)) == 1_200
+
+
+def test_the_history_is_what_the_records_say(source: SegmentSource) -> None:
+    found = api.history(source.text).to_pylist()
+    assert len(found) == 1_200
+    assert {row["kind"] for row in found} == {"snapshot", "update", "tombstone"}
+    records = sorted(found, key=lambda row: (row["state_partition"], row["log_offset"]))
+    key, value = some_records(400, seed=0)[0]
+    record = decode_record(key, value)
+    assert record is not None
+    first = records[0]
+    assert (first["group_id"], first["partition"]) == (record.key.group_id, record.key.partition)
+    assert isinstance(record.value, ShareUpdateValue | ShareSnapshotValue)
+    assert first["start_offset"] == record.value.start_offset
+    assert [StateBatch(**batch) for batch in first["state_batches"]] == list(
+        unpack(record.value.state_batches)
+    )
 
 
 class Terminal(io.StringIO):

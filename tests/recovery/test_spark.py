@@ -18,7 +18,7 @@ from coordinator.recovery.job import LogRead
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import RANGES_OUTPUT, fold_range
 from coordinator.recovery.rebuild import rebuild, states_of_log
-from coordinator.recovery.schema import RECORDS, STATES
+from coordinator.recovery.schema import HISTORY, RECORDS, STATES
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
@@ -122,6 +122,22 @@ def test_the_data_source_gives_the_records_as_they_stand(
     assert frame.rdd.getNumPartitions() == len(disk.plan(Cut()).ranges)
     states = api.states_frame(spark_engine.spark, rebuild(ALONE, disk))
     assert states.where("start_offset = 80").count() > 0
+
+
+def test_states_history_and_findings_are_data_frames(
+    spark_engine: "SparkEngine", disk: SegmentSource, tmp_path: Path
+) -> None:
+    spark = spark_engine.spark
+    frame = api.states(spark, disk.text, to=str(tmp_path / "states"))
+    order = [(name, "ascending") for name in ("group_id", "topic_id", "partition", "state_partition")]
+    assert frame.toArrow().cast(STATES).sort_by(order).equals(rebuild(ALONE, disk).states)
+    assert not list(tmp_path.glob("share-coordinator-*"))
+    table: Any = api.history(disk.text)
+    history: Any = api.history(disk.text, spark=spark)
+    assert history.columns == HISTORY.names
+    order = [("state_partition", "ascending"), ("log_offset", "ascending")]
+    assert history.toArrow().cast(HISTORY).sort_by(order).equals(table.sort_by(order))
+    assert api.findings(spark, disk.text).where("check = 'K1'").count() > 0
 
 
 def test_an_active_session_is_used_and_left_alone(spark_engine: "SparkEngine", disk: SegmentSource) -> None:

@@ -102,6 +102,16 @@ class SparkGathered:
         check_joined(self, joined)
         return joined
 
+    def frame_of(self, name: str, schema: pa.Schema) -> "DataFrame":
+        """Return the outputs of a name as a DataFrame of their rows, which stay on the executors."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        def unpacking(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for output in _unpacked(batches):
+                yield output.rows
+
+        return self.frame.where(self.frame["name"] == name).mapInArrow(unpacking, from_arrow_schema(schema))
+
     def close(self) -> None:
         """Leave the files to the engine, which deletes the work folder when the job ends."""
 
@@ -170,6 +180,11 @@ class SparkEngine:
     def gathered_from(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> SparkGathered:
         """Compute a frame of outputs once, and store it."""
         return SparkGathered(self._work, self._work.stored(frame, weights, advance))
+
+    def as_gathered(self, gathered: Gathered) -> SparkGathered:
+        """Return outputs of this engine as what they are."""
+        assert isinstance(gathered, SparkGathered)
+        return gathered
 
     def close(self) -> None:
         """Delete the work folder; stop Spark if it was started here."""

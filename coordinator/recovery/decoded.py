@@ -1,0 +1,32 @@
+"""The records of share-partitions as rows of `HISTORY`: the decoded log, one row for each record."""
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.recovery.decode import Kind, decode
+from coordinator.recovery.records import Records
+from coordinator.recovery.routing import named
+from coordinator.recovery.schema import HISTORY
+from coordinator.recovery.settle import batches_column
+
+_NUMBERS = (
+    *("log_offset", "timestamp_ms", "owner_epoch", "snapshot_epoch", "state_epoch", "leader_epoch"),
+    *("start_offset", "delivery_complete_count"),
+)
+
+
+def history_rows(records: Records) -> pa.RecordBatch:
+    """Decode the records of one state partition; those of no share-partition are left out."""
+    decoded = decode(records.data_records())
+    names = [named(identity) for identity in decoded.share_partitions]
+    key = pa.array(decoded.key)
+    columns = {
+        "state_partition": pa.array(np.full(len(decoded), records.state_partition)),
+        "group_id": pa.array([name[0] for name in names], pa.string()).take(key),
+        "topic_id": pa.array([name[1] for name in names], pa.string()).take(key),
+        "partition": pa.array([name[2] for name in names], pa.int32()).take(key),
+        "kind": pa.array([kind.name.lower() for kind in Kind], pa.string()).take(pa.array(decoded.kind)),
+        "state_batches": batches_column(decoded.batches, len(decoded)),
+        **{name: pa.array(getattr(decoded, name)) for name in _NUMBERS},
+    }
+    return pa.record_batch([columns[field.name].cast(field.type) for field in HISTORY], schema=HISTORY)
