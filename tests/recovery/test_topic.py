@@ -126,6 +126,22 @@ def test_a_topic_of_ours_is_rebuilt_without_what_a_deposed_owner_wrote(source: T
     assert rows(rebuild(ALONE, source, cut=Cut(cut), range_records=70).states) == expected(source, cut)
 
 
+def test_an_archive_of_a_topic_refuses_another_topic(source: TopicSource, tmp_path: Path) -> None:
+    identity = source.identity()
+    assert identity.keys() == {"cluster_id", "topic_id"}
+    assert archive(source, tmp_path / "archive").is_whole
+    assert ArchiveSource(str(tmp_path / "archive")).identity() == identity
+    other = new_topic("recovery-other")
+
+    async def main() -> None:
+        async with topic_log(source.bootstrap_servers, other, PARTITIONS) as log:
+            await append(log, 0, some_records(3))
+
+    asyncio.run(main())
+    with pytest.raises(ConfigError, match="its topic_id is"):
+        archive(TopicSource(other, source.bootstrap_servers), tmp_path / "archive")
+
+
 def test_a_time_finds_offsets(source: TopicSource, began_ms: int) -> None:
     everything = source.plan(Cut()).ends
     assert source.plan(Cut(time_ms=2 * began_ms)).ends == everything
