@@ -15,7 +15,7 @@ from coordinator.clock import Clock
 from coordinator.log.base import Gathered, GatheringLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.completion import report_failure
-from coordinator.runtime.gathering import Gathering
+from coordinator.runtime.gathering import GroupCommitLinger
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.topics import EveryTopic, TopicDirectory
 
@@ -68,9 +68,9 @@ class Rounds:
         self._metrics = metrics
         self._due: list[Due] = []
         self._planned = False
-        self._gathering: Gathering | None = None
+        self._gathering: GroupCommitLinger | None = None
         if isinstance(log, GatheringLog) and log.tell_of_commits(self._commit_over):
-            self._gathering = Gathering(self._loop.time)
+            self._gathering = GroupCommitLinger(self._loop.time)
         # Takes the turns that begin with a plain write.
         self._plain = None
         if hot.compiled is not None:
@@ -86,21 +86,19 @@ class Rounds:
     def plan(self, due: Due) -> None:
         """Let this one take its turn soon: on the next turn of the event loop, or when a commit is over."""
         self._due.append(due)
-        if not self._planned and not (
-            self._gathering is not None and self._waits_for_commit(self._gathering)
-        ):
+        if not self._planned and not self._waits_for_commit():
             self._planned = True
             self._loop.call_soon(self._go)
 
-    def _waits_for_commit(self, gathering: Gathering) -> bool:
-        """Say whether the log will tell of the end of a commit, and a round can wait for that."""
+    def _waits_for_commit(self) -> bool:
+        """Tell whether a commit is under way whose end the log will tell of."""
         log = self._gathering_log
-        return log is not None and log.committing and gathering.gathers
+        return self._gathering is not None and log is not None and log.committing
 
     def _commit_over(self) -> None:
         assert self._gathering is not None, "nobody asked to be told"
         self._gathering.over(self._waiting())
-        if self._due and not self._planned and not self._waits_for_commit(self._gathering):
+        if self._due and not self._planned and not self._waits_for_commit():
             self._planned = True
             self._go()
 
@@ -111,13 +109,13 @@ class Rounds:
         if self._gathering is None:
             self._planned = False
             self._go_now()
-        elif self._waits_for_commit(self._gathering):
+        elif self._waits_for_commit():
             # One of the log's own has begun.
             self._planned = False
         else:
             self._go_together(self._gathering, self._waiting())
 
-    def _go_together(self, gathering: Gathering, waiting: int) -> None:
+    def _go_together(self, gathering: GroupCommitLinger, waiting: int) -> None:
         """Begin a commit with all who are expected, or wait for them some more."""
         if gathering.awaits_more(waiting):
             self._loop.call_soon(self._go)

@@ -1,4 +1,4 @@
-"""When rounds wait for more operations: the rule by itself, and what it makes of a closed loop of callers."""
+"""When a group commit begins: the rule by itself, and its effect on a closed loop of callers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,17 +6,12 @@ from functools import partial
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coordinator.log.journal import Journal
-from coordinator.runtime import gathering
-from coordinator.runtime.gathering import (
-    BLOCK_COMMITS,
-    IDLE_S_MAX,
-    SETTLING_COMMITS,
-    STAY_COMMITS,
-    TRIAL_BLOCKS,
-    Gathering,
-)
+from coordinator.runtime.gathering import LINGER_S, GroupCommitLinger
+from coordinator.runtime.rounds import Rounds
 from coordinator.service import INITIALIZE, READ, WRITE, Rpc, Service
 from protocol.errors import ErrorCode
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -29,43 +24,38 @@ from tests.simulation.loop import SimLoop
 from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld
 from tests.unit.runtime.quiet import quiet_runtime
 
-TRIAL_COMMITS = BLOCK_COMMITS * TRIAL_BLOCKS
-
 
 class Rule:
-    """The rule on a clock that the test sets; microseconds, to be exact."""
+    """The rule on a clock that the test sets, in microseconds."""
 
     def __init__(self) -> None:
         self.now_us = 1_000
-        self.rule = Gathering(lambda: self.now_us / 1e6)
+        self.rule = GroupCommitLinger(lambda: self.now_us / 1e6)
 
     def commit(self, operations: int, waiting: int = 0, took_us: int = 200) -> None:
-        """Let a commit begin and be over; so many are there that came meanwhile."""
+        """Let a commit begin and end; so many operations arrived meanwhile."""
         self.rule.began(operations, behind=False)
         self.now_us += took_us
         self.rule.over(waiting)
-
-    def after_some_commits(self, took_us: int = 200) -> "Rule":
-        for _ in range(BLOCK_COMMITS // 2):
-            assert not self.awaits(1)
-            self.commit(1, took_us=took_us)
-        assert self.rule.gathers
-        return self
 
     def awaits(self, waiting: int, after_us: int = 0) -> bool:
         self.now_us += after_us
         return self.rule.awaits_more(waiting)
 
 
+def test_the_first_commit_waits_for_nobody() -> None:
+    assert not Rule().awaits(1)
+
+
 def test_one_caller_never_waits() -> None:
-    one = Rule().after_some_commits()
+    one = Rule()
     for _ in range(10):
         one.commit(1)
         assert not one.awaits(1, after_us=50)
 
 
-def test_a_round_waits_for_those_who_were_answered_besides_those_who_are_there() -> None:
-    one = Rule().after_some_commits()
+def test_a_commit_waits_for_the_clients_that_were_answered_and_those_that_wait() -> None:
+    one = Rule()
     one.commit(4, waiting=4)
     assert one.awaits(4)
     assert one.awaits(5, after_us=10)
@@ -73,87 +63,41 @@ def test_a_round_waits_for_those_who_were_answered_besides_those_who_are_there()
     assert not one.awaits(8, after_us=10)
 
 
-def test_who_comes_after_a_round_has_gone_is_not_held_up() -> None:
-    one = Rule().after_some_commits()
-    one.commit(4)
-    assert not one.awaits(4, after_us=10)
-    assert not one.awaits(1, after_us=10)
-
-
-def test_time_without_arrivals_is_bounded_by_a_part_of_a_commit() -> None:
-    one = Rule().after_some_commits()
-    one.commit(8)
-    assert one.awaits(1, after_us=5_000)
-    assert one.awaits(1, after_us=60)
-    # Arrivals take their time, which is not counted.
-    assert one.awaits(2, after_us=1_000)
-    assert one.awaits(2, after_us=39)
-    assert not one.awaits(2, after_us=10)
+@pytest.mark.parametrize(
+    ("took_us", "linger_us"), [(200, 100), (20_000, round(LINGER_S * 1e6)), (2_000, round(LINGER_S * 1e6))]
+)
+def test_time_without_arrivals_is_bounded(took_us: int, linger_us: int) -> None:
+    one = Rule()
+    one.commit(8, took_us=took_us)
+    assert one.awaits(0, after_us=linger_us - 1)
+    assert one.awaits(1, after_us=2)
+    # Arrivals begin the time anew.
+    assert one.awaits(1, after_us=linger_us - 1)
+    assert not one.awaits(1, after_us=2)
+    # No client is expected any more.
     assert not one.awaits(2)
 
 
-def test_a_slow_disk_is_no_reason_to_wait_long() -> None:
-    one = Rule().after_some_commits(took_us=20_000)
-    one.commit(8, took_us=20_000)
-    assert one.awaits(7)
-    assert one.awaits(7, after_us=int(IDLE_S_MAX * 1e6) - 10)
-    assert not one.awaits(7, after_us=20)
-
-
 def test_appends_behind_a_commit_are_not_taken_for_answered() -> None:
-    one = Rule().after_some_commits()
+    one = Rule()
     one.rule.began(3, behind=False)
     one.rule.began(5, behind=True)
-    one.now_us += 200
     one.rule.over(0)
-    one.now_us += 200
     one.rule.over(0)
     assert one.awaits(4)
     assert not one.awaits(5)
 
 
-def drive(one: Rule, commits: int, each_us: Callable[[bool], int]) -> int:
-    """Let commits of one operation take what they take by whether rounds gather; return how many gathered."""
-    gathered = 0
-    for _ in range(commits):
-        gathered += one.rule.gathers
-        one.rule.awaits_more(1)
-        one.commit(1, took_us=each_us(one.rule.gathers))
-    return gathered
-
-
-def test_the_way_stays_on_which_operations_take_less() -> None:
-    one = Rule()
-    assert drive(one, TRIAL_COMMITS, lambda gathers: 100 if gathers else 200) == TRIAL_COMMITS // 2
-    assert drive(one, STAY_COMMITS, lambda gathers: 100 if gathers else 200) == STAY_COMMITS
-    assert drive(one, TRIAL_COMMITS, lambda gathers: 200 if gathers else 100) == TRIAL_COMMITS // 2
-    assert drive(one, STAY_COMMITS, lambda gathers: 200 if gathers else 100) == 0
-    # A tie is no reason not to gather.
-    assert drive(one, TRIAL_COMMITS + STAY_COMMITS, lambda gathers: 200) == TRIAL_COMMITS // 2 + STAY_COMMITS
-
-
-def test_small_commits_do_not_count_for_more_than_they_are() -> None:
-    one = Rule()
-    gathered = 0
-    for turn in range(TRIAL_COMMITS + STAY_COMMITS):
-        gathered += one.rule.gathers
-        # 200 for each two operations if rounds gather, else 200 for one and 200 for seven in turn.
-        operations = 2 if one.rule.gathers else (1, 7)[turn % 2]
-        one.rule.awaits_more(8)
-        one.commit(operations, waiting=8, took_us=200)
-    assert gathered == TRIAL_COMMITS // 2
-
-
-def test_a_stall_of_the_disk_decides_nothing_and_many_do() -> None:
-    def gathered_after(stalls: set[int]) -> int:
-        one = Rule()
-        turns = iter(range(TRIAL_COMMITS + STAY_COMMITS))
-        drive(one, TRIAL_COMMITS, lambda gathers: 3_000 if next(turns) in stalls else 100 if gathers else 200)
-        return drive(one, STAY_COMMITS, lambda gathers: 100 if gathers else 200)
-
-    first = SETTLING_COMMITS + 2
-    assert gathered_after({first}) == STAY_COMMITS
-    assert gathered_after(set(range(first, TRIAL_COMMITS, 2 * BLOCK_COMMITS))) == 0
+@given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 99), st.integers(1, 10_000))))
+def test_the_rule_knows_the_last_commit_only(history: list[tuple[int, int, int]]) -> None:
+    one, fresh = Rule(), Rule()
+    for operations, waiting, took_us in history:
+        one.commit(operations, waiting, took_us)
+        one.awaits(waiting)
+    one.commit(8, 2)
+    fresh.commit(8, 2)
+    for waiting, after_us in ((2, 10), (3, 90), (3, 90), (3, 20), (9, 10)):
+        assert one.awaits(waiting, after_us) == fresh.awaits(waiting, after_us)
 
 
 class Callers:
@@ -239,8 +183,7 @@ def test_callers_who_ask_at_once_share_every_commit() -> None:
                 *(one.call(caller, turns, partial(float, pauses[caller])) for caller in range(callers))
             )
 
-        # Learning comes first.
-        await all_call(range(TRIAL_COMMITS))
+        await all_call(range(10))
         before = one.commits
         await all_call(range(1_000, 1_000 + writes))
         # With half of them in each it would be twice as many.
@@ -267,11 +210,11 @@ def test_callers_at_random_times_lose_next_to_nothing(
         latencies_s.append(one.latency_s / callers / writes)
 
     with_callers(main, DiskFaults(sync_s=0.001), callers)
-    monkeypatch.setattr(gathering.Gathering, "gathers", False)
-    monkeypatch.setattr(gathering.Gathering, "awaits_more", lambda self, waiting: False)
+    monkeypatch.setattr(Rounds, "_waits_for_commit", lambda self: False)
+    monkeypatch.setattr(GroupCommitLinger, "awaits_more", lambda self, waiting: False)
     with_callers(main, DiskFaults(sync_s=0.001), callers)
-    learned_s, never_s = latencies_s
-    assert learned_s < never_s * 1.1
+    waiting_s, never_s = latencies_s
+    assert waiting_s < never_s * 1.1
 
 
 def in_another_shard(caller: int) -> int:
@@ -283,10 +226,8 @@ def in_another_shard(caller: int) -> int:
 
 @pytest.mark.parametrize("faults", [[], ["write"], ["sync"], ["sync", "prepare"]])
 def test_whoever_waited_for_a_commit_goes_on_whatever_comes_of_it(
-    faults: list[str], monkeypatch: pytest.MonkeyPatch
+    faults: list[str],
 ) -> None:
-    monkeypatch.setattr(gathering.Gathering, "gathers", True)
-
     async def main(one: Callers, world: SimWorld) -> None:
         # Without the spare file, which is made ahead.
         one.journal._segments._spare = None
@@ -305,9 +246,7 @@ def test_whoever_waited_for_a_commit_goes_on_whatever_comes_of_it(
     with_callers(main, DiskFaults(write_s=0.001, sync_s=0.001), 8)
 
 
-def test_reads_do_not_wait_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering.Gathering, "gathers", True)
-
+def test_reads_do_not_wait_for_a_commit() -> None:
     async def main(one: Callers, world: SimWorld) -> None:
         writing = asyncio.ensure_future(one.write(0, 5))
         await one.until_committing()
