@@ -8,7 +8,7 @@ but for Commits, which tests/unit/log/test_committer.py does:
     Lane               server.Connection, while it has nothing under way but one plain write
     PlainTurns         Rounds._carry_out, Turns.turn; decisions.decide_write, state.advance, state_records.encode_record
     Appended           Turns._appended; Shard.settle_updates
-    _submit, _plan     Turns.submit, Rounds.plan
+    PlainWrites.submit Turns.submit, Rounds.plan
     _normalise, _lay   batches.normalise, batches.combine
     encode_batch       record_batch.encode_batch
     Append, next_entries, encode_frame, note_ends, tell_all    those of coordinator.log.journal
@@ -21,7 +21,6 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyBy
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -29,7 +28,6 @@ import asyncio
 import os
 
 from coordinator.shard import Result, Shard
-from coordinator.shard.frontier import Frontier
 from coordinator.shard.packed import NUMBERS
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
 from protocol.messages import write_share_group_state as write_api
@@ -49,9 +47,6 @@ cdef extern from "wire.h":
     int get_uvarint(const uint8_t *at, const uint8_t *end, uint32_t *value)
     int put_uvarint(uint8_t *at, uint64_t value)
     int uvarint_bytes(uint64_t value)
-    Py_ssize_t member_offset(object descriptor)
-    PyObject *get_member(PyObject *instance, Py_ssize_t offset)
-    void set_member(PyObject *instance, Py_ssize_t offset, PyObject *value)
     const char *STATE_NUMBERS
     ctypedef struct StateNumbers:
         int64_t start_offset, create_timestamp, write_timestamp, last_write_ms, updates, update_bytes
@@ -116,10 +111,10 @@ cdef object STORED = Result((), None)
 cdef tuple STORED_KEY = (write_api.API_KEY, 0)
 
 # One module, in parts: calls between them stay calls of C.
+include "fields.pxi"
 include "batches.pxi"
 include "requests.pxi"
 include "connections.pxi"
-include "fields.pxi"
 include "turns.pxi"
 include "record_batches.pxi"
 include "journal.pxi"

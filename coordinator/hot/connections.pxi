@@ -20,19 +20,19 @@ cdef class Place:
     cdef int answer(self, bytes response) except -1:
         """Do what `_Place.respond` does: write the answer, if there is nothing else to see to."""
         cdef Lane lane = self.lane
-        cdef PyObject *at = <PyObject *> lane.connection
+        cdef ConnectionFields connection = lane.connection
         assert self.response is None, "a request is answered once"
         self.response = response
         if (
-            _get(at, GONE) is not False
-            or _get(at, HANDLING) is not False
-            or _get(at, READING) is not True
+            connection.gone
+            or connection._handling
+            or not connection._reading
             or len(lane.places) != 1
             or len(lane.frames_waiting)
-            or len(<set> _get(<PyObject *> lane.room, WAITING_FOR_ROOM))
-            or _get(<PyObject *> lane.room, DRAINING) is not False
+            or len(lane.room.waiting)
+            or lane.room.draining
         ):
-            lane.connection.answered(self)
+            connection.answered(self)
             return 0
         lane.places.popleft()
         lane.hold(-self.frame_bytes)
@@ -49,10 +49,10 @@ cdef class Lane:
     is for the connection. `handler` is what carries requests out, once the connection has it; `writes` its plain ones.
     """
 
-    cdef object connection
+    cdef ConnectionFields connection
     cdef PlainWrites writes
     cdef object handler
-    cdef object room
+    cdef RoomFields room
     cdef object places
     cdef object frames_waiting
     cdef object write
@@ -64,8 +64,6 @@ cdef class Lane:
     cdef bint one_at_a_time
 
     def __init__(self, connection, handler, PlainWrites writes, Py_ssize_t frame_bytes_max, bint one_at_a_time):
-        if not GONE:
-            _locate_connection(type(connection), type(connection._room))
         self.connection = connection
         self.handler = handler
         self.writes = writes
@@ -110,13 +108,13 @@ cdef class Lane:
 
     cdef bint is_idle(self) except -1:
         """Tell whether a request would be the only one, and could be handled at once."""
-        cdef PyObject *at = <PyObject *> self.connection
+        cdef ConnectionFields connection = self.connection
         return (
-            _get(at, GONE) is False
-            and _get(at, HANDLER) is self.handler
-            and _get(at, READING) is True
-            and _get(at, WRITABLE) is True
-            and _get(at, PARTIAL_BYTES) is ZERO
+            not connection.gone
+            and connection._handler is self.handler
+            and connection._reading
+            and connection._writable
+            and not connection._partial_bytes
             and not len(self.places)
             and not len(self.frames_waiting)
         )
@@ -126,6 +124,7 @@ cdef class Lane:
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
         cdef Py_ssize_t frame_bytes = PyBytes_GET_SIZE(data) - SIZE_BYTES
         cdef Place place
+        cdef double now_s
         if frame_bytes < 2 or frame_bytes > self.frame_bytes_max or get32(begin) != frame_bytes:
             return False
         if get16(begin + SIZE_BYTES) != 85:
@@ -136,8 +135,8 @@ cdef class Lane:
         now_s = self.writes.time()
         if not self.writes.carry_out(data, SIZE_BYTES, self.connection, place, now_s):
             return False
-        _set(self.connection, ACTIVE_S, now_s)
-        if self.one_at_a_time or _get(<PyObject *> self.room, HELD_BYTES) >= _get(<PyObject *> self.room, BYTES_MAX):
+        self.connection.active_s = now_s
+        if self.one_at_a_time or self.room.held_bytes >= self.room.bytes_max:
             self.connection._pace()
         return True
 
@@ -152,6 +151,5 @@ cdef class Lane:
 
     cdef int hold(self, Py_ssize_t frame_bytes) except -1:
         """Count bytes in, or out while nobody waits for room."""
-        cdef Py_ssize_t held_bytes = _get(<PyObject *> self.room, HELD_BYTES)
-        _set(self.room, HELD_BYTES, held_bytes + frame_bytes)
+        self.room.held_bytes += frame_bytes
         return 0

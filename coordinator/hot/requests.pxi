@@ -206,6 +206,8 @@ cdef class PlainWrites:
     """
 
     cdef list runners
+    # The status of a shard that takes operations.
+    cdef object active
     cdef object time
     cdef dict requests_done
     cdef Tally seconds
@@ -219,8 +221,9 @@ cdef class PlainWrites:
     cdef public Py_ssize_t elements_max
     cdef public Py_ssize_t batches_max
 
-    def __init__(self, list runners, time, requests, Tally seconds, Py_ssize_t mailbox_max):
+    def __init__(self, list runners, time, requests, Tally seconds, Py_ssize_t mailbox_max, active=None):
         self.runners = runners
+        self.active = active
         self.mailbox_max = mailbox_max
         self.time = time
         self.requests_done = <dict> requests
@@ -252,8 +255,25 @@ cdef class PlainWrites:
         if type(respond) is Place:
             (<Place> respond).enter()
         for place in range(len(parts)):
-            _submit(<WritePart> parts[place], self.mailbox_max)
+            self.submit(<WritePart> parts[place])
         return True
+
+    cdef int submit(self, WritePart part) except -1:
+        """Do what `Turns.submit` does."""
+        cdef ShardFields turns = <ShardFields?> part.runner
+        cdef RoundsFields rounds
+        if turns.status is not self.active or len(turns._mailbox) >= self.mailbox_max:
+            turns.submit(part)
+            return 0
+        turns._mailbox.append(part)
+        if turns._appending is None and not turns._turn_planned:
+            turns._turn_planned = True
+            rounds = <RoundsFields?> turns._rounds
+            if rounds._planned:
+                rounds._due.append(turns)
+            else:
+                rounds.plan(turns)
+        return 0
 
     cdef int count(self, int error_code, double seconds) except -1:
         """Do what `metrics.request_done` does."""

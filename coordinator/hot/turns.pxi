@@ -1,31 +1,6 @@
 # Turns of shards: decide, apply, append, and answer when the append is over.
 
 
-cdef int _submit(WritePart part, Py_ssize_t mailbox_max) except -1:
-    """Do what `Turns.submit` does."""
-    turns = part.runner
-    cdef PyObject *at = <PyObject *> turns
-    mailbox = <list> _get(at, MAILBOX)
-    if _get(at, STATUS) is not ACTIVE or len(mailbox) >= mailbox_max:
-        turns.submit(part)
-        return 0
-    mailbox.append(part)
-    if _get(at, APPENDING) is None and _get(at, TURN_PLANNED) is False:
-        _set(turns, TURN_PLANNED, True)
-        _plan(_get(at, ROUNDS), turns)
-    return 0
-
-
-cdef int _plan(rounds, turns) except -1:
-    """Do what `Rounds.plan` does."""
-    cdef PyObject *at = <PyObject *> rounds
-    if _get(at, PLANNED) is True:
-        (<list> _get(at, DUE)).append(turns)
-    else:
-        rounds.plan(turns)
-    return 0
-
-
 @cython.final
 @cython.no_gc
 @cython.freelist(8)
@@ -59,11 +34,12 @@ cdef class _Turn:
 cdef class PlainTurns:
     """Takes the turns that begin with a plain write.
 
-    `append` is that of the log. `topics` is asked whether it knows a topic, unless it is None. What was received
+    `topics` is asked whether it knows a topic, unless it is None. What was received
     more than `request_age_max_s` before is too old.
     """
 
-    cdef object append
+    # The status of a shard that takes its turn.
+    cdef object active
     cdef object topics
     cdef double request_age_max_s
     # Of one append; the bytes are exceeded by its last operation at most.
@@ -80,9 +56,9 @@ cdef class PlainTurns:
     cdef readonly Py_ssize_t taken
 
     def __init__(
-        self, append, topics, double request_age_max_s, Py_ssize_t operations_max, Py_ssize_t bytes_max
+        self, active, topics, double request_age_max_s, Py_ssize_t operations_max, Py_ssize_t bytes_max
     ):
-        self.append = append
+        self.active = active
         self.topics = topics
         self.request_age_max_s = request_age_max_s
         self.operations_max = operations_max
@@ -110,20 +86,19 @@ cdef class PlainTurns:
                 failed(due, failure)
         give_space_back()
 
-    cdef bint turn(self, turns) except -1:
+    cdef bint turn(self, ShardFields turns) except -1:
         """Do what `turns.turn()` does, and return True; or return False, and nothing has happened."""
-        cdef PyObject *at = <PyObject *> turns
         cdef Py_ssize_t done = 0, last
         cdef _Turn turn
         cdef Append append
-        operations = <list> _get(at, MAILBOX)
-        if _get(at, STATUS) is not ACTIVE or _get(at, APPENDING) is not None or not self.accepts_writes:
+        cdef list operations = turns._mailbox
+        if turns.status is not self.active or turns._appending is not None or not self.accepts_writes:
             return False
         if not operations:
             return False
-        _set(turns, TURN_PLANNED, False)
-        _set(turns, MAILBOX, [])
-        if _get(at, QUEUED_SEEN) is not ZERO:
+        turns._turn_planned = False
+        turns._mailbox = []
+        if turns._queued_seen:
             turns._forget_queued()
         turn = _Turn.__new__(_Turn)
         turn.now_ms = self.now_ms
@@ -145,41 +120,41 @@ cdef class PlainTurns:
         if done < len(operations):
             turns._put_back(operations[done:])
         if not turn.records:
-            if <list> _get(at, WAITING):
+            if turns._waiting:
                 turns._append(turn)
-            elif <list> _get(at, MAILBOX):
+            elif turns._mailbox:
                 turns._plan_turn()
             return True
         if self.pending is None:
             turns._append(turn)
             return True
-        _set(turns, APPENDING, turn.records)
-        _set(turns, APPEND_BEGAN_S, self.now_s)
-        _set(turns, APPEND_BYTES, turn.append_bytes)
-        at_partition = _get(at, STATE_PARTITION)
+        turns._appending = turn.records
+        turns._append_began_s = self.now_s
+        turns._append_bytes = turn.append_bytes
         append = Append.__new__(Append)
-        append.fill(at_partition, self.ends[at_partition], self.now_ms, turn.encoded, _get(at, DONE))
+        append.fill(
+            turns.state_partition, self.ends[turns.state_partition], self.now_ms, turn.encoded, turns._done
+        )
         self.pending.append(append)
         return True
 
-    cdef int take_writes(self, turns, _Turn turn, list operations, Py_ssize_t *done, Py_ssize_t last) except -1:
+    cdef int take_writes(self, ShardFields turns, _Turn turn, list operations, Py_ssize_t *done, Py_ssize_t last) except -1:
         """Decide and apply the operations from a place up to another, as long as they are plain writes, and move it on.
 
         For each there is one more of `records` (None: an update, which needs no settling by itself), of `encoded` and
         of those who wait.
         """
-        cdef PyObject *at = <PyObject *> turns
         cdef Py_ssize_t begin = done[0]
         cdef WritePart part
-        cdef tuple policy
+        cdef object policy
         cdef object origin
         cdef double received_s_min = self.now_s - self.request_age_max_s
-        waiting = <list> _get(at, WAITING)
-        shard = _get(at, SHARD)
-        policy = <tuple> _get(<PyObject *> shard, POLICY)
-        turn.states = <dict> _get(<PyObject *> shard, STATES)
+        cdef list waiting = turns._waiting
+        shard = turns.shard
+        policy = shard._policy
+        turn.states = shard._states
         turn.topics = self.topics
-        turn.updates_max, turn.update_bytes_min = policy[0], policy[1]
+        turn.updates_max, turn.update_bytes_min = policy.updates_max, policy.update_bytes_min
         turn.live_bytes = 0
         turn.record_bytes_max = self.record_bytes_max
         try:
@@ -196,7 +171,7 @@ cdef class PlainTurns:
                 done[0] += 1
         finally:
             if turn.live_bytes:
-                _set(shard, LIVE_BYTES, <int64_t> _get(<PyObject *> shard, LIVE_BYTES) + turn.live_bytes)
+                shard.live_bytes += turn.live_bytes
             self.taken += done[0] - begin
         return 0
 
@@ -205,15 +180,16 @@ cdef class PlainTurns:
 cdef class Appended:
     """What the log calls when an append of `turns` is over."""
 
-    cdef object turns
+    cdef ShardFields turns
+    cdef object active
     cdef object time
     cdef Tally records
     cdef Tally seconds
     cdef Tally bytes
 
     def __init__(self, turns, active, time, Tally records, Tally seconds, Tally bytes):
-        _locate(type(turns), type(turns._rounds), active)
         self.turns = turns
+        self.active = active
         self.time = time
         self.records, self.seconds, self.bytes = records, seconds, bytes
 
@@ -223,42 +199,37 @@ cdef class Appended:
 
     cdef int over(self, base_offset, error) except -1:
         cdef double now_s
-        turns = self.turns
-        cdef PyObject *at = <PyObject *> turns
+        cdef ShardFields turns = self.turns
+        cdef list records = turns._appending
+        cdef list waiting = turns._waiting
         if (
             error is not None
-            or not <list?> _get(at, APPENDING)
-            or _get(at, STATUS) is not ACTIVE
-            or _get(at, QUIET) is not None
-            or _get(at, RENEWAL_ASKED) is True
-            or base_offset != _get(at, NEXT_LOG_OFFSET)
+            or not records
+            or turns.status is not self.active
+            or turns._quiet is not None
+            or turns._renewal_asked
+            or base_offset != turns._next_log_offset
         ):
             turns._appended(base_offset, error)
             return 0
-        records = <list> _get(at, APPENDING)
-        waiting = <list> _get(at, WAITING)
-        _set(turns, APPENDING, None)
-        _set(turns, WAITING, [])
-        if <set> _get(at, CHANGING):
+        turns._appending = None
+        turns._waiting = []
+        if turns._changing:
             turns._forget_changing()
         now_s = self.time()
-        self.seconds.count(now_s - <double> _get(at, APPEND_BEGAN_S))
+        self.seconds.count(now_s - turns._append_began_s)
         self.records.count(len(records))
-        self.bytes.count(_get(at, APPEND_BYTES))
+        self.bytes.count(turns._append_bytes)
         for record in records:
             if record is not None:
                 if not turns._settle_or_recover(records, base_offset, waiting):
                     return 0
                 break
         else:
-            end_offset = base_offset + len(records)
-            _set(turns, NEXT_LOG_OFFSET, end_offset)
-            shard = _get(at, SHARD)
-            frontier = _get(<PyObject *> shard, FRONTIER)
-            assert end_offset >= _get(<PyObject *> frontier, END_LOG_OFFSET), "records settle in log order"
-            _set(frontier, END_LOG_OFFSET, end_offset)
+            turns._next_log_offset += len(records)
+            turns.shard.settle_updates(turns._next_log_offset)
         _answer_all(waiting, now_s)
-        if <list> _get(at, MAILBOX):
+        if turns._mailbox:
             turns._plan_turn()
         return 0
 

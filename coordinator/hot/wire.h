@@ -1,6 +1,5 @@
-/* For _compiled.pyx: numbers as Kafka has them on the wire, sums, fields of objects, and a way to send. */
+/* For _compiled.pyx and _loading.pyx: numbers as Kafka has them on the wire, checksums, a hash, and a way to send. */
 #include <Python.h>
-#include <structmember.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -157,20 +156,6 @@ static inline uint64_t keyed_hash(const uint8_t *at, Py_ssize_t size) {
     c ^= 0xff;
     for (int i = 0; i < 3; i++) SIP_ROUND(a, b, c, d);
     return a ^ b ^ c ^ d;
-}
-
-/* Where a field of an object lies in it; -1 if it is no plain member. */
-static Py_ssize_t member_offset(PyObject *descriptor) {
-    if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return -1;
-    return ((PyMemberDescrObject *)descriptor)->d_member->offset;
-}
-
-static inline PyObject *get_member(PyObject *instance, Py_ssize_t offset) {
-    return *(PyObject **)((char *)instance + offset);
-}
-
-static inline void set_member(PyObject *instance, Py_ssize_t offset, PyObject *value) {
-    *(PyObject **)((char *)instance + offset) = value;
 }
 
 /* What a packed state begins with; see `shard.packed`. Its batches follow, then why it is unreadable, if so. */

@@ -17,7 +17,7 @@ from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation
 from coordinator.runtime.shard_runner import ShardRunner
-from coordinator.runtime.turns import Status
+from coordinator.runtime.status import Status
 from coordinator.shard import Facts, Portion, Result, Shard
 from protocol.errors import ErrorCode
 from protocol.state_records import SharePartitionKey, StateRecord

@@ -23,7 +23,7 @@ from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.replay import FINISHED_TOGETHER, Replay, give_memory_back, replays_of
 from coordinator.runtime.shard_runner import ShardRunner
-from coordinator.runtime.turns import Status
+from coordinator.runtime.status import Status
 from coordinator.shard import Shard
 from protocol.errors import DecodeError
 

@@ -12,11 +12,13 @@ from typing import Protocol
 
 from coordinator import hot
 from coordinator.clock import Clock
+from coordinator.hot.fields import RoundsFields
 from coordinator.log.base import Gathered, GatheringLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.completion import report_failure
 from coordinator.runtime.gathering import GroupCommitLinger
 from coordinator.runtime.limits import RuntimeLimits
+from coordinator.runtime.status import Status
 from coordinator.topics import EveryTopic, TopicDirectory
 
 
@@ -36,20 +38,17 @@ class Due(Protocol):
         ...
 
 
-class Rounds:
+class Rounds(RoundsFields):
     """Plans turns and carries them out, in the order in which they were planned."""
 
-    # The compiled module finds the fields by where they lie.
     __slots__ = (
         "_clock",
-        "_due",
         "_gathering",
         "_gathering_log",
         "_log",
         "_loop",
         "_metrics",
         "_plain",
-        "_planned",
     )
 
     def __init__(
@@ -76,7 +75,7 @@ class Rounds:
         if hot.compiled is not None:
             topics_to_ask = None if isinstance(topics, EveryTopic) else topics
             self._plain = hot.compiled.PlainTurns(
-                log.append,
+                Status.ACTIVE,
                 topics_to_ask,
                 limits.request_age_max_s,
                 limits.operations_per_append_max,

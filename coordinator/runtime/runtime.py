@@ -19,7 +19,7 @@ from coordinator.runtime.loader import Loader
 from coordinator.runtime.mailbox import Operation, PlainWrites
 from coordinator.runtime.rounds import Rounds
 from coordinator.runtime.shard_runner import ShardRunner
-from coordinator.runtime.turns import Status
+from coordinator.runtime.status import Status
 from coordinator.shard import ShareState, SnapshotPolicy
 from coordinator.state_view import ShardView
 from coordinator.topics import TopicDirectory
@@ -213,6 +213,7 @@ class Runtime:
             asyncio.get_running_loop().time,
             *self._metrics.request_tallies(write_share_group_state.API_KEY),
             self.limits.mailbox_operations_max,
+            Status.ACTIVE,
         )
         return writes
 

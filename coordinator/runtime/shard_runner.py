@@ -20,7 +20,8 @@ from coordinator.runtime.completion import refuse_all, report_failure
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation
 from coordinator.runtime.rounds import Rounds
-from coordinator.runtime.turns import Status, Turns
+from coordinator.runtime.status import Status
+from coordinator.runtime.turns import Turns
 from coordinator.shard import Result, Shard, SnapshotPolicy
 from coordinator.topics import TopicDirectory
 from protocol.errors import ErrorCode

@@ -16,17 +16,18 @@ A compiled module (`coordinator.hot`), where there is one, carries out turns tha
 import asyncio
 import logging
 from collections.abc import Callable
-from enum import StrEnum
 
 from coordinator import hot
 from coordinator.clock import Clock
 from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
+from coordinator.hot.fields import ShardFields
 from coordinator.log.base import AppendDone, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.completion import answer, answer_all, refuse, refuse_all, report_failure
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation
 from coordinator.runtime.rounds import Rounds
+from coordinator.runtime.status import Status
 from coordinator.runtime.turn import Encoded, Turn, size_bytes, unit_bytes
 from coordinator.shard import Facts, Result, Shard, SnapshotPolicy
 from coordinator.topics import TopicDirectory
@@ -37,46 +38,20 @@ from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 _logger = logging.getLogger(__name__)
 
 
-class Status(StrEnum):
-    """Life cycle of a shard here."""
-
-    LOADING = "LOADING"
-    ACTIVE = "ACTIVE"
-    FAILED = "FAILED"
-    CLOSED = "CLOSED"
-
-
-class Turns:
+class Turns(ShardFields):
     """The half of a `ShardRunner` that carries operations out, while the shard is there to do it."""
 
-    # The compiled module finds the fields by where they lie.
     __slots__ = (
-        "_append_began_s",
-        "_append_bytes",
-        "_appending",
-        "_changing",
         "_changing_seen",
         "_clock",
-        "_done",
         "_limits",
         "_log",
         "_loop",
-        "_mailbox",
         "_may_read",
         "_metrics",
-        "_next_log_offset",
         "_queued",
-        "_queued_seen",
-        "_quiet",
-        "_renewal_asked",
-        "_rounds",
         "_topics",
-        "_turn_planned",
         "_undecided",
-        "_waiting",
-        "shard",
-        "state_partition",
-        "status",
     )
 
     def __init__(

@@ -14,6 +14,7 @@ import socket
 from collections import deque
 from typing import Protocol, cast
 
+from coordinator.hot.fields import ConnectionFields
 from coordinator.metrics import Metrics
 from coordinator.security.doorway import peer_of
 from coordinator.security.tls import Trust
@@ -72,7 +73,7 @@ class _Place:
         self.connection.answered(self)
 
 
-class Connection(asyncio.Protocol):
+class Connection(ConnectionFields, asyncio.Protocol):
     """The state of one connection; the event loop's transport calls it.
 
     Frames go to a handler: the API, or a gate as long as the client has not logged in.  Where there is a
@@ -80,31 +81,23 @@ class Connection(asyncio.Protocol):
     and out, in the same way; everything else comes here.
     """
 
-    # The compiled module finds the fields by where they lie.
     __slots__ = (
         "_closing_reason",
         "_closing_since_s",
         "_connections",
         "_draining",
         "_frames_waiting",
-        "_handler",
-        "_handling",
         "_limits",
         "_loop",
         "_metrics",
-        "_partial_bytes",
         "_partial_since_s",
         "_places",
         "_reader",
-        "_reading",
         "_room",
         "_transport",
         "_trust",
         "_unwritable_since_s",
-        "_writable",
-        "active_s",
         "gate",
-        "gone",
     )
 
     def __init__(

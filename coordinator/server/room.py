@@ -3,6 +3,8 @@
 import asyncio
 from typing import Protocol
 
+from coordinator.hot.fields import RoomFields
+
 # Reading goes on when clients hold this part of what they may; below 1, so that it does not flutter.
 _ROOM_AGAIN = 0.75
 
@@ -15,11 +17,10 @@ class Waiter(Protocol):
         ...
 
 
-class Room:
+class Room(RoomFields):
     """Counts what clients hold, whole requests or parts. When it is `full` nothing more should be read."""
 
-    # The compiled module finds the fields by where they lie.
-    __slots__ = ("bytes_max", "draining", "held_bytes", "waiting")
+    __slots__ = ()
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max

@@ -22,7 +22,6 @@ class Frontier:
     All records below `end_log_offset` are durable.
     """
 
-    # The compiled module finds the fields by where they lie.
     __slots__ = ("_ending", "_states", "end_log_offset")
 
     def __init__(self, states: dict[SharePartitionKey, bytes]) -> None:

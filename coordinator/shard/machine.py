@@ -65,7 +65,6 @@ class Shard:
     refused write as stored; we report success only if all are.)
     """
 
-    # The compiled module finds the fields by where they lie.
     __slots__ = ("_frontier", "_key_bytes", "_policy", "_states", "live_bytes", "state_partition")
 
     def __init__(self, state_partition: int, policy: SnapshotPolicy) -> None:
