@@ -8,7 +8,7 @@ from coordinator.errors import LogUnavailable
 from coordinator.expiry import MemoryFile, Rules, Status
 from coordinator.expiry.watch import Watch, look
 from coordinator.kafka.group_facts import EMPTY, GroupDescription
-from coordinator.runtime.turns import Status as RunnerStatus
+from coordinator.runtime.status import Status as RunnerStatus
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
