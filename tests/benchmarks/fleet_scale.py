@@ -189,7 +189,10 @@ def draw(costs: list[Cost]) -> None:
         figure = Figure(figsize=(9.0, 3.0), layout="constrained")
         for axes, (title, values) in zip(figure.subplots(1, len(panels)), panels, strict=True):
             axes.plot([cost.coordinators for cost in costs], values, marker="o", color="#3b82f6")
-            axes_of(axes, title, [cost.coordinators for cost in costs])
+            axes_of(axes, title, [])
+            axes.set_xscale("linear")
+            axes.set_xlim(0, 1.04 * costs[-1].coordinators)
+            axes.set_xticks([cost.coordinators for cost in costs if cost.coordinators not in (10, 30)])
             axes.set_yscale("linear")
             axes.set_ylim(bottom=0, top=1.15 * max(values))
             axes.set_xlabel("coordinators", fontsize=9)
