@@ -66,8 +66,7 @@ class Journal:
         self._segments = Segments(self._disk, segment_bytes, [])
         self._starts, self._ends = [0] * state_partitions, [0] * state_partitions
         self._next_commit = 1
-        # The oldest segment that is needed, and the one that is durably said to be.
-        self._oldest = self._oldest_said = 1
+        self._oldest = self._oldest_said = 1  # The oldest needed segment, and the one that a frame names.
         self._way = way()
         self._pending: list[Append] = []
         # So many of the pending appends may also stand in the stretch that was given up.
@@ -76,10 +75,10 @@ class Journal:
         self._planned = self._gathering = self.committing = False
         self._over: Callable[[], None] = lambda: None
         self._recovery_point = RecoveryPointRecorder(self._disk, self._segments)
-        self._given_up = True
         self._rolling: asyncio.Task[None] | None = None
         self._probe: asyncio.TimerHandle | None = None
         self._trouble: str | None = "the journal is not open"
+        self._given_up = True
         self._quiet = asyncio.Event()
         self._is_open = False
 
