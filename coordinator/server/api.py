@@ -17,7 +17,13 @@ from coordinator.forwarding import FORWARDED_CLIENT_ID
 from coordinator.metrics import Metrics
 from coordinator.runtime.mailbox import PlainWrites
 from coordinator.server.find_coordinator import CoordinatorDirectory
-from coordinator.server.large_requests import LARGE_FRAME_BYTES, LargeOrigin, LargeRequests, Steps
+from coordinator.server.large_requests import (
+    LARGE_FIND_BYTES,
+    LARGE_FRAME_BYTES,
+    LargeOrigin,
+    LargeRequests,
+    Steps,
+)
 from coordinator.server.refusals import UNTRUSTED_ELEMENTS_MAX, decoded, refusal
 from coordinator.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, Service
 from protocol.errors import DecodeError, ErrorCode, TooManyElementsError
@@ -152,7 +158,7 @@ class Api:
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         if api_key == write_api.API_KEY and self._took_plain_write(frame, origin, respond):
             return
-        if len(frame) >= LARGE_FRAME_BYTES:
+        if len(frame) >= (LARGE_FIND_BYTES if api_key == find_api.API_KEY else LARGE_FRAME_BYTES):
             self._large.add(origin, lambda: self._steps(frame, origin, respond))
             return
         codec = _RPCS.get(api_key)
@@ -172,7 +178,7 @@ class Api:
             return
         if codec is not None:
             yield from self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
-        elif api_key == find_api.API_KEY and len(frame) >= LARGE_FRAME_BYTES:
+        elif api_key == find_api.API_KEY and len(frame) >= LARGE_FIND_BYTES:
             yield from self._find_many(frame, api_version, correlation_id, respond)
         elif api_key == find_api.API_KEY:
             self._find_coordinator(frame, api_version, correlation_id, respond)

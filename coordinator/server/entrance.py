@@ -20,7 +20,7 @@ from coordinator.security.principals import (
 from coordinator.security.sasl import Mechanism
 from coordinator.security.tls import ServerTls
 from coordinator.server.api import Api, Respond, undecodable
-from coordinator.server.large_requests import LargeOrigin
+from coordinator.server.large_requests import LargeOrigin, LargeRequests, Steps
 from coordinator.server.refusals import api_key_of, decoded, refusal
 from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
@@ -76,12 +76,21 @@ class Refused:
     def __init__(self, api: Api, metrics: Metrics) -> None:
         self._api = api
         self._metrics = metrics
+        # One request at a time, so that many refusals do not delay the clients that are on the list.
+        self._refusals = LargeRequests()
 
     def handle(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
         """Answer with CLUSTER_AUTHORIZATION_FAILED, but say which versions there are."""
+        if api_key_of(frame) in _FREE and not self._refusals.has(origin):
+            self._api.handle(frame, origin, respond)
+            return
+        self._refusals.add(origin, lambda: self._steps(frame, origin, respond))
+
+    def _steps(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> Steps:
         if api_key_of(frame) in _FREE:
             self._api.handle(frame, origin, respond)
             return
+        yield
         try:
             asked = decoded(frame)
         except DecodeError as error:

@@ -14,8 +14,10 @@ from typing import NamedTuple, Protocol
 
 from coordinator.runtime import Origin
 
-# A frame of this size or more is a large request. It holds at most 32 768 array elements.
-LARGE_FRAME_BYTES = 32 << 10
+# A frame of this size or more is a large request. A partition takes 5 bytes at least, a key of
+# FindCoordinator 1.
+LARGE_FRAME_BYTES = 8 << 10
+LARGE_FIND_BYTES = 2 << 10
 
 Steps = Iterator[None]
 

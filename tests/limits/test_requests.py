@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.server import Api, ServerLimits
 from coordinator.server.entrance import Refused
+from coordinator.server.large_requests import LARGE_FIND_BYTES
 from coordinator.server.refusals import UNTRUSTED_ELEMENTS_MAX
 from protocol.errors import TooManyElementsError
 from protocol.messages import (
@@ -107,12 +108,12 @@ def test_find_coordinator_in_steps_answers_like_one_without() -> None:
             assert many is not None
             together = find_coordinator.decode_response(many, 1, 6).coordinators
             each = []
-            for begin in range(0, len(keys), 500):
-                few = await exchange(one, frames.with_keys(keys[begin : begin + 500]))
+            for begin in range(0, len(keys), 50):
+                few = await exchange(one, frames.with_keys(keys[begin : begin + 50]))
                 assert few is not None
                 each += find_coordinator.decode_response(few, 1, 6).coordinators
             assert together == each
-            assert len(frames.with_keys(keys)) > 32 << 10 > len(frames.with_keys(keys[:500]))
+            assert len(frames.with_keys(keys)) > LARGE_FIND_BYTES > len(frames.with_keys(keys[:50]))
 
     asyncio.run(scenario())
 
@@ -230,6 +231,37 @@ def test_a_client_that_is_not_on_the_list_gets_the_smallest_limits() -> None:
             assert len(find_coordinator.decode_response(answer, 1, 6).coordinators) == UNTRUSTED_ELEMENTS_MAX
             assert await exchange(one, frames.with_keys([*keys, b""])) is None
             assert await exchange(one, frames.with_keys([b"a" * LOGIN_BYTES_MAX])) is None
+
+    asyncio.run(scenario())
+
+
+def test_a_pipeline_of_refused_requests_leaves_the_event_loop_free() -> None:
+    """30 connections of a user who is not on the list delayed brokers by 4 s."""
+
+    async def scenario() -> None:
+        async with served() as one:
+            refused = Refused(one.listener._entrance.api, one.metrics)
+            one.listener._entrance.api = refused  # type: ignore[assignment]
+            refused.plain_writes = None  # type: ignore[attr-defined]
+            client = await one.connect()
+            with longest_callback() as longest:
+                client.send(60 * frames.with_keys([b""] * UNTRUSTED_ELEMENTS_MAX))
+                for _ in range(60):
+                    await client.frame()
+            assert longest.seconds < CALLBACK_S_MAX
+
+    asyncio.run(scenario())
+
+
+def test_a_pipeline_of_small_requests_with_many_keys_leaves_the_event_loop_free() -> None:
+    async def scenario() -> None:
+        async with served() as one:
+            client = await one.connect()
+            with longest_callback() as longest:
+                client.send(10 * frames.with_keys([b""] * 29_000))
+                for _ in range(10):
+                    await client.frame()
+            assert longest.seconds < CALLBACK_S_MAX
 
     asyncio.run(scenario())
 

@@ -1,0 +1,207 @@
+"""Hostile clients of each kind, many connections at a time.
+
+Run as `python -m tests.limits.attacks KIND PORT COUNT SECONDS`: a process of its own, so that its work does
+not delay the clients whose latency is measured.
+"""
+
+import asyncio
+import logging
+import ssl
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from coordinator.open_files import raise_open_files
+from protocol.messages import sasl_authenticate, sasl_handshake
+from tests.limits import frames
+
+Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+Attack = Callable[[Open], Awaitable[None]]
+
+LISTED, NOT_LISTED = b"\0broker\0broker-secret", b"\0guest\0guest-secret"
+_FOREVER_S = 3_600.0
+# As many as a TLS server can accept in a moment.
+_OPENING_AT_A_TIME = 50
+
+
+def handshake_frames(token: bytes) -> bytes:
+    """Return the frames of a login with PLAIN."""
+    handshake = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest("PLAIN"), 1)
+    authenticate = sasl_authenticate.encode_request(sasl_authenticate.SaslAuthenticateRequest(token), 2)
+    return frames.frame(frames.SASL_HANDSHAKE, 1, handshake, flexible=False) + frames.frame(
+        frames.SASL_AUTHENTICATE, 2, authenticate
+    )
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """Read one response."""
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    return await reader.readexactly(size)
+
+
+async def _logged_in(open_one: Open, token: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Log in one frame after the other: a token must not arrive before the answer to the handshake."""
+    reader, writer = await open_one()
+    whole = handshake_frames(token)
+    first = 4 + int.from_bytes(whole[:4], "big")
+    for part in (whole[:first], whole[first:]):
+        writer.write(part)
+        await read_frame(reader)
+    return reader, writer
+
+
+async def drained(writer: asyncio.StreamWriter) -> None:
+    """Wait until more can be written; over TLS, `drain` alone does not notice the end of a connection."""
+    await writer.drain()
+    await asyncio.sleep(0)
+
+
+async def silent(open_one: Open) -> None:
+    """Send nothing."""
+    await open_one()
+    await asyncio.sleep(_FOREVER_S)
+
+
+async def slow_start(open_one: Open) -> None:
+    """Send the beginning of a TLS handshake, or of HTTP, byte by byte."""
+    _, writer = await open_one()
+    for byte in b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(400):
+        writer.write(bytes([byte]))
+        await asyncio.sleep(1)
+
+
+async def half_frame(open_one: Open) -> None:
+    """Announce the largest frame, and send half of it."""
+    reader, writer = await open_one()
+    writer.write((64 << 10).to_bytes(4, "big") + bytes(32 << 10))
+    await reader.read()
+
+
+async def failed_login(open_one: Open) -> None:
+    """Log in with a wrong password, again and again."""
+    await _logged_in(open_one, b"\0broker\0wrong")
+
+
+async def slow_reader(open_one: Open) -> None:
+    """Ask for much, as a user who is not on the list, and read nothing."""
+    _, writer = await _logged_in(open_one, NOT_LISTED)
+    while not writer.transport.is_closing():
+        writer.write(frames.with_keys([b""] * 1_000))
+        await drained(writer)
+
+
+async def pipelining(open_one: Open) -> None:
+    """Send many requests at once, and read the responses."""
+    reader, writer = await _logged_in(open_one, NOT_LISTED)
+    while not writer.transport.is_closing():
+        writer.write(2_000 * frames.with_keys([b"a"]))
+        await drained(writer)
+        await reader.read(1 << 20)
+
+
+async def http_half_head(open_one: Open) -> None:
+    """Send a request whose head goes on for ever."""
+    reader, writer = await open_one()
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + bytes([97]) * 30_000)
+    await reader.read()
+
+
+async def http_half_body(open_one: Open) -> None:
+    """Send a request whose body does not end."""
+    reader, writer = await open_one()
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
+    for _ in range(1_000):
+        writer.write(b"x")
+        await asyncio.sleep(1)
+    await reader.read()
+
+
+async def http_pipelining(open_one: Open) -> None:
+    """Send many requests at once."""
+    reader, writer = await open_one()
+    writer.write(5_000 * b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await reader.read()
+
+
+async def http_slow_reader(open_one: Open) -> None:
+    """Ask for the page, and read nothing."""
+    _, writer = await open_one()
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    for _ in range(1_000):
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.sleep(0.05)
+
+
+async def http_wrong_token(open_one: Open) -> None:
+    """Guess tokens."""
+    reader, writer = await open_one()
+    writer.write(b"GET /api/v1/groups HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer no\r\n\r\n")
+    await reader.read(1_000)
+
+
+# Kind: what a connection does, and whether it shakes hands with TLS first.
+KAFKA: dict[str, tuple[Attack, bool]] = {
+    "silent": (silent, False),
+    "slow handshake": (slow_start, False),
+    "half frame": (half_frame, True),
+    "failed logins": (failed_login, True),
+    "slow reader": (slow_reader, True),
+    "pipelining": (pipelining, True),
+}
+HTTP: dict[str, tuple[Attack, bool]] = {
+    "http silent": (silent, False),
+    "http half head": (http_half_head, False),
+    "http half body": (http_half_body, False),
+    "http pipelining": (http_pipelining, False),
+    "http slow reader": (http_slow_reader, False),
+    "http wrong token": (http_wrong_token, False),
+}
+
+
+def untrusting_context() -> ssl.SSLContext:
+    """Return a context of a client that takes any certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def attack(kind: str, port: int, count: int, seconds: float) -> None:
+    """Keep so many connections of a kind for a while; each that ends is replaced."""
+    act, uses_tls = (KAFKA | HTTP)[kind]
+    context = untrusting_context() if uses_tls else None
+    opening = asyncio.Semaphore(_OPENING_AT_A_TIME)
+
+    async def once() -> None:
+        writers: list[asyncio.StreamWriter] = []
+
+        async def open_one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            async with opening:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            writers.append(writer)
+            return reader, writer
+
+        try:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                await act(open_one)
+        finally:
+            for writer in writers:
+                writer.transport.abort()
+
+    async def again_and_again() -> None:
+        while True:
+            await once()
+            await asyncio.sleep(0.5)
+
+    tasks = [asyncio.create_task(again_and_again()) for _ in range(count)]
+    await asyncio.sleep(seconds)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    raise_open_files(8_192)
+    # asyncio warns of each write to a connection that the server closed.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    asyncio.run(attack(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))
