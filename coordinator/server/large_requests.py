@@ -39,7 +39,6 @@ class LargeRequests:
     """The queue of large requests, and the steps of the one in progress."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Request] = deque()
         self._current: _Request | None = None
         self._steps: Steps = iter(())
@@ -63,7 +62,7 @@ class LargeRequests:
     def _begin_next(self) -> None:
         self._current = self._waiting.popleft()
         self._steps = iter(())
-        self._loop.call_soon(self._step, self._current.begin)
+        asyncio.get_running_loop().call_soon(self._step, self._current.begin)
 
     def _step(self, begin: Callable[[], Steps] | None = None) -> None:
         current = self._current
@@ -73,7 +72,7 @@ class LargeRequests:
                 self._steps = begin()
             if not current.origin.gone:
                 next(self._steps)
-                self._loop.call_soon(self._step)
+                asyncio.get_running_loop().call_soon(self._step)
                 return
         except StopIteration:
             pass
