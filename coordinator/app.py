@@ -137,8 +137,6 @@ class _Coordinator:
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
         listener = make_listener(config, _service(config, runtime, forwarder), directory, metrics)
         runtime.ask_health_of(listener.health)
-        if (risk := config.listen_risk(config.listen)) is not None:
-            _logger.warning(risk)
         http = self._make_http(runtime)
         try:
             # HTTP first: a long recovery of the journal should be seen from outside.
@@ -162,10 +160,9 @@ class _Coordinator:
                 self._forwarding.start()
             shards = _Shards(runtime, directory, forwarder, http.owners, one_owner=self._one_owner)
             await self._ownership.start(shards)
-            if self._expiry is not None:
-                self._expiry.start()
-            if self._signals is not None:
-                self._signals.start()
+            for service in (self._expiry, self._signals):
+                if service is not None:
+                    service.start()
         except CoordinatorError as error:
             _logger.error("the coordinator cannot start: %s", error)
             await self._stop(runtime, listener, http)
@@ -186,6 +183,8 @@ class _Coordinator:
 
     def _make_http(self, runtime: Runtime) -> AdminSide:
         config, metrics = self._config, self._metrics
+        if (risk := config.listen_risk(config.listen)) is not None:
+            _logger.warning(risk)
         self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_read)
         topics = make_user_topics(config)
         self._signals = SignalService(config, runtime, metrics)

@@ -143,7 +143,7 @@ def audit(
 
     Nothing is written to the source. Exit codes: 0 clean, 1 warnings, 2 critical, 3 could not audit.
     """
-    from coordinator.errors import ConfigError, CoordinatorError
+    from coordinator.errors import CoordinatorError
 
     try:
         job = _Job(ctx.args, source, config, settings)
@@ -162,11 +162,7 @@ def audit(
         job.engine = recovery.opened_engine(engine, master, processes, work=work)
         try:
             if every or metrics_listen:
-                every_s, listen = parse_duration_s(every), parse_listen(metrics_listen)
-                if to is None:
-                    wanted = "a folder with --every: the baseline in it survives a restart"
-                    raise ConfigError("--to", None, wanted)
-                job.repeat(every_s, listen, keep)
+                job.repeat(parse_duration_s(every), parse_listen(metrics_listen), keep)
                 return
             found = job.run(job.options.baseline)
         finally:
@@ -268,12 +264,13 @@ class _Job:
 
     def repeat(self, every_s: float, listen: "HostPort | None", keep: int) -> None:
         """Audit until told to end; a line for each run."""
-        from coordinator.errors import CoordinatorError
+        from coordinator.errors import ConfigError, CoordinatorError
         from coordinator.recovery.baselines import BaselineStore
         from coordinator.recovery.continuous import repeat
 
+        if self.options.to is None:
+            raise ConfigError("--to", None, "a folder with --every, which keeps the baseline")
         self._repeats = True
-        assert self.options.to is not None
         store = BaselineStore(self.options.to, keep=keep)
         baseline = store.current(self.source.text, self.options.baseline)
 

@@ -13,30 +13,34 @@ EXIT_COULD_NOT_COMPARE = 3
 DIFFERENT_SHOWN_MAX = 20
 
 
+Live = Annotated[
+    str,
+    typer.Option(
+        "--live",
+        metavar="HOST:PORT",
+        help="Where the coordinator is found; by default the --bootstrap-servers.",
+    ),
+]
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The coordinator's HTTP address: also compare what it lists and the log has lost.",
+    ),
+]
+
+
 @recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
 def diff(
     ctx: typer.Context,
     source: recovery.From,
-    live: Annotated[
-        str,
-        typer.Option(
-            "--live",
-            metavar="HOST:PORT",
-            help="Where the coordinator is found; by default the --bootstrap-servers.",
-        ),
-    ] = "",
+    live: Live = "",
     live_config: flags.CoordinatorConfig = None,
     group: Annotated[
         list[str] | None, typer.Option("--group", help="Only share groups of this name; may be repeated.")
     ] = None,
-    url: Annotated[
-        str,
-        typer.Option(
-            "--url",
-            metavar="URL",
-            help="The coordinator's HTTP address: also compare what it lists and the log has lost.",
-        ),
-    ] = "",
+    url: Url = "",
     token_file: Annotated[
         str, typer.Option("--token-file", metavar="FILE", help="A file with the token for --url.")
     ] = "",

@@ -111,12 +111,12 @@ class Observer:
         seen = Seen(dict(self._watches), heard, dict(self._names), dict(self._missing), unclear)
         return Look(now_ms, held, seen, doubt)
 
-    async def _listed_groups(self) -> Collection[str]:
+    async def _listed_groups(self) -> set[str]:
         """Return all groups; while a broker does not list its groups, those that are watched already."""
         try:
             return await self._groups.names()
         except LogUnavailable:
-            return self._watches.keys()
+            return set(self._watches)
 
     def _owns_first(self, group_id: str, topic_id: bytes) -> bool:
         """Tell whether the shard of a topic's partition 0 is ours: one coordinator sees to each topic."""

@@ -244,9 +244,6 @@ def _audited(
         topics=topics,
         is_unread=unread,
     )
-    is_baseline = not unread and not any(
-        each.check == "X3" and each.severity is Severity.CRITICAL for each in found
-    )
     run_before = None if options.baseline is None else options.baseline.run_id
     answer = verdict_of(table.to_pylist(), states.to_pylist(), facts)
     manifest = manifest_of(
@@ -262,12 +259,16 @@ def _audited(
         answer=answer.headline,
         groups={status.name.lower(): count for status, count in answer.counts.items()},
     )
-    # A run that found state to be lost is no baseline: the alarm stays until the state is restored.
-    manifest["next_baseline"] = manifest["run_id"] if is_baseline else run_before
+    manifest["next_baseline"] = run_before if unread or _lost_since_baseline(found) else manifest["run_id"]
     if options.to is not None:
         tables = {"states": states, "findings": table, "ranges": ranges}
         write_results(options.to, tables, manifest)
     return Audited(table, states, ranges, partitions, manifest, not_checked, answer, missed)
+
+
+def _lost_since_baseline(found: list[Finding]) -> bool:
+    """Return whether state was lost: such a run is no baseline, so the alarm stays until it is restored."""
+    return any(each.check == "X3" and each.severity is Severity.CRITICAL for each in found)
 
 
 def _from_outside(

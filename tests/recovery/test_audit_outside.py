@@ -100,9 +100,6 @@ def test_p5_another_number_of_partitions_is_found() -> None:
     ]
 
 
-# X1
-
-
 def answer_of(row: Mapping[str, Any], **changed: Any) -> Answer:
     """Return what a coordinator answers that holds a state."""
     from coordinator.recovery.rewrite import state_of
@@ -241,9 +238,6 @@ def test_what_the_coordinator_lists_and_the_log_has_lost_is_different(
     assert found.asked == len(states) + 2
 
 
-# X2
-
-
 def test_x2_state_and_groups_are_compared_both_ways(before: Audited) -> None:
     states = rows(before)
     shown = {(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]) for row in states}
@@ -266,9 +260,6 @@ def test_x2_state_and_groups_are_compared_both_ways(before: Audited) -> None:
     fewer = groups - {lost["group_id"]}
     found = told(list(check_groups(states, shown, {}, fewer, topics)))
     assert set(found) == {("X2", "warning", "its group is gone, or may not be seen")}
-
-
-# X3
 
 
 def vanish(log: Log) -> None:
@@ -318,9 +309,6 @@ def test_x3_is_in_doubt_where_a_deletion_may_have_been_pruned(before: Audited, t
     assert {row["severity"] for row in doubtful} == {"warning"}
 
 
-# X4
-
-
 def test_x4_a_target_that_is_not_the_same_is_found(before: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
     states = {key_of(row): rewrite.state_of(row) for row in rows(before)}
     from coordinator.migration.fold import Held
@@ -339,9 +327,6 @@ def test_x4_a_target_that_is_not_the_same_is_found(before: Audited, monkeypatch:
     whole = Rebuilt(before.states, before.ranges, before.manifest)
     unlike_there = rewrite._second_look(None, None, whole, None, 3, Phases())  # type: ignore[arg-type]
     assert unlike_there == (str(key_of(rows(before)[0])),)
-
-
-# X5
 
 
 def test_x5_state_beyond_the_data_is_found(before: Audited) -> None:
@@ -363,9 +348,6 @@ def test_x5_state_beyond_the_data_is_found(before: Audited) -> None:
         (found,) = check_data(states, changed_starts, changed_ends, Limits())
         assert (found.check, found.severity.value) == ("X5", "warning")
         assert found.evidence.startswith(evidence)
-
-
-# X6
 
 
 def test_x6_another_fold_of_a_sample_is_compared(before: Audited, tmp_path: Path) -> None:

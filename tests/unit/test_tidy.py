@@ -23,7 +23,7 @@ GENERATED = ("protocol/messages/",)
 HOMES = {
     "time.time": ("coordinator/clock.py",),
     "time.time_ns": ("coordinator/clock.py",),
-    "time.monotonic": ("coordinator/clock.py",),
+    "time.monotonic": ("coordinator/clock.py", "coordinator/logs.py"),
     "time.monotonic_ns": ("coordinator/clock.py",),
     "time.perf_counter": ("coordinator/clock.py",),
     "time.perf_counter_ns": ("coordinator/clock.py",),
@@ -32,7 +32,7 @@ HOMES = {
     "datetime.utcnow": (),
     "datetime.today": (),
     "uuid.uuid1": (),
-    "uuid.uuid4": ("coordinator/app.py", "coordinator/demo/"),
+    "uuid.uuid4": ("coordinator/app.py", "coordinator/demo/", "coordinator/recovery/"),
     "random.*": ("coordinator/client/", "coordinator/client.py", "coordinator/demo.py", "coordinator/demo/"),
     "os.urandom": (),
     "secrets.*": ("coordinator/security/",),
