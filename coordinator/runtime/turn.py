@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from coordinator.log.base import Unit
+from coordinator.runtime.mailbox import Operation
+from coordinator.shard import Result
 from protocol.record_batch import RECORD_BYTES_IN_BATCH
 from protocol.state_records import StateRecord
 
@@ -41,3 +43,8 @@ def size_bytes(encoded: Encoded) -> int:
 def unit_bytes(encoded: Sequence[Encoded]) -> int:
     """Return what a log takes of a unit at the most `record_bytes_max` of; see `StateLog.append`."""
     return sum(map(size_bytes, encoded)) + RECORD_BYTES_IN_BATCH * max(0, len(encoded) - 1)
+
+
+def is_unit(operation: Operation, result: Result) -> bool:
+    """Tell whether all records are of one share-partition, as a client's are: they are stored all or none."""
+    return all(record.key == operation.key for record in result.records)

@@ -28,7 +28,7 @@ from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.mailbox import Operation
 from coordinator.runtime.rounds import Rounds
 from coordinator.runtime.status import Status
-from coordinator.runtime.turn import Encoded, Turn, size_bytes, unit_bytes
+from coordinator.runtime.turn import Encoded, Turn, is_unit, size_bytes, unit_bytes
 from coordinator.shard import Facts, Result, Shard, SnapshotPolicy
 from coordinator.topics import TopicDirectory
 from protocol.errors import ErrorCode
@@ -236,7 +236,7 @@ class Turns(ShardFields):
         for record in result.records:
             self.shard.apply(record, turn.now_ms)
             self._changing.add(record.key)
-        turn.add(result.records, encoded, is_unit=_is_unit(operation, result))
+        turn.add(result.records, encoded, is_unit=is_unit(operation, result))
         if result.records or self._log.reads_need_proof or self._is_changing(operation.key):
             self._waiting.append((operation, result))
         else:
@@ -280,7 +280,7 @@ class Turns(ShardFields):
             refuse(operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator cannot store this.")
             return None
         largest = (
-            unit_bytes(encoded) if _is_unit(operation, result) else max(map(size_bytes, encoded), default=0)
+            unit_bytes(encoded) if is_unit(operation, result) else max(map(size_bytes, encoded), default=0)
         )
         if largest > self._log.record_bytes_max:
             # Kafka's answer, too.
@@ -400,8 +400,3 @@ class Turns(ShardFields):
     def _recover(self, error: LogError, waiting: list[tuple[Operation, Result]]) -> None:
         """Answer that nothing is known to be stored, and load the shard again from its log, if it is ours."""
         raise NotImplementedError
-
-
-def _is_unit(operation: Operation, result: Result) -> bool:
-    """Tell whether all records are of one share-partition, as a client's are: they are stored all or none."""
-    return all(record.key == operation.key for record in result.records)

@@ -65,6 +65,8 @@ def test_what_is_abandoned_goes_once_whoever_owns_which_part_of_it(rig: Replicat
     members = [join(rig, topic) for topic in ("kept", "deleted")]
     wait_until(lambda: sum(held(coordinators)) == 2 * PARTITIONS, seconds=120, what="all is initialised")
     assert min(held(coordinators)) > 0, "each coordinator has some of it"
+    # The brokers may have been loading their groups when the coordinators asked for the first time.
+    failures = [sample(each, "sharecoord_expiry_failures_total") for each in coordinators]
 
     delete_topic(rig.brokers[0], rig.client, "deleted")
     wait_until(lambda: sum(held(coordinators)) == PARTITIONS, seconds=120, what="each owner deletes its part")
@@ -84,7 +86,7 @@ def test_what_is_abandoned_goes_once_whoever_owns_which_part_of_it(rig: Replicat
     # No one of them could tell that nothing of the group is left anywhere: the empty group stays listed.
     tool = ShareGroupTool(rig.brokers[0].jars, rig.brokers[0].bootstrap)
     assert "workers" in tool.list()
-    for coordinator in coordinators:
-        assert sample(coordinator, "sharecoord_expiry_failures_total") == 0, (
+    for coordinator, before in zip(coordinators, failures, strict=True):
+        assert sample(coordinator, "sharecoord_expiry_failures_total") <= before, (
             coordinator.process.log.read_text()
         )

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from coordinator.errors import LogUnavailable
-from coordinator.expiry import Rules, Status
+from coordinator.expiry import Status
 from coordinator.expiry import remover as remover_module
 from coordinator.kafka.cluster import NOT_COORDINATOR
 from coordinator.kafka.group_facts import Outcome
@@ -391,21 +391,3 @@ async def test_a_coordinator_that_is_not_found_ends_the_round_and_comes_last_in_
         cluster.refusals.clear()
         await one.expiry.round()
         assert await one.topics() == {("other", "known")}
-
-
-@looped
-async def test_without_a_retention_time_nothing_goes_and_everything_can_be_foreseen() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
-    records = [KNOWN, state("g", "t"), state("g", "gone")]
-    async with replica(cluster, clock, records, rules=Rules(None, GRACE)) as one:
-        one.expiry.start()
-        await one.expiry.forecast()
-        clock.move(10 * RETENTION)
-        done = await one.expiry.round()
-        assert done.removals == []
-        assert len(await one.topics()) == 3
-        foreseen = {each.topic_id: each for each in (await one.expiry.forecast()).items}
-        assert foreseen[topic_id("t")].expires_ms is None
-        (item,) = (each for each in (await one.expiry.forecast(5)).items if each.topic == "t")
-        assert item.status is Status.DUE
-        assert not (await one.expiry.forecast()).enabled

@@ -1,0 +1,33 @@
+"""What expiry would remove, asked for in advance."""
+
+from coordinator.expiry import Rules, Status
+from tests.unit.admin.serving import looped
+from tests.unit.expiry.clusters import (
+    GRACE,
+    KNOWN,
+    RETENTION,
+    FakeGroup,
+    StandingClock,
+    a_cluster,
+    replica,
+    state,
+    topic_id,
+)
+
+
+@looped
+async def test_without_a_retention_time_nothing_goes_and_everything_can_be_foreseen() -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    records = [KNOWN, state("g", "t"), state("g", "gone")]
+    async with replica(cluster, clock, records, rules=Rules(None, GRACE)) as one:
+        one.expiry.start()
+        await one.expiry.forecast()
+        clock.move(10 * RETENTION)
+        done = await one.expiry.round()
+        assert done.removals == []
+        assert len(await one.topics()) == 3
+        foreseen = {each.topic_id: each for each in (await one.expiry.forecast()).items}
+        assert foreseen[topic_id("t")].expires_ms is None
+        (item,) = (each for each in (await one.expiry.forecast(5)).items if each.topic == "t")
+        assert item.status is Status.DUE
+        assert not (await one.expiry.forecast()).enabled
