@@ -32,7 +32,7 @@ NOTICED_BY = {
     "forgets_who_waited_for_loading": 33,
     "keeps_count_of_bytes_that_have_gone": 9,
     "waits_for_ever_for_clients_that_never_read": 16,
-    "syncs_nothing": 5,
+    "syncs_nothing": 11,
     "serves_what_it_recovered_before_it_is_durable": 64,
     "takes_a_failed_commit_for_done": 9,
     "checks_no_sums": 5,

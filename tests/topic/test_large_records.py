@@ -53,6 +53,9 @@ def test_what_is_too_large_for_the_topic_is_refused_as_kafka_does(
     port, http_port = free_ports(2)
     settings = {
         "bootstrap.servers": built_in.broker.bootstrap,
+        # Above the topic's limit, which is the subject of this test.
+        "share.partition.write.max.batches": "100000",
+        "request.max.elements": "200000",
         "share.coordinator.state.topic.name": state_topic,
         "share.coordinator.state.topic.num.partitions": "1",
         "share.coordinator.state.topic.replication.factor": "1",
