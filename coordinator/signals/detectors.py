@@ -37,6 +37,8 @@ class SignalLimits(NamedTuple):
     stuck_s: float = 60.0
     outage_records: int = 100
     outage_share: float = 0.5
+    # Records per second. Rates are smoothed: without a minimum, an outage would end long after the failures.
+    outage_rate: float = 1.0
     lost_shown_s: float = 3_600.0
 
 
@@ -84,7 +86,7 @@ def _worst(signals: GroupSignals, limits: SignalLimits) -> tuple[Problem, str]:
     failing = max(0.0, signals.released_rate) + max(0.0, signals.rejected_rate)
     finished = max(0.0, signals.acknowledged_rate)
     if (
-        failing > 0
+        failing >= limits.outage_rate
         and failing >= limits.outage_share * (failing + finished)
         and (signals.redelivered >= limits.outage_records)
     ):

@@ -23,11 +23,16 @@ class PrometheusServer:
     """A Prometheus that scrapes `targets` (host:port) under the job's name that we ship."""
 
     def __init__(
-        self, directory: Path, targets: Sequence[str], *, access: Mapping[str, Any] | None = None
+        self,
+        directory: Path,
+        targets: Sequence[str],
+        *,
+        observers: Sequence[str] = (),
+        access: Mapping[str, Any] | None = None,
     ) -> None:
         """Prepare it; nothing is started. Only addresses and intervals differ from the files.
 
-        `access` is what the job needs besides, to be let in.
+        `observers` are scraped as a job of their own. `access` has the credentials for the coordinators' job.
         """
         (self._port,) = free_ports(1)
         config = yaml_of(PROMETHEUS / "prometheus.yml")
@@ -35,6 +40,12 @@ class PrometheusServer:
         (job,) = config["scrape_configs"]
         job |= access or {}
         job["static_configs"] = [{"targets": list(targets)}]
+        if observers:
+            job_of_observers = {
+                "job_name": "share-coordinator-observer",
+                "static_configs": [{"targets": list(observers)}],
+            }
+            config["scrape_configs"].append(job_of_observers)
         (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
         (directory / "alerts.yml").write_text(ALERTS.read_text("utf-8"))
         program = program_path("prometheus")

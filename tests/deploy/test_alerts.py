@@ -74,7 +74,7 @@ def test_the_runbook_says_what_an_alert_means_and_what_to_do(rule: Rule) -> None
 
 
 def test_the_runbook_knows_no_alert_that_does_not_exist() -> None:
-    headings = re.findall(r"^### (ShareCoordinator\w*)$", RUNBOOK.read_text("utf-8"), re.M)
+    headings = re.findall(r"^### (Share\w*)$", RUNBOOK.read_text("utf-8"), re.M)
     assert headings == [rule["alert"] for rule in alert_rules()]
 
 

@@ -1,7 +1,7 @@
-"""The dashboard and the alerts, against a real Prometheus that scrapes real coordinators.
+"""The dashboard and the alerts, against a real Prometheus that scrapes real processes.
 
-Two of them, so that everything is there that one could show: one with a journal, which is audited again and
-again, and one with a Kafka topic in a group.
+Together they have every series: a coordinator with a journal that is audited, a coordinator in a group with a
+Kafka topic, and an observer of a share group that consumes.
 """
 
 import asyncio
@@ -22,12 +22,13 @@ from tests.deploy.files import DASHBOARD, GRAFANA, alert_rules, recording_rules,
 from tests.deploy.prometheus import PrometheusServer, metric_names
 from tests.kafka.audits import AuditProcess
 from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.observer import ObserverProcess
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import DidNotHappen, wait_until
 from tests.kafka.rig import BuiltInRig
 
-# What a coordinator that is well has no series of.
-_NOTHING_OF_THE_KIND = "sharecoord_prune_failures_total"
+# Families without a series while all is well.
+_SILENT = {"sharecoord_prune_failures_total", "sharecoord_share_group_problem", "ALERTS"}
 # Not how long it takes, but how long a machine with other work to do may take.
 _SCRAPED_S = 300
 # What Prometheus itself knows.
@@ -138,18 +139,43 @@ def audits(
 
 
 @pytest.fixture(scope="module")
+def observer(built_in: BuiltInRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObserverProcess]:
+    """An observer of a share group with a member and records in flight."""
+    built_in.client.create_topic("observed")
+    built_in.client.set_group_config("observed-group", {"share.auto.offset.reset": "earliest"})
+    built_in.client.produce("observed", 10)
+    consumer = built_in.client.share_consumer("observed-group", "observed")
+    records = wait_until(consumer.poll, seconds=120, what="records are delivered")
+    consumer.settle(["RELEASE"] * len(records))
+    process = ObserverProcess(tmp_path_factory.mktemp("observer"), built_in.broker.bootstrap)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        consumer.close()
+
+
+@pytest.fixture(scope="module")
 def prometheus(
-    coordinators: list[CoordinatorProcess], audits: AuditProcess, tmp_path_factory: pytest.TempPathFactory
+    coordinators: list[CoordinatorProcess],
+    audits: AuditProcess,
+    observer: ObserverProcess,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PrometheusServer]:
-    """A Prometheus that has seen both coordinators and an audit."""
+    """A Prometheus that has seen both coordinators, the observer and an audit."""
     ports = [*(coordinator.http_port for coordinator in coordinators), audits.port]
-    server = PrometheusServer(tmp_path_factory.mktemp("prometheus"), [f"127.0.0.1:{port}" for port in ports])
+    server = PrometheusServer(
+        tmp_path_factory.mktemp("prometheus"),
+        [f"127.0.0.1:{port}" for port in ports],
+        observers=[f"127.0.0.1:{observer.http_port}"],
+    )
     try:
         server.start()
         wait_until(
-            lambda: len(server.query("sharecoord_ready == 1")) == 2,
+            lambda: len(server.query("sharecoord_ready == 1")) == 3,
             seconds=_SCRAPED_S,
-            what="two are scraped",
+            what="three processes are scraped",
         )
         # There are no metrics of audits before the first one is over, and for that Spark has to start.
         audits.wait_ready(lambda: server.query("share_coordinator_audit_verdict == 0"), seconds=_SCRAPED_S)
@@ -210,9 +236,7 @@ def test_every_metric_of_the_dashboard_and_the_alerts_exists(
 def test_every_query_of_the_dashboard_shows_something(
     prometheus: PrometheusServer, coordinators: list[CoordinatorProcess]
 ) -> None:
-    silent_at_first = {
-        query for query in queries() if not {_NOTHING_OF_THE_KIND, "ALERTS"} & metric_names(query.expression)
-    }
+    silent_at_first = {query for query in queries() if not _SILENT & metric_names(query.expression)}
     turns = count(1)
 
     def silent() -> set[Query]:

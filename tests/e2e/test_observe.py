@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.kafka import free_ports, wait_until
+from tests.kafka import wait_until
 from tests.kafka.jars import RELEASES, fetch_jars
+from tests.kafka.observer import ObserverProcess
 from tests.kafka.rig import BuiltInRig, built_in_rig
-from tests.kafka.served_process import ServedProcess
 
 pytestmark = pytest.mark.broker
 
@@ -20,11 +20,9 @@ RECORDS = 12
 
 
 @contextmanager
-def observing(rig: BuiltInRig, directory: Path) -> Iterator[ServedProcess]:
+def observing(rig: BuiltInRig, directory: Path) -> Iterator[ObserverProcess]:
     """Run an observer of the rig's cluster; kill it at the end."""
-    (http_port,) = free_ports(1)
-    arguments = ["observe", "--bootstrap-servers", rig.broker.bootstrap, "--http", f"127.0.0.1:{http_port}"]
-    observer = ServedProcess("observer", arguments, {}, directory / "observer.log", http_port)
+    observer = ObserverProcess(directory, rig.broker.bootstrap)
     observer.start()
     try:
         yield observer
@@ -32,7 +30,7 @@ def observing(rig: BuiltInRig, directory: Path) -> Iterator[ServedProcess]:
         observer.kill()
 
 
-def answer(observer: ServedProcess, path: str) -> Any:
+def answer(observer: ObserverProcess, path: str) -> Any:
     status, body = observer.get(path)
     assert status == 200, body
     return json.loads(body)
@@ -46,7 +44,7 @@ def consume(rig: BuiltInRig, topic: str, how: str, *, seconds: float = 60) -> No
     consumer.close()
 
 
-def shown(observer: ServedProcess, topic_id: str) -> dict[str, Any]:
+def shown(observer: ObserverProcess, topic_id: str) -> dict[str, Any]:
     partition = answer(observer, f"/api/v1/groups/{GROUP}/{topic_id}/0")
     assert isinstance(partition, dict)
     return partition

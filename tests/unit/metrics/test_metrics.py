@@ -14,11 +14,21 @@ from coordinator.errors import LogFenced, LogUnavailable
 from coordinator.metrics import Metrics, ShardFigures, exposition
 from coordinator.metrics.tally import Tally
 from coordinator.shard import ShareState
+from coordinator.signals import GroupSignals, Problem
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 
 ROOT = Path(__file__).parents[3]
 TOPIC_ID = bytes(range(16))
+SIGNALS = GroupSignals(
+    group="g",
+    lag=7,
+    members=0,
+    acknowledged_rate=1.0,
+    released_rate=0.0,
+    rejected_rate=0.0,
+    problem=Problem.NO_CONSUMERS,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +93,7 @@ class FakeForwarder:
 def used() -> Metrics:
     """Metrics in which everything has happened once."""
     metrics = Metrics()
+    metrics.attach_signals(lambda: [SIGNALS])
     metrics.attach_membership(FakeMembership())
     metrics.attach_forwarder(FakeForwarder())
     metrics.forward_done(85, 0, 0.001)

@@ -53,6 +53,7 @@ def test_the_most_severe_problem_is_reported() -> None:
         {"lag": 5, "members": -1},
         {"released_rate": 50.0, "acknowledged_rate": 60.0, "rejected_rate": 0.0, "redelivered": 100},
         {"released_rate": 50.0, "acknowledged_rate": 0.0, "rejected_rate": 0.0, "redelivered": 99},
+        {"released_rate": 0.9, "acknowledged_rate": 0.0, "rejected_rate": 0.0, "redelivered": 100},
         {"stuck_s": 600.0, "stuck_at": "g:t:0", "members": 0},
     ],
 )

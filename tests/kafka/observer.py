@@ -1,0 +1,16 @@
+"""`share-coordinator observe` as a process."""
+
+from pathlib import Path
+
+from tests.kafka.ports import free_ports
+from tests.kafka.served_process import ServedProcess
+
+
+class ObserverProcess(ServedProcess):
+    """An observer of one topic of a cluster. It logs into `directory`."""
+
+    def __init__(self, directory: Path, bootstrap: str) -> None:
+        """Prepare to observe the cluster's own share coordinator; nothing is started."""
+        (http_port,) = free_ports(1)
+        arguments = ["observe", "--bootstrap-servers", bootstrap, "--http", f"127.0.0.1:{http_port}"]
+        super().__init__("observer", arguments, {}, directory / "observer.log", http_port)
