@@ -24,7 +24,13 @@ SECURED = {
     "metrics": {"serviceMonitor": True, "prometheusRule": True, "dashboard": True},
     "settings": {"max.connections": 500, "share.coordinator.write.timeout.ms": 4000},
 }
-VALUES = pytest.mark.parametrize("values", [JOURNAL, TOPIC, SECURED], ids=["journal", "topic", "secured"])
+STRIMZI: dict[str, Any] = yaml.safe_load((DEPLOY / "observe" / "strimzi-values.yaml").read_text("utf-8"))
+OBSERVE = {"mode": "observe", "kafka": {"bootstrapServers": "kafka:9092", "secretName": "kafka-client"}}
+VALUES = pytest.mark.parametrize(
+    "values",
+    [JOURNAL, TOPIC, SECURED, OBSERVE, STRIMZI],
+    ids=["journal", "topic", "secured", "observe", "strimzi"],
+)
 
 Object = dict[str, Any]
 
@@ -78,7 +84,7 @@ def test_lint_reports_nothing(values: Object) -> None:
 @pytest.mark.parametrize("release", ["1.29", kubernetes_validate.latest_version()])
 def test_every_object_matches_the_kubernetes_schemas(values: Object, release: str) -> None:
     objects = [each for each in rendered(values) if each["kind"] not in NOT_IN_KUBERNETES]
-    assert len(objects) >= 4
+    assert len(objects) >= (3 if values.get("mode") == "observe" else 4)
     for each in objects:
         kubernetes_validate.validate(each, release, strict=True)
 
@@ -88,12 +94,15 @@ def test_the_environment_is_a_valid_configuration(values: Object) -> None:
     objects = rendered(values)
     variables = environment(objects)
     accepted = {name: value for name, value in variables.items() if not name.endswith("_LOCATION")}
-    if values is SECURED:
+    if values in (SECURED, STRIMZI):
         mounts = {mount["mountPath"] for mount in _container(objects)["volumeMounts"]}
         for name in variables.keys() - accepted.keys():
             assert variables[name].rpartition("/")[0] in mounts, name
         return
     config = load_config(environ=accepted).config
+    if values is OBSERVE:
+        assert config.bootstrap_servers == "kafka:9092"
+        return
     assert config.log == ("kafka" if values else "journal")
     assert config.ownership == ("group" if values else "static")
     host = config.advertise.host.split(".")
@@ -113,6 +122,31 @@ def test_the_pod_is_confined(values: Object) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert "memory" in container["resources"]["limits"]
+
+
+def test_an_observer_has_no_listener_and_keeps_nothing() -> None:
+    objects = rendered(OBSERVE)
+    assert _container(objects)["args"] == ["observe"]
+    assert [port["name"] for port in _container(objects)["ports"]] == ["http"]
+    stateful_set = only(objects, "StatefulSet")["spec"]
+    assert "volumeClaimTemplates" not in stateful_set
+    service = only(objects, "Service")
+    assert stateful_set["serviceName"] == service["metadata"]["name"]
+    assert service["spec"]["selector"]["app.kubernetes.io/name"] == "share-coordinator-observer"
+
+
+def test_the_strimzi_user_may_read_and_describe_only() -> None:
+    user = yaml.safe_load((DEPLOY / "observe" / "strimzi-user.yaml").read_text("utf-8"))
+    acls = user["spec"]["authorization"]["acls"]
+    assert {operation for acl in acls for operation in acl["operations"]} == {"Describe", "Read"}
+    assert user["metadata"]["name"] == STRIMZI["kafka"]["secretName"]
+
+
+def test_the_properties_for_a_hosted_cluster_are_valid() -> None:
+    path = DEPLOY / "observe" / "hosted.properties"
+    secret = {"SHARE_COORDINATOR_SASL_PASSWORD": "secret", "SHARE_COORDINATOR_BOOTSTRAP_SERVERS": "host:9092"}
+    config = load_config(file=path, environ=secret).config
+    assert (config.security_protocol, config.sasl_username) == ("SASL_SSL", "API_KEY")
 
 
 def test_the_journal_is_on_a_persistent_volume() -> None:
@@ -149,6 +183,7 @@ def test_the_rules_and_the_dashboard_are_those_of_the_repository() -> None:
         ({"replicas": 2}, "replicas"),
         ({"log": {"type": "kafka"}}, "bootstrapServers"),
         ({"listner": {}}, "listner"),
+        ({"mode": "observe"}, "bootstrapServers"),
     ],
 )
 def test_values_that_cannot_work_are_refused_by_the_schema(values: Object, named: str) -> None:

@@ -1,5 +1,6 @@
 """`share-coordinator observe` as a process."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.kafka.ports import free_ports
@@ -9,8 +10,8 @@ from tests.kafka.served_process import ServedProcess
 class ObserverProcess(ServedProcess):
     """An observer of one topic of a cluster. It logs into `directory`."""
 
-    def __init__(self, directory: Path, bootstrap: str) -> None:
+    def __init__(self, directory: Path, bootstrap: str, settings: Mapping[str, str] | None = None) -> None:
         """Prepare to observe the cluster's own share coordinator; nothing is started."""
         (http_port,) = free_ports(1)
         arguments = ["observe", "--bootstrap-servers", bootstrap, "--http", f"127.0.0.1:{http_port}"]
-        super().__init__("observer", arguments, {}, directory / "observer.log", http_port)
+        super().__init__("observer", arguments, settings or {}, directory / "observer.log", http_port)

@@ -7,8 +7,13 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The job that the alerts select. */}}
+{{- define "share-coordinator.job" -}}
+{{- ternary "share-coordinator-observer" .Chart.Name (eq .Values.mode "observe") -}}
+{{- end -}}
+
 {{- define "share-coordinator.selectorLabels" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/name: {{ include "share-coordinator.job" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
@@ -23,10 +28,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "share-coordinator.settings" -}}
 {{- $name := include "share-coordinator.fullname" . -}}
 {{- $settings := dict
-  "listen" (printf "0.0.0.0:%v" .Values.listener.port)
   "http" (printf "0.0.0.0:%v" .Values.http.port)
-  "log" .Values.log.type
   "logging.format" "json" -}}
+{{- if eq .Values.mode "observe" -}}
+{{- $settings = merge $settings (dict "bootstrap.servers" .Values.kafka.bootstrapServers) -}}
+{{- else -}}
+{{- $settings = merge $settings (dict
+  "listen" (printf "0.0.0.0:%v" .Values.listener.port)
+  "log" .Values.log.type) -}}
 {{- if eq .Values.log.type "kafka" -}}
 {{- $settings = merge $settings (dict
   "bootstrap.servers" .Values.kafka.bootstrapServers
@@ -48,6 +57,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   "listen.ssl.client.auth" .Values.listener.clientAuth) -}}
 {{- else -}}
 {{- $settings = merge $settings (dict "listen.plaintext.allowed" "true") -}}
+{{- end -}}
 {{- end -}}
 {{- if .Values.http.tlsSecretName -}}
 {{- $settings = merge $settings (dict

@@ -1,0 +1,81 @@
+"""An observer needs Describe and Read, and names the permission that is missing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kafka import KafkaClient, wait_until
+from tests.kafka.broker import Broker
+from tests.kafka.jars import KafkaJars
+from tests.kafka.observer import ObserverProcess
+from tests.topic.test_group_security import allow, forbid
+from tests.topic.test_security import PASSWORD, USER, secure
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+TOPIC = GROUP = "orders"
+STATE_TOPIC = "__share_group_state"
+
+
+@pytest.mark.timeout(600)
+def test_read_and_describe_are_enough_and_a_missing_one_is_named(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
+    broker = Broker(newest_jars, tmp_path)
+    signer = secure(broker, tmp_path)
+    forbid(broker)
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+        "ssl.ca.location": str(signer),
+    }
+    observer = ObserverProcess(tmp_path, broker.bootstrap, settings)
+
+    def reasons() -> str:
+        return observer.get("/readyz")[1].decode()
+
+    def signals() -> dict[str, Any]:
+        items = json.loads(observer.get("/api/v1/signals")[1])["items"]
+        return items[0] if items else {}
+
+    client = None
+    try:
+        broker.start()
+        client = KafkaClient(newest_jars, f"127.0.0.1:{broker.internal_port}", tmp_path)
+        _consume_half(client)
+        observer.process.start()
+        _wait("Describe is named", lambda: f"ACL: Describe on topic {STATE_TOPIC}" in reasons())
+        allow(broker, "--operation", "DESCRIBE", "--topic", STATE_TOPIC)
+        _wait("Read is named", lambda: f"ACL: Read on topic {STATE_TOPIC}" in reasons())
+        allow(broker, "--operation", "READ", "--topic", STATE_TOPIC)
+        _wait("the observer is ready", lambda: observer.get("/readyz")[0] == 200)
+        _wait("the group is shown", lambda: signals().get("group") == GROUP)
+        assert signals()["lag"] is None, "the user topic is hidden"
+        allow(broker, "--operation", "DESCRIBE", "--topic", TOPIC)
+        _wait("the lag is known", lambda: signals()["lag"] == 5)
+        allow(broker, "--operation", "DESCRIBE", "--group", GROUP)
+        _wait("the members are known", lambda: signals()["members"] == 0)
+    finally:
+        observer.kill()
+        if client is not None:
+            client.close()
+        broker.kill()
+
+
+def _consume_half(client: KafkaClient) -> None:
+    """Leave five of ten records for the next consumer."""
+    client.create_topic(TOPIC)
+    client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
+    client.produce(TOPIC, 5)
+    consumer = client.share_consumer(GROUP, TOPIC)
+    records = wait_until(consumer.poll, seconds=120, what="records are delivered")
+    consumer.settle(["ACCEPT"] * len(records))
+    consumer.close()
+    client.produce(TOPIC, 5, first=5)
+
+
+def _wait(what: str, condition: Any) -> None:
+    wait_until(condition, seconds=120, what=what)
