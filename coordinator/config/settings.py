@@ -30,6 +30,7 @@ from coordinator.config.kafka_log import KafkaLogSettings
 from coordinator.config.listener_security import ListenerSecuritySettings
 from coordinator.config.ownership import OwnershipSettings
 from coordinator.config.relay import RelaySettings
+from coordinator.config.signals import SignalSettings
 from coordinator.errors import ConfigError
 
 # Replicas spread their node ids by a hash over what is above the first; they need room not to meet there.
@@ -37,7 +38,13 @@ NODE_ID_FIRST_MAX_IN_GROUP = 2**30
 
 
 class Config(
-    ListenerSecuritySettings, OwnershipSettings, KafkaLogSettings, HttpSettings, RelaySettings, ExpirySettings
+    ListenerSecuritySettings,
+    OwnershipSettings,
+    KafkaLogSettings,
+    HttpSettings,
+    RelaySettings,
+    ExpirySettings,
+    SignalSettings,
 ):
     """All settings of one coordinator process. Frozen: a change means a restart.
 
@@ -285,6 +292,7 @@ class Config(
         self.check_ownership(self.log)
         self.check_expiry()
         self.check_http()
+        self.check_signals()
         self.check_listener_security(self.listen, forwards=self.ownership == "group")
         if self.queued_bytes_max < self.frame_bytes_max:
             raise ConfigError(
@@ -357,6 +365,7 @@ def _settings() -> tuple[Setting, ...]:
         **KafkaLogSettings.model_fields,
         **OwnershipSettings.model_fields,
         **ExpirySettings.model_fields,
+        **SignalSettings.model_fields,
         **RelaySettings.model_fields,
     }
     ours = [attribute for attribute in Config.model_fields if attribute not in later]

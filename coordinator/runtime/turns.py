@@ -1,16 +1,11 @@
-"""The turns of one shard: what waits is decided, appended in one go, and only then answered.
+"""Group commit of one shard: decide queued operations in order, append their records together, then answer.
 
-Theory of operation.  Operations queue in a mailbox.  A *turn* takes all of it, decides each operation
-in order and applies its records at once, so that the next one sees them; then one append carries the
-records of the whole turn.  While it is under way the mailbox fills again: a busy shard makes large
-appends and an idle one appends at once, without a timer.  When the append is durable the records settle
-and the turn's answers go out.
+Operations queue in a mailbox. A *turn* takes all of them, decides each in order and applies its records at
+once, so that the next operation sees them. One append carries the records of the whole turn. Meanwhile the
+mailbox fills again, so a busy shard makes large appends and an idle one appends at once, without a timer.
 
-A read is answered at once unless its share-partition has a change under way (its answer would show
-what is not durable) or the log demands proof of ownership.  So reads do not wait for the writes of
-other share-partitions, and go on while the log takes no writes.
-
-A compiled module (`coordinator.hot`), where there is one, carries out turns that begin with a plain write.
+A read is answered at once unless its share-partition has a change in flight or the log demands proof of
+ownership. The compiled module (`coordinator.hot`), if present, executes turns that begin with a plain write.
 """
 
 import asyncio

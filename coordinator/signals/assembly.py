@@ -8,7 +8,9 @@ from coordinator.clock import SystemClock
 from coordinator.config import Config
 from coordinator.metrics import Metrics
 from coordinator.security.client_side import client_security_of
+from coordinator.signals.detectors import SignalLimits
 from coordinator.signals.monitor import Event, SignalMonitor
+from coordinator.signals.webhook import Webhook
 from coordinator.state_view import StateView
 
 _logger = logging.getLogger(__name__)
@@ -33,29 +35,42 @@ class SignalService:
                 security = client_security_of(config)
                 self._topics = UserTopics(config.bootstrap_servers, security=security)
                 self._share_groups = ShareGroups(config.bootstrap_servers, security=security)
+        self._webhook = Webhook(config.signals_webhook_url) if config.signals_webhook_url else None
         self.monitor = SignalMonitor(
             view,
             topics=self._topics,
             members=None if self._share_groups is None else self._members,
             now_ms=SystemClock().now_ms,
-            event_raised=_log_event,
+            limits=SignalLimits(
+                delivery_count_limit=config.delivery_count_limit,
+                window_records=config.window_records,
+                stuck_s=config.stuck_seconds,
+            ),
+            event_raised=self._event_raised,
             counts_records=counts_records,
         )
         metrics.attach_signals(self.monitor.groups_now)
-        self._running: asyncio.Task[None] | None = None
+        self._running: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin to look."""
-        self._running = asyncio.create_task(self.monitor.run(), name="signals")
+        self._running = [asyncio.create_task(self.monitor.run(), name="signals")]
+        if self._webhook is not None:
+            self._running.append(asyncio.create_task(self._webhook.run(), name="webhook"))
 
     async def stop(self) -> None:
         """Stop looking and close the connections; harmless if never started."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
         for connection in (self._topics, self._share_groups):
             if connection is not None:
                 await connection.close()
+
+    def _event_raised(self, event: Event) -> None:
+        _log_event(event)
+        if self._webhook is not None:
+            self._webhook.send(event)
 
     async def _members(self, groups: Collection[str]) -> Mapping[str, int]:
         assert self._share_groups is not None

@@ -1,0 +1,52 @@
+"""The settings of share-group signals: when a figure becomes a problem, and where events are sent."""
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field
+
+from coordinator.config.fields import INT32_MAX, Count, Named
+from coordinator.errors import ConfigError
+
+
+class SignalSettings(BaseModel):
+    """The part of `Config` that concerns signals of share groups."""
+
+    delivery_count_limit: Annotated[
+        int,
+        Field(ge=2, le=INT32_MAX),
+        Named(
+            "signals.delivery.count.limit",
+            "The brokers' group.share.delivery.count.limit. A record with one delivery left is a poison "
+            "record.",
+        ),
+    ] = 5
+    window_records: Annotated[
+        Count,
+        Named(
+            "signals.window.records",
+            "The brokers' group.share.partition.max.record.locks: the size of the in-flight window.",
+        ),
+    ] = 2_000
+    stuck_seconds: Annotated[
+        Count,
+        Named(
+            "signals.stuck.seconds",
+            "A group is stuck if a start offset has not moved for this long although records wait.",
+        ),
+    ] = 60
+    signals_webhook_url: Annotated[
+        str,
+        Named(
+            "signals.webhook.url",
+            "Each event (a group got a problem, or a problem ended) is sent to this URL as JSON with POST. "
+            "Empty: events are in the log and in /api/v1/events only.",
+            "an http or https URL",
+        ),
+    ] = ""
+
+    def check_signals(self) -> None:
+        """Raise ConfigError for a URL that cannot be called."""
+        url = urlsplit(self.signals_webhook_url)
+        if self.signals_webhook_url and not (url.scheme in ("http", "https") and url.hostname):
+            raise ConfigError("signals.webhook.url", self.signals_webhook_url, "an http or https URL")

@@ -1,0 +1,93 @@
+"""The webhook delivers events in order, retries a refused one, and gives up after the last attempt."""
+
+import asyncio
+import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from queue import Queue
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from coordinator.signals.monitor import Event
+from coordinator.signals.webhook import WAITING_MAX, Webhook
+
+
+def event(number: int) -> Event:
+    return Event(number, "workers", "stuck", began=True, message=f"message {number}")
+
+
+class Endpoint:
+    """An HTTP server that answers with the statuses given, then with 204."""
+
+    def __init__(self, statuses: list[int]) -> None:
+        self.received: Queue[dict[str, Any]] = Queue()
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                assert self.headers["Content-Type"] == "application/json"
+                endpoint.received.put(json.loads(body))
+                self.send_response(statuses.pop(0) if statuses else 204)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = Thread(target=self._server.serve_forever)
+
+    def __enter__(self) -> "Endpoint":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/events"
+
+
+def received(endpoint: Endpoint, events: list[Event], count: int) -> list[dict[str, Any]]:
+    """Send events and return the first `count` bodies that the endpoint received."""
+
+    async def main() -> list[dict[str, Any]]:
+        webhook = Webhook(endpoint.url, retry_after_s=(0.0, 0.0))
+        running = asyncio.create_task(webhook.run())
+        for each in events:
+            webhook.send(each)
+        bodies = [await asyncio.to_thread(endpoint.received.get, timeout=60) for _ in range(count)]
+        running.cancel()
+        return bodies
+
+    return asyncio.run(main())
+
+
+def test_events_arrive_in_order_and_a_refused_one_is_sent_again() -> None:
+    with Endpoint([204, 503]) as endpoint:
+        bodies = received(endpoint, [event(1), event(2), event(3)], 4)
+    assert [body["timestamp_ms"] for body in bodies] == [1, 2, 2, 3]
+    assert bodies[0] == {
+        "timestamp_ms": 1,
+        "group": "workers",
+        "problem": "stuck",
+        "began": True,
+        "message": "message 1",
+    }
+
+
+def test_an_event_is_dropped_after_the_last_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    with Endpoint([500, 500, 500]) as endpoint:
+        bodies = received(endpoint, [event(1), event(2)], 4)
+    assert [body["timestamp_ms"] for body in bodies] == [1, 1, 1, 2]
+    assert "which was dropped: HTTP Error 500" in caplog.text
+
+
+def test_the_oldest_event_is_dropped_when_too_many_wait() -> None:
+    with Endpoint([]) as endpoint:
+        (first,) = received(endpoint, [event(number) for number in range(WAITING_MAX + 1)], 1)
+    assert first["timestamp_ms"] == 1
