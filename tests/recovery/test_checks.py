@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,9 @@ from coordinator.recovery.engines.base import by_partition
 from coordinator.recovery.ranges import RANGES_OUTPUT
 from coordinator.recovery.settle import owner_epochs
 from coordinator.recovery.tasks import Output
-from tests.recovery.logs import STATE_PARTITION, Entry, kafkas_logs, our_logs, parsed, stored
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.state_records import StateRecord, encode_record
+from tests.recovery.logs import KEYS, STATE_PARTITION, Entry, kafkas_logs, our_logs, parsed, stored
 
 LIMITS = Limits(updates_max=3, delivery_count_max=2, clock_ms_max=3, record_bytes_max=120, in_flight_max=20)
 any_logs = kafkas_logs | our_logs
@@ -44,6 +47,38 @@ def cuts(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
     """Cut a log into stretches, some of them empty, as a file is that has only a write that broke off."""
     places = data.draw(st.lists(st.integers(0, len(batches)), max_size=4).map(sorted))
     return [batches[begin:end] for begin, end in pairwise([0, *places, len(batches)])]
+
+
+def update(timestamp_ms: int, **fields: Any) -> Entry:
+    given = {"snapshot_epoch": 0, "leader_epoch": -1, "start_offset": -1, "state_batches": b""} | fields
+    return Entry(*encode_record(StateRecord(KEYS[0], ShareUpdateValue(**given))), None, timestamp_ms)
+
+
+@pytest.mark.parametrize(
+    ("check", "log"),
+    [
+        (
+            "K13",
+            [
+                update(1, start_offset=4),
+                update(2, delivery_complete_count=5),
+                update(3, start_offset=4, delivery_complete_count=2),
+            ],
+        ),
+        ("K6", [update(1, leader_epoch=3), update(2), update(3, leader_epoch=2)]),
+        ("K7", [update(1, start_offset=9), update(2), update(3, start_offset=8)]),
+    ],
+)
+def test_a_cut_hides_no_number_that_an_earlier_record_has(check: str, log: list[Entry]) -> None:
+    batches = stored(log)
+    whole = found_in(list(audit_range(LIMITS, [parsed(batches)])))
+    (found,) = (row for row in whole if row["check"] == check)
+    assert (found["log_offset"], found["timestamp_ms"]) == (2, 3)
+    for places in ([1], [2], [1, 2]):
+        stretches = [batches[begin:end] for begin, end in pairwise([0, *places, 3])]
+        outputs = [output for each in stretches for output in audit_range(LIMITS, [parsed(each)])]
+        assert found_in(outputs) == whole
+        assert found_in(list(audit_range(LIMITS, map(parsed, stretches)))) == whole
 
 
 @given(any_logs, st.data())

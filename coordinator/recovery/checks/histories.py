@@ -35,9 +35,11 @@ SNAPSHOT, RUN, TOMBSTONE, UNREADABLE = (int(kind) for kind in Kind)
 STEPS: Final = (
     *("kind", "first_at", "first_ms", "last_at", "updates", "ours"),
     *("snapshot_epoch_first", "snapshot_epoch_last", "state_epoch"),
-    *("leader_first", "leader_first_at", "leader_last"),
-    *("start_said", "start_first", "start_first_at", "start_last"),
+    *("leader_first", "leader_first_at", "leader_first_ms", "leader_last"),
+    *("start_said", "start_first", "start_first_at", "start_first_ms", "start_last"),
     *("complete_first", "complete_last"),
+    # Of the first record of a run that has a start offset, and of the record of the run before it.
+    *("complete_at_start", "complete_before_start"),
     # Of what an update says; 0 if it has no batches.
     *("digest_first", "digest_last"),
     # Of a snapshot: whether it is as an initialise writes it, or as the job that renews old snapshots does.
@@ -168,13 +170,17 @@ def histories_of(
         "state_epoch": np.where(snapshot, rows.state_epoch, none),
         "leader_first": leader,
         "leader_first_at": at,
+        "leader_first_ms": rows.timestamp_ms,
         "leader_last": leader,
         "start_said": start,
         "start_first": start,
         "start_first_at": at,
+        "start_first_ms": rows.timestamp_ms,
         "start_last": start,
         "complete_first": complete,
         "complete_last": complete,
+        "complete_at_start": complete,
+        "complete_before_start": none,
         "digest_first": digest,
         "digest_last": digest,
         "is_bare": (snapshot & ~renewed & (leader == 0) & (rows.batch_count == 0)).astype(np.int64),
@@ -248,9 +254,19 @@ def merged_runs(histories: Histories) -> Histories:
     steps["updates"] = np.add.reduceat(histories["updates"], first)
     for name in ("start", "leader"):
         begins, ends = _outermost(entry, entries, histories[f"{name}_first"] != NONE)
-        for column in (f"{name}_first", f"{name}_first_at"):
+        for column in (f"{name}_first", f"{name}_first_at", f"{name}_first_ms"):
             steps[column] = np.where(begins >= 0, histories[column][begins], steps[column])
         steps[f"{name}_last"] = np.where(ends >= 0, histories[f"{name}_last"][ends], steps[f"{name}_last"])
+        if name == "start":
+            steps["complete_at_start"] = histories["complete_at_start"][begins]
+            # If the record is the first of a run, the record before it is the last of the run before that.
+            from_before = (begins > first) & (histories["start_said"][begins] != NONE)
+            before = np.where(
+                from_before,
+                histories["complete_last"][begins - 1],
+                histories["complete_before_start"][begins],
+            )
+            steps["complete_before_start"] = np.where(begins >= 0, before, NONE)
     return Histories(histories.identities, histories.key[first], steps, histories.source[first], folded)
 
 

@@ -18,7 +18,8 @@ Flag = Callable[[str, Severity, Bools, Callable[[int], str], str], None]
 def flagging(histories: Histories, found: Findings) -> Flag:
     """Return what notes a finding for each wrong entry.
 
-    It takes the check, its severity, the wrong entries, their evidence, and the column that says where.
+    It takes the check, its severity, the wrong entries, their evidence, and the column with the log offset,
+    which ends in `_at`; the column with the time has the same name with `_ms`.
     """
 
     def flag(
@@ -31,7 +32,7 @@ def flagging(histories: Histories, found: Findings) -> Flag:
             share_partition=lambda row: histories.identities[int(histories.key[row])],
             key=histories.key,
             log_offset=histories[at],
-            timestamp_ms=histories["first_ms"],
+            timestamp_ms=histories[at.removesuffix("at") + "ms"],
             evidence=evidence,
         )
 
@@ -87,6 +88,24 @@ def _check_updates(histories: Histories, update: Bools, before: Ints, flag: Flag
     stays = (said == NONE) | ((start_before >= 0) & (said == histories["start_last"][start_before]))
     back = update & stays & (complete >= 0) & (complete < complete_before)
     flag("K13", _W, back, lambda row: f"{counts(row)}, and the start offset stays", "first_at")
+    _check_complete_counts(histories, start_before, flag)
+
+
+def _check_complete_counts(histories: Histories, start_before: Ints, flag: Flag) -> None:
+    """Check a record inside of a run whose start offset can only now be compared with the one before it."""
+    met = (start_before >= 0) & (histories.source[start_before] != histories.source)
+    start, complete = histories["start_first"], histories["complete_at_start"]
+    complete_before = histories["complete_before_start"]
+    stays = (start != NONE) & (start == histories["start_last"][start_before])
+    flag(
+        "K13",
+        _W,
+        met & stays & (complete >= 0) & (complete < complete_before),
+        lambda row: (
+            f"complete count {complete[row]} after {complete_before[row]}, and the start offset stays"
+        ),
+        "start_first_at",
+    )
 
 
 def _names_start(histories: Histories) -> Bools:
