@@ -74,7 +74,9 @@ class Content:
         """The checks that found nothing, and in how much of the log if that was not all of it."""
         if not self.passed:
             return "nothing"
-        in_part = any(is_unread(row) for section in self.sections for row in section.rows)
+        in_part = self.run.manifest["damages"] or any(
+            is_unread(row) for section in self.sections for row in section.rows
+        )
         return ("in what could be read: " if in_part else "") + ", ".join(self.passed)
 
 
