@@ -24,6 +24,7 @@ _OPTIONS = {
     "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.python.filterPushdown.enabled": "true",
 }
 
 # The forms that Spark's launcher accepts.

@@ -5,7 +5,8 @@
         .option("bootstrap_servers", "b1:9092").load()
 
 Offsets are settled when the frame is made, so that it is the same log however often it is read.  Filters on
-state partition, log offset and time reach the source if `spark.sql.python.filterPushdown.enabled` is true.
+state partition, log offset and time reach the source if `spark.sql.python.filterPushdown.enabled` and the
+option `push_filters` are true: Spark refuses a reader that takes filters while the setting is false.
 `readStream` follows the log; a micro-batch has the records between two log offsets.
 
 Spark's own Kafka connector is the other way to a topic, where its jar is present; it has neither producers
@@ -48,7 +49,7 @@ from coordinator.recovery.engines.spark_session import SparkMissing
 from coordinator.recovery.records import Ints, Records
 from coordinator.recovery.schema import NONE, RECORDS
 from coordinator.recovery.sources import Cut, open_source
-from coordinator.recovery.sources.base import ALL, END, LogRange, Plan, Source, parse_offsets
+from coordinator.recovery.sources.base import ALL, END, LogRange, Plan, Pruned, Source, parse_offsets
 from coordinator.recovery.sources.topic import TopicSource
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMAT = "share_state"
+PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 _RANGE_RECORDS = 500_000
 
 
@@ -70,9 +72,10 @@ class _Range(InputPartition):
 
 
 class StateLogDataSource(DataSource):
-    """Options: `from` (as on the command line), `as_of_offset` (P:O,...), `range_records`, and a topic's.
+    """Options: `from` (as on the command line), `as_of_offset` (P:O,...), `range_records`, `push_filters`.
 
-    A stream also takes `starting_offsets` (P:O,...) and `max_records`, the most of one micro-batch.
+    A topic also takes `bootstrap_servers` and `security`.  A stream also takes `starting_offsets` (P:O,...)
+    and `max_records`, the most of one micro-batch.
     """
 
     @classmethod
@@ -86,7 +89,8 @@ class StateLogDataSource(DataSource):
 
     def reader(self, schema: "StructType") -> "StateLogReader":
         """Return the reader of the whole log."""
-        return StateLogReader(dict(self.options))
+        options = {name.lower(): value for name, value in self.options.items()}
+        return (FilteringReader if options.get("push_filters") == "true" else StateLogReader)(options)
 
     def streamReader(self, schema: "StructType") -> "StateLogStreamReader":
         """Return the reader of what is appended to the log."""
@@ -172,12 +176,6 @@ class StateLogReader(DataSourceReader):
         )
         self._bounds = Bounds({}, {})
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take filters on state partition, log offset and time; Spark applies all of them once more."""
-        for each in filters:
-            self._bounds.narrow(each)
-        return filters
-
     def partitions(self) -> list[InputPartition]:
         """Return the ranges that can have rows."""
         narrowed = (self._bounds.range_of(log_range) for log_range in self._plan.ranges)
@@ -193,6 +191,16 @@ class StateLogReader(DataSourceReader):
             left = self._bounds.rows_of(records)
             if len(left):
                 yield left.to_arrow()
+
+
+class FilteringReader(StateLogReader):
+    """A reader that plans and reads only what filters leave."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take filters on state partition, log offset and time; Spark applies all of them once more."""
+        for each in filters:
+            self._bounds.narrow(each)
+        return filters
 
 
 class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -249,11 +257,20 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the records of a range."""
+        """Give the records of a range; what was pruned since it was planned is left out."""
         assert isinstance(partition, _Range)
-        for records in self._source.read(partition.log_range):
-            if len(records):
-                yield records.to_arrow()
+        left = partition.log_range
+        while left.start < left.end:
+            try:
+                for records in self._source.read(left):
+                    if len(records):
+                        yield records.to_arrow()
+                        left = replace(left, start=int(records.log_offset[-1]) + 1)
+                return
+            except Pruned as pruned:
+                if pruned.start <= left.start:
+                    return
+                left = replace(left, start=pruned.start)
 
     def commit(self, end: dict[str, int]) -> None:
         """Do nothing: pruning is the business of the coordinator."""
@@ -271,6 +288,7 @@ def records_frame(
     """Return the records of a source as a DataFrame."""
     spark.dataSource.register(StateLogDataSource)
     reader = spark.read.format(FORMAT).option("from", source).option("range_records", range_records)
+    reader = reader.option("push_filters", spark.conf.get(PUSHDOWN_SETTING, "false") or "false")
     if as_of_offsets is not None:
         reader = reader.option("as_of_offset", ",".join(f"{p}:{o}" for p, o in as_of_offsets.items()))
     if bootstrap_servers:
