@@ -53,12 +53,14 @@ def archive(
     from coordinator.recovery.progress import shown
 
     if engine == "spark" or master:
-        done = _with_spark(ctx, opened, to, every, checkpoint, master, config, settings, output)
+        done = _with_spark(
+            ctx, opened, to, every, checkpoint, state_checkpoint, master, config, settings, output
+        )
     else:
         with shown() as phases:
             done = [copy_new(opened, to, phases=phases)]
         _print(done[0], output)
-    _checkpoint(to, state_checkpoint)
+        _checkpoint(to, state_checkpoint)
     raise typer.Exit(0 if all(each.is_whole for each in done) else recovery.EXIT_DAMAGED)
 
 
@@ -68,16 +70,21 @@ def _with_spark(
     to: Path,
     every: str,
     checkpoint: str,
+    state_checkpoint: str,
     master: str,
     config: Path | None,
     settings: list[str] | None,
     output: Output,
 ) -> "list[Archived]":
-    """Run a streaming query, and print each micro-batch."""
+    """Run a streaming query; print each micro-batch, and store the states when it is time."""
     from coordinator.cli.recovery_audit import parse_duration_s
     from coordinator.recovery.archive_stream import archive_stream
     from coordinator.recovery.engines.spark_session import session
     from coordinator.recovery.sources.access import stream_options
+
+    def told(each: "Archived") -> None:
+        _print(each, output)
+        _checkpoint(to, state_checkpoint)
 
     spark = session(master)
     try:
@@ -88,7 +95,7 @@ def _with_spark(
             options=stream_options(flags.load(ctx.args, config, settings).config),
             checkpoint=checkpoint,
             every_s=parse_duration_s(every) if every else None,
-            told=lambda each: _print(each, output),
+            told=told,
         )
     finally:
         spark.stop()

@@ -11,6 +11,7 @@ import fcntl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,7 +56,10 @@ class Archived:
 
 
 class Copied(NamedTuple):
-    """What was copied. `is_verified` if a record that was copied before is the same in the log."""
+    """What was copied. `is_verified` if a record that was copied before is the same in the log.
+
+    `replaced` is the place of a record that is another one now, as (state partition, log offset).
+    """
 
     pieces: Sequence[Piece]
     starts: Mapping[int, int]
@@ -63,6 +67,7 @@ class Copied(NamedTuple):
     digests: Mapping[int, int]
     damages: Sequence[Damage]
     is_verified: bool
+    replaced: tuple[int, int] | None = None
 
 
 def archive(
@@ -105,8 +110,16 @@ def commit_copied(
 ) -> Archived:
     """Write the commit that makes a copy count. `starts` and `ends` are those of the log when it was planned.
 
-    Raises ConfigError if nothing shows that it is the log of the archive.
+    Raises ConfigError if it is another log than that of the archive, or nothing shows that it is the same.
     """
+    if copied.replaced:
+        state_partition, offset = copied.replaced
+        raise ConfigError(
+            "--from",
+            source.text,
+            f"the log that {folder} is an archive of: log offset {offset} of state partition "
+            f"{state_partition} is another record",
+        )
     if commits and not copied.is_verified and not _same_name(commits[-1], source, identity):
         raise ConfigError(
             "--from",
@@ -124,7 +137,27 @@ def commit_copied(
     write_commit(
         str(folder), Commit(number, source.text, clock.now_ms(), starts, ends, pieces, identity, digests)
     )
-    return Archived(number, sum(piece.records for piece in pieces), ends, gaps, copied.damages)
+    damages = (*copied.damages, *missing_offsets(copied))
+    return Archived(number, sum(piece.records for piece in pieces), ends, gaps, damages)
+
+
+def missing_offsets(copied: Copied) -> list[Damage]:
+    """Return where log offsets are missing among the copied records, unless damage explains that.
+
+    A state log is not compacted, so its records have consecutive offsets.
+    """
+    found = []
+    ordered = sorted(copied.pieces, key=lambda piece: piece.state_partition)
+    for state_partition, group in groupby(ordered, key=lambda piece: piece.state_partition):
+        pieces = list(group)
+        first, last = min(piece.start for piece in pieces), max(piece.end for piece in pieces) - 1
+        records = sum(piece.records for piece in pieces)
+        if records != last + 1 - first and not any(
+            each.state_partition == state_partition and each.first <= last and each.last >= first
+            for each in copied.damages
+        ):
+            found.append(Damage(state_partition, first, last, f"these log offsets have {records} records"))
+    return found
 
 
 def check_identity(
@@ -185,13 +218,14 @@ def locked(folder: Path) -> Iterator[None]:
 def _copy(
     source: Source, plan: Plan, folder: Path, number: int, commits: Sequence[Commit], phases: Phases
 ) -> Copied:
-    """Write the records of a plan to files. Raises ConfigError if another log was copied before."""
+    """Write the records of a plan to files, up to a record that shows that it is another log."""
     copier = Copier(folder, f"{number:08d}", commits)
     try:
         with phases.phase("copy", plan.records, "records") as advance:
-            for log_range in plan.ranges:
-                for records in _ordered(source, log_range):
-                    advance(copier.take(records))
+            for records in chain.from_iterable(_ordered(source, each) for each in plan.ranges):
+                advance(copier.take(records))
+                if copier.replaced:
+                    break
     finally:
         copier.close()
     return copier.result()
@@ -210,22 +244,16 @@ class Copier:
         self._digests: dict[int, int] = {}
         self._damages: list[Damage] = []
         self._is_verified = False
+        self.replaced: tuple[int, int] | None = None
 
     def take(self, records: Records) -> int:
-        """Take records, those of a state partition in log order; return how many of them are new.
-
-        Raises ConfigError if it is another log than the one that was copied before.
-        """
+        """Take records, those of a state partition in log order; return how many of them are new."""
         number, end = records.state_partition, self._known.get(records.state_partition, 0)
         self._damages += [each for each in records.damages if each.last >= end]
         if len(records) and records.log_offset[0] == end - 1 and number in self._digests_before:
             if _digest(records, 0) != self._digests_before[number]:
-                raise ConfigError(
-                    "--from",
-                    None,
-                    "the log that was copied to the archive before: "
-                    f"log offset {end - 1} of state partition {number} is another record",
-                )
+                self.replaced = (number, end - 1)
+                return 0
             self._is_verified = True
         fresh = records.between(end, END)
         if len(fresh):
@@ -243,7 +271,7 @@ class Copier:
     def result(self) -> Copied:
         """Return what was copied, for the commit."""
         copied = (self._writer.pieces, self._starts, self._ends, self._digests, self._damages)
-        return Copied(*copied, self._is_verified)
+        return Copied(*copied, self._is_verified, self.replaced)
 
 
 def _digest(records: Records, row: int) -> int:

@@ -22,6 +22,7 @@ from coordinator.recovery.archive import (
     commit_copied,
     known_ends,
     locked,
+    missing_offsets,
 )
 from coordinator.recovery.engines.spark_work import error_of_spark
 from coordinator.recovery.records import Damage, Records, records_from_arrow
@@ -96,9 +97,8 @@ class _BatchWriter:
         try:
             with locked(self._folder):
                 commits = read_commits(str(self._folder))
-                rows = frame.mapInArrow(_copying(self._folder, commits), _COPIED_SQL).collect()
-                copied = _merged([json.loads(row["copied"]) for row in rows])
-                if not copied.pieces and not copied.damages:
+                copied = self._copied(frame, commits)
+                if not copied.pieces and not copied.damages and not copied.replaced:
                     return
                 known = known_ends(commits)
                 done = commit_copied(
@@ -112,6 +112,20 @@ class _BatchWriter:
             raise
         self.done.append(done)
         self._told(done)
+
+    def _copied(self, frame: "DataFrame", commits: Sequence[Commit]) -> Copied:
+        """Write the records of a micro-batch to files.
+
+        If the log is pruned between two tasks, the records between them are missing.  A second attempt finds
+        all that pruning left.  Offsets that are missing again are damage.
+        """
+        missing: list[Damage] = []
+        while True:
+            rows = frame.mapInArrow(_copying(self._folder, commits), _COPIED_SQL).collect()
+            copied = _merged([json.loads(row["copied"]) for row in rows])
+            before, missing = missing, missing_offsets(copied)
+            if missing == before:
+                return copied
 
 
 def _copying(
@@ -159,4 +173,6 @@ def _merged(parts: Sequence[dict[str, Any]]) -> Copied:
             if end > ends.get(int(name), 0):
                 ends[int(name)], digests[int(name)] = end, part["digests"][name]
     damages = [Damage(*each) for part in parts for each in part["damages"]]
-    return Copied(pieces, starts, ends, digests, damages, any(part["is_verified"] for part in parts))
+    replaced = next((tuple(part["replaced"]) for part in parts if part["replaced"]), None)
+    is_verified = any(part["is_verified"] for part in parts)
+    return Copied(pieces, starts, ends, digests, damages, is_verified, replaced)

@@ -1,7 +1,12 @@
 """The log as a stream: filters reach the source, and a streamed archive has each record once."""
 
 import asyncio
+import os
 import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +21,19 @@ from coordinator.errors import ConfigError
 from coordinator.recovery.archive_stream import CHECKPOINT, archive_stream
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import rebuild
-from coordinator.recovery.sources.archive import ArchiveSource
+from coordinator.recovery.records import Records
+from coordinator.recovery.sources.archive import FILES, ArchiveSource, Commit, read_commits
+from coordinator.recovery.sources.base import LogRange, Pruned
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
-from coordinator.recovery.sources.spark import StateLogReader, StateLogStreamReader
+from coordinator.recovery.sources.spark import (
+    PUSHDOWN_SETTING,
+    FilteringReader,
+    StateLogReader,
+    StateLogStreamReader,
+    records_frame,
+)
+from tests.recovery.archive_driver import MAX_RECORDS
 from tests.recovery.logs_on_disk import (
     TOPIC,
     batches_of,
@@ -93,12 +107,26 @@ def rows_read(
 def test_filters_leave_out_ranges_and_rows(
     filters: list[object], expected: dict[int, range], read_at_most: int, disk: SegmentSource
 ) -> None:
-    reader = StateLogReader({"from": disk.text, "range_records": "60"})
+    reader = FilteringReader({"from": disk.text, "range_records": "60"})
     # All are given back: Spark applies them once more.
     assert list(reader.pushFilters(filters)) == filters  # type: ignore[arg-type]
     partitions = reader.partitions()
     assert len(partitions) <= read_at_most
     assert rows_read(reader, partitions) == {p: list(offsets) for p, offsets in expected.items()}  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore")
+def test_filters_of_a_query_reach_the_source(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
+    spark = spark_engine.spark
+    frames = []
+    for setting in ("true", "false"):
+        spark.conf.set(PUSHDOWN_SETTING, setting)
+        frames.append(records_frame(spark, disk.text, range_records=60).where("state_partition = 1"))
+        assert [row.log_offset for row in frames[-1].orderBy("log_offset").collect()] == list(range(400))
+        tasks = frames[-1].rdd.getNumPartitions()
+        assert tasks == (6 if setting == "true" else 18)
+    spark.conf.set(PUSHDOWN_SETTING, "true")
 
 
 def test_a_stream_gives_the_records_between_two_offsets(journal: JournalSource) -> None:
@@ -152,3 +180,79 @@ def test_a_streamed_archive_has_each_record_once(
     shutil.rmtree(folder / CHECKPOINT)
     with pytest.raises(ConfigError, match="is another record"):
         archive_stream(spark_engine.spark, journal, folder)
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_driver_that_is_killed_around_the_commit_loses_and_repeats_nothing(
+    when: str, spark_engine: "SparkEngine", journal: JournalSource, tmp_path: Path
+) -> None:
+    """In the archive a record is stored once, and in the files of commits also."""
+    folder = tmp_path / "archive"
+    command = [sys.executable, "-m", "tests.recovery.archive_driver", when, journal.folder, str(folder)]
+    options = "--conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 pyspark-shell"
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": options}
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=500, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-4_000:]
+    assert list((folder / CHECKPOINT / "offsets").glob("[0-9]*"))
+    assert not list((folder / CHECKPOINT / "commits").glob("[0-9]*"))
+    commits = read_commits(str(folder))
+    copied = records_in(commits)
+    assert (len(commits), copied > 0) == ((1, True) if when == "after" else (0, False))
+    assert list((folder / FILES).iterdir())
+    grow(journal, 2, 30)
+    found = archive_stream(spark_engine.spark, journal, folder, options={"max_records": MAX_RECORDS})
+    assert all(each.is_whole for each in found)
+    assert sum(each.records for each in found) == 330 - copied
+    commits = read_commits(str(folder))
+    assert len(commits) > 2
+    assert records_in(commits) == 330
+    assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(200)), 2: list(range(130))}
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore")
+def test_a_streamed_archive_reports_damage(
+    spark_engine: "SparkEngine", journal: JournalSource, tmp_path: Path
+) -> None:
+    damage_a_commit(Path(journal.folder))
+    (done,) = archive_stream(spark_engine.spark, journal, tmp_path / "archive")
+    assert not done.is_whole
+    (damage,) = done.damages
+    assert damage.state_partition == 0
+    assert "log offsets have 195 records" in damage.what
+
+
+def records_in(commits: list[Commit]) -> int:
+    return sum(piece.records for commit in commits for piece in commit.pieces)
+
+
+def damage_a_commit(folder: Path) -> None:
+    """Change a byte of a record of state partition 0, far from both ends."""
+    value = max((value for _, value in some_records(200, seed=1)[100:105] if value), key=len)
+    (path,) = (each for each in folder.iterdir() if each.is_file() and value in each.read_bytes())
+    data = bytearray(path.read_bytes())
+    data[data.index(value)] ^= 1
+    path.write_bytes(data)
+
+
+def test_what_was_pruned_since_it_was_planned_is_left_out(
+    journal: JournalSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader gives the records before and after the pruning; then it reads from the new start."""
+    reader = StateLogStreamReader({"from": journal.text})
+    (partition, *_) = reader.partitions({}, {"0": 200})
+    log_range = LogRange(0, 0, 200, 200)
+    whole = next(records for records in JournalSource(journal.folder).read(partition.log_range))  # type: ignore[attr-defined]
+
+    def read(self: JournalSource, wanted: LogRange) -> Iterator[Records]:
+        if wanted.start < 120:
+            yield whole.between(wanted.start, 60)
+            raise Pruned(0, 120)
+        yield whole.between(wanted.start, wanted.end)
+
+    monkeypatch.setattr(JournalSource, "read", read)
+    partition.log_range = log_range  # type: ignore[attr-defined]
+    found = rows_read(reader, [partition])
+    assert found == {0: [*range(60), *range(120, 200)]}
