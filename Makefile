@@ -6,7 +6,7 @@
 #
 # PYTHON  the interpreter the environment is made from (3.11 or later)
 # TEST_WORKERS  how many tests run at a time; each may start brokers of its own. On two processors three: they often wait
-# RECOVERY_ARGS  passed to the benchmark of the recovery jobs
+# RECOVERY_ARGS  passed to the benchmark of the recovery jobs, which make bench ARGS=recovery runs alone
 # ARGS    passed on: make run ARGS='--listen 127.0.0.1:9195 --log memory', make test ARGS='-k journal'
 
 PYTHON ?= python3
@@ -67,7 +67,9 @@ demo: $(INSTALLED)
 	@$(BIN)/python -m tests.kafka.demo
 
 bench: $(INSTALLED)
+ifneq ($(ARGS),recovery)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
+endif
 	@$(BIN)/python -m tests.benchmarks.recovery $(RECOVERY_ARGS)
 
 # Two minutes: two short rounds of the rows without repetitions, to see whether something has become slower.

@@ -15,22 +15,18 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from coordinator.clock import Clock, SystemClock
 from coordinator.errors import ConfigError, LogError, LogUnavailable
-from coordinator.recovery.durable import sync_file, sync_folder
+from coordinator.recovery.compaction import compact
+from coordinator.recovery.durable import sync_folder
 from coordinator.recovery.progress import Phases
+from coordinator.recovery.record_files import RecordFiles
 from coordinator.recovery.records import Damage, Records
-from coordinator.recovery.schema import RECORDS
-from coordinator.recovery.sources.archive import FILES, Commit, Piece, read_commits, write_commit
+from coordinator.recovery.sources.archive import FILES, Commit, Piece, next_number, read_commits, write_commit
 from coordinator.recovery.sources.base import ALL, END, Cut, LogRange, Plan, Pruned, Source
 
-# Of a file; and of a row group, which is read as a whole.
-_FILE_RECORDS = 4_000_000
-_GROUP_RECORDS = 1_000_000
 _ATTEMPTS_MAX = 5
 _LOCK = ".lock"
 
@@ -82,7 +78,7 @@ def archive(
         if commits:
             check_identity(source, folder, commits[-1].identity, identity)
         known = known_ends(commits)
-        number = len(commits) + 1
+        number = next_number(commits)
         for _ in range(_ATTEMPTS_MAX):
             # From the last record that was copied, to see that it is the same.
             plan = source.plan(Cut(since={p: max(end - 1, 0) for p, end in known.items()}))
@@ -95,7 +91,9 @@ def archive(
                 continue
         else:
             raise LogUnavailable(f"{source.text} is pruned faster than it can be copied")
-        return commit_copied(folder, source, identity, commits, copied, plan.starts, plan.ends, clock)
+        done = commit_copied(folder, source, identity, commits, copied, plan.starts, plan.ends, clock)
+        compact(folder, clock.now_ms())
+        return done
 
 
 def commit_copied(
@@ -133,7 +131,7 @@ def commit_copied(
     gaps = {p: (known[p], start) for p, start in starts.items() if start > known.get(p, start)}
     digests = {**(commits[-1].digests if commits else {}), **copied.digests}
     pieces = tuple(copied.pieces)
-    number = len(commits) + 1
+    number = next_number(commits)
     write_commit(
         str(folder), Commit(number, source.text, clock.now_ms(), starts, ends, pieces, identity, digests)
     )
@@ -238,7 +236,7 @@ class Copier:
         self._known = known_ends(commits)
         self._digests_before = commits[-1].digests if commits else {}
         self._folder = folder / FILES
-        self._writer = _Files(self._folder, prefix)
+        self._writer = RecordFiles(self._folder, prefix)
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._digests: dict[int, int] = {}
@@ -291,67 +289,3 @@ def _ordered(source: Source, log_range: LogRange) -> Iterator[Records]:
         found.setdefault(records.state_partition, []).append(records)
     for state_partition in sorted(found):
         yield from found[state_partition]
-
-
-class _Files:
-    """Parquet files of one run, a row group for each stretch of a state partition."""
-
-    def __init__(self, folder: Path, prefix: str) -> None:
-        self.pieces: list[Piece] = []
-        self._folder = folder
-        self._prefix = prefix
-        self._files = 0
-        self._writer: pq.ParquetWriter | None = None
-        self._path = folder
-        self._row_groups = 0
-        self._in_file = 0
-        self._waiting: list[Records] = []
-        self._waiting_records = 0
-
-    def take(self, records: Records) -> None:
-        """Add records; those of a state partition come in log order."""
-        if self._waiting and (
-            self._waiting[0].state_partition != records.state_partition
-            or self._waiting_records + len(records) > _GROUP_RECORDS
-        ):
-            self._write_group()
-        self._waiting.append(records)
-        self._waiting_records += len(records)
-
-    def _write_group(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if self._writer is None:
-            self._path = self._folder / f"{self._prefix}-{self._files}.parquet"
-            self._writer = pq.ParquetWriter(self._path, RECORDS, compression="zstd")
-            self._files += 1
-            self._row_groups = self._in_file = 0
-        table = pa.Table.from_batches([records.to_arrow() for records in waiting], RECORDS)
-        self._writer.write_table(table, row_group_size=max(len(table), 1))
-        self.pieces.append(
-            Piece(
-                state_partition=waiting[0].state_partition,
-                start=int(waiting[0].log_offset[0]),
-                end=int(waiting[-1].log_offset[-1]) + 1,
-                records=len(table),
-                file=self._path.name,
-                row_group=self._row_groups,
-                last_ms=max(int(records.timestamp_ms.max()) for records in waiting),
-            )
-        )
-        self._row_groups += 1
-        self._in_file += len(table)
-        self._waiting_records = 0
-        if self._in_file >= _FILE_RECORDS:
-            self._end_file()
-
-    def _end_file(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-            sync_file(self._path)
-
-    def close(self) -> None:
-        """Write what waits, and make all files durable."""
-        if self._waiting:
-            self._write_group()
-        self._end_file()

@@ -24,9 +24,10 @@ from coordinator.recovery.archive import (
     locked,
     missing_offsets,
 )
+from coordinator.recovery.compaction import compact
 from coordinator.recovery.engines.spark_work import error_of_spark
 from coordinator.recovery.records import Damage, Records, records_from_arrow
-from coordinator.recovery.sources.archive import FILES, Commit, Piece, read_commits
+from coordinator.recovery.sources.archive import FILES, Commit, Piece, next_number, read_commits
 from coordinator.recovery.sources.base import Source
 from coordinator.recovery.sources.spark import FORMAT, StateLogDataSource
 
@@ -107,6 +108,7 @@ class _BatchWriter:
                     known,
                     self._clock,
                 )
+                compact(self._folder, self._clock.now_ms())
         except Exception as error:
             self.failure = error_of_spark(error) if "pyspark" in type(error).__module__ else error
             raise
@@ -133,7 +135,7 @@ def _copying(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of a task: rows of `RECORDS` to what it copied, as JSON."""
     last = Commit(0, "", 0, {}, known_ends(commits), (), {}, commits[-1].digests if commits else {})
-    number = len(commits) + 1
+    number = next_number(commits)
 
     def copying(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: dict[int, list[Records]] = {}

@@ -63,7 +63,7 @@ def checkpoint_states(engine: Engine, folder: Path, *, interval_ms: int, now_ms:
             (_summary(sorted(own, key=lambda row: row["range_start"]), rows, log.plan.ends[number]), rows)
         )
     number = len(before) + 1
-    write_checkpoint(str(folder), number, len(commits), now_ms, parts)
+    write_checkpoint(str(folder), number, commits[-1].number, now_ms, parts)
     return number
 
 

@@ -1,7 +1,8 @@
 """`python -m tests.benchmarks.recovery`: how fast a state log is rebuilt, by this machine alone and by Spark.
 
-The log is that of `state_logs`: made once in a folder, and made again only for other sizes.  CPU seconds are
-those of all processes together, and what to compare by on a machine that does other things too.
+It begins with the planning of an archive that was copied for a year.  The log is that of `state_logs`: made
+once in a folder, and made again only for other sizes.  CPU seconds are those of all processes together, and
+what to compare by on a machine that does other things too.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from rich.table import Table
 from coordinator.recovery.engines import Engine, LocalEngine, open_engine
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.segments import SegmentSource
+from tests.benchmarks.archives import Planned, plan_a_year, write_commits_of_a_year
 from tests.benchmarks.machine import cpu_seconds
 from tests.benchmarks.state_logs import write_log
 
@@ -64,6 +66,35 @@ def made_log(folder: Path | None, records: int, hot_part: float) -> Iterator[Pat
             shutil.rmtree(folder)
 
 
+def print_table(
+    options: argparse.Namespace, planned: Planned, rows: Mapping[str, Mapping[str, float]]
+) -> None:
+    """Print the figures for people."""
+    console = Console()
+    console.print(
+        f"an archive of {planned.commits:,} commits is planned in {planned.cpu_s:.2f} CPU seconds; "
+        f"peak memory {planned.peak_mib} MiB"
+    )
+    table = Table("engine", "records/s", "records/CPU second", "seconds", box=None)
+    for name, row in rows.items():
+        table.add_row(
+            name,
+            f"{row['records_per_second']:,.0f}",
+            f"{row['records_per_cpu_second']:,.0f}",
+            f"{row['wall_s']:.2f}",
+        )
+    peak_mib = (
+        max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        // 1024
+    )
+    console.print(
+        f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
+        f"{options.records:,} records, {options.hot:.0%} of them of one share-partition, "
+        f"median of {options.rounds} rounds, largest process {peak_mib} MiB"
+    )
+    console.print(table)
+
+
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.recovery", description=__doc__)
@@ -79,6 +110,9 @@ def main() -> int:
         "local": LocalEngine,
         "spark": lambda: open_engine("spark", master=f"local[{os.cpu_count()}]"),
     }
+    with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as year:
+        write_commits_of_a_year(Path(year))
+        planned = plan_a_year(Path(year))
     found: dict[str, list[Figures]] = {}
     with made_log(options.folder, options.records, options.hot) as folder:
         source = SegmentSource(str(folder))
@@ -97,27 +131,9 @@ def main() -> int:
         for name, runs in found.items()
     }
     if options.output == "json":
-        print(json.dumps(rows))
+        print(json.dumps({**rows, "plan": planned._asdict()}))
         return 0
-    table = Table("engine", "records/s", "records/CPU second", "seconds", box=None)
-    for name, row in rows.items():
-        table.add_row(
-            name,
-            f"{row['records_per_second']:,.0f}",
-            f"{row['records_per_cpu_second']:,.0f}",
-            f"{row['wall_s']:.2f}",
-        )
-    console = Console()
-    peak_mib = (
-        max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        // 1024
-    )
-    console.print(
-        f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
-        f"{options.records:,} records, {options.hot:.0%} of them of one share-partition, "
-        f"median of {options.rounds} rounds, largest process {peak_mib} MiB"
-    )
-    console.print(table)
+    print_table(options, planned, rows)
     return 0
 
 

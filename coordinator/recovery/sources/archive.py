@@ -3,6 +3,7 @@
 A folder::
 
     commits/00000001.json     what the first copy added, written last: what no commit names does not count
+    commits/00000001-00000288.json    one commit in place of these, see `coordinator.recovery.compaction`
     records/00000001-0.parquet    rows of the schema RECORDS, a row group for each state partition
 
 A *stretch* of a state partition is copied without a gap.  Where pruning was faster than copying, another one
@@ -50,7 +51,9 @@ class Piece:
 class Commit:
     """One copy: `starts` are where each state partition's log began then, `ends` up to where it was copied.
 
-    A state partition whose copy begins behind the end of the one before begins a new stretch.
+    A state partition whose copy begins behind the end of the one before begins a new stretch.  A commit that
+    was merged stands for those from `first` to `number`, and `whole_from` are the `ends` of the first of them
+    that has the state partition.
     """
 
     number: int
@@ -62,15 +65,44 @@ class Commit:
     # Ids of the log (cluster id, topic id), and by state partition the digest of the last record copied.
     identity: Mapping[str, str] = field(default_factory=dict)
     digests: Mapping[int, int] = field(default_factory=dict)
+    first: int = 0
+    whole_from: Mapping[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.first:
+            object.__setattr__(self, "first", self.number)
+
+
+def commit_names(folder: Path) -> dict[tuple[int, int], Path]:
+    """Return the files of commits by the first and the last commit that they stand for."""
+    found = {}
+    for path in folder.glob("*.json"):
+        first, _, last = path.stem.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            found[int(first), int(last or first)] = path
+    return found
+
+
+def next_number(commits: Sequence[Commit]) -> int:
+    """Return the number of the next commit."""
+    return commits[-1].number + 1 if commits else 1
 
 
 def read_commits(folder: str) -> list[Commit]:
     """Return all commits of an archive, oldest first; none if there is no archive. Raises LogDamaged."""
-    found = []
+    found: list[Commit] = []
     path = Path(folder) / COMMITS
-    if not path.is_dir():
-        return []
-    for entry in sorted(path.glob("*.json")):
+    # Of the commits that begin with the same one, the one that stands for most.
+    longest: dict[int, int] = {}
+    names = commit_names(path)
+    for first, last in names:
+        longest[first] = max(last, longest.get(first, 0))
+    number = 1
+    while number <= max(longest, default=0):
+        if number not in longest:
+            raise LogDamaged(path / f"{number:08d}.json", 0, "the commit is missing", _ADVICE)
+        entry = names[number, longest[number]]
+        number = longest[number] + 1
         try:
             said = json.loads(entry.read_text("utf-8"))
             if said["format"] != FORMAT:
@@ -85,13 +117,12 @@ def read_commits(folder: str) -> list[Commit]:
                     tuple(Piece(**piece) for piece in said["pieces"]),
                     said.get("identity", {}),
                     {int(p): digest for p, digest in said.get("digests", {}).items()},
+                    said.get("first", 0),
+                    {int(p): offset for p, offset in said.get("whole_from", {}).items()},
                 )
             )
         except (ValueError, KeyError, TypeError) as error:
             raise LogDamaged(entry, 0, f"it is no commit of an archive ({error})", _ADVICE) from None
-    for number, commit in enumerate(found, 1):
-        if commit.number != number:
-            raise LogDamaged(path / f"{number:08d}.json", 0, "the commit is missing", _ADVICE)
     return found
 
 
@@ -108,8 +139,22 @@ def write_commit(folder: str, commit: Commit) -> None:
         "identity": commit.identity,
         "digests": commit.digests,
     }
-    path = Path(folder) / COMMITS / f"{commit.number:08d}.json"
-    write_durably(path, json.dumps(said).encode())
+    name = f"{commit.number:08d}"
+    if commit.first != commit.number:
+        said |= {"first": commit.first, "whole_from": commit.whole_from}
+        name = f"{commit.first:08d}-{name}"
+    write_durably(Path(folder) / COMMITS / f"{name}.json", json.dumps(said).encode())
+
+
+def read_piece(folder: str, file: str, row_group: int, state_partition: int) -> Iterator[Records]:
+    """Give the records of a row group. Raises LogDamaged."""
+    path = Path(folder) / FILES / file
+    try:
+        with pq.ParquetFile(path) as opened:
+            for rows in opened.read_row_group(row_group).to_batches():
+                yield from records_from_arrow(rows)
+    except (OSError, ValueError) as error:
+        raise LogDamaged(path, 0, str(error), _ADVICE, state_partition) from None
 
 
 @dataclass(frozen=True)
@@ -159,7 +204,7 @@ class ArchiveSource:
                 ranges.append(stored)
                 begin = stored.end
             ranges += _ranges(number, stretch.pieces, begin, ends[number], range_records)
-        return Plan(tuple(ranges), starts, ends, facts={"commits": len(commits)}, whole_from=whole_from)
+        return Plan(tuple(ranges), starts, ends, facts={"commits": commits[-1].number}, whole_from=whole_from)
 
     def _stored_range(
         self, checkpoints: Sequence[StateCheckpoint], state_partition: int, start: int, until: int
@@ -189,16 +234,10 @@ class ArchiveSource:
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Give the records of some row groups."""
         for name, row_group in log_range.place:
-            path = Path(self.folder) / FILES / name
-            try:
-                with pq.ParquetFile(path) as file:
-                    for rows in file.read_row_group(row_group).to_batches():
-                        for records in records_from_arrow(rows):
-                            within = records.between(log_range.start, log_range.end)
-                            if len(within):
-                                yield within
-            except (OSError, ValueError) as error:
-                raise LogDamaged(path, 0, str(error), _ADVICE, log_range.state_partition) from None
+            for records in read_piece(self.folder, name, row_group, log_range.state_partition):
+                within = records.between(log_range.start, log_range.end)
+                if len(within):
+                    yield within
 
 
 class Stretch(NamedTuple):
@@ -220,7 +259,8 @@ def _stretches(commits: Sequence[Commit]) -> dict[int, list[Stretch]]:
         for number, end in commit.ends.items():
             of_partition = found.setdefault(number, [])
             if not of_partition or commit.starts[number] > of_partition[-1].end:
-                of_partition.append(Stretch(commit.starts[number], end, end, []))
+                whole_from = commit.whole_from.get(number, end)
+                of_partition.append(Stretch(commit.starts[number], end, whole_from, []))
             else:
                 of_partition[-1] = of_partition[-1]._replace(end=end)
         for piece in commit.pieces:

@@ -1,0 +1,79 @@
+"""Write records of a state log to Parquet files, and list what each row group holds."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coordinator.recovery.durable import sync_file
+from coordinator.recovery.records import Records
+from coordinator.recovery.schema import RECORDS
+from coordinator.recovery.sources.archive import Piece
+
+# Of a file; and of a row group, which is read as a whole.
+_FILE_RECORDS = 4_000_000
+_GROUP_RECORDS = 1_000_000
+
+
+class RecordFiles:
+    """Parquet files of one run: a row group holds consecutive records of one state partition."""
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self.pieces: list[Piece] = []
+        self._folder = folder
+        self._prefix = prefix
+        self._files = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._path = folder
+        self._row_groups = 0
+        self._in_file = 0
+        self._waiting: list[Records] = []
+        self._waiting_records = 0
+
+    def take(self, records: Records) -> None:
+        """Add records; those of a state partition come in log order."""
+        if self._waiting and (
+            self._waiting[0].state_partition != records.state_partition
+            or self._waiting_records + len(records) > _GROUP_RECORDS
+        ):
+            self._write_group()
+        self._waiting.append(records)
+        self._waiting_records += len(records)
+
+    def _write_group(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if self._writer is None:
+            self._path = self._folder / f"{self._prefix}-{self._files}.parquet"
+            self._writer = pq.ParquetWriter(self._path, RECORDS, compression="zstd")
+            self._files += 1
+            self._row_groups = self._in_file = 0
+        table = pa.Table.from_batches([records.to_arrow() for records in waiting], RECORDS)
+        self._writer.write_table(table, row_group_size=max(len(table), 1))
+        self.pieces.append(
+            Piece(
+                state_partition=waiting[0].state_partition,
+                start=int(waiting[0].log_offset[0]),
+                end=int(waiting[-1].log_offset[-1]) + 1,
+                records=len(table),
+                file=self._path.name,
+                row_group=self._row_groups,
+                last_ms=max(int(records.timestamp_ms.max()) for records in waiting),
+            )
+        )
+        self._row_groups += 1
+        self._in_file += len(table)
+        self._waiting_records = 0
+        if self._in_file >= _FILE_RECORDS:
+            self._end_file()
+
+    def _end_file(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            sync_file(self._path)
+
+    def close(self) -> None:
+        """Write what waits, and make all files durable."""
+        if self._waiting:
+            self._write_group()
+        self._end_file()

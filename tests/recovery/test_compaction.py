@@ -1,0 +1,142 @@
+"""Compaction of an archive: fewer commits and larger row groups, and what is read stays the same."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from coordinator.clock import cpu_seconds
+from coordinator.recovery import compaction
+from coordinator.recovery.archive import archive
+from coordinator.recovery.compaction import DAY_MS, compact
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.sources.archive import (
+    FILES,
+    ArchiveSource,
+    Commit,
+    read_commits,
+)
+from coordinator.recovery.sources.base import Cut
+from tests.benchmarks.archives import write_commits_of_a_year
+from tests.recovery.logs_on_disk import offsets_read
+from tests.recovery.test_archive import Log
+
+ALONE = LocalEngine(1)
+# When each commit was made: three days.
+HOURS = (0, 1, 2, 26, 27, 28, 29, 51, 52, 53)
+
+
+class SetClock:
+    """A clock that shows what it is set to."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+
+@pytest.fixture
+def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """An archive of three days, as it was copied and compacted; a part of the log was never copied."""
+    log, clock = Log(tmp_path / "disk"), SetClock()
+    plain, compacted = tmp_path / "plain", tmp_path / "compacted"
+    with monkeypatch.context() as without:
+        without.setattr("coordinator.recovery.archive.compact", lambda folder, now_ms: 0)
+        for number, hour in enumerate(HOURS):
+            clock.ms = hour * DAY_MS // 24
+            log.grow(40)
+            if number == 4:
+                log.grow(40)
+                log.prune()
+            archive(log.source, plain, clock=clock)  # type: ignore[arg-type]
+            log.prune()
+    shutil.copytree(plain, compacted)
+    assert compact(compacted, clock.ms) == 6
+    return plain, compacted
+
+
+def test_a_compacted_archive_is_read_as_before(archives: tuple[Path, Path]) -> None:
+    plain, compacted = (ArchiveSource(str(folder)) for folder in archives)
+    commits = read_commits(compacted.folder)
+    # The gap in the second day begins another stretch.
+    assert [(commit.first, commit.number) for commit in commits] == [(1, 3), (4, 4), (5, 7), *OF_TODAY]
+    assert [len(commit.pieces) for commit in commits] == [1, 1, 1, 1, 1, 1]
+    for end in (1, 40, 119, 120, 160, 161, 199, 200, 201, 300, 319, 320, 440):
+        cut = Cut({0: end})
+        one, other = plain.plan(cut), compacted.plan(cut)
+        assert (one.starts, one.ends, one.whole_from) == (other.starts, other.ends, other.whole_from), end
+        assert offsets_read(plain, cut) == offsets_read(compacted, cut), end
+        assert rebuild(ALONE, plain, cut=cut).states.equals(rebuild(ALONE, compacted, cut=cut).states)
+    late = Cut(time_ms=1_050)
+    assert offsets_read(plain, late) == offsets_read(compacted, late)
+
+
+OF_TODAY: list[tuple[int, int]] = [(8, 8), (9, 9), (10, 10)]
+
+
+def test_files_that_were_replaced_stay_until_the_next_compaction(archives: tuple[Path, Path]) -> None:
+    plain, compacted = archives
+    before = ArchiveSource(str(plain)).plan(Cut())
+    (compacted / FILES / "00000002-orphan-0.parquet").touch()
+    assert offsets(compacted, before.ranges) == offsets(plain, before.ranges)
+    assert compact(compacted, 3 * DAY_MS) == 3
+    names = sorted(path.name for path in (compacted / FILES).iterdir())
+    assert names[:3] == ["00000001-00000003-0.parquet", "00000004-0.parquet", "00000005-00000007-0.parquet"]
+    assert not (compacted / "commits" / "00000001.json").exists()
+    assert (compacted / "commits" / "00000004.json").exists()
+    assert offsets_read(ArchiveSource(str(compacted))) == offsets_read(ArchiveSource(str(plain)))
+    assert compact(compacted, 3 * DAY_MS) == 0
+
+
+def offsets(folder: Path, ranges: object) -> list[int]:
+    source = ArchiveSource(str(folder))
+    return [
+        offset
+        for each in ranges  # type: ignore[attr-defined]
+        for records in source.read(each)
+        for offset in records.log_offset.tolist()
+    ]
+
+
+def test_a_compaction_that_fails_changes_nothing(
+    archives: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, _ = archives
+
+    def fail(folder: str, commit: Commit) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(compaction, "write_commit", fail)
+        with pytest.raises(OSError, match="disk full"):
+            compact(plain, 3 * DAY_MS)
+    found = offsets_read(ArchiveSource(str(plain)))
+    assert len(read_commits(str(plain))) == len(HOURS)
+    assert compact(plain, 3 * DAY_MS) == 9
+    assert offsets_read(ArchiveSource(str(plain))) == found
+
+
+def test_a_run_compacts_the_days_before(tmp_path: Path) -> None:
+    log, clock = Log(tmp_path / "disk"), SetClock()
+    for hour in (0, 1, 2, 25):
+        clock.ms = hour * DAY_MS // 24
+        log.grow(40)
+        archive(log.source, tmp_path / "archive", clock=clock)  # type: ignore[arg-type]
+    commits = read_commits(str(tmp_path / "archive"))
+    assert [(commit.first, commit.number) for commit in commits] == [(1, 3), (4, 4)]
+    log.grow(10)
+    assert archive(log.source, tmp_path / "archive", clock=clock).commit == 5  # type: ignore[arg-type]
+    assert offsets_read(ArchiveSource(str(tmp_path / "archive"))) == {0: list(range(170))}
+
+
+def test_a_hundred_thousand_commits_are_planned_in_seconds(tmp_path: Path) -> None:
+    assert write_commits_of_a_year(tmp_path) > 100_000
+    begun_s = cpu_seconds()
+    plan = ArchiveSource(str(tmp_path)).plan(Cut({3: 5_000_000}))
+    assert cpu_seconds() - begun_s < 5
+    assert (plan.starts[3], plan.ends[3], plan.ends[4]) == (0, 5_000_000, 10_022_400)
