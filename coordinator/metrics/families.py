@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from coordinator.metrics.tally import Tally
 
-PREFIX = "sharecoord_"
+PREFIX = "share_coordinator_"
 
 SHARD_STATUSES = ("LOADING", "ACTIVE", "FAILED", "CLOSED")
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-PREFIX = "sharecoord_relay_"
+PREFIX = "share_coordinator_relay_"
 DESTINATIONS = ("broker", "coordinator")
 
 

@@ -292,8 +292,8 @@ def test_prometheus_sees_the_coordinator_and_what_it_does(stack: Stack) -> None:
         return answer is not None and bool(answer["data"]["result"])
 
     eventually(stack, lambda: shows('up{job="share-coordinator"} == 1'), "Prometheus scrapes it")
-    eventually(stack, lambda: shows("sharecoord_ready == 1"), "Prometheus sees it ready")
-    moves = 'sharecoord_rpc_requests_total{api="WriteShareGroupState",code="NONE"} > 0'
+    eventually(stack, lambda: shows("share_coordinator_ready == 1"), "Prometheus sees it ready")
+    moves = 'share_coordinator_rpc_requests_total{api="WriteShareGroupState",code="NONE"} > 0'
     eventually(stack, lambda: shows(moves), "Prometheus sees writes")
     known = eventually(stack, lambda: get(stack.prometheus_port, "/api/v1/rules"), "it shows its rules")
     rules = [rule for group in known["data"]["groups"] for rule in group["rules"]]

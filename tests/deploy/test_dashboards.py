@@ -28,7 +28,7 @@ from tests.kafka.processes import DidNotHappen, wait_until
 from tests.kafka.rig import BuiltInRig
 
 # Families without a series while all is well.
-_SILENT = {"sharecoord_prune_failures_total", "sharecoord_share_group_problem", "ALERTS"}
+_SILENT = {"share_coordinator_prune_failures_total", "share_coordinator_share_group_problem", "ALERTS"}
 # Not how long it takes, but how long a machine with other work to do may take.
 _SCRAPED_S = 300
 # What Prometheus itself knows.
@@ -173,7 +173,7 @@ def prometheus(
     try:
         server.start()
         wait_until(
-            lambda: len(server.query("sharecoord_ready == 1")) == 3,
+            lambda: len(server.query("share_coordinator_ready == 1")) == 3,
             seconds=_SCRAPED_S,
             what="three processes are scraped",
         )

@@ -42,14 +42,16 @@ def test_prometheus_is_let_in_with_its_token(tmp_path: Path, token: str, is_up: 
             refused = coordinator.coordinator.metrics.registry.get_sample_value
 
             def is_refused() -> bool:
-                return bool(refused("sharecoord_http_refused_total", {"status": "401"}))
+                return bool(refused("share_coordinator_http_refused_total", {"status": "401"}))
 
             # A scrape that takes too long on a busy machine is neither the one nor the other.
             if is_up:
-                wait_until(lambda: server.query("sharecoord_ready"), seconds=120, what="it has figures")
+                wait_until(
+                    lambda: server.query("share_coordinator_ready"), seconds=120, what="it has figures"
+                )
                 assert not is_refused()
             else:
                 wait_until(is_refused, seconds=120, what="it is refused")
-                assert not server.query("sharecoord_ready")
+                assert not server.query("share_coordinator_ready")
         finally:
             server.kill()

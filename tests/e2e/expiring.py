@@ -148,7 +148,7 @@ class Coordinator:
         return self.run(find())
 
     def counted(self, reason: str) -> float:
-        name = "sharecoord_expired_share_partitions_total"
+        name = "share_coordinator_expired_share_partitions_total"
         return self.metrics.registry.get_sample_value(name, {"reason": reason}) or 0
 
 

@@ -104,15 +104,15 @@ def test_what_goes_is_shown_before_and_counted_after(rig: Rig) -> None:
     assert sorted(wait_until(shown, seconds=120, what="they are seen again")[1:]) == sorted(rows)
 
     delete_topic(rig.broker, rig.client, "payments")
-    name = "sharecoord_expired_share_partitions_total"
+    name = "share_coordinator_expired_share_partitions_total"
     wait_until(
         lambda: sample(rig.coordinator, name, reason="topic_deleted") == 3,
         seconds=120,
         what="the state of the topic goes",
     )
     assert sorted(rig.rows()[1:]) == sorted(row for row in rows if row[1] == "orders")
-    assert sample(rig.coordinator, "sharecoord_expiry_failures_total") == 0
-    assert sample(rig.coordinator, "sharecoord_expiry_last_round_timestamp_seconds") > 1_700_000_000
+    assert sample(rig.coordinator, "share_coordinator_expiry_failures_total") == 0
+    assert sample(rig.coordinator, "share_coordinator_expiry_last_round_timestamp_seconds") > 1_700_000_000
 
 
 def test_the_commands_of_the_page(rig: Rig) -> None:

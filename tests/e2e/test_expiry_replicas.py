@@ -13,7 +13,7 @@ from tests.kafka.rig import ReplicatedRig, replicated_rig
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 PARTITIONS = 24
-EXPIRED = "sharecoord_expired_share_partitions_total"
+EXPIRED = "share_coordinator_expired_share_partitions_total"
 SETTINGS = {
     # No coordinator dies here, and one that is only slow stays a member. An empty group is kept for longer
     # than it takes to restart a coordinator, whose counts begin anew with it.
@@ -44,7 +44,7 @@ def expired(coordinators: list[CoordinatorProcess], reason: str) -> float:
 
 
 def held(coordinators: list[CoordinatorProcess]) -> list[float]:
-    return [sample(coordinator, "sharecoord_shard_share_partitions") for coordinator in coordinators]
+    return [sample(coordinator, "share_coordinator_shard_share_partitions") for coordinator in coordinators]
 
 
 def join(rig: ReplicatedRig, topic: str) -> ShareConsumer:
@@ -66,7 +66,7 @@ def test_what_is_abandoned_goes_once_whoever_owns_which_part_of_it(rig: Replicat
     wait_until(lambda: sum(held(coordinators)) == 2 * PARTITIONS, seconds=120, what="all is initialised")
     assert min(held(coordinators)) > 0, "each coordinator has some of it"
     # The brokers may have been loading their groups when the coordinators asked for the first time.
-    failures = [sample(each, "sharecoord_expiry_failures_total") for each in coordinators]
+    failures = [sample(each, "share_coordinator_expiry_failures_total") for each in coordinators]
 
     delete_topic(rig.brokers[0], rig.client, "deleted")
     wait_until(lambda: sum(held(coordinators)) == PARTITIONS, seconds=120, what="each owner deletes its part")
@@ -87,6 +87,6 @@ def test_what_is_abandoned_goes_once_whoever_owns_which_part_of_it(rig: Replicat
     tool = ShareGroupTool(rig.brokers[0].jars, rig.brokers[0].bootstrap)
     assert "workers" in tool.list()
     for coordinator, before in zip(coordinators, failures, strict=True):
-        assert sample(coordinator, "sharecoord_expiry_failures_total") <= before, (
+        assert sample(coordinator, "share_coordinator_expiry_failures_total") <= before, (
             coordinator.process.log.read_text()
         )

@@ -71,7 +71,7 @@ def start_all(rig: ReplicatedRig) -> None:
     for coordinator in rig.coordinators:
         coordinator.process.wait_ready(lambda one=coordinator: one.get("/readyz")[0] == 200, seconds=120)
     wait_until(
-        lambda: set(in_all(rig, "sharecoord_shards", state="active")) <= {16.0, 17.0},
+        lambda: set(in_all(rig, "share_coordinator_shards", state="active")) <= {16.0, 17.0},
         seconds=120,
         what="all coordinators have a part of the shards",
     )
@@ -184,12 +184,12 @@ def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
         start_all(rig)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
         ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS * 2 // 3, seconds=120)
-        assert in_all(rig, "sharecoord_forwarding") == [1.0] * 3
-        forwarded = in_all(rig, "sharecoord_forwarded_total", api="WriteShareGroupState", code="NONE")
+        assert in_all(rig, "share_coordinator_forwarding") == [1.0] * 3
+        forwarded = in_all(rig, "share_coordinator_forwarded_total", api="WriteShareGroupState", code="NONE")
         assert sum(forwarded) > 0
         # Nobody was told to come again, and nobody asked who the coordinator is.
-        assert in_all(rig, "sharecoord_rpc_requests_total", code="NOT_COORDINATOR") == [0.0] * 3
-        assert in_all(rig, "sharecoord_rpc_requests_total", api="FindCoordinator") == [0.0] * 3
+        assert in_all(rig, "share_coordinator_rpc_requests_total", code="NOT_COORDINATOR") == [0.0] * 3
+        assert in_all(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator") == [0.0] * 3
         assert ledger.failed_commits == 0
 
         # The one that the fewest come to is replaced; the shards that it owns are somebody else's meanwhile.
@@ -203,7 +203,7 @@ def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
         # Without the topic brokers ask from now on, and what they know is still so.
         delete_kafkas_topic(rig)
         assert what_is_left(client, group, topic, PARTITIONS, end=RECORDS) == []
-        assert min(in_all(rig, "sharecoord_rpc_requests_total", api="FindCoordinator")) > 0
+        assert min(in_all(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
         assert "__share_group_state" not in client.topics()
         assert ledger.broken_promises == []
         assert all(counts == sorted(set(counts)) for counts in ledger.delivery_counts.values())
@@ -223,9 +223,9 @@ def test_where_brokers_ask_they_are_told_the_same_everywhere_and_nothing_is_forw
         consumer.close()
 
         assert ledger.broken_promises == []
-        assert in_all(rig, "sharecoord_forwarding") == [0.0] * 3
-        assert in_all(rig, "sharecoord_forwarded_total") == [0.0] * 3
-        assert min(in_all(rig, "sharecoord_rpc_requests_total", api="FindCoordinator")) > 0
+        assert in_all(rig, "share_coordinator_forwarding") == [0.0] * 3
+        assert in_all(rig, "share_coordinator_forwarded_total") == [0.0] * 3
+        assert min(in_all(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
         keys = [str(SharePartitionKey(group, parse_topic_id(topic_id), p)) for p in range(50)]
         request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
         answers = [ask(one.port, find_coordinator, 6, request) for one in rig.coordinators]

@@ -53,7 +53,7 @@ def figure(rig: SecuredRig, name: str) -> float:
     status, body = rig.coordinator.get("/metrics")
     assert status == 200
     lines = (line.rpartition(" ") for line in body.decode().splitlines())
-    return next((float(value) for found, _, value in lines if found == f"sharecoord_{name}"), 0.0)
+    return next((float(value) for found, _, value in lines if found == f"share_coordinator_{name}"), 0.0)
 
 
 def read_as(rig: SecuredRig, security: ClientSecurity) -> ErrorCode:

@@ -190,6 +190,6 @@ def test_certificates_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Pat
     assert all(not line.startswith(LET_IN) and line != "null" for line in said[2:])
     assert status == 200
     for reason in ("bad_certificate", "no_certificate", "plaintext_to_tls"):
-        assert f'sharecoord_connections_closed_total{{reason="{reason}"}}' in metrics.decode()
+        assert f'share_coordinator_connections_closed_total{{reason="{reason}"}}' in metrics.decode()
     assert log.count("a client without TLS came to the TLS port") <= 3
     assert "of-the-key" not in log

@@ -115,7 +115,7 @@ def forwarded(coordinator: CoordinatorProcess) -> float:
     return sum(
         float(line.rpartition(" ")[2])
         for line in lines
-        if line.startswith("sharecoord_forwarded_total{") and 'code="NONE"' in line
+        if line.startswith("share_coordinator_forwarded_total{") and 'code="NONE"' in line
     )
 
 

@@ -35,6 +35,6 @@ class RelayProcess(ServedProcess):
         """Return a metric of its own: `name` without prefix, with labels as written. 0: not there."""
         for line in self.get("/metrics")[1].decode().splitlines():
             metric, _, value = line.rpartition(" ")
-            if metric == f"sharecoord_relay_{name}":
+            if metric == f"share_coordinator_relay_{name}":
                 return float(value)
         return 0.0

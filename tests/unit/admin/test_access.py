@@ -105,7 +105,7 @@ def test_who_guesses_is_not_listened_to_but_who_knows_is(
             assert (await coordinator.get("/readyz")).status_code == 200
             text = (await coordinator.get("/metrics", bearer(READING))).text
             counted = re.findall(
-                r'^sharecoord_http_refused_total\{status="(\d+)"\} (\d+)', text, re.MULTILINE
+                r'^share_coordinator_http_refused_total\{status="(\d+)"\} (\d+)', text, re.MULTILINE
             )
             refused.update({status: int(count) for status, count in counted})
 

@@ -49,12 +49,12 @@ async def test_metrics_are_prometheus_text() -> None:
     async with admin([snapshot()]) as coordinator:
         answer = await coordinator.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert 'sharecoord_shards{state="active"} 4.0' in answer.text
-    assert "sharecoord_share_partition_start_offset" not in answer.text
+    assert 'share_coordinator_shards{state="active"} 4.0' in answer.text
+    assert "share_coordinator_share_partition_start_offset" not in answer.text
 
 
 @looped
 async def test_metrics_per_share_partition_are_switched_on_by_their_setting() -> None:
     async with admin([snapshot()], metrics_partition_level="all") as coordinator:
         answer = await coordinator.get("/metrics")
-    assert 'sharecoord_share_partition_start_offset{group="orders"' in answer.text
+    assert 'share_coordinator_share_partition_start_offset{group="orders"' in answer.text

@@ -212,7 +212,7 @@ def test_a_body_that_is_too_large_is_refused(files: Files, requested: Served) ->
         )
         connection.close()
     metrics = requested.coordinator.metrics.registry
-    assert metrics.get_sample_value("sharecoord_http_refused_total", {"status": "413"}) == 2
+    assert metrics.get_sample_value("share_coordinator_http_refused_total", {"status": "413"}) == 2
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_silent_clients_that_never_finish_their_handshake_keep_no_probe_out(
         assert _is_served(files, coordinator.url)
         assert silent[1].recv(1) == b""
         metrics = coordinator.coordinator.metrics.registry
-        refused = metrics.get_sample_value("sharecoord_http_refused_total", {"status": "503"})
+        refused = metrics.get_sample_value("share_coordinator_http_refused_total", {"status": "503"})
         assert refused is not None
         assert refused >= 2
 

@@ -208,7 +208,7 @@ class Replica:
         return {(each.group_id, each.topic): (each.reason, each.status) for each in items}
 
     def counted(self, name: str, **labels: str) -> float:
-        return self.metrics.registry.get_sample_value(f"sharecoord_{name}", labels) or 0
+        return self.metrics.registry.get_sample_value(f"share_coordinator_{name}", labels) or 0
 
 
 def state(group: str, topic: str, partition: int = 0, *, initialized_ms: int = 1) -> StateRecord:

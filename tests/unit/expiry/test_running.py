@@ -37,7 +37,7 @@ async def test_rounds_go_on_after_one_that_failed(caplog: pytest.LogCaptureFixtu
         expiry = Expiry(one.runtime, cluster, cluster, RULES, interval_s=0.001, clock=clock, metrics=metrics)
 
         def sample(name: str) -> float:
-            return metrics.registry.get_sample_value(f"sharecoord_{name}") or 0
+            return metrics.registry.get_sample_value(f"share_coordinator_{name}") or 0
 
         cluster.is_down = True
         expiry.start()

@@ -142,7 +142,7 @@ class One:
     def forwarded(self, api: str, code: str = "NONE") -> int:
         """Return what is counted of requests to others."""
         labels = {"api": api, "code": code}
-        return int(self.metrics.registry.get_sample_value("sharecoord_forwarded_total", labels) or 0)
+        return int(self.metrics.registry.get_sample_value("share_coordinator_forwarded_total", labels) or 0)
 
 
 class World:

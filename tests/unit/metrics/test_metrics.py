@@ -121,54 +121,54 @@ def used() -> Metrics:
 
 def test_what_is_counted_comes_out() -> None:
     found = samples(used())
-    assert found["sharecoord_rpc_requests_total{api=WriteShareGroupState,code=NONE}"] == 1
-    assert found["sharecoord_rpc_duration_seconds_sum{api=WriteShareGroupState}"] == 0.002
-    assert found["sharecoord_write_operations_total{}"] == 1
-    assert found["sharecoord_append_batch_records_sum{}"] == 3
-    assert found["sharecoord_append_bytes_total{}"] == 700
-    assert found["sharecoord_append_failures_total{}"] == 1
-    assert found["sharecoord_append_duration_seconds_count{}"] == 3
-    assert found["sharecoord_append_inflight{}"] == 2
-    assert found["sharecoord_shard_load_duration_seconds_sum{}"] == 0.02
-    assert found["sharecoord_snapshots_total{kind=cold}"] == 1
-    assert found["sharecoord_prune_offset{shard=7}"] == 150
-    assert found["sharecoord_connections{}"] == 1
-    assert found["sharecoord_connections_opened_total{}"] == 2
-    assert found["sharecoord_connections_closed_total{reason=idle}"] == 1
-    assert found["sharecoord_frames_refused_total{reason=size}"] == 1
-    assert found["sharecoord_event_loop_lag_seconds_sum{}"] == 0.003
-    assert found["sharecoord_log_bytes{log=journal}"] == 4096
-    assert found["sharecoord_fenced_total{}"] == 1
-    assert found["sharecoord_membership_generation{}"] == 7
-    assert found["sharecoord_membership_replicas{}"] == 3
-    assert found["sharecoord_rebalances_total{}"] == 2
-    assert found["sharecoord_last_heartbeat_age_seconds{}"] == 0.4
-    assert found["sharecoord_forwarding{}"] == 1
-    assert found["sharecoord_forwarded_total{api=WriteShareGroupState,code=NONE}"] == 1
-    assert found["sharecoord_forwarded_total{api=ReadShareGroupState,code=NETWORK_EXCEPTION}"] == 1
-    assert found["sharecoord_forward_duration_seconds_count{}"] == 2
-    assert found["sharecoord_forward_inflight{}"] == 2
-    assert found["sharecoord_forward_held{}"] == 5
+    assert found["share_coordinator_rpc_requests_total{api=WriteShareGroupState,code=NONE}"] == 1
+    assert found["share_coordinator_rpc_duration_seconds_sum{api=WriteShareGroupState}"] == 0.002
+    assert found["share_coordinator_write_operations_total{}"] == 1
+    assert found["share_coordinator_append_batch_records_sum{}"] == 3
+    assert found["share_coordinator_append_bytes_total{}"] == 700
+    assert found["share_coordinator_append_failures_total{}"] == 1
+    assert found["share_coordinator_append_duration_seconds_count{}"] == 3
+    assert found["share_coordinator_append_inflight{}"] == 2
+    assert found["share_coordinator_shard_load_duration_seconds_sum{}"] == 0.02
+    assert found["share_coordinator_snapshots_total{kind=cold}"] == 1
+    assert found["share_coordinator_prune_offset{shard=7}"] == 150
+    assert found["share_coordinator_connections{}"] == 1
+    assert found["share_coordinator_connections_opened_total{}"] == 2
+    assert found["share_coordinator_connections_closed_total{reason=idle}"] == 1
+    assert found["share_coordinator_frames_refused_total{reason=size}"] == 1
+    assert found["share_coordinator_event_loop_lag_seconds_sum{}"] == 0.003
+    assert found["share_coordinator_log_bytes{log=journal}"] == 4096
+    assert found["share_coordinator_fenced_total{}"] == 1
+    assert found["share_coordinator_membership_generation{}"] == 7
+    assert found["share_coordinator_membership_replicas{}"] == 3
+    assert found["share_coordinator_rebalances_total{}"] == 2
+    assert found["share_coordinator_last_heartbeat_age_seconds{}"] == 0.4
+    assert found["share_coordinator_forwarding{}"] == 1
+    assert found["share_coordinator_forwarded_total{api=WriteShareGroupState,code=NONE}"] == 1
+    assert found["share_coordinator_forwarded_total{api=ReadShareGroupState,code=NETWORK_EXCEPTION}"] == 1
+    assert found["share_coordinator_forward_duration_seconds_count{}"] == 2
+    assert found["share_coordinator_forward_inflight{}"] == 2
+    assert found["share_coordinator_forward_held{}"] == 5
 
 
 def test_shards_are_read_at_scrape_time() -> None:
     metrics = Metrics()
     runtime = FakeRuntime()
     metrics.attach(runtime)
-    assert samples(metrics)["sharecoord_ready{}"] == 1
+    assert samples(metrics)["share_coordinator_ready{}"] == 1
     runtime.shards = [FakeShard(state_partition=7, status="LOADING"), FakeShard(state_partition=8)]
     runtime.reasons = ["1 of 2 shards is loading."]
     found = samples(metrics)
-    assert found["sharecoord_ready{}"] == 0
-    assert found["sharecoord_shards{state=loading}"] == 1
-    assert found["sharecoord_shards{state=active}"] == 1
-    assert found["sharecoord_shards{state=failed}"] == 0
-    assert found["sharecoord_shard_share_partitions{shard=8}"] == 4
-    assert found["sharecoord_shard_live_bytes{shard=7}"] == 5000
-    assert found["sharecoord_shard_state_batches{shard=7}"] == 40
-    assert found["sharecoord_shard_log_start_offset{shard=7}"] == 100
-    assert found["sharecoord_shard_log_end_offset{shard=7}"] == 200
-    assert found["sharecoord_shard_redundant_offset{shard=7}"] == 150
+    assert found["share_coordinator_ready{}"] == 0
+    assert found["share_coordinator_shards{state=loading}"] == 1
+    assert found["share_coordinator_shards{state=active}"] == 1
+    assert found["share_coordinator_shards{state=failed}"] == 0
+    assert found["share_coordinator_shard_share_partitions{shard=8}"] == 4
+    assert found["share_coordinator_shard_live_bytes{shard=7}"] == 5000
+    assert found["share_coordinator_shard_state_batches{shard=7}"] == 40
+    assert found["share_coordinator_shard_log_start_offset{shard=7}"] == 100
+    assert found["share_coordinator_shard_log_end_offset{shard=7}"] == 200
+    assert found["share_coordinator_shard_redundant_offset{shard=7}"] == 150
 
 
 def test_error_codes_and_unknown_apis_have_names() -> None:
@@ -178,18 +178,20 @@ def test_error_codes_and_unknown_apis_have_names() -> None:
     metrics.request_done(18, 35, 0.001)
     metrics.request_done(3, 42, 0.001)
     found = samples(metrics)
-    assert found["sharecoord_rpc_requests_total{api=WriteShareGroupState,code=FENCED_STATE_EPOCH}"] == 1
-    assert found["sharecoord_rpc_requests_total{api=WriteShareGroupState,code=12345}"] == 1
-    assert found["sharecoord_rpc_requests_total{api=ApiVersions,code=UNSUPPORTED_VERSION}"] == 1
-    assert found["sharecoord_rpc_requests_total{api=other,code=INVALID_REQUEST}"] == 1
-    assert found["sharecoord_rpc_duration_seconds_count{api=other}"] == 1
+    assert (
+        found["share_coordinator_rpc_requests_total{api=WriteShareGroupState,code=FENCED_STATE_EPOCH}"] == 1
+    )
+    assert found["share_coordinator_rpc_requests_total{api=WriteShareGroupState,code=12345}"] == 1
+    assert found["share_coordinator_rpc_requests_total{api=ApiVersions,code=UNSUPPORTED_VERSION}"] == 1
+    assert found["share_coordinator_rpc_requests_total{api=other,code=INVALID_REQUEST}"] == 1
+    assert found["share_coordinator_rpc_duration_seconds_count{api=other}"] == 1
 
 
 def test_rates_can_be_computed_from_the_first_request_on() -> None:
     found = samples(Metrics())
-    assert found["sharecoord_rpc_requests_total{api=ReadShareGroupState,code=NONE}"] == 0
-    assert found["sharecoord_rpc_duration_seconds_count{api=ReadShareGroupState}"] == 0
-    assert found["sharecoord_append_failures_total{}"] == 0
+    assert found["share_coordinator_rpc_requests_total{api=ReadShareGroupState,code=NONE}"] == 0
+    assert found["share_coordinator_rpc_duration_seconds_count{api=ReadShareGroupState}"] == 0
+    assert found["share_coordinator_append_failures_total{}"] == 0
 
 
 @pytest.mark.parametrize(("value", "bucket"), [(0.0, 0), (1.0, 0), (1.1, 1), (5.0, 1), (5.1, 2)])
@@ -204,9 +206,9 @@ def test_a_bound_belongs_to_the_bucket_below_it(value: float, bucket: int) -> No
 
 def test_the_page_lists_exactly_the_families_there_are() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text("utf-8")
-    listed = re.findall(r"^\| `(sharecoord_\w+)` \| (\w+) \| ([\w, ]*) ?\|", page, re.MULTILINE)
+    listed = re.findall(r"^\| `(share_coordinator_\w+)` \| (\w+) \| ([\w, ]*) ?\|", page, re.MULTILINE)
     text = asyncio.run(exposition(used(), states(("g", ShareState())), 10)).decode()
-    exposed = re.findall(r"^# TYPE (sharecoord_\w+) (\w+)$", text, re.MULTILINE)
+    exposed = re.findall(r"^# TYPE (share_coordinator_\w+) (\w+)$", text, re.MULTILINE)
     assert sorted(exposed) == sorted((name, kind) for name, kind, _ in listed)
     for name, _, labels in listed:
         (found,) = re.findall(rf"^{name}(?:_sum)?({{.*}})? \S+$", text, re.MULTILINE)[:1]
@@ -227,9 +229,9 @@ def test_share_partitions_have_series_of_their_own() -> None:
     text = asyncio.run(exposition(Metrics(), states(("g", ShareState(start_offset=10, batches=batches))), 10))
     found = parsed(text.decode())
     labels = "{group=g,topic=AAECAwQFBgcICQoLDA0ODw,partition=0}"
-    assert found["sharecoord_share_partition_start_offset" + labels] == 10
-    assert found["sharecoord_share_partition_in_flight_records" + labels] == 21
-    assert found["sharecoord_share_partition_max_delivery_count" + labels] == 5
+    assert found["share_coordinator_share_partition_start_offset" + labels] == 10
+    assert found["share_coordinator_share_partition_in_flight_records" + labels] == 21
+    assert found["share_coordinator_share_partition_max_delivery_count" + labels] == 5
 
 
 def test_any_group_id_can_be_a_label() -> None:
@@ -238,14 +240,14 @@ def test_any_group_id_can_be_a_label() -> None:
     (family,) = (
         family
         for family in text_string_to_metric_families(text)
-        if family.name == "sharecoord_share_partition_start_offset"
+        if family.name == "share_coordinator_share_partition_start_offset"
     )
     assert family.samples[0].labels["group"] == group
 
 
 def test_the_number_of_share_partitions_is_bounded() -> None:
     text = asyncio.run(exposition(Metrics(), states(*[("g", ShareState())] * 5), 3)).decode()
-    assert text.count("\nsharecoord_share_partition_start_offset{") == 3
+    assert text.count("\nshare_coordinator_share_partition_start_offset{") == 3
 
 
 def test_counting_a_request_takes_less_than_some_microseconds() -> None:

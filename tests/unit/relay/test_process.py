@@ -68,7 +68,7 @@ async def test_what_is_counted_can_be_scraped() -> None:
         assert all(family.documentation and family.samples for family in families.values())
         opened = {
             sample.labels["destination"]: sample.value
-            for sample in families["sharecoord_relay_connections"].samples
+            for sample in families["share_coordinator_relay_connections"].samples
         }
         assert opened == {"broker": 0, "coordinator": 1}
 

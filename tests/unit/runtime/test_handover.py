@@ -126,7 +126,7 @@ def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
             for state_epoch in (1, 2, 3):
                 assert await one.code(INITIALIZE, initialize(state_epoch=state_epoch)) == ErrorCode.NONE
             await one.runtime.jobs.prune()
-            series = b'sharecoord_prune_offset{shard="0"} '
+            series = b'share_coordinator_prune_offset{shard="0"} '
             assert series in await exposition(one.metrics)
             one.runtime.resign(0)
             assert series not in await exposition(one.metrics)

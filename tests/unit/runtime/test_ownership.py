@@ -62,7 +62,7 @@ def test_a_deposed_coordinator_closes_the_shard_at_its_next_write_or_read() -> N
                     assert (view.status, view.share_partitions) == ("CLOSED", 0)
                     assert "taken over" in " ".join(first.runtime.health())
                     # The log works: it is Fenced that tells of this, and not AppendFailures.
-                    failures = "sharecoord_append_failures_total"
+                    failures = "share_coordinator_append_failures_total"
                     assert first.metrics.registry.get_sample_value(failures) == 0
                     assert await first.code(READ, read()) == ErrorCode.NOT_COORDINATOR
                     assert await second.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
