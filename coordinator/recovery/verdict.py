@@ -127,10 +127,14 @@ def verdict_of(findings: Sequence[Row], states: Iterable[Row], facts: Facts) -> 
         effect = effect_of(row["check"], Severity(row["severity"]))
         if effect is Effect.NONE:
             continue
-        places = _places_in(known, row) if row["group_id"] is None else [_place(row)]
+        if row["group_id"] is not None:
+            places = [_place(row)]
+        elif row["check"] == "P4":
+            # A snapshot after the damage restores the share-partition.
+            places = [place for place in _places_in(known, row) if not _is_after(known.get(place), row)]
+        else:
+            places = list(_places_in(known, row))
         for place in places:
-            if row["check"] == "P4" and _is_after(known.get(place), row):
-                continue
             found = _classified(place, row, effect, known.get(place), facts)
             before = affected.get(place)
             affected[place] = found if before is None else _worse(before, found)
