@@ -124,7 +124,7 @@ class _Coordinator:
         self._take_signals()
         config, metrics = self._config, self._metrics
         runtime = make_runtime(
-            config, make_log(config, metrics), metrics, may_read=self._may_read, taken=self._taken
+            config, make_log(config, metrics), metrics, may_claim=self._may_claim, taken=self._taken
         )
         directory = CoordinatorDirectory(
             _advertised(config, config.listen.port),
@@ -185,7 +185,7 @@ class _Coordinator:
         config, metrics = self._config, self._metrics
         if (risk := config.listen_risk(config.listen)) is not None:
             _logger.warning(risk)
-        self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_read)
+        self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_claim)
         topics = make_user_topics(config)
         self._signals = SignalService(config, runtime, metrics)
         return AdminSide(
@@ -221,7 +221,7 @@ class _Coordinator:
         if self._ownership is not None:
             self._ownership.hand_over(state_partition, to_instance)
 
-    def _may_read(self) -> bool:
+    def _may_claim(self) -> bool:
         # One owner of all has nobody to hear of, so that it loads before ownership begins.
         return self._one_owner or (self._ownership is not None and self._ownership.lease_is_fresh())
 
@@ -329,7 +329,7 @@ def make_runtime(
     log: StateLog,
     metrics: Metrics,
     *,
-    may_read: Callable[[], bool] = lambda: True,
+    may_claim: Callable[[], bool] = lambda: True,
     taken: Callable[[int], None] = lambda state_partition: None,
 ) -> Runtime:
     """Make a runtime over a log, with the bounds of the configuration."""
@@ -344,12 +344,11 @@ def make_runtime(
             write_timeout_s=config.write_timeout_ms / 1000,
             load_wait_s=config.load_wait_ms / 1000,
             request_age_max_s=config.request_age_max_ms / 1000,
-            release_wait_s=_group_limits(config).lease_s,
         ),
         state_partitions=config.state_partitions,
         cold_interval_ms=config.cold_snapshot_interval_ms,
         prune_interval_ms=config.prune_interval_ms,
-        may_read=may_read,
+        may_claim=may_claim,
         taken=taken,
     )
     metrics.attach(runtime, config.log, log.size_bytes)

@@ -83,6 +83,16 @@ class KafkaLogSettings(BaseModel):
             "them. Kafka's default is 120000.",
         ),
     ] = 30_000
+    owner_lease_ms: Annotated[
+        int,
+        Field(ge=100, le=10_000),
+        Named(
+            "owner.lease.ms",
+            "With log=kafka: for how many milliseconds after an append the owner of a shard answers reads "
+            "from memory. No read is older. After a crash the next owner waits 1.1 times as long before it "
+            "answers anything.",
+        ),
+    ] = 3_000
     security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         BeforeValidator(upper),

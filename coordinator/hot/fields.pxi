@@ -19,7 +19,7 @@ cdef class ShardFields:
     cdef public set _changing
     cdef public int64_t _next_log_offset
     cdef public object _quiet
-    cdef public bint _renewal_asked
+    cdef public bint _reads_come
     cdef public object _done
 
 

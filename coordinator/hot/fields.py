@@ -20,7 +20,7 @@ class ShardFields:
         "_next_log_offset",
         "_queued_seen",
         "_quiet",
-        "_renewal_asked",
+        "_reads_come",
         "_rounds",
         "_turn_planned",
         "_waiting",

@@ -207,7 +207,6 @@ cdef class Appended:
             or not records
             or turns.status is not self.active
             or turns._quiet is not None
-            or turns._renewal_asked
             or base_offset != turns._next_log_offset
         ):
             turns._appended(base_offset, error)
@@ -226,6 +225,7 @@ cdef class Appended:
                     return 0
                 break
         else:
+            turns._reads_come = False
             turns._next_log_offset += len(records)
             turns.shard.settle_updates(turns._next_log_offset)
         _answer_all(waiting, now_s)

@@ -48,7 +48,9 @@ def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
         owner=str(config.advertise),
         clock=SystemClock(),
         limits=KafkaLogLimits(
-            request_timeout_s=request_timeout_s, append_timeout_s=config.delivery_timeout_ms / 1000
+            request_timeout_s=request_timeout_s,
+            append_timeout_s=config.delivery_timeout_ms / 1000,
+            lease_s=config.owner_lease_ms / 1000,
         ),
         prune_failed=metrics.prune_failed,
     )

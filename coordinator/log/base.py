@@ -6,6 +6,7 @@ after any crash the log is built to survive, returns the records at the offset t
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from coordinator.errors import LogError
@@ -45,15 +46,6 @@ class StateLog(Protocol):
     and an append that failed takes none.  At most one append per state partition is under way at a time: that
     is the caller's duty, and what lets a caller know the offset of its records before they are durable.
     """
-
-    @property
-    def reads_need_proof(self) -> bool:
-        """True if an owner may answer a read only after an append has proved that it is still the owner.
-
-        A log that other processes can write to (a Kafka topic) needs it; one that is held under a lock does
-        not.
-        """
-        ...
 
     @property
     def record_bytes_max(self) -> int:
@@ -101,9 +93,20 @@ class StateLog(Protocol):
         ``done`` is called exactly once, on the event loop, never from inside this call: without error when
         the records are durable (as far as the log promises durability), with LogUnavailable when they are not
         there and never will be, with LogOutcomeUnknown when that cannot be known, with LogFenced when the log
-        belongs to someone else.  An append without records writes nothing; its ``done`` only proves that the
-        log can still be owned.
+        belongs to someone else.  An append without records renews the lease, for which a shared log may write
+        a record of its own; its ``done`` gets the offset of the next record.
         """
+        ...
+
+    def lease_left_s(self, state_partition: int) -> float:
+        """Return for how many seconds reads may be answered from memory; 0 or less if they may not.
+
+        Without a lease a read has to wait for an append that was begun after it came in.
+        """
+        ...
+
+    def renewal_due(self, state_partition: int, *, read: bool) -> bool:
+        """Tell whether an append without records is to be made now; `read` says that reads come in."""
         ...
 
     def prune(self, state_partition: int, before_offset: int) -> None:
@@ -143,6 +146,18 @@ class StateLog(Protocol):
         ...
 
 
+class UnsharedLog:
+    """The leases of a log that no other process can write to."""
+
+    def lease_left_s(self, state_partition: int) -> float:
+        """Return infinity: no other process becomes the owner."""
+        return inf
+
+    def renewal_due(self, state_partition: int, *, read: bool) -> bool:
+        """Return False: there is no lease."""
+        return False
+
+
 @runtime_checkable
 class SharedLog(StateLog, Protocol):
     """A log that several processes can write to, so that each state partition needs an owner.
@@ -166,6 +181,13 @@ class SharedLog(StateLog, Protocol):
         LogOutcomeUnknown, as nothing counts that was sent before and arrives after.  No append may be under
         way.  Raises LogFenced if somebody else is claiming it right now, LogUnavailable or LogOutcomeUnknown
         if the claim could not be made or nobody knows.
+        """
+        ...
+
+    def served_in_s(self, state_partition: int) -> float:
+        """Return how many seconds to wait, once the log was read, before anything is acknowledged.
+
+        Until then an earlier owner may answer reads, and appends are refused.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Who owned a state partition at each place of its log, and so which of its records count.
+"""Decide which records of a shared log count, and how long the lease of an earlier owner may last.
 
 The rule, for every reader of a log that more than one process can write to:
 
@@ -9,7 +9,12 @@ The rule, for every reader of a log that more than one process can write to:
   for it, because a log is only ever pruned up to a record that counts.  A record without the header has no
   owner epoch, which is lower than any: a log without claims (Kafka's own topic) is read as it is.
 
-So a deposed owner that writes on without knowing it harms nobody, whatever else failed to stop it.
+So what a deposed owner writes changes nothing, even if no broker rejects it.
+
+Reads are bounded by a *lease*: an owner answers from memory only for the time `lease_ms` after it sent an
+append that was committed at the expected offset.  Its claim and each *renewal* say how long that is.  A
+claimant that finds no release of the owner before it waits for the longest lease that may still last.  An
+owner appends nothing but its claim before that wait is over, so its first other record ends earlier leases.
 """
 
 from struct import Struct
@@ -20,13 +25,24 @@ from protocol.record_batch import LogRecord
 OWNER_EPOCH_HEADER = "owner-epoch"
 
 # Record types far from those of Kafka, whose tools and loader skip them with a warning. A release says that
-# the owner until now has finished: whoever comes next need not wait for it. It has no part in the rule.
+# its owner answers nothing any more, so the next owner need not wait. A renewal proves that its owner still
+# owns the log. Neither has a part in the rule of which records count.
 CLAIM_TYPE = 32_000
 RELEASE_TYPE = 32_001
+RENEWAL_TYPE = 32_002
+_TYPES = (CLAIM_TYPE, RELEASE_TYPE, RENEWAL_TYPE)
+
+# No lease is longer. So long a claimant waits if it cannot know the lease of the owner before it.
+LEASE_MAX_MS = 10_000
+
+NO_TOPIC_ID = bytes(16)
 
 _KEY = Struct(">hi")
-_VALUE_VERSION = Struct(">h")
+_VERSION = Struct(">h")
 _OWNER_EPOCH = Struct(">i")
+# Version, lease in ms, topic id; the name of the owner follows. Version 0 had the name alone.
+_CLAIM = Struct(">hi16s")
+_RENEWAL = Struct(">hi")
 
 
 def owner_epoch_headers(owner_epoch: int) -> tuple[tuple[str, bytes], ...]:
@@ -43,53 +59,93 @@ def owner_epoch_of(record: LogRecord) -> int | None:
     return None
 
 
-def encode_claim(state_partition: int, owner: str) -> tuple[bytes, bytes]:
+def encode_claim(
+    state_partition: int, owner: str, lease_ms: int = LEASE_MAX_MS, topic_id: bytes = NO_TOPIC_ID
+) -> tuple[bytes, bytes]:
     """Return key and value of a claim; its owner epoch is in the header, as that of any record is.
 
-    `owner` is for people: who claimed.
+    `owner` is a name for people.
     """
-    return _KEY.pack(CLAIM_TYPE, state_partition), _VALUE_VERSION.pack(0) + owner.encode()
+    return _KEY.pack(CLAIM_TYPE, state_partition), _CLAIM.pack(1, lease_ms, topic_id) + owner.encode()
 
 
 def encode_release(state_partition: int) -> tuple[bytes, bytes]:
     """Return key and value of the last record of an ownership that ends in order."""
-    return _KEY.pack(RELEASE_TYPE, state_partition), _VALUE_VERSION.pack(0)
+    return _KEY.pack(RELEASE_TYPE, state_partition), _VERSION.pack(0)
+
+
+def encode_renewal(state_partition: int, lease_ms: int) -> tuple[bytes, bytes]:
+    """Return key and value of a record that renews the lease of an owner without anything to write."""
+    return _KEY.pack(RENEWAL_TYPE, state_partition), _RENEWAL.pack(0, lease_ms)
 
 
 def is_claim(record: LogRecord) -> bool:
     """True if a record is a claim, accepted or not."""
-    return _mark(record) == CLAIM_TYPE
+    return _type_of_mark(record) == CLAIM_TYPE
 
 
 def is_release(record: LogRecord) -> bool:
     """True if a record is a release."""
-    return _mark(record) == RELEASE_TYPE
+    return _type_of_mark(record) == RELEASE_TYPE
 
 
 def is_mark(record: LogRecord) -> bool:
     """True if a record is about the ownership of the log, and not about the state of share groups."""
-    return _mark(record) is not None
+    return _type_of_mark(record) is not None
 
 
-def _mark(record: LogRecord) -> int | None:
+def _type_of_mark(record: LogRecord) -> int | None:
     key = record.key
     if key is None or len(key) != _KEY.size:
         return None
     record_type: int = _KEY.unpack(key)[0]
-    return record_type if record_type in (CLAIM_TYPE, RELEASE_TYPE) else None
+    return record_type if record_type in _TYPES else None
+
+
+class ClaimValue(NamedTuple):
+    """The value of a claim: its lease, the topic it was made for, and the name of the owner."""
+
+    lease_ms: int
+    topic_id: bytes
+    owner: str
+
+
+def read_claim(claim: LogRecord) -> ClaimValue:
+    """Return what a claim says; of one in another version, what is known of any."""
+    value = claim.value or b""
+    lease_ms, topic_id, name_at = LEASE_MAX_MS, NO_TOPIC_ID, _VERSION.size
+    if len(value) >= _CLAIM.size and _VERSION.unpack_from(value)[0] == 1:
+        _, lease_ms, topic_id = _CLAIM.unpack_from(value)
+        name_at = _CLAIM.size
+    return ClaimValue(lease_ms, topic_id, value[name_at:].decode(errors="replace") or "an unknown owner")
 
 
 def owner_of(claim: LogRecord) -> str:
-    """Return who made a claim, as far as it says."""
-    return (claim.value or b"")[_VALUE_VERSION.size :].decode(errors="replace") or "somebody unknown"
+    """Return the name of the owner that made a claim."""
+    return read_claim(claim).owner
+
+
+def _renewed_lease_ms(renewal: LogRecord) -> int:
+    value = renewal.value or b""
+    lease_ms: int = _RENEWAL.unpack_from(value)[1] if len(value) >= _RENEWAL.size else LEASE_MAX_MS
+    return lease_ms
 
 
 class Accepted(NamedTuple):
-    """An accepted claim: its owner epoch, its place, and who made it."""
+    """An accepted claim.
+
+    `previous_epoch` is the owner epoch before it, None if there was no owner, and `previous_offset` the place
+    of that owner's claim, None if it was pruned.  `previous_lease_ms` is how long the lease of that owner may
+    last from this claim on, and `older_lease_ms` that of any owner before.
+    """
 
     owner_epoch: int
     log_offset: int
     owner: str
+    previous_epoch: int | None = None
+    previous_offset: int | None = None
+    previous_lease_ms: int = 0
+    older_lease_ms: int = 0
 
 
 class Validity:
@@ -106,6 +162,9 @@ class Validity:
         self._begun = owner_epoch is not None
         self._headers: tuple[tuple[str, bytes | None], ...] = ()
         self._headers_epoch: int | None = None
+        # The lease of the owner at this place, 0 once it has released the log, and the longest before it.
+        self._lease_ms = LEASE_MAX_MS
+        self._older_lease_ms = 0
 
     def counts(self, record: LogRecord) -> bool:
         """Take the next record of the log; return True if it counts. An accepted claim counts."""
@@ -115,12 +174,43 @@ class Validity:
             self._headers = record.headers
             self._headers_epoch = owner_epoch_of(record)
         owner_epoch = self._headers_epoch
-        if not is_claim(record):
+        mark = _type_of_mark(record)
+        if mark != CLAIM_TYPE:
             if first:
                 self.owner_epoch = owner_epoch
-            return owner_epoch == self.owner_epoch
+            if owner_epoch != self.owner_epoch:
+                return False
+            self._older_lease_ms = 0
+            if mark == RENEWAL_TYPE:
+                self._lease_ms = _renewed_lease_ms(record)
+            elif mark == RELEASE_TYPE:
+                self._lease_ms = 0
+            elif not self._lease_ms:
+                # A record after a release: the release cannot be trusted.
+                self._lease_ms = LEASE_MAX_MS
+            return True
         if owner_epoch is None or (self.owner_epoch is not None and owner_epoch <= self.owner_epoch):
             return False
-        self.owner_epoch = owner_epoch
-        self.claim = Accepted(owner_epoch, record.offset, owner_of(record))
+        self._accept(record, owner_epoch, first=first)
         return True
+
+    def _accept(self, record: LogRecord, owner_epoch: int, *, first: bool) -> None:
+        previous_ms, older_ms = self._lease_ms, self._older_lease_ms
+        if first:
+            # What was deleted before it may have been an owner's.
+            previous_ms = LEASE_MAX_MS if record.offset else 0
+        elif self.owner_epoch is None:
+            previous_ms = 0
+        value = read_claim(record)
+        previous_offset = None if self.claim is None else self.claim.log_offset
+        self.claim = Accepted(
+            owner_epoch,
+            record.offset,
+            value.owner,
+            self.owner_epoch,
+            previous_offset,
+            previous_ms,
+            older_ms,
+        )
+        self.owner_epoch = owner_epoch
+        self._lease_ms, self._older_lease_ms = value.lease_ms, max(previous_ms, older_ms)

@@ -8,16 +8,15 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from coordinator.errors import LogUnavailable
-from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, LoggedBatch, Unit
+from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, LoggedBatch, Unit, UnsharedLog
 from protocol.record_batch import encode_batch, next_offset_at
 
 CHUNK_BYTES = 1 << 20
 
 
-class MemoryLog:
+class MemoryLog(UnsharedLog):
     """Batches per state partition in lists; opening it again finds everything that was appended."""
 
-    reads_need_proof = False
     record_bytes_max = RECORD_BYTES_MAX
 
     def __init__(self, partitions: int) -> None:

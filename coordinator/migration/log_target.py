@@ -92,6 +92,8 @@ class LogTarget:
             if isinstance(log, SharedLog):
                 await asyncio.gather(*map(log.own, range(self._state_partitions)))
             plan = plan_for(await self._what_is_there(log))
+            if isinstance(log, SharedLog):
+                await asyncio.sleep(max(map(log.served_in_s, range(self._state_partitions))))
             await self._write(log, states, plan, progress)
             if isinstance(log, SharedLog):
                 await asyncio.gather(*map(log.release, range(self._state_partitions)))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from coordinator.log.claims import CLAIM_TYPE, RELEASE_TYPE
+from coordinator.log.claims import CLAIM_TYPE, RELEASE_TYPE, RENEWAL_TYPE
 from coordinator.recovery.records import Bools, Bytes, Ints, Records, Spans, at_any_byte, joined
 from coordinator.recovery.schema import NONE
 from protocol.errors import DecodeError
@@ -162,14 +162,17 @@ def decode(records: Records) -> Decoded:
 
 
 def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
-    """Split rows by their keys: share-partitions', claims, unknown, undecodable; releases are left out."""
+    """Split rows by their keys: share-partitions', claims, unknown, undecodable.
+
+    Releases and renewals are left out.
+    """
     typed = keys.length >= 2
     i2 = at_any_byte(keys.data, ">i2")
     record_type = np.where(typed, i2[np.where(typed, keys.at, 0)], NONE) if len(keys.at) else keys.at
     ours = typed & ((record_type == SNAPSHOT_TYPE) | (record_type == UPDATE_TYPE))
     marks = typed & (keys.length == _MARK_KEY_BYTES)
     claims = marks & (record_type == CLAIM_TYPE)
-    releases = marks & (record_type == RELEASE_TYPE)
+    others = marks & ((record_type == RELEASE_TYPE) | (record_type == RENEWAL_TYPE))
     whole = ours & (keys.length >= _KEY_FIXED_BYTES)
     group_bytes = i2[np.where(whole, keys.at + 2, 0)].astype(np.int64) if len(keys.at) else keys.at
     whole &= (group_bytes >= 0) & (keys.length == _KEY_FIXED_BYTES + group_bytes)
@@ -177,7 +180,7 @@ def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
     return (
         np.flatnonzero(whole),
         np.flatnonzero(claims),
-        np.flatnonzero(typed & ~ours & ~claims & ~releases),
+        np.flatnonzero(typed & ~ours & ~claims & ~others),
         np.flatnonzero(undecodable),
     )
 

@@ -76,7 +76,6 @@ class Jobs:
         self._portion = Portion(limits.job_records_max, limits.job_bytes_max)
         self._cold_interval_ms = cold_interval_ms
         self._prune_interval_ms = prune_interval_ms
-        self._renewed = -1
 
     async def run(self) -> None:
         """Run all jobs for ever, each in its own rhythm."""
@@ -84,9 +83,6 @@ class Jobs:
             tasks.create_task(self._every(self._cold_interval_ms / 1000, self.snapshot_cold))
             tasks.create_task(self._every(self._prune_interval_ms / 1000, self.prune))
             tasks.create_task(self._every(self._limits.compaction_interval_s, self.compact))
-            if isinstance(self._log, SharedLog):
-                interval_s = self._limits.renewal_interval_s / len(self._runners)
-                tasks.create_task(self._every(interval_s, self.renew_next))
 
     @staticmethod
     async def _every(interval_s: float, job: Callable[[], Awaitable[None]]) -> None:
@@ -148,11 +144,6 @@ class Jobs:
             lambda shard, now_ms: shard.snapshot_before(before, now_ms=now_ms, portion=self._portion),
         )
         self._prune(runner)
-
-    async def renew_next(self) -> None:
-        """Own one shard anew, the next in turn, so that each claim is younger than what brokers forget."""
-        self._renewed = (self._renewed + 1) % len(self._runners)
-        self._runners[self._renewed].renew()
 
     # What a person asks for.
 

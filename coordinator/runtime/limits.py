@@ -25,9 +25,7 @@ class RuntimeLimits(NamedTuple):
     job_records_max: int = 500
     job_bytes_max: int = 1 << 20
     compaction_interval_s: float = 10.0
-    # How long the next owner waits for the last one to release a shard: until its lease is over for sure.
+    # How long a claimant lets the owner before it finish its append and release the shard.
     release_wait_s: float = 8.0
     # How long a stop waits for the releases of the shards that are still ours.
     release_timeout_s: float = 3.0
-    # Brokers forget a producer that has not written for a day, and with it that a deposed one is deposed.
-    renewal_interval_s: float = 12 * 3600.0

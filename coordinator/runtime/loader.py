@@ -52,10 +52,9 @@ class Loader:
         limits: RuntimeLimits,
         may_claim: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Make a loader that claims shards only while `may_claim` (a lease).
+        """Make a loader that claims shards only while `may_claim`.
 
-        Without that, who was away for long would take its shards back from those whom they were given to
-        meanwhile: that they read from a broker which is cut off is bounded by our lease, not by theirs.
+        Otherwise a coordinator that hears nothing of its group would take shards back from their new owners.
         """
         self._may_claim = may_claim
         self._log = log
@@ -114,7 +113,7 @@ class Loader:
         self._waiting.pop(runner.state_partition, None)
         owning = self._owning.pop(runner.state_partition, None)
         if owning is not None:
-            # A claim that is on its way is better made, and then released, than left for the next owner.
+            # A claim that was sent may land later, so it is awaited, and released. None is sent from now on.
             try:
                 await asyncio.wait({owning}, timeout=CLAIM_WAIT_S)
             finally:
@@ -129,18 +128,28 @@ class Loader:
         return runner.elected and self._owning.get(runner.state_partition) is asyncio.current_task()
 
     async def _own(self, log: SharedLog, runner: ShardRunner, release_wait_s: float) -> None:
-        """Own a shard before it is read; close it if somebody else takes it at the same time."""
+        """Own a shard before it is read; close it if somebody else takes it at the same time.
+
+        A coordinator that resigned sends no claim: it would depose the next owner.
+        """
         backoff_s = self._limits.reload_backoff_first_s
         partition = runner.state_partition
+
+        def may_claim() -> bool:
+            return self._may_claim() and self._is_wanted(runner)
+
         while True:
             if not await self._leased(runner):
                 return
             try:
-                runner.owner_epoch = await log.own(partition, release_wait_s, self._may_claim)
+                runner.owner_epoch = await log.own(partition, release_wait_s, may_claim)
             except LogFenced as error:
-                runner.fenced(error)
+                if self._is_wanted(runner):
+                    runner.fenced(error)
                 return
             except Exception as error:
+                if not self._is_wanted(runner):
+                    return
                 _complain(f"shard {partition} cannot be owned", error)
                 runner.failed(str(error))
                 self._claimed(partition)
@@ -287,8 +296,25 @@ class Loader:
             if state_partition in failed:
                 _complain(f"shard {state_partition} cannot be replayed", failed[state_partition])
             else:
-                self._loaded(runner, shards[state_partition], records[state_partition], load_s)
+                loaded = partial(
+                    self._loaded, runner, shards[state_partition], records[state_partition], load_s
+                )
+                self._when_earlier_leases_are_over(state_partition, loaded)
         return failed
+
+    def _when_earlier_leases_are_over(self, state_partition: int, loaded: Callable[[], None]) -> None:
+        """Serve a shard as soon as no earlier owner answers reads from its memory."""
+        if self._shared is None or self._shared.served_in_s(state_partition) <= 0:
+            loaded()
+        else:
+            self._beside(self._wait_for_leases(self._shared, state_partition, loaded))
+
+    async def _wait_for_leases(
+        self, log: SharedLog, state_partition: int, loaded: Callable[[], None]
+    ) -> None:
+        while (wait_s := log.served_in_s(state_partition)) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(wait_s)
+        loaded()
 
     async def _read(self, runners: dict[int, ShardRunner]) -> AsyncIterator[list[LoggedBatch]]:
         """Read the log; where one shard may be what the others wait for, raise LogUnavailable soon."""
@@ -309,6 +335,8 @@ class Loader:
 
     def _loaded(self, runner: ShardRunner, shard: Shard, records: int, load_s: float) -> None:
         partition = runner.state_partition
+        if runner.shard is not shard or runner.status is not Status.LOADING:
+            return
         runner.loaded(shard, self._log.end_offset(partition), records, round(load_s * 1000))
         self._metrics.shard_loaded(partition, records, load_s)
         self._apart.discard(partition)

@@ -48,13 +48,13 @@ class Runtime:
         state_partitions: int,
         cold_interval_ms: int,
         prune_interval_ms: int,
-        may_read: Callable[[], bool] = lambda: True,
+        may_claim: Callable[[], bool] = lambda: True,
         taken: Callable[[int], None] = lambda state_partition: None,
     ) -> None:
         """Make a runtime that has no shard yet.
 
-        `may_read` tells whether reads may be answered (a lease); `taken` is told a shard that the log says
-        somebody else owns.
+        `may_claim` tells whether shards may be claimed now; `taken` is told of a shard that another process
+        has claimed.
         """
         self.state_partitions = state_partitions
         self.limits = limits
@@ -63,7 +63,7 @@ class Runtime:
         self._stopping = False
         self._open = False
         self._more_health: list[Callable[[], list[str]]] = []
-        self._loader = Loader(log, metrics, limits, may_read)
+        self._loader = Loader(log, metrics, limits, may_claim)
         rounds = Rounds(log=log, clock=clock, topics=topics, metrics=metrics, limits=limits)
         self._runners = [
             ShardRunner(
@@ -76,7 +76,6 @@ class Runtime:
                 policy=policy,
                 limits=limits,
                 reload=self._loader.ask,
-                may_read=may_read,
                 taken=taken,
             )
             for partition in range(state_partitions)

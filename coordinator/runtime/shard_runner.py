@@ -55,7 +55,6 @@ class ShardRunner(Turns):
         policy: SnapshotPolicy,
         limits: RuntimeLimits,
         reload: Callable[["ShardRunner"], None],
-        may_read: Callable[[], bool] = lambda: True,
         taken: Callable[[int], None] = lambda state_partition: None,
     ) -> None:
         super().__init__(
@@ -67,7 +66,6 @@ class ShardRunner(Turns):
             metrics=metrics,
             policy=policy,
             limits=limits,
-            may_read=may_read,
         )
         # Whether it should be ours: loading goes on only as long as it should.
         self.elected = False
@@ -99,7 +97,7 @@ class ShardRunner(Turns):
         assert self._appending is None, "a shard is not loaded under its own append"
         self.status = Status.LOADING
         self.failure = None
-        self._renewal_asked = False
+        self._reads_come = False
         self.shard = Shard(self.state_partition, self._policy)
 
     def loaded(self, shard: Shard, next_log_offset: int, records: int, load_ms: int) -> None:
@@ -118,15 +116,6 @@ class ShardRunner(Turns):
         if self.status is Status.LOADING:
             self.status = Status.FAILED
             self.failure = reason
-
-    def renew(self) -> None:
-        """Own and load the shard anew, as soon as no append is under way.
-
-        Not without a fresh lease, when it could not be claimed, and would do nothing but wait.
-        """
-        self._renewal_asked = self._appending is not None
-        if self.status is Status.ACTIVE and self._appending is None and self._has_lease():
-            self._reload(self)
 
     def close(self, reason: str = "This coordinator is stopping.") -> None:
         """Answer what waits with NOT_COORDINATOR; what an append under way carries, as the log tells."""
@@ -159,8 +148,9 @@ class ShardRunner(Turns):
             await self._quiet.wait()
 
     def expire(self) -> None:
-        """Refuse what has waited too long; called by the runtime's ticker."""
+        """Refuse what has waited too long, and keep the lease; called by the runtime's ticker."""
         now_s = self._loop.time()
+        self._renew_lease()
         if self.append_is_overdue:
             # What they change is changing all the same.
             self._note_changing()

@@ -4,13 +4,14 @@ Operations queue in a mailbox. A *turn* takes all of them, decides each in order
 once, so that the next operation sees them. One append carries the records of the whole turn. Meanwhile the
 mailbox fills again, so a busy shard makes large appends and an idle one appends at once, without a timer.
 
-A read is answered at once unless its share-partition has a change in flight or the log demands proof of
-ownership. The compiled module (`coordinator.hot`), if present, executes turns that begin with a plain write.
+A read is answered at once unless its share-partition has a change in flight or the lease is over. Without a
+lease it waits for the next append, or for one that is made to renew the lease: if that is in the log, no other
+process was the owner when the read arrived.
+The compiled module (`coordinator.hot`), if present, executes turns that begin with a plain write.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from coordinator import hot
 from coordinator.clock import Clock
@@ -42,7 +43,6 @@ class Turns(ShardFields):
         "_limits",
         "_log",
         "_loop",
-        "_may_read",
         "_metrics",
         "_queued",
         "_topics",
@@ -60,7 +60,6 @@ class Turns(ShardFields):
         metrics: Metrics,
         policy: SnapshotPolicy,
         limits: RuntimeLimits,
-        may_read: Callable[[], bool],
     ) -> None:
         self.state_partition = state_partition
         self.status = Status.CLOSED
@@ -72,7 +71,6 @@ class Turns(ShardFields):
         self._topics = topics
         self._metrics = metrics
         self._limits = limits
-        self._may_read = may_read
         self._mailbox: list[Operation] = []
         self._turn_planned = False
         # The append under way: its records, who waits for it, and the share-partitions it changes.
@@ -90,7 +88,8 @@ class Turns(ShardFields):
         self._next_log_offset = 0
         # Is set when the append under way is over; only there when somebody waits for that.
         self._quiet: asyncio.Event | None = None
-        self._renewal_asked = False
+        # Whether a read was answered since the lease was renewed last.
+        self._reads_come = False
         self._done: AppendDone = self._appended
         if hot.compiled is not None:
             self._done = hot.compiled.Appended(
@@ -115,10 +114,19 @@ class Turns(ShardFields):
             )
         elif self.status is not Status.ACTIVE:
             self._mailbox.append(operation)
-        elif operation.writes or self._log.reads_need_proof or not self._answer_early(operation):
+        elif operation.writes or not self._is_leased() or not self._answer_early(operation):
             self._mailbox.append(operation)
             if self._appending is None:
                 self._plan_turn()
+
+    def _is_leased(self) -> bool:
+        """Tell whether reads may be answered from memory; if that cannot be told, they may not."""
+        self._reads_come = True
+        try:
+            return self._log.lease_left_s(self.state_partition) > 0
+        except Exception as failure:
+            report_failure("looking at the lease failed", failure)
+            return False
 
     def _is_queued(self, key: SharePartitionKey) -> bool:
         self._queued.update(operation.key for operation in self._mailbox[self._queued_seen :])
@@ -232,7 +240,7 @@ class Turns(ShardFields):
             self.shard.apply(record, turn.now_ms)
             self._changing.add(record.key)
         turn.add(result.records, encoded, is_unit=is_unit(operation, result))
-        if result.records or self._log.reads_need_proof or self._is_changing(operation.key):
+        if result.records or not self._is_leased() or self._is_changing(operation.key):
             self._waiting.append((operation, result))
         else:
             answer(operation, result.answer)
@@ -291,6 +299,12 @@ class Turns(ShardFields):
         self._append_bytes = turn.append_bytes
         self._log.append(self.state_partition, turn.encoded, turn.now_ms, self._done, turn.units)
 
+    def _renew_lease(self) -> None:
+        """Renew the lease if that is due, and no append does it anyway."""
+        idle = self.status is Status.ACTIVE and self._appending is None and not self._mailbox
+        if idle and self._log.renewal_due(self.state_partition, read=self._reads_come):
+            self._append(Turn(self._clock.now_ms(), accepts_writes=True))
+
     def _appended(self, base_offset: int, error: LogError | None) -> None:
         """Settle what became durable and answer for it; or throw memory away."""
         records, waiting = self._appending, self._waiting
@@ -305,39 +319,19 @@ class Turns(ShardFields):
         if error is None and records and base_offset != self._next_log_offset:
             error = LogError(f"an append landed at {base_offset}, expected {self._next_log_offset}")
         if self.status is not Status.ACTIVE:
-            if error is None and records:
-                self._answer_all(waiting, appended=True)
+            if error is None:
+                answer_all(waiting)
             else:
-                # A proof that comes now is of an ownership that is over, and the lease may be the next map's.
-                why = f": {error}" if error is not None else "."
-                self._refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed{why}")
+                self._refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
             return
         if error is not None:
             self._recover(error, waiting)
             return
         if not self._settle_or_recover(records, base_offset, waiting):
             return
-        self._answer_all(waiting, appended=bool(records))
-        if self._renewal_asked:
-            self.renew()
+        answer_all(waiting)
         if self._mailbox:
             self._plan_turn()
-
-    def _answer_all(self, waiting: list[tuple[Operation, Result]], *, appended: bool) -> None:
-        """Give answers that the log has confirmed; but no state while somebody else may have been elected.
-
-        Records at their place in the log prove that nobody else wrote before them.  Without any, the proof is
-        only as good as the broker that gave it, which may be cut off: then the lease has to bound it.  That
-        goes for writes, too: that there was nothing to write, or why it was refused, is what the state says.
-        """
-        if appended or self._has_lease():
-            answer_all(waiting)
-            return
-        self._refuse_all(
-            waiting,
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            "This coordinator has not heard of the others for too long to tell what the state is.",
-        )
 
     def _settle_or_recover(
         self,
@@ -355,9 +349,10 @@ class Turns(ShardFields):
         return True
 
     def _settle(self, records: list[StateRecord | None], base_offset: int) -> None:
+        self._reads_come = False
+        self._next_log_offset = base_offset + len(records)
         if not records:
             return
-        self._next_log_offset = base_offset + len(records)
         if records.count(None) < len(records):
             for log_offset, record in enumerate(records, base_offset):
                 if record is not None:
@@ -371,14 +366,6 @@ class Turns(ShardFields):
             by_job = record.value.create_timestamp != record.value.write_timestamp
             self._metrics.snapshot_written("job" if by_job else "request")
 
-    def _has_lease(self) -> bool:
-        """Tell whether reads may be answered; if that cannot be told, they may not."""
-        try:
-            return self._may_read()
-        except Exception as failure:
-            report_failure("looking at the lease failed", failure)
-            return False
-
     @staticmethod
     def _refuse_all(waiting: list[tuple[Operation, Result]], error_code: ErrorCode, message: str) -> None:
         refuse_all((operation for operation, _ in waiting), error_code, message)
@@ -387,10 +374,6 @@ class Turns(ShardFields):
         return f"The log takes no writes: {self._log.health()}"
 
     # What the other half does.
-
-    def renew(self) -> None:
-        """Own and load the shard anew, as soon as no append is under way."""
-        raise NotImplementedError
 
     def _recover(self, error: LogError, waiting: list[tuple[Operation, Result]]) -> None:
         """Answer that nothing is known to be stored, and load the shard again from its log, if it is ours."""

@@ -13,7 +13,7 @@ from aiokafka.structs import ConsumerRecord
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.state_records import SharePartitionKey, decode_record
 
-CLAIM, RELEASE = 32_000, 32_001
+CLAIM, RELEASE, RENEWAL = 32_000, 32_001, 32_002
 
 # State partition and log offset.
 Place = tuple[int, int]
@@ -76,7 +76,7 @@ def _fold(partition: int, records: list[ConsumerRecord], found: TopicState) -> N
         elif own != owner_epoch or record_type == CLAIM:
             found.of_deposed_owners.add(place)
             continue
-        if record_type not in (CLAIM, RELEASE):
+        if record_type not in (CLAIM, RELEASE, RENEWAL):
             decoded = decode_record(record.key, record.value)
             assert decoded is not None
             shard.replay(decoded, record.offset, record.timestamp)

@@ -13,6 +13,20 @@ from tests.simulation.linearize import StartState, TopicKnown, every_topic, line
 from tests.simulation.model import Progress, progress_of
 
 
+def no_older_than(history: History, age_s: float) -> None:
+    """Let answers that changed nothing show a state that was true so long before the question.
+
+    The other judges then demand that no read is older than that, instead of that none is old.
+    """
+    if not age_s:
+        return
+    for op in history.ops:
+        if op.kind in (READ, SUMMARY) or (op.known and not op.accepted):
+            op.invoked = (op.invoked[0] - age_s, op.invoked[1])
+            # Those of one connection take effect in their order; this one may come before others now.
+            op.client = f"{op.client}, {op.number}"
+
+
 def answers_well_formed(history: History) -> None:
     """Every batch run that was read is ascending, disjoint, merged, and not below the start offset."""
     for op in history.ops:

@@ -10,6 +10,7 @@ as done is ever missing.
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
 
 from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
@@ -30,7 +31,7 @@ class LogFaults:
     refuses_rate: float = 0.0
     refuses_s: float = 2.0
     pinned_rate: float = 0.0
-    reads_need_proof: bool = False
+    has_lease: bool = True
 
 
 NO_LOG_FAULTS = LogFaults()
@@ -69,7 +70,6 @@ class FaultyLog:
 
     def __init__(self, storage: LogStorage, rng: Random, faults: LogFaults) -> None:
         self.faults = faults
-        self.reads_need_proof = faults.reads_need_proof
         self.record_bytes_max = RECORD_BYTES_MAX
         self._storage = storage
         self._rng = rng
@@ -78,6 +78,14 @@ class FaultyLog:
         self._refuses_until_s = 0.0
         self._pins: dict[int, int] = {}
         self._pins_until_s = 0.0
+
+    def lease_left_s(self, state_partition: int) -> float:
+        """Return infinity if reads are answered from memory."""
+        return inf if self.faults.has_lease else 0.0
+
+    def renewal_due(self, state_partition: int, *, read: bool) -> bool:
+        """Return False."""
+        return False
 
     async def open(self) -> None:
         """Get ready: storage may have been freed meanwhile."""

@@ -147,7 +147,7 @@ class Plan:
         )
         # An append that takes longer than a write may wait would never be answered.
         append_s = min(self.log_faults.append_s, self.runtime_limits.write_timeout_s / 50)
-        calm = LogFaults(append_s=append_s, reads_need_proof=self.log_faults.reads_need_proof)
+        calm = LogFaults(append_s=append_s, has_lease=self.log_faults.has_lease)
         sound = DiskFaults(
             write_s=min(self.disk_faults.write_s, append_s), sync_s=min(self.disk_faults.sync_s, append_s)
         )
@@ -279,7 +279,7 @@ def _draw_log(rng: Random) -> LogFaults:
         refuses_rate=perhaps(rng, 0.002, 0.05, 0.3),
         refuses_s=between(rng, 0.2, 10.0),
         pinned_rate=perhaps(rng, 0.05, 0.9),
-        reads_need_proof=rng.random() < 0.2,
+        has_lease=rng.random() >= 0.2,
     )
 
 

@@ -8,10 +8,13 @@ from contextlib import asynccontextmanager
 from coordinator.clock import SystemClock
 from coordinator.kafka.brokers import Brokers
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from tests.unit.log.coordinators import served
 from tests.unit.log.worlds import read_all
 
 # A broker that others keep busy is slow, and that is no answer here.
-LIMITS = KafkaLogLimits(request_timeout_s=20, append_timeout_s=60, start_timeout_s=60, close_timeout_s=60)
+LIMITS = KafkaLogLimits(
+    request_timeout_s=20, append_timeout_s=60, start_timeout_s=60, close_timeout_s=60, lease_s=0.3
+)
 
 _topics = itertools.count()
 
@@ -45,6 +48,7 @@ async def topic_log(
         if own:
             await asyncio.gather(*map(log.own, range(partitions)))
             await read_all(log, range(partitions))
+            await served(log, *range(partitions))
         yield log
     finally:
         await log.close()

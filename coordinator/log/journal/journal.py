@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Literal
 
 from coordinator.errors import LogUnavailable
-from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, Gathered, LoggedBatch, Unit
+from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, Gathered, LoggedBatch, Unit, UnsharedLog
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
 from coordinator.log.journal.pending import Append, way
@@ -39,14 +39,13 @@ from coordinator.log.journal.trouble import PROBE_S, log_failure, probe_delay_s,
 _logger = logging.getLogger(__name__)
 
 
-class Journal:
+class Journal(UnsharedLog):
     """A `StateLog` in a folder. See `coordinator.log.base.StateLog` for the promises.
 
     `sync` is "always": `done` without error means that the records are on the disk; or "os": they survive the
     death of the process, and a crash of the machine may lose the last of them.
     """
 
-    reads_need_proof = False
     record_bytes_max = RECORD_BYTES_MAX
 
     def __init__(

@@ -59,9 +59,11 @@ class Append:
         deadline_s: float,
         done: _Done,
         *,
+        sent_s: float,
         anywhere: bool,
     ) -> None:
         self.ownership = ownership
+        self.sent_s = sent_s
         self.state_partition = ownership.state_partition
         self.batch = batch
         self.count = count
@@ -86,9 +88,11 @@ class Appender:
         replay: Replay,
         ends: OffsetFinder,
         *,
+        monotonic: Callable[[], float],
         request_timeout_s: float,
         append_timeout_s: float,
     ) -> None:
+        self._monotonic = monotonic
         self._cluster = cluster
         self._replay = replay
         self._ends = ends
@@ -110,30 +114,10 @@ class Appender:
         self, ownership: Ownership, batch: bytes, count: int, done: _Done, *, anywhere: bool = False
     ) -> None:
         """Send a batch whose first sequence is the ownership's; a claim may land `anywhere`."""
-        deadline_s = self._loop.time() + self._append_timeout_s
-        self._courier.take(Append(ownership, batch, count, deadline_s, done, anywhere=anywhere))
-
-    def prove(self, ownership: Ownership, done: _Done) -> None:
-        """Find out whether the log still ends where we left it: then nobody has claimed it since.
-
-        A claim that was not committed when the leader was asked deposes us only afterwards.  What this cannot
-        see: a leader that was cut off from its cluster and does not know it yet shows an old end.  Membership
-        has to bound how long we listen to such a one (a heartbeat that is too old: no reads).
-        """
-        expected = ownership.next_offset
-
-        def told(answer: "asyncio.Future[int]") -> None:
-            if answer.cancelled():
-                return
-            error = answer.exception()
-            if error is not None:
-                done(expected, error if isinstance(error, LogError) else LogUnavailable(str(error)))
-            elif answer.result() == expected:
-                done(expected, None)
-            else:
-                self._look(self._explain(ownership, expected, answer.result(), done))
-
-        self._ends.find(ownership.state_partition).add_done_callback(told)
+        deadline_s, sent_s = self._loop.time() + self._append_timeout_s, self._monotonic()
+        self._courier.take(
+            Append(ownership, batch, count, deadline_s, done, sent_s=sent_s, anywhere=anywhere)
+        )
 
     def close(self) -> None:
         """Stop. Appends that are under way are never told."""
@@ -174,7 +158,7 @@ class Appender:
             self._end(append, LogUnavailable(f"the records could not be sent: {why}"))
 
     def _landed(self, append: Append, base_offset: int) -> None:
-        append.ownership.landed(base_offset, append.count)
+        append.ownership.landed(base_offset, append.count, append.sent_s)
         # From the loop: what goes wrong in `done` is its owner's trouble, not that of the other appends.
         self._loop.call_soon(append.done, base_offset, None)
 

@@ -16,15 +16,16 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import suppress
 from typing import NamedTuple
 
-from coordinator.clock import Clock
-from coordinator.errors import LogDamaged, LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.clock import Clock, seconds_since_boot
+from coordinator.errors import LogDamaged, LogError, LogUnavailable
 from coordinator.kafka.cluster import Cluster
 from coordinator.log.base import AppendDone, LoggedBatch, Unit
-from coordinator.log.claims import Validity, encode_claim, encode_release
-from coordinator.log.kafka.appends import Appender, deposed
+from coordinator.log.claims import Validity, encode_claim, encode_release, encode_renewal
+from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.batches import BatchedAppend, encode_owned, record_bytes_max
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.ownership import LastWord, Ownership, ProducerIds, last_word
+from coordinator.log.kafka.ownerships import Ownerships
 from coordinator.log.kafka.pruning import Pruner
 from coordinator.log.kafka.replay import Replay, counting_batches
 from coordinator.log.kafka.sizes import PartitionSize
@@ -49,18 +50,19 @@ BROKERS_COME_WITHIN_S = 15.0
 class KafkaLogLimits(NamedTuple):
     """How long a broker may take for an answer, an append for its outcome, the start for the topic, and the
     appends under way for their outcome when the log is closed (their clients are not told then).
+
+    `lease_s` is how long after an append an owner answers reads from memory, at most `LEASE_MAX_MS`.
     """
 
     request_timeout_s: float = 10.0
     append_timeout_s: float = 30.0
     start_timeout_s: float = 30.0
     close_timeout_s: float = 5.0
+    lease_s: float = 3.0
 
 
 class KafkaLog:
     """A `SharedLog` in a topic. See `coordinator.log.base` for the promises."""
-
-    reads_need_proof = True
 
     def __init__(
         self,
@@ -71,11 +73,13 @@ class KafkaLog:
         clock: Clock,
         limits: KafkaLogLimits | None = None,
         prune_failed: Callable[[str], None] = lambda reason: None,
+        monotonic: Callable[[], float] = seconds_since_boot,
         read_only: bool = False,
     ) -> None:
-        """Make a log that is not open yet. `owner` says to people who claimed.
+        """Make a log that is not open yet. `owner` is the name in claims, for people.
 
-        One that is for reading only creates nothing and owns nothing, and may be in any topic that exists.
+        Leases are measured on `monotonic`, which has to go on while the machine is suspended.  A log for
+        reading only creates nothing and owns nothing, and may be in any topic that exists.
         """
         self._cluster = cluster
         self._wish = wish
@@ -83,12 +87,12 @@ class KafkaLog:
         self._clock = clock
         self._limits = limits or KafkaLogLimits()
         self._prune_failed = prune_failed
+        self._monotonic = monotonic
         self._read_only = read_only
         self._open = False
         self._few_brokers_do_s = float("-inf")
         self._batch_bytes = BatchBytes(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
-        self._owned: dict[int, Ownership] = {}
-        self._owner_epochs = [0] * wish.partitions
+        self._ownerships = Ownerships(wish.partitions, monotonic)
         self._starts = [0] * wish.partitions
         self._ends = [0] * wish.partitions
         self._sizes: defaultdict[int, PartitionSize] = defaultdict(PartitionSize)
@@ -126,6 +130,7 @@ class KafkaLog:
             cluster,
             self._replay,
             self._end_finder,
+            monotonic=self._monotonic,
             request_timeout_s=limits.request_timeout_s,
             append_timeout_s=wait_s,
         )
@@ -158,35 +163,37 @@ class KafkaLog:
         """
         self._check_writable()
         producer = await self._producer_ids.get(state_partition)
-        self._owned.pop(state_partition, None)
+        self._ownerships.give_up(state_partition)
         self._pruner.forget(state_partition)
         last = await self._last_word(state_partition, release_wait_s)
-        heard = max(self._owner_epochs[state_partition], last.owner_epoch)
-        self._owner_epochs[state_partition] = owner_epoch = heard + 1
-        ownership = Ownership(state_partition, owner_epoch, producer)
-        claim = encode_claim(state_partition, self._owner)
+        owner_epoch = self._ownerships.next_owner_epoch(state_partition, last.owner_epoch)
+        ownership = Ownership(state_partition, owner_epoch, producer, self._limits.lease_s)
+        claim = encode_claim(state_partition, self._owner, ownership.lease_ms)
         if not may_claim():
             raise LogUnavailable(f"state partition {state_partition} may have been given to somebody else")
         ownership.claim_offset = await self._append_mark(ownership, claim, anywhere=True)
-        self._owned[state_partition] = ownership
+        ownership.lease_offset, ownership.claimed_s = ownership.claim_offset, self._monotonic()
+        self._ownerships.add(ownership)
         return owner_epoch
 
     async def release(self, state_partition: int) -> None:
         """Write the last record of an ownership of ours; from then on appends say LogFenced.
 
-        Of two that claimed the same owner epoch only one owns: who does not know that it is the one would
-        release the other's, and so reads the log first.
+        If two processes claimed the same owner epoch, only one of them owns the log, so the log is read
+        first.  A release says that no earlier lease lasts, so it is written when that is true.
         """
         self._check_writable()
-        ownership = self._owned.get(state_partition)
+        ownership = self._ownerships.get(state_partition)
         try:
             if ownership is not None and not ownership.verified and ownership.lost is None:
                 async for _ in self.read((state_partition,)):
                     pass
         finally:
-            self._owned.pop(state_partition, None)
+            self._ownerships.give_up(state_partition)
         if ownership is None or not ownership.verified or ownership.lost is not None:
             return
+        while (wait_s := ownership.serve_from_s - self._monotonic()) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(wait_s)
         self._ends[state_partition] = ownership.next_offset
         release = encode_release(state_partition)
         await self._append_mark(ownership, release, anywhere=False)
@@ -240,7 +247,7 @@ class KafkaLog:
         if not partitions:
             return
         await self._pruner.settled(partitions)
-        claims = {partition: self._owned.get(partition) for partition in partitions}
+        claims = {partition: self._ownerships.get(partition) for partition in partitions}
         ends = dict(zip(partitions, await self._all(self._end_finder, partitions), strict=True))
         starts = dict(zip(partitions, await self._all(self._start_finder, partitions), strict=True))
         validity = {partition: Validity() for partition in partitions}
@@ -275,25 +282,9 @@ class KafkaLog:
             if ownership is None or not ownership.verified:
                 self._sizes[partition] = sizes[partition]
             if ownership is not None:
-                self._verify(ownership, validity[partition], ends[partition], state_ends[partition])
-
-    def _verify(self, ownership: Ownership, validity: Validity, end: int, state_end: int) -> None:
-        """See whether a claim was accepted, and is the last; LogUnavailable if it has to be made anew."""
-        partition = ownership.state_partition
-        if ownership.verified or ownership.lost is not None:
-            return
-        heard = validity.owner_epoch or 0
-        if validity.claim is not None and validity.claim.log_offset == ownership.claim_offset:
-            # Records that do not count may have come between, or after.
-            ownership.next_offset = max(ownership.next_offset, end)
-            ownership.state_end, ownership.verified = state_end, True
-        elif validity.claim is not None and validity.claim.log_offset > ownership.claim_offset:
-            ownership.lost = deposed(partition, validity)
-        else:
-            self._owner_epochs[partition] = max(self._owner_epochs[partition], heard)
-            raise LogUnavailable(
-                f"our claim of state partition {partition} does not count: owner epoch {heard} is in the log"
-            )
+                self._ownerships.verify(
+                    ownership, validity[partition], ends[partition], state_ends[partition]
+                )
 
     async def _all(self, finder: OffsetFinder, partitions: Sequence[int]) -> list[int]:
         return await asyncio.gather(*(finder.find(partition) for partition in partitions))
@@ -306,35 +297,45 @@ class KafkaLog:
         done: AppendDone,
         units: Sequence[Unit] = (),
     ) -> None:
-        """Send the records to the leader of the partition; without any, only see that nobody else wrote."""
-        ownership = self._owned.get(state_partition)
-        refusal = self._refusal(state_partition, ownership)
+        """Send the records to the leader of the partition; without any, a renewal of the lease."""
+        ownership = self._ownerships.get(state_partition)
+        refusal = (
+            self._ownerships.refusal(state_partition) if self._open else LogUnavailable("the log is not open")
+        )
         if refusal is not None:
             asyncio.get_running_loop().call_soon(done, self.end_offset(state_partition), refusal)
             return
         assert ownership is not None
         self._under_way += 1
 
+        renewing = not records
+        if renewing:
+            records = [encode_renewal(state_partition, ownership.lease_ms)]
+
         def told(base_offset: int, error: LogError | None) -> None:
             self._leave()
+            if renewing and error is None:
+                ownership.lease_offset = base_offset
+                self._prune(ownership)
+                base_offset = ownership.next_offset
             done(base_offset, error)
 
-        if not records:
-            self._appender.prove(ownership, told)
-            return
         landed = self._sizes[state_partition].add
         send = self._appender.append
         appending = BatchedAppend(ownership, timestamp_ms, send=send, landed=landed, done=told)
         appending.begin(records, units, self._batch_bytes.wanted_max)
 
-    def _refusal(self, state_partition: int, ownership: Ownership | None) -> LogError | None:
-        if not self._open:
-            return LogUnavailable("the log is not open")
-        if ownership is None:
-            return LogFenced(f"state partition {state_partition} is not ours")
-        if ownership.lost is None and not ownership.verified:
-            return LogOutcomeUnknown(f"state partition {state_partition} was not read since it was claimed")
-        return ownership.lost
+    def served_in_s(self, state_partition: int) -> float:
+        """Return the seconds until no earlier owner answers any more; 0 for a partition that is not ours."""
+        return self._ownerships.served_in_s(state_partition)
+
+    def lease_left_s(self, state_partition: int) -> float:
+        """Return the seconds for which reads may be answered from memory; 0 or less if they may not."""
+        return self._ownerships.lease_left_s(state_partition)
+
+    def renewal_due(self, state_partition: int, *, read: bool) -> bool:
+        """Tell whether an append without records is to be made now."""
+        return self._ownerships.renewal_due(state_partition, read=read)
 
     def _leave(self) -> None:
         self._under_way -= 1
@@ -342,30 +343,34 @@ class KafkaLog:
             self._quiet.set()
 
     def prune(self, state_partition: int, before_offset: int) -> None:
-        """Have the records below deleted, as far as a record of ours stays behind to tell the owner epoch."""
+        """Have the records below deleted, as far as a record of ours stays that says owner epoch and lease.
+
+        If there is none above, they are deleted after the next renewal.
+        """
         start_offset = min(before_offset, self.end_offset(state_partition))
         if start_offset <= self._starts[state_partition]:
             return
         self._starts[state_partition] = start_offset
         self._sizes[state_partition].cut(start_offset)
-        ownership = self._owned.get(state_partition)
-        if self._open and ownership is not None and ownership.verified and ownership.lost is None:
-            self._pruner.prune(state_partition, ownership.prunable(start_offset))
+        ownership = self._ownerships.get(state_partition)
+        if ownership is not None:
+            ownership.prune_before = start_offset
+            self._prune(ownership)
 
-    async def _may_prune(self, state_partition: int) -> bool:
-        """Tell whether what we know of a log still holds: then its old records are not needed.
+    def _prune(self, ownership: Ownership) -> None:
+        if ownership.prune_before is None or not self._may_prune(ownership.state_partition):
+            return
+        before_offset = ownership.prunable(ownership.prune_before)
+        if before_offset <= ownership.lease_offset:
+            ownership.prune_before = None
+            self._pruner.prune(ownership.state_partition, before_offset)
 
-        A log that went back may have lost the very records that replaced them.
+    def _may_prune(self, state_partition: int) -> bool:
+        """Tell whether an append has just proved that the log is still as we know it.
+
+        A log that went back may have lost the records that replaced those to be deleted.
         """
-        ownership = self._owned.get(state_partition)
-        if ownership is None or not ownership.verified or ownership.lost is not None:
-            return False
-        known_end = ownership.next_offset
-        try:
-            async with asyncio.timeout(self._limits.request_timeout_s):
-                return await self._end_finder.find(state_partition) >= known_end
-        except (LogError, TimeoutError):
-            return False
+        return self.lease_left_s(state_partition) > 0
 
     def start_offset(self, state_partition: int) -> int:
         """Return the offset from which records are still promised, as far as it was read or pruned."""
@@ -373,7 +378,7 @@ class KafkaLog:
 
     def end_offset(self, state_partition: int) -> int:
         """Return the offset of the next record, as far as we have read or written."""
-        ownership = self._owned.get(state_partition)
+        ownership = self._ownerships.get(state_partition)
         return self._ends[state_partition] if ownership is None else ownership.next_offset
 
     def pinned(self, live_bytes: int) -> Mapping[int, int]:

@@ -1,4 +1,4 @@
-"""What it takes to own a state partition: a producer id that outranks others, and a claim in the log.
+"""The ownership of a state partition: a producer id that outranks others, a claim in the log, and a lease.
 
 The claim is what counts (`coordinator.log.claims`).  The producer id is a second line: with one transactional
 id per state partition, each owner gets a higher producer epoch than the one before, and the claim, being the
@@ -19,7 +19,7 @@ from coordinator.kafka.cluster import (
     NoAnswer,
     ProducerId,
 )
-from coordinator.log.claims import is_release, owner_epoch_headers, owner_epoch_of
+from coordinator.log.claims import Accepted, is_release, owner_epoch_headers, owner_epoch_of
 from coordinator.log.kafka.replay import Replay
 from protocol.record_batch import decode_batches
 
@@ -31,17 +31,26 @@ _PAUSE_S = 0.1
 _KEEPER_SILENT_S = 15.0
 _FORBIDDEN = (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED)
 _SEQUENCES = 1 << 31
+# A claimant waits so much longer than the lease of the owner before it, as their clocks may differ in rate.
+CLOCK_DRIFT_MAX = 0.1
+# An owner that writes nothing renews its lease so often, because brokers forget a producer after a day.
+SILENCE_MAX_S = 12 * 3600.0
 
 
 class Ownership:
-    """One ownership of one state partition, from its claim on.
+    """One ownership of one state partition, from its claim on. Times are of the log's monotonic clock.
 
     `next_offset` is where the next record must land if nobody else writes; `sequence` what it must carry.
     `lost` says why it is over.  It is `verified` once a reader has seen that the claim was accepted; what
     counts and says something of share groups then lies below `state_end`, until more is written.
+
+    Before `serve_from_s` the lease of an earlier owner may last.  `proven_s` is when the newest of our
+    committed appends was sent: whoever claims the log does so later, and waits for our lease from then on.
     """
 
-    def __init__(self, state_partition: int, owner_epoch: int, producer: ProducerId) -> None:
+    def __init__(
+        self, state_partition: int, owner_epoch: int, producer: ProducerId, lease_s: float = 0.0
+    ) -> None:
         self.state_partition = state_partition
         self.owner_epoch = owner_epoch
         self.headers = owner_epoch_headers(owner_epoch)
@@ -54,13 +63,48 @@ class Ownership:
         self.state_end = 0
         self.verified = False
         self.lost: LogError | None = None
+        self.lease_s = lease_s
+        self.lease_ms = round(lease_s * 1000)
+        self.claimed_s = float("inf")
+        self.serve_from_s = float("inf")
+        self.proven_s = float("-inf")
+        # The newest record that says how long our lease is, and up to where to prune when it is behind that.
+        self.lease_offset = -1
+        self.prune_before: int | None = None
 
-    def landed(self, base_offset: int, count: int) -> None:
-        """Note that our next records are in the log."""
+    def landed(self, base_offset: int, count: int, sent_s: float = float("-inf")) -> None:
+        """Note that our next records, first sent at this time, are in the log."""
         self.next_offset = base_offset + count
         self.last_own_offset = self.next_offset - 1
+        self.proven_s = max(self.proven_s, sent_s)
         # Kafka's sequences wrap to 0.
         self.sequence = (self.sequence + count) % _SEQUENCES
+
+    def accepted(self, claim: Accepted, before: "Ownership | None" = None) -> None:
+        """Note that the claim was accepted, and until when earlier owners may answer.
+
+        `before` is the last ownership of this process, which answers nothing any more.
+        """
+        earlier_ms, since_s = max(claim.previous_lease_ms, claim.older_lease_ms), self.claimed_s
+        if before is not None and before.verified and before.owner_epoch == claim.previous_epoch:
+            earlier_ms, since_s = 0, before.serve_from_s
+        elif before is not None and before.claim_offset == claim.previous_offset:
+            earlier_ms, since_s = claim.older_lease_ms, before.claimed_s
+        self.serve_from_s = since_s + earlier_ms / 1000 * (1 + CLOCK_DRIFT_MAX)
+        self.verified = True
+
+    def lease_left_s(self, now_s: float) -> float:
+        """Return the seconds for which reads may be answered; 0 or less if they may not."""
+        if self.lost is not None or not self.verified or now_s < self.serve_from_s:
+            return 0.0
+        return self.proven_s + self.lease_s - now_s
+
+    def renewal_due(self, now_s: float, *, read: bool) -> bool:
+        """Tell whether to renew the lease: for reads, for pruning, or to stay known to the brokers."""
+        if self.lost is not None or not self.verified:
+            return False
+        age_s = now_s - self.proven_s
+        return self.prune_before is not None or (read and 2 * age_s > self.lease_s) or age_s > SILENCE_MAX_S
 
     def prunable(self, before_offset: int) -> int:
         """Return up to where the log may be pruned when nothing below an offset is needed.

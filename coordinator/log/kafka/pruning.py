@@ -7,7 +7,7 @@ grows, which is said once, and counted.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 
 from coordinator.errors import LogError
 from coordinator.kafka.cluster import NO_NODE, NONE, Cluster, Unsupported
@@ -25,7 +25,7 @@ class Pruner:
         self,
         cluster: Cluster,
         failed: Callable[[str], None],
-        may_prune: Callable[[int], Awaitable[bool]],
+        may_prune: Callable[[int], bool],
     ) -> None:
         """Prune where `may_prune` allows it at that time; otherwise drop what was asked."""
         self._cluster = cluster
@@ -74,11 +74,9 @@ class Pruner:
         tried: dict[int, int] = {}
         while wanted := {p: o for p, o in self._wanted.items() if tried.get(p) != o}:
             tried.update(wanted)
-            allowed = await asyncio.gather(*map(self._may_prune, wanted))
-            for partition, may in zip(list(wanted), allowed, strict=True):
-                if not may:
-                    self._wanted.pop(partition, None)
-                    del wanted[partition]
+            for partition in [partition for partition in wanted if not self._may_prune(partition)]:
+                self._wanted.pop(partition, None)
+                del wanted[partition]
             by_node: defaultdict[int, dict[int, int]] = defaultdict(dict)
             for partition, offset in wanted.items():
                 by_node[self._cluster.leader(partition)][partition] = offset

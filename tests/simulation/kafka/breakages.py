@@ -10,7 +10,10 @@ from coordinator.kafka import cluster as kafka
 from coordinator.log.claims import Accepted, Validity, is_claim, owner_epoch_of, owner_of
 from coordinator.log.kafka import KafkaLog, kafka_log
 from coordinator.log.kafka.appends import Appender
+from coordinator.log.kafka.ownership import Ownership
+from coordinator.log.kafka.ownerships import Ownerships
 from coordinator.runtime import Runtime
+from coordinator.runtime.completion import answer_all
 from coordinator.runtime.loader import Loader
 from coordinator.runtime.shard_runner import ShardRunner
 
@@ -47,11 +50,11 @@ def lets_records_of_any_owner_count(patch: Patch) -> None:
 
 @_breakage
 def trusts_its_claim_without_looking(patch: Patch) -> None:
-    def _verify(self: Any, ownership: Any, validity: Any, end: int, state_end: int) -> None:
+    def verify(self: Any, ownership: Any, validity: Any, end: int, state_end: int) -> None:
         ownership.next_offset = max(ownership.next_offset, end)
-        ownership.verified = True
+        ownership.accepted(validity.claim)
 
-    patch.setattr(KafkaLog, "_verify", _verify)
+    patch.setattr(Ownerships, "verify", verify)
 
 
 @_breakage
@@ -63,7 +66,7 @@ def claims_with_the_epoch_that_it_heard(patch: Patch) -> None:
         return last._replace(owner_epoch=last.owner_epoch - 1)
 
     async def modest(self: Any, state_partition: int, *args: Any) -> int:
-        self._owner_epochs[state_partition] = -1
+        self._ownerships._owner_epochs[state_partition] = -1
         return await own(self, state_partition, *args)
 
     patch.setattr(kafka_log, "last_word", lower)
@@ -80,7 +83,7 @@ def believes_success_at_any_offset(patch: Patch) -> None:
     def _settle(self: Any, append: Any, produced: Any) -> Any:
         if produced.error_code == kafka.NONE and not append.anywhere:
             expected = append.ownership.next_offset
-            append.ownership.landed(produced.base_offset, append.count)
+            append.ownership.landed(produced.base_offset, append.count, append.sent_s)
             self._loop.call_soon(append.done, expected, None)
             return None
         return settle(self, append, produced)
@@ -102,7 +105,7 @@ def takes_no_answer_for_failure(patch: Patch) -> None:
     def _recover(self: Any, error: Any, waiting: Any) -> None:
         if isinstance(error, LogOutcomeUnknown) and "in time" in str(error):
             self._refuse_all(waiting, 15, str(error))
-            ownership = self._log._owned[self.state_partition]
+            ownership = self._log._ownerships.get(self.state_partition)
             ownership.lost = None
             self._load_without_a_claim()
         else:
@@ -111,7 +114,7 @@ def takes_no_answer_for_failure(patch: Patch) -> None:
     def load_without_a_claim(self: Any) -> None:
         loader = self._reload.__self__
         self.begin_loading()
-        self._log._owned[self.state_partition].verified = False
+        self._log._ownerships.get(self.state_partition).verified = False
         loader._pass_on(self)
 
     patch.setattr(ShardRunner, "_load_without_a_claim", load_without_a_claim, raising=False)
@@ -148,18 +151,18 @@ def does_not_mind_a_log_that_went_back(patch: Patch) -> None:
 
 
 @_breakage
-def reads_without_proof(patch: Patch) -> None:
-    patch.setattr(KafkaLog, "reads_need_proof", False)
+def has_a_lease_that_never_ends(patch: Patch) -> None:
+    patch.setattr(KafkaLog, "lease_left_s", lambda self, state_partition: 1.0)
 
 
 @_breakage
-def has_a_lease_that_never_goes_stale(patch: Patch) -> None:
-    init = Runtime.__init__
+def waits_for_no_earlier_lease(patch: Patch) -> None:
+    accepted = Ownership.accepted
 
-    def __init__(self: Any, **named: Any) -> None:
-        init(self, **(named | {"may_read": lambda: True}))
+    def no_leases(self: Any, claim: Accepted, before: Any = None) -> None:
+        accepted(self, claim._replace(previous_lease_ms=0, older_lease_ms=0))
 
-    patch.setattr(Runtime, "__init__", __init__)
+    patch.setattr(Ownership, "accepted", no_leases)
 
 
 # Owning and resigning.
@@ -196,7 +199,7 @@ def _offset(batch: bytes) -> int:
 def releases_under_its_own_append(patch: Patch) -> None:
     async def quiet(self: Any) -> None:
         waiting, self._waiting = self._waiting, []
-        self._answer_all(waiting, appended=True)
+        answer_all(waiting)
 
     patch.setattr(ShardRunner, "quiet", quiet)
 
@@ -204,11 +207,6 @@ def releases_under_its_own_append(patch: Patch) -> None:
 @_breakage
 def never_resigns(patch: Patch) -> None:
     patch.setattr(Runtime, "resign", lambda self, state_partition: None)
-
-
-@_breakage
-def reopens_by_itself_what_was_taken(patch: Patch) -> None:
-    patch.setattr(ShardRunner, "fenced", lambda self, error: self._reload(self))
 
 
 @_breakage
@@ -226,13 +224,9 @@ def gives_up_when_a_claim_fails(patch: Patch) -> None:
 
 @_breakage
 def prunes_what_tells_the_owner_epoch(patch: Patch) -> None:
-    prune = KafkaLog.prune
+    def _prune(self: Any, ownership: Ownership) -> None:
+        if ownership.prune_before is not None and self._may_prune(ownership.state_partition):
+            before_offset, ownership.prune_before = ownership.prune_before, None
+            self._pruner.prune(ownership.state_partition, before_offset)
 
-    def _prune(self: Any, state_partition: int, before_offset: int) -> None:
-        ownership = self._owned.get(state_partition)
-        if ownership is not None:
-            ownership.last_own_offset, last = ownership.next_offset, ownership.last_own_offset
-            prune(self, state_partition, before_offset)
-            ownership.last_own_offset = last
-
-    patch.setattr(KafkaLog, "prune", _prune)
+    patch.setattr(KafkaLog, "_prune", _prune)

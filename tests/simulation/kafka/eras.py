@@ -4,6 +4,9 @@ A loss ends an era: what was acknowledged until then may be gone.  The next era 
 that counts, because the owner has to notice that its log went back, and the only way on is to own it anew; it
 begins with the states that the log says at that claim.  Within an era every promise holds.  Between the loss
 and the claim nobody may be told anything that was asked in between: whoever answers then has not noticed.
+
+An owner notices with its next append, and until then answers from memory while its lease lasts.  So what was
+asked within a lease of the loss is judged as an operation of unknown outcome.
 """
 
 from dataclasses import replace
@@ -38,7 +41,10 @@ class Loss(NamedTuple):
 class Eras:
     """The losses of a run."""
 
-    def __init__(self, history: History, brokers: SimBrokers, state_partitions: int) -> None:
+    def __init__(
+        self, history: History, brokers: SimBrokers, state_partitions: int, lease_s: float = 0.0
+    ) -> None:
+        self._lease_s = lease_s
         self.losses: dict[int, list[Loss]] = {number: [] for number in range(state_partitions)}
         self._history = history
         self._brokers = brokers
@@ -91,6 +97,7 @@ class Eras:
             if not losses:
                 untouched.ops.extend(ops)
                 continue
+            ops = [self._unless_leased(op, losses) for op in ops]
             _nobody_answers_unaware(ops, losses)
             begins: list[tuple[Point, dict[SharePartitionKey, ShareState]]] = [(_BEGINNING, {})]
             begins += [(loss.owned, loss.states) for loss in losses]
@@ -101,6 +108,13 @@ class Eras:
                     given_up += judge(_era(ops, begin, end), topic_known, lambda _, state=state: state)  # type: ignore[misc]
         untouched.ops.sort(key=lambda op: op.number)
         return given_up + judge(untouched, topic_known)
+
+    def _unless_leased(self, op: Op, losses: list[Loss]) -> Op:
+        """Return an operation that was asked for within a lease of a loss as one of unknown outcome."""
+        leased = any(lost <= op.invoked <= (lost[0] + self._lease_s, NEVER[1]) for lost, *_ in losses)
+        if not leased or not op.known:
+            return op
+        return replace(op, answered=None, answer=None, deadline=op.answered)
 
 
 def _nobody_answers_unaware(ops: list[Op], losses: list[Loss]) -> None:

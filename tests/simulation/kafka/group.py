@@ -1,11 +1,9 @@
 """The product's own membership on virtual time: a group's coordinator in the world, and the ways to it.
 
 The coordinator is `tests.unit.ownership.fake_group`, which goes by Kafka's rules for classic groups.  What
-may happen here: a request or its answer is lost, somebody cannot reach the coordinator, the group moves to
-another broker, a member is thrown out for no reason.  What does not happen: a broker that is cut off goes on
-as the group's coordinator without knowing it while another one leads the group; a member is thrown out for no
-reason while it may be cut off with such a broker.  Nothing that a member hears could tell it then that others
-own its shards, so a lease would bound nothing.
+may happen here: a request or its answer is lost, a process cannot reach the coordinator, the group moves to
+another broker, a member is removed for no reason.  If the coordinating broker is cut off from the others,
+another broker leads the group, and the first one goes on without knowing it (`StaleGroup`).
 """
 
 import asyncio
@@ -23,6 +21,7 @@ from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.messages import group_view
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.membership import MembershipFaults
+from tests.simulation.kafka.stale_group import StaleGroup
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import COMPLETING, PREPARING, STABLE, FakeGroup
 
@@ -51,6 +50,9 @@ class GroupMembership:
         self.brokers = brokers
         self.group = FakeGroup(session_s=faults.session_s, rebalance_s=faults.session_s)
         self.group.nodes = set(brokers.nodes)
+        # Group coordinators that were cut off, and what brokers that were cut off know of the coordinator.
+        self.stale: dict[int, StaleGroup] = {}
+        self._coordinators_known: dict[int, int] = {}
         self._shards = shards
         self._named = named
         self._owner_map: OwnerMap | None = None
@@ -92,12 +94,48 @@ class GroupMembership:
         return self.group.state == STABLE and len(self.group.members) == len(names) and owners <= names
 
     def shuffle(self) -> None:
-        """Throw a member out, or have another broker coordinate the group."""
+        """Remove a member, or have another broker coordinate the group."""
         members = self.group.members
-        if members and not self.brokers.views and self.rng.random() < 0.5:
+        if members and self.rng.random() < 0.5:
             self.group.throw_out(self.rng.choice(list(members)))
         elif self.group.state not in (PREPARING, COMPLETING):
-            self.group.move(self.rng.choice(sorted(self.group.nodes)))
+            self._move_to([node for node in self.brokers.nodes if node not in self.brokers.views])
+
+    def cut_off(self, node: int) -> None:
+        """Note that a broker was cut off from the others; if it coordinates the group, another one will."""
+        self._coordinators_known[node] = self.group.node
+        if node == self.group.node:
+            self.stale[node] = StaleGroup(self.group, node, self.loop)
+            delay_s = self.rng.expovariate(1 / self.brokers.faults.elections_s)
+            self.loop.call_later(delay_s, self._elect)
+
+    def rejoin(self, node: int) -> None:
+        """Note that a broker learns what happened while it was cut off."""
+        self.stale.pop(node, None)
+        self._coordinators_known.pop(node, None)
+
+    def coordinator_at(self, node: int) -> "FakeGroup | StaleGroup | None":
+        """Return the group as a broker has it; None if it does not coordinate it."""
+        if node in self.stale:
+            return self.stale[node]
+        return self.group if node == self.group.node else None
+
+    def coordinator_known_to(self, node: int) -> int:
+        """Return which broker coordinates the group, by what a broker knows."""
+        return self._coordinators_known.get(node, self.group.node)
+
+    def coordinate_at(self, node: int) -> None:
+        """Have a broker coordinate the group."""
+        if node != self.group.node and self.group.state not in (PREPARING, COMPLETING):
+            self.group.move(node)
+
+    def _elect(self) -> None:
+        if self.group.node in self.stale:
+            self._move_to([node for node in self.brokers.nodes if node not in self.brokers.views])
+
+    def _move_to(self, nodes: list[int]) -> None:
+        if nodes:
+            self.group.move(self.rng.choice(nodes))
 
     def _map(self) -> OwnerMap | None:
         """Return the owners by the newest assignments of all members."""
@@ -115,40 +153,41 @@ class _Link:
 
     def __init__(self, membership: GroupMembership, name: str, world: Context) -> None:
         self._membership = membership
-        self._group = membership.group
         self._name = name
         self._world = world
         self._loop = membership.loop
 
     async def find_coordinator(self) -> Found:
-        """Ask any broker."""
-        return await self._ask(
-            None, lambda: Found(kafka.NONE, self._group.node), lambda code: Found(code, -1)
-        )
+        """Ask any broker that can be reached."""
+        membership = self._membership
+        nodes = [node for node in membership.brokers.nodes if self._reaches(node)]
+        node = membership.rng.choice(nodes or list(membership.brokers.nodes))
+        found = Found(kafka.NONE, membership.coordinator_known_to(node))
+        return await self._send(node, lambda: found)
 
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> Joined:
         """Join."""
-        return await self._ask(node, lambda: self._group.join(member_id, metadata, instance_id), Joined)
+        return await self._ask(node, lambda group: group.join(member_id, metadata, instance_id), Joined)
 
     async def sync(
         self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
     ) -> Synced:
         """Sync."""
         return await self._ask(
-            node, lambda: self._group.sync(generation, member_id, assignments, instance_id), Synced
+            node, lambda group: group.sync(generation, member_id, assignments, instance_id), Synced
         )
 
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
         """Send a heartbeat."""
-        return await self._ask(node, lambda: self._group.heartbeat(generation, member_id, instance_id), int)
+        return await self._ask(node, lambda group: group.heartbeat(generation, member_id, instance_id), int)
 
     async def leave(self, node: int, member_id: str) -> int:
         """Leave."""
-        return await self._ask(node, lambda: self._group.leave(member_id), int)
+        return await self._ask(node, lambda group: group.leave(member_id), int)
 
     async def describe(self, node: int) -> Described:
         """Describe the members."""
-        return await self._ask(node, self._group.describe, Described)
+        return await self._ask(node, lambda group: group.describe(), Described)
 
     async def leaders(self) -> Mapping[int, int]:
         """Return who leads which state partition."""
@@ -173,25 +212,39 @@ class _Link:
         """Do nothing."""
 
     def _ask(
-        self, node: int | None, serve: Callable[[], Any], refused: Callable[[int], _Answer]
+        self,
+        node: int,
+        serve: "Callable[[FakeGroup | StaleGroup], Any]",
+        refused: Callable[[int], _Answer],
     ) -> "asyncio.Future[_Answer]":
+        """Send a request to a broker, which refuses it if it does not coordinate the group."""
+
+        def answer() -> Any:
+            group = self._membership.coordinator_at(node)
+            return refused(kafka.NOT_COORDINATOR) if group is None else serve(group)
+
+        return self._send(node, answer)
+
+    def _send(self, node: int, serve: Callable[[], Any]) -> "asyncio.Future[Any]":
         """Send a request through the world; the future gets the answer, or NoAnswer after a while."""
-        membership, rng, faults = self._membership, self._membership.rng, self._membership.faults
-        answered: asyncio.Future[_Answer] = self._loop.create_future()
+        rng, faults = self._membership.rng, self._membership.faults
+        answered: asyncio.Future[Any] = self._loop.create_future()
         patience_s = faults.session_s * rng.choice((0.1, 0.5, 2.5))
 
         def arrive() -> None:
-            answer = serve() if node in (None, self._group.node) else refused(kafka.NOT_COORDINATOR)
+            if not self._reaches(node):
+                return
+            answer = serve()
             if isinstance(answer, asyncio.Future):
                 answer.add_done_callback(lambda done: come_back(done.result()), context=self._world)
             else:
                 come_back(answer)
 
-        def come_back(answer: _Answer) -> None:
-            if not self._is_lost():
+        def come_back(answer: Any) -> None:
+            if self._reaches(node) and not self._is_lost():
                 self._later(rng.expovariate(1 / faults.travel_s), told, answer)
 
-        def told(answer: _Answer) -> None:
+        def told(answer: Any) -> None:
             if not answered.done():
                 answered.set_result(answer)
 
@@ -199,7 +252,7 @@ class _Link:
             if not answered.done():
                 answered.set_exception(NoAnswer("the group's coordinator does not answer", sent=sent))
 
-        if self._name in membership.blocked:
+        if not self._reaches(node):
             self._later(rng.expovariate(1 / faults.travel_s), give_up, False)
             return answered
         self._later(patience_s, give_up, True)
@@ -207,9 +260,12 @@ class _Link:
             self._later(rng.expovariate(1 / faults.travel_s), arrive)
         return answered
 
-    def _is_lost(self) -> bool:
+    def _reaches(self, node: int) -> bool:
         membership = self._membership
-        return self._name in membership.blocked or membership.rng.random() < membership.faults.lost_rate
+        return self._name not in membership.blocked and (self._name, node) not in membership.brokers.blocked
+
+    def _is_lost(self) -> bool:
+        return self._membership.rng.random() < self._membership.faults.lost_rate
 
     def _later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
         self._loop.call_later(delay_s, callback, *args, context=self._world)

@@ -85,6 +85,15 @@ class SimMembership:
         """Tell whether exactly these are members, and every shard is with whom it should be."""
         return self._members.keys() == names and None not in self._wanted and self._wanted == self._holders
 
+    def cut_off(self, node: int) -> None:
+        """Do nothing: it is no broker."""
+
+    def coordinate_at(self, node: int) -> None:
+        """Do nothing: no broker coordinates it."""
+
+    def rejoin(self, node: int) -> None:
+        """Do nothing: it is no broker."""
+
     def shuffle(self) -> None:
         """Move a shard for no reason."""
         if len(self._members) > 1:

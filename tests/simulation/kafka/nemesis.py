@@ -1,7 +1,8 @@
 """What befalls coordinators, brokers, and the ways between them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
@@ -89,7 +90,7 @@ async def _cut_off(world: KafkaWorld, rng: Random) -> None:
     node = brokers.partitions[number].leader
     if len(able) < 2 or node not in able:
         return
-    brokers.cut_off(node)
+    world.cut_off(node)
     place = world.owner_place(number)
     if place is None or world.processes[place] is None:
         place = _some_place(world, rng)
@@ -105,7 +106,61 @@ async def _cut_off(world: KafkaWorld, rng: Random) -> None:
         world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
     await _blocked(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.cut_off_for_s))
     world.apart.clear()
-    brokers.rejoin(node)
+    world.rejoin(node)
+
+
+async def _island(world: KafkaWorld, rng: Random) -> None:
+    """Cut a broker and one coordinator off together: they see each other, and nobody else sees them.
+
+    Mostly it is the broker that coordinates the group, and the coordinator is its only member until then.
+    """
+    brokers = world.brokers
+    places = [place for place, life in enumerate(world.lives) if world.processes[place] and not life.locked()]
+    if not places:
+        return
+    place = rng.choice(places)
+    async with AsyncExitStack() as alone, world.lives[place]:
+        inside = world.processes[place]
+        assert inside is not None
+        if rng.random() < 0.7:
+            for other in set(places) - {place}:
+                await alone.enter_async_context(_crashed(world, other))
+            await _while_faulty(world, 3 * world.plan.membership.session_s)
+        number = rng.randrange(len(brokers.partitions))
+        node = brokers.partitions[number].leader
+        if node not in brokers.nodes or node in brokers.down or node in brokers.views or not world.faulty:
+            return
+        if rng.random() < 0.9:
+            world.membership.coordinate_at(node)
+        world.cut_off(node)
+        world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
+        await alone.aclose()
+        cut: set[tuple[str, int]] = set()
+        until_s = world.loop.time() + rng.expovariate(1 / world.plan.nemesis.island_for_s)
+        while world.faulty and world.loop.time() < until_s:
+            # Other processes may start meanwhile.
+            cut |= {
+                (process.name, other)
+                for process in world.alive()
+                for other in brokers.nodes
+                if (process is inside) != (other == node)
+            }
+            brokers.blocked |= cut
+            await asyncio.sleep(0.05)
+        brokers.blocked -= cut
+        world.apart.clear()
+        world.rejoin(node)
+
+
+@asynccontextmanager
+async def _crashed(world: KafkaWorld, place: int) -> AsyncIterator[None]:
+    """Keep a coordinator down."""
+    async with world.lives[place]:
+        await world.crash(place)
+        try:
+            yield
+        finally:
+            await world.start(place)
 
 
 async def _hold(world: KafkaWorld, rng: Random) -> None:
@@ -172,6 +227,7 @@ def strikes(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None]]:
         (plan.producers_expire_s, _producers_expire),
         (plan.unclean_s, _unclean),
         (plan.hold_s, _hold),
+        (plan.island_s, _island),
     )
     return [
         _repeat(world, mean_s, strike, Random(rng.getrandbits(64)))

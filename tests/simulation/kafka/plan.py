@@ -10,6 +10,7 @@ from random import Random
 from typing import Literal
 
 from coordinator.log.kafka import KafkaLogLimits
+from coordinator.log.kafka.ownership import CLOCK_DRIFT_MAX
 from coordinator.runtime import RuntimeLimits
 from coordinator.server import ServerLimits
 from coordinator.shard import SnapshotPolicy
@@ -48,6 +49,9 @@ class KafkaNemesis:
     # A broker is cut off from the others, with a coordinator on its side or with none.
     cut_off_s: float | None = None
     cut_off_for_s: float = 8.0
+    # A broker and a coordinator are cut off together from all others.
+    island_s: float | None = None
+    island_for_s: float = 20.0
     # How often those who write do not reach that coordinator.
     apart_rate: float = 0.5
     broker_dies_s: float | None = None
@@ -96,6 +100,14 @@ class KafkaPlan:
     server_limits: ServerLimits = field(default_factory=ServerLimits)
     cold_interval_ms: int = 5_000
     prune_interval_ms: int = 5_000
+    # How many times as fast as time the clock of a coordinator may be. If two may differ by more than leases
+    # allow for, no more is promised than that no read is older than a lease.
+    clock_rate_max: float = 1.0 + CLOCK_DRIFT_MAX
+
+    @property
+    def read_age_max_s(self) -> float:
+        """Return how old the state in an answer may be."""
+        return self.log_limits.lease_s if self.clock_rate_max > 1.0 + CLOCK_DRIFT_MAX else 0.0
 
     @property
     def kind(self) -> str:
@@ -129,8 +141,7 @@ class KafkaPlan:
             high_water_bytes=self.net.high_water_bytes,
         )
         limits = self.runtime_limits
-        # Where shards are owned anew all the time there must be moments at which none is being loaded.
-        slow_s = min(limits.write_timeout_s / 100, limits.renewal_interval_s / 500)
+        slow_s = limits.write_timeout_s / 100
         sound = BrokerFaults(
             travel_s=min(self.broker_faults.travel_s, slow_s),
             elections_s=0.2,
@@ -166,6 +177,7 @@ def draw_any(seed: int) -> KafkaPlan:
             request_timeout_s=between(rng, 0.2, 5.0),
             append_timeout_s=between(rng, 0.5, 10.0),
             start_timeout_s=5.0,
+            lease_s=between(Random(seed ^ 0x1EA5E), 0.3, 6.0),
         ),
         policy=draw_policy(rng),
         runtime_limits=_draw_runtime_limits(rng, membership),
@@ -239,12 +251,8 @@ def _draw_broker_faults(rng: Random) -> BrokerFaults:
 
 def _draw_runtime_limits(rng: Random, membership: MembershipFaults) -> RuntimeLimits:
     limits = draw_runtime_limits(rng)
-    renewal_interval_s = rng.choice((5.0, 60.0, 43_200.0))
-    if renewal_interval_s < 100.0:
-        # A shard that loads all the time may keep nobody waiting so long that it is refused.
-        limits = limits._replace(load_wait_s=10.0, write_timeout_s=5.0)
+    rng.choice((5.0, 60.0, 43_200.0))
     return limits._replace(
         reload_backoff_max_s=between(rng, 0.5, 10.0),
         release_wait_s=membership.session_s + 1.0,
-        renewal_interval_s=renewal_interval_s,
     )

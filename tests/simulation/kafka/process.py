@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from random import Random
 from typing import Any, TypeVar
 
 from coordinator.config import HostPort
@@ -63,6 +64,10 @@ class KafkaProcess:
             self.name, brokers, request_timeout_s=plan.log_limits.request_timeout_s, world=world
         )
         self._ownership = membership.ownership(Replica(self.name, str(self.address)), world)
+        self._clock_rate = Random(f"{plan.seed} {self.name}").uniform(1.0, plan.clock_rate_max)
+
+    def _monotonic(self) -> float:
+        return self._clock_rate * self._loop.time()
 
     # Life.
 
@@ -78,6 +83,7 @@ class KafkaProcess:
             owner=self.name,
             clock=self._clock,
             limits=plan.log_limits,
+            monotonic=self._monotonic,
         )
         self.runtime = Runtime(
             log=self.log,
@@ -89,7 +95,7 @@ class KafkaProcess:
             state_partitions=plan.state_partitions,
             cold_interval_ms=plan.cold_interval_ms,
             prune_interval_ms=plan.prune_interval_ms,
-            may_read=self._ownership.lease_is_fresh,
+            may_claim=self._ownership.lease_is_fresh,
             taken=self._ownership.fenced,
         )
         self._directory = CoordinatorDirectory(

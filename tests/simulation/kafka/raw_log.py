@@ -18,7 +18,7 @@ from tests.simulation.kafka.brokers import SimPartition
 
 _INT = Struct(">i")
 _KEY_TYPE = Struct(">h")
-_CLAIM, _RELEASE = 32_000, 32_001
+_CLAIM, _RELEASE, _RENEWAL = 32_000, 32_001, 32_002
 _NOBODY = -1
 
 
@@ -37,7 +37,7 @@ class Written(NamedTuple):
     @property
     def is_mark(self) -> bool:
         """Tell whether it says nothing of share groups."""
-        return self._key_type in (_CLAIM, _RELEASE)
+        return self._key_type in (_CLAIM, _RELEASE, _RENEWAL)
 
     @property
     def _key_type(self) -> int:

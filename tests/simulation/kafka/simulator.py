@@ -11,6 +11,7 @@ from itertools import chain
 from coordinator.shard import ShareState
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey
+from tests.simulation.checkers import no_older_than
 from tests.simulation.clients import Lost, Peer
 from tests.simulation.history import SUMMARY, History, Violation
 from tests.simulation.kafka.clients import ManyClients
@@ -48,6 +49,7 @@ class KafkaSimulator(Simulation):
         return self._world.health()
 
     def _judge(self) -> int:
+        no_older_than(self._history, self.plan.read_age_max_s)
         return self._world.eras.judge(self._topic_known)
 
     # Phases.

@@ -27,6 +27,12 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
         bend = rng.choice(SITUATIONS)
         plan = replace(bend(plan, rng), situation=bend.__name__.lstrip("_").replace("_", " "))
     plan = replace(plan, named=rng.random() < 0.4)
+    islands = Random(seed ^ 0xB2)
+    if plan.situation == "any" and plan.nemesis.unclean_s is None and islands.random() < 0.2:
+        plan = replace(_islands(plan, islands), situation="islands")
+        if islands.random() < 0.3:
+            # Claimants wait for a fraction of the lease.
+            plan = replace(plan, clock_rate_max=10.0)
     if minutes is not None:
         plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
     return plan
@@ -132,13 +138,37 @@ def _old_views(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             cut_off_for_s=between(rng, 4.0, 8.0) * session_s,
             apart_rate=0.9,
             part_s=_now_and_then(rng, plan.nemesis.part_s),
-            # A group throws members out, and who is cut off before it hears of that believes its lease.
-            shuffle_s=None if plan.ownership == "group" else _now_and_then(rng, plan.nemesis.shuffle_s),
+            shuffle_s=_now_and_then(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, elections_s=0.2),
         membership=replace(_quick(plan, session_s), hasty_rate=0.0),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
         cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
+    )
+
+
+def _islands(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+    """A broker and the owner beside it are cut off together; the broker goes on to coordinate the group."""
+    session_s = between(rng, 2.0, 5.0)
+    plan = _old_views(plan, rng)
+    return replace(
+        plan,
+        ownership="group",
+        coordinators=2,
+        brokers=max(3, plan.brokers),
+        # An owner that misses the leader of another shard asks for other shards, and gets no answer.
+        state_partitions=1,
+        nemesis=KafkaNemesis(
+            island_s=between(rng, 2.0, 6.0),
+            island_for_s=between(rng, 6.0, 10.0) * session_s,
+            apart_rate=0.9,
+            # A member that is removed while its lease lasts is followed by an owner at once.
+            shuffle_s=between(rng, 0.5, 3.0) if rng.random() < 0.5 else None,
+            crash_s=_now_and_then(rng, 10.0),
+            down_s=2 * session_s,
+        ),
+        membership=replace(_quick(plan, session_s), hasty_rate=0.0),
+        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
     )
 
 

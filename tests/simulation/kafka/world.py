@@ -43,7 +43,7 @@ class KafkaWorld:
             partitions=plan.state_partitions,
         )
         self.membership = self._make_membership(Random(rng.getrandbits(64)))
-        self.eras = Eras(self.history, self.brokers, plan.state_partitions)
+        self.eras = Eras(self.history, self.brokers, plan.state_partitions, plan.log_limits.lease_s)
         self.clocks = [SimClock(loop) for _ in range(plan.coordinators)]
         self.processes: list[KafkaProcess | None] = [None] * plan.coordinators
         # Whoever ends or begins the life of a process holds its lock.
@@ -115,6 +115,16 @@ class KafkaWorld:
         name = self.membership.owner(number)
         return None if name is None else int(name.split(".")[0])
 
+    def cut_off(self, node: int) -> None:
+        """Cut a broker off from the other brokers."""
+        self.brokers.cut_off(node)
+        self.membership.cut_off(node)
+
+    def rejoin(self, node: int) -> None:
+        """End that."""
+        self.brokers.rejoin(node)
+        self.membership.rejoin(node)
+
     def heal(self) -> None:
         """Let nothing go wrong from now on, and end what is going wrong."""
         healed = self.plan.healed()
@@ -127,7 +137,7 @@ class KafkaWorld:
         self.membership.blocked.clear()
         for node in self.brokers.nodes:
             self.brokers.revive(node)
-            self.brokers.rejoin(node)
+            self.rejoin(node)
         for process in self.alive():
             process.go_on()
 

@@ -207,7 +207,7 @@ async def test_hazard_a_a_deleted_topic_goes_from_a_shard_that_was_loading() -> 
         await one.expiry.round()
         clock.move(GRACE)
         runner = one.runtime._runners[state_partition(SharePartitionKey("g", topic_id("t"), 1), SHARDS)]
-        runner.renew()
+        runner._reload(runner)
         assert runner.status is not RunnerStatus.ACTIVE
         await one.expiry.round()
         assert ("g", "t") in await one.topics()

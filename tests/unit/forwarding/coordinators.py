@@ -13,7 +13,8 @@ from typing import Any
 from coordinator.clock import SystemClock
 from coordinator.config import HostPort
 from coordinator.forwarding import Forwarder, ForwardingLimits
-from coordinator.log.kafka import KafkaLog, TopicWish
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.log.kafka.ownership import CLOCK_DRIFT_MAX
 from coordinator.metrics import Metrics
 from coordinator.ownership import OwnerMap, Replica
 from coordinator.runtime import Runtime, RuntimeLimits
@@ -29,11 +30,14 @@ from tests.simulation.loop import SimLoop, run
 from tests.simulation.net import Network
 from tests.simulation.pipes import NetFaults
 from tests.unit.forwarding.relay import Relay
+from tests.unit.log.coordinators import loop_time
 from tests.unit.log.fake_kafka import FakeKafka
 
 STATE_PARTITIONS = 6
 GROUP = "group"
 NOBODY = -1
+# How long a coordinator waits after a claim if the owner before it released nothing.
+LEASE_WAIT_S = KafkaLogLimits().lease_s * (1 + CLOCK_DRIFT_MAX)
 
 
 class Origin:
@@ -69,6 +73,7 @@ class One:
             TopicWish("state", STATE_PARTITIONS),
             owner=self.replica.instance,
             clock=SystemClock(),
+            monotonic=loop_time,
         )
 
     async def start(self) -> None:
@@ -83,7 +88,7 @@ class One:
             state_partitions=STATE_PARTITIONS,
             cold_interval_ms=3_600_000,
             prune_interval_ms=3_600_000,
-            may_read=lambda: self.lease_is_fresh,
+            may_claim=lambda: self.lease_is_fresh,
         )
         self.forwarder = Forwarder(
             runtime, instance=self.replica.instance, metrics=self.metrics, limits=self._limits

@@ -1,5 +1,6 @@
 """Several processes with their logs in one topic, on a Kafka in memory, as tests use them."""
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
@@ -33,6 +34,7 @@ class Coordinators:
             clock=SystemClock(),
             limits=KafkaLogLimits(request_timeout_s=1, append_timeout_s=5, start_timeout_s=5),
             prune_failed=self.pruning_failed.append,
+            monotonic=loop_time,
         )
         return log, cluster
 
@@ -42,6 +44,7 @@ class Coordinators:
         for state_partition in state_partitions:
             await log.own(state_partition)
         await read_all(log)
+        await served(log, *state_partitions)
         return log
 
     def partition(self, number: int) -> Any:
@@ -51,6 +54,16 @@ class Coordinators:
         """Append as somebody whom the brokers do not stop: without a producer id."""
         headers = () if owner_epoch is None else owner_epoch_headers(owner_epoch)
         self.partition(number).append(encode_batch(0, 1, records, headers))
+
+
+def loop_time() -> float:
+    """Return the time of the running loop: a clock that goes as fast as the test's."""
+    return asyncio.get_running_loop().time()
+
+
+async def served(log: KafkaLog, *state_partitions: int) -> None:
+    """Wait until no earlier owner answers reads any more."""
+    await asyncio.sleep(max((log.served_in_s(partition) for partition in state_partitions), default=0.0))
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

@@ -7,6 +7,7 @@ in each state partition, so how far offsets are from those of a log of one proce
 import asyncio
 from collections.abc import Callable
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from coordinator.errors import LogError, LogUnavailable
 from coordinator.kafka.brokers import Brokers
 from coordinator.kafka.cluster import Cluster
 from coordinator.log.base import SharedLog, StateLog
-from coordinator.log.kafka import KafkaLog, TopicWish
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
 from coordinator.log.memory import MemoryLog
+from tests.unit.log.coordinators import loop_time
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.worlds import (
     STATE_PARTITIONS,
@@ -28,6 +30,7 @@ from tests.unit.log.worlds import (
     World,
     append,
     append_durably,
+    prune,
     read_all,
 )
 
@@ -53,7 +56,14 @@ class Place:
     def log(self) -> StateLog:
         if self._shared:
             wish = TopicWish(self._topic, STATE_PARTITIONS, replication_factor=1, min_isr=1)
-            return KafkaLog(self._cluster(), wish, owner="contract", clock=SystemClock())
+            return KafkaLog(
+                self._cluster(),
+                wish,
+                owner="contract",
+                clock=SystemClock(),
+                limits=KafkaLogLimits(lease_s=0.1),
+                monotonic=loop_time,
+            )
         return self._memory if self._memory is not None else self.world.journal(self._sync)
 
     def _cluster(self) -> Cluster:
@@ -69,6 +79,7 @@ class Place:
         if isinstance(log, SharedLog):
             await asyncio.gather(*(log.own(partition) for partition in range(STATE_PARTITIONS)))
             await read_all(log)
+            await asyncio.sleep(max(map(log.served_in_s, range(STATE_PARTITIONS))))
         return log
 
     @property
@@ -117,7 +128,7 @@ def test_a_new_log_is_empty_and_well(place: Place) -> None:
         ] * STATE_PARTITIONS
         assert log.health() is None
         assert log.pinned(0) == {}
-        assert log.reads_need_proof is isinstance(log, SharedLog)
+        assert (log.lease_left_s(0) < inf) is isinstance(log, SharedLog)
         await log.close()
 
     place.run(main())
@@ -186,12 +197,16 @@ def test_done_may_append_at_once(place: Place) -> None:
     place.run(main())
 
 
-def test_an_append_without_records_writes_nothing(place: Place) -> None:
+def test_an_append_without_records_changes_nothing_that_is_read(place: Place) -> None:
     async def main() -> None:
         log = await opened(place)
         end = await append_durably(log, 1, one()) + 1
+        before = await read_all(log)
+        renewals = 1 if isinstance(log, SharedLog) else 0
+        end += renewals
         assert await append(log, 1, []) == (end, None)
         assert log.end_offset(1) == end
+        assert await read_all(log) == before
         assert await append_durably(log, 1, one()) == end
         await log.close()
 
@@ -346,15 +361,15 @@ def test_pruned_storage_is_freed_and_offsets_go_on(place: Place) -> None:
                 await append_durably(log, partition, one(bytes(500)))
         full_bytes = log.size_bytes()
         at = place.claims
-        log.prune(0, at + 60)
-        log.prune(1, at + 55)
+        await prune(log, 0, at + 60)
+        await prune(log, 1, at + 55)
         # What is freed is freed at leisure: at the latest when the log goes on.
         for _ in range(3):
             await append_durably(log, 2, one())
         await log.close()
         log = await opened(place)
         assert log.size_bytes() < full_bytes / 2
-        end = 60 + place.claims
+        end = 60 + place.claims + (1 if isinstance(log, SharedLog) else 0)
         assert [log.end_offset(0), log.end_offset(1)] == [end, end]
         assert log.start_offset(0) <= at + 60
         assert log.start_offset(1) <= at + 55

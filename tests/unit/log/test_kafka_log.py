@@ -8,7 +8,7 @@ import pytest
 from coordinator.errors import LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.log.claims import encode_claim
-from tests.unit.log.coordinators import ONE, Coordinators, run, values
+from tests.unit.log.coordinators import ONE, Coordinators, run, served, values
 from tests.unit.log.worlds import STATE_PARTITIONS, append, append_durably, read_all
 
 
@@ -56,6 +56,7 @@ def test_who_has_heard_that_it_was_deposed_sends_nothing_more() -> None:
         all_of_them.kafka.transactional = False
         first = await all_of_them.owner(0)
         await all_of_them.owner(0)
+        await append(first, 0, [])
         end = all_of_them.partition(0).end
         for records in ([], ONE):
             _, error = await append(first, 0, records)
@@ -119,6 +120,9 @@ def test_a_claim_misled_by_a_zombies_last_record_is_made_again() -> None:
             await read_all(late)
         assert await late.own(0) == 6
         assert await values(late) == []
+        _, error = await append(late, 0, ONE)
+        assert isinstance(error, LogUnavailable), "the owner before it may still answer reads"
+        await served(late, 0)
         await append_durably(late, 0, ONE)
 
     run(main())
@@ -264,7 +268,7 @@ def test_dirty_state_partitions_of_one_broker_travel_together() -> None:
         assert all_of_them.kafka.requests == [("produce", 1)]
         all_of_them.kafka.requests.clear()
         await asyncio.gather(*(append(log, partition, []) for partition in range(STATE_PARTITIONS)))
-        assert all_of_them.kafka.requests == [("list", 1)]
+        assert all_of_them.kafka.requests == [("produce", 1)]
 
     run(main())
 
@@ -288,6 +292,8 @@ def test_who_may_share_its_owner_epoch_with_a_rival_releases_nothing() -> None:
         assert all_of_them.partition(0).end == 2
         # Alone, it may.
         assert await log.own(0) == 2
+        await values(log)
+        await served(log, 0)
         await log.release(0)
         assert all_of_them.partition(0).end == 4
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from coordinator.errors import LogUnavailable
+from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.kafka.cluster import NoAnswer
-from tests.unit.log.coordinators import ONE, Coordinators, run, values
-from tests.unit.log.worlds import append_durably
+from tests.unit.log.coordinators import ONE, Coordinators, run, served, values
+from tests.unit.log.worlds import append, append_durably, prune
 
 
 def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
@@ -16,9 +16,10 @@ def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
         log = await all_of_them.owner(0)
         for _ in range(5):
             await append_durably(log, 0, ONE)
-        log.prune(0, 6)
+        await prune(log, 0, 6)
         await log.close()
-        assert all_of_them.partition(0).start == 5
+        # The renewal says owner epoch and lease.
+        assert all_of_them.partition(0).start == 6
         late = all_of_them.log()
         await late.open()
         assert await late.own(0) == 2
@@ -44,7 +45,8 @@ def test_a_record_that_does_not_count_is_never_the_first_of_a_pruned_log() -> No
         await third.own(0)
         assert await values(third) == [None, None]
         # Nothing is left, so that nothing is needed of what lies below the zombie's record.
-        third.prune(0, 4)
+        await served(third, 0)
+        await prune(third, 0, 4)
         await third.close()
         assert all_of_them.partition(0).start == 6
         assert await values(await all_of_them.owner(0)) == []
@@ -62,6 +64,9 @@ def test_nothing_is_pruned_for_the_sake_of_records_that_were_lost() -> None:
         all_of_them.partition(0).truncate(5)
         log.prune(0, 5)
         assert await values(log) == [b"value"] * 4
+        # The renewal that deleting waits for finds out.
+        assert log.renewal_due(0, read=False)
+        assert isinstance((await append(log, 0, []))[1], LogOutcomeUnknown)
         await log.close()
         assert all_of_them.partition(0).start == 0
 
@@ -82,7 +87,7 @@ def test_what_could_not_be_pruned_is_not_pruned_in_a_log_that_went_back_meanwhil
             raise NoAnswer("the broker hangs", sent=True)
 
         delete, cluster.delete_records = cluster.delete_records, hangs  # type: ignore[method-assign]
-        log.prune(0, 5)
+        await prune(log, 0, 5)
         await asyncio.sleep(0.1)
         cluster.delete_records = delete  # type: ignore[method-assign]
         # What is left of the log is loaded anew, and then another shard is pruned.
@@ -94,7 +99,7 @@ def test_what_could_not_be_pruned_is_not_pruned_in_a_log_that_went_back_meanwhil
             pass
         for _ in range(3):
             await append_durably(log, 1, ONE)
-        log.prune(1, 2)
+        await prune(log, 1, 2)
         await log.close()
         assert (all_of_them.partition(0).start, all_of_them.partition(1).start) == (0, 2)
 
@@ -108,7 +113,7 @@ def test_a_broker_that_cannot_delete_records_switches_pruning_off(caplog: pytest
         log = await all_of_them.owner(0)
         for turn in range(5):
             await append_durably(log, 0, ONE)
-            log.prune(0, turn + 1)
+            await prune(log, 0, turn + 1)
             await append_durably(log, 0, ONE)
         assert all_of_them.pruning_failed == ["unsupported"]
         assert caplog.text.count("pruning is off") == 1
@@ -128,7 +133,7 @@ def test_who_cannot_log_in_to_prune_is_counted_and_the_log_closes() -> None:
             raise LogUnavailable("no token")
 
         log._cluster.delete_records = no_token  # type: ignore[method-assign, assignment]
-        log.prune(0, 6)
+        await prune(log, 0, 6)
         await log.close()
         assert all_of_them.pruning_failed == ["unreachable"]
 
@@ -146,7 +151,7 @@ def test_a_pruning_that_failed_unforeseen_does_not_keep_the_log_from_closing() -
             raise RuntimeError("a defect")
 
         log._cluster.delete_records = defect  # type: ignore[method-assign, assignment]
-        log.prune(0, 6)
+        await prune(log, 0, 6)
         await log.close()
 
     run(main())

@@ -106,6 +106,13 @@ async def append_durably(log: StateLog, state_partition: int, records: Records) 
     return base_offset
 
 
+async def prune(log: StateLog, state_partition: int, before_offset: int) -> None:
+    """Prune, with the renewal of the lease that the runtime makes for that."""
+    log.prune(state_partition, before_offset)
+    if log.renewal_due(state_partition, read=False):
+        assert (await append(log, state_partition, []))[1] is None
+
+
 async def read_all(
     log: StateLog, state_partitions: range = range(STATE_PARTITIONS)
 ) -> dict[int, list[tuple[int, bytes | None, bytes | None]]]:

@@ -16,6 +16,7 @@ from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
+from tests.unit.log.coordinators import loop_time
 from tests.unit.log.fake_kafka import FakeKafka, FakePartition
 
 LIMITS = KafkaLogLimits(request_timeout_s=1, append_timeout_s=5, start_timeout_s=5)
@@ -88,6 +89,7 @@ class Places:
             owner=owner,
             clock=SystemClock(),
             limits=LIMITS,
+            monotonic=loop_time,
         )
 
     def target(self, topic: str = TARGET) -> LogTarget:

@@ -1,6 +1,7 @@
 """A log whose appends a test lets through, or fails, one at a time. Otherwise the memory log."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
+from math import inf
 from typing import Any
 
 from coordinator.errors import LogError
@@ -9,11 +10,11 @@ from coordinator.log.memory import MemoryLog
 
 
 class HeldLog:
-    """Holds appends and reads back until told; `reads_need_proof` as a Kafka topic would have it if set."""
+    """Holds appends and reads back until told; `lease_s` is what is left of its lease."""
 
     def __init__(self, partitions: int) -> None:
         self.inner = MemoryLog(partitions)
-        self.reads_need_proof = False
+        self.lease_s = inf
         self.unhealthy: str | None = None
         self.read_error: LogError | None = None
         self.held: list[tuple[int, Sequence[Any], int, AppendDone]] = []
@@ -49,6 +50,9 @@ class HeldLog:
             raise self.read_error
         async for chunk in self.inner.read(state_partitions):
             yield chunk
+
+    def lease_left_s(self, state_partition: int) -> float:
+        return self.lease_s
 
     def health(self) -> str | None:
         return self.unhealthy

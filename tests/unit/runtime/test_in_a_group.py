@@ -10,6 +10,7 @@ from coordinator.ownership import OwnerMap, Replica
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
 from tests.simulation.loop import run
+from tests.unit.log.coordinators import loop_time
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.fake_link import FakeLink
@@ -39,9 +40,11 @@ class Member:
             own_thread=False,
         )
         self.runtime = quiet_runtime(
-            KafkaLog(self.cluster, TopicWish(TOPIC, SHARDS), owner=name, clock=SystemClock()),
+            KafkaLog(
+                self.cluster, TopicWish(TOPIC, SHARDS), owner=name, clock=SystemClock(), monotonic=loop_time
+            ),
             SHARDS,
-            may_read=self.ownership.lease_is_fresh,
+            may_claim=self.ownership.lease_is_fresh,
             taken=self.ownership.fenced,
         )
 
@@ -107,7 +110,7 @@ def test_a_shard_that_nobody_can_load_moves_no_other() -> None:
             log = fake.topics[TOPIC][BAD]
             whole = log.batches[0]
             log.batches[0] = whole[:-1] + bytes([whole[-1] ^ 1])
-            bad.runtime._runners[BAD].renew()
+            bad.runtime._loader.ask(bad.runtime._runners[BAD])
             await until(lambda: "Shards failed to load" in " ".join(bad.runtime.health()))
             await asyncio.sleep(WATCHED_S)
             assert "Shards failed to load" in " ".join(bad.runtime.health())

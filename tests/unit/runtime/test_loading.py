@@ -14,6 +14,7 @@ from coordinator.log.memory import MemoryLog
 from coordinator.runtime import Runtime, RuntimeLimits
 from protocol.record_batch import encode_batch
 from tests.simulation.loop import run
+from tests.unit.log.coordinators import loop_time
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.quiet import quiet_runtime
 
@@ -53,7 +54,12 @@ ALL_BUT_ONE = ["FAILED" if shard == BAD else "ACTIVE" for shard in range(SHARDS)
 def kafka_log(fake: FakeKafka, append_timeout_s: float = 3.0) -> KafkaLog:
     limits = KafkaLogLimits(append_timeout_s=append_timeout_s)
     return KafkaLog(
-        fake.cluster(TOPIC), TopicWish(TOPIC, SHARDS), owner="test", clock=SystemClock(), limits=limits
+        fake.cluster(TOPIC),
+        TopicWish(TOPIC, SHARDS),
+        owner="test",
+        clock=SystemClock(),
+        limits=limits,
+        monotonic=loop_time,
     )
 
 
@@ -76,7 +82,7 @@ def test_a_damaged_partition_of_a_topic_harms_its_own_shard_only(caplog: pytest.
             await until(lambda: statuses(runtime) == ALL_BUT_ONE)
             assert f"{TOPIC}-{BAD}" in runtime.health()[0]
             # And if one that is well has to be loaded again, it does not wait for the other.
-            runtime._runners[0].renew()
+            runtime._loader.ask(runtime._runners[0])
             assert statuses(runtime)[0] == "LOADING"
             await until(lambda: statuses(runtime)[0] == "ACTIVE")
 

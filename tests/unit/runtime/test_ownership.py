@@ -10,6 +10,7 @@ from coordinator.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
 from tests.simulation.loop import run
+from tests.unit.log.coordinators import loop_time
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.test_runtime import STATE_PARTITIONS, Driven
 
@@ -26,6 +27,7 @@ async def coordinator(fake: FakeKafka) -> AsyncIterator[Driven]:
         owner="test",
         clock=SystemClock(),
         limits=KafkaLogLimits(append_timeout_s=0.5),
+        monotonic=loop_time,
     )
     one = Driven(log, LIMITS)  # type: ignore[arg-type]
     await one.runtime.start()

@@ -1,0 +1,89 @@
+"""The ownerships of one process: which partitions it owns, and whether it may append and answer reads."""
+
+from collections.abc import Callable
+
+from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.log.claims import Validity
+from coordinator.log.kafka.appends import deposed
+from coordinator.log.kafka.ownership import Ownership
+
+
+class Ownerships:
+    """The newest ownership of each state partition, and the one before it."""
+
+    def __init__(self, partitions: int, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._owned: dict[int, Ownership] = {}
+        self._before: dict[int, Ownership] = {}
+        # The highest owner epoch that this process has heard of.
+        self._owner_epochs = [0] * partitions
+
+    def get(self, state_partition: int) -> Ownership | None:
+        """Return the ownership of a state partition, verified or not, lost or not."""
+        return self._owned.get(state_partition)
+
+    def add(self, ownership: Ownership) -> None:
+        """Take an ownership whose claim is in the log."""
+        self._owned[ownership.state_partition] = ownership
+
+    def give_up(self, state_partition: int) -> None:
+        """Own a state partition no more, as far as this process is concerned."""
+        ownership = self._owned.pop(state_partition, None)
+        if ownership is not None:
+            self._before[state_partition] = ownership
+
+    def next_owner_epoch(self, state_partition: int, heard: int) -> int:
+        """Return the owner epoch of the next claim: higher than any that was heard of."""
+        self._owner_epochs[state_partition] = max(self._owner_epochs[state_partition], heard) + 1
+        return self._owner_epochs[state_partition]
+
+    def verify(self, ownership: Ownership, validity: Validity, end: int, state_end: int) -> None:
+        """See whether a claim was accepted, and is the last; LogUnavailable if it has to be made anew."""
+        partition, claim = ownership.state_partition, validity.claim
+        if ownership.verified or ownership.lost is not None:
+            return
+        if claim is not None and claim.log_offset == ownership.claim_offset:
+            # Records that do not count may have come between, or after.
+            ownership.next_offset = max(ownership.next_offset, end)
+            ownership.state_end = state_end
+            ownership.accepted(claim, self._before.get(partition))
+        elif claim is not None and claim.log_offset > ownership.claim_offset:
+            ownership.lost = deposed(partition, validity)
+        else:
+            heard = validity.owner_epoch or 0
+            self._owner_epochs[partition] = max(self._owner_epochs[partition], heard)
+            raise LogUnavailable(
+                f"our claim of state partition {partition} does not count: owner epoch {heard} is in the log"
+            )
+
+    def refusal(self, state_partition: int) -> LogError | None:
+        """Return why nothing may be appended; None if it may."""
+        ownership = self._owned.get(state_partition)
+        if ownership is None:
+            return LogFenced(f"state partition {state_partition} is not ours")
+        if ownership.lost is not None:
+            return ownership.lost
+        if not ownership.verified:
+            return LogOutcomeUnknown(f"state partition {state_partition} was not read since it was claimed")
+        if self._monotonic() < ownership.serve_from_s:
+            return LogUnavailable(
+                f"an earlier owner of state partition {state_partition} may still answer reads"
+            )
+        return None
+
+    def served_in_s(self, state_partition: int) -> float:
+        """Return the seconds until no earlier owner answers any more; 0 for a partition that is not ours."""
+        ownership = self._owned.get(state_partition)
+        if ownership is None or not ownership.verified:
+            return 0.0
+        return max(0.0, ownership.serve_from_s - self._monotonic())
+
+    def lease_left_s(self, state_partition: int) -> float:
+        """Return the seconds for which reads may be answered from memory; 0 or less if they may not."""
+        ownership = self._owned.get(state_partition)
+        return 0.0 if ownership is None else ownership.lease_left_s(self._monotonic())
+
+    def renewal_due(self, state_partition: int, *, read: bool) -> bool:
+        """Tell whether the lease is to be renewed now."""
+        ownership = self._owned.get(state_partition)
+        return ownership is not None and ownership.renewal_due(self._monotonic(), read=read)

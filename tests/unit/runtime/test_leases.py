@@ -1,0 +1,150 @@
+"""Reads under the lease of an owner: when they are answered, and what they cost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from coordinator.clock import SystemClock
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.runtime import RuntimeLimits
+from coordinator.service import INITIALIZE, READ, WRITE
+from protocol.errors import ErrorCode
+from tests.builders import ACKNOWLEDGED, initialize, read, write
+from tests.simulation.loop import run
+from tests.unit.log.coordinators import loop_time
+from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.runtime.test_runtime import STATE_PARTITIONS, Driven
+
+TOPIC = "state"
+LEASE_S = 2.0
+LIMITS = RuntimeLimits(reload_backoff_first_s=0.01, release_timeout_s=0.0)
+
+
+@asynccontextmanager
+async def owner(fake: FakeKafka, monotonic: Callable[[], float] = loop_time) -> AsyncIterator[Driven]:
+    """Run a coordinator that owns shard 0 and is never told to give it up."""
+    log = KafkaLog(
+        fake.cluster(TOPIC),
+        TopicWish(TOPIC, STATE_PARTITIONS),
+        owner="test",
+        clock=SystemClock(),
+        limits=KafkaLogLimits(append_timeout_s=3.0, lease_s=LEASE_S),
+        monotonic=monotonic,
+    )
+    one = Driven(log, LIMITS)  # type: ignore[arg-type]
+    await one.runtime.start(elect_all=False)
+    one.runtime.elect(0)
+    await one.until(lambda: one.runtime.shard_views()[0].status == "ACTIVE")
+    try:
+        yield one
+    finally:
+        await one.runtime.stop()
+
+
+def requests(fake: FakeKafka) -> list[str]:
+    """Return what brokers were asked since the last call."""
+    asked = [api for api, _ in fake.requests]
+    fake.requests.clear()
+    return asked
+
+
+def test_a_read_within_the_lease_asks_no_broker() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        async with owner(fake) as one:
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            requests(fake)
+            assert await one.code(READ, read()) == ErrorCode.NONE
+            assert requests(fake) == []
+
+    run(scenario())
+
+
+def test_a_read_after_the_lease_waits_for_one_renewal_which_serves_the_reads_after_it() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        async with owner(fake) as one:
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            await asyncio.sleep(LEASE_S)
+            requests(fake)
+            for _ in range(3):
+                assert await one.code(READ, read()) == ErrorCode.NONE
+            assert requests(fake) == ["produce"]
+
+    run(scenario())
+
+
+def test_steady_reads_renew_the_lease_in_time_and_never_wait() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        async with owner(fake) as one:
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            requests(fake)
+            for _ in range(100):
+                began_s = loop_time()
+                assert await one.code(READ, read()) == ErrorCode.NONE
+                assert loop_time() == began_s
+                await asyncio.sleep(LEASE_S / 10)
+            asked = requests(fake)
+            assert set(asked) == {"produce"}
+            assert len(asked) <= 20
+
+    run(scenario())
+
+
+def test_a_busy_shard_appends_nothing_for_its_lease() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        async with owner(fake) as one:
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            requests(fake)
+            for offset in range(50):
+                assert await one.code(WRITE, write((offset, offset, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+                assert await one.code(READ, read()) == ErrorCode.NONE
+                await asyncio.sleep(LEASE_S / 5)
+            assert len(requests(fake)) == 50
+
+    run(scenario())
+
+
+def test_an_idle_shard_writes_nothing_for_hours() -> None:
+    async def scenario() -> None:
+        fake, hours = FakeKafka(), [0]
+        async with owner(fake, lambda: loop_time() + 3_600.0 * hours[0]) as one:
+            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            requests(fake)
+            for hours[0] in range(12):
+                await asyncio.sleep(1.0)
+            assert requests(fake) == []
+            # Brokers forget a producer after a day.
+            hours[0] = 12
+            await asyncio.sleep(1.0)
+            assert requests(fake) == ["produce"]
+
+    run(scenario())
+
+
+def test_a_claimant_answers_nothing_while_the_owner_before_it_may_answer_reads() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        async with owner(fake) as first:
+            assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            began_s = loop_time()
+            async with owner(fake) as second:
+                assert LEASE_S * 1.1 <= loop_time() - began_s < LEASE_S * 1.1 + 0.5
+                assert await second.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+                # The lease of the first is over, and its renewal is refused.
+                assert await first.code(READ, read()) == ErrorCode.NOT_COORDINATOR
+
+    run(scenario())
+
+
+def test_a_refusal_says_what_the_state_is_and_needs_the_lease_too() -> None:
+    async def scenario() -> None:
+        fake = FakeKafka()
+        async with owner(fake) as first:
+            assert await first.code(INITIALIZE, initialize(state_epoch=5)) == ErrorCode.NONE
+            async with owner(fake):
+                assert await first.code(INITIALIZE, initialize(state_epoch=1)) == ErrorCode.NOT_COORDINATOR
+
+    run(scenario())
