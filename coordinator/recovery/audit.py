@@ -35,6 +35,7 @@ from coordinator.recovery.checks.flow import WRITERS_OUTPUT, check_flow
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.tasks import DELETED, DELETED_OUTPUT, audit_range, damaged, join_audit
 from coordinator.recovery.engines.base import Engine, Gathered
+from coordinator.recovery.engines.counts import dicts
 from coordinator.recovery.job import LogRead, read_log
 from coordinator.recovery.manifest import check_new, manifest_of, write_results
 from coordinator.recovery.progress import Phases
@@ -330,8 +331,7 @@ def _of_log(log: LogRead, joined: Gathered, states: pa.Table, options: Options) 
             yield Finding("P4", Severity.CRITICAL, *place, evidence=damage["what"])
     for row in joined.table(FINDINGS_OUTPUT, PARTIAL_FINDINGS).to_pylist():
         yield finding_of(row)
-    writers = [row for _, found in log.gathered.rows(WRITERS_OUTPUT) for row in found.to_pylist()]
-    yield from check_flow(writers, log.plan.starts, options.limits)
+    yield from check_flow(dicts(log.gathered, WRITERS_OUTPUT), log.plan.starts, options.limits)
     for row in log.ranges:
         if row["unread_bytes"]:
             evidence = (

@@ -30,8 +30,7 @@ _NOT_A_ROW_EACH = ("share_partitions", "batches", "unreadable", "claims", "unkno
 _KEY_FIXED_BYTES = 24
 _MARK_KEY_BYTES = 6
 
-# Where the count of batches stands in a value, and the least that a value takes.
-_COUNT_AT = {SNAPSHOT_TYPE: 38, UPDATE_TYPE: 18}
+# The least that a value takes.
 _VALUE_BYTES_MIN = {SNAPSHOT_TYPE: 40, UPDATE_TYPE: 20}
 
 # Tagged fields as we and Kafka write them: DeliveryCompleteCount, and our LeaderEpochMax under tag 1000.

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.recovery.engines.base import Engine, Gathered
-from coordinator.recovery.engines.counts import check_read, pruned_starts
+from coordinator.recovery.engines.counts import check_read, dicts, pruned_starts
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
-from coordinator.recovery.routing import depends_on, identity_of_key, key_of
+from coordinator.recovery.routing import depends_on, identity_of_key, identity_of_row, key_of
 from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, Cut, LogRange, Plan, Source
 from coordinator.recovery.tasks import ReadTask
 from protocol.state_records import SharePartitionKey
@@ -37,7 +37,7 @@ class LogRead:
 
         The keys of damaged records are believed if all of them are share-partitions that have a state.
         """
-        known = {identity_of_key(key_of(row)) for row in states.to_pylist()} if self.damages else set()
+        known = {identity_of_row(row) for row in states.to_pylist()} if self.damages else set()
         return [
             (each, each["share_partitions"] if known.issuperset(each["share_partitions"]) else [])
             for each in self.damages
@@ -93,8 +93,8 @@ def read_log(
         pruned = pruned_starts(gathered)
         if not pruned:
             check_read(gathered, expected)
-            rows = [row for _, found in gathered.rows(RANGES_OUTPUT) for row in found.to_pylist()]
-            damages = [row for _, found in gathered.rows(DAMAGES_OUTPUT) for row in found.to_pylist()]
+            rows = dicts(gathered, RANGES_OUTPUT)
+            damages = dicts(gathered, DAMAGES_OUTPUT)
             return LogRead(plan, gathered, rows, pruned_during_read, damages)
         pruned_during_read |= pruned
         gathered = gathered.without(pruned)

@@ -15,6 +15,7 @@ from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.durable import sync_folder, write_durably
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.job import LogRead
+from coordinator.recovery.schema import RANGE_TOTALS
 from coordinator.recovery.sources.base import Cut, Source
 
 MANIFEST = "_manifest.json"
@@ -36,19 +37,7 @@ def manifest_of(
         }
         for partition, start in sorted(plan.starts.items())
     }
-    totals = dict.fromkeys(
-        (
-            "records",
-            "batches",
-            "bytes",
-            "claims",
-            "unknown_records",
-            "undecodable_records",
-            "unread_bytes",
-            "damages",
-        ),
-        0,
-    )
+    totals = dict.fromkeys(RANGE_TOTALS, 0)
     for row in log.ranges:
         of = partitions.setdefault(
             row["state_partition"], {"start": None, "end": None, "read_to": 0, "records": 0, "bytes": 0}

@@ -11,7 +11,6 @@ from coordinator.errors import CoordinatorError, LogError
 from coordinator.recovery.audit import Inside, Outside
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.cluster import check_configs, check_data, check_groups
-from coordinator.recovery.checks.facts import state_identity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.diff import compared
@@ -19,7 +18,12 @@ from coordinator.recovery.history import steps_of
 from coordinator.recovery.live import Live
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import Rebuilt
-from coordinator.recovery.routing import identity_of_key, key_of, state_partitions_of
+from coordinator.recovery.routing import (
+    identity_of_key,
+    identity_of_row,
+    key_of,
+    state_partitions_of,
+)
 from coordinator.recovery.sources.base import Cut, Source, run_apart
 from coordinator.shard import ShareState
 from protocol.state_batches import unpack
@@ -49,27 +53,21 @@ class ClusterCheck:
         cut: Cut | None = None,
         request_timeout_s: float = 10.0,
     ) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._security = security
+        self._access: dict[str, Any] = {
+            "bootstrap_servers": bootstrap_servers,
+            "security": security,
+            "request_timeout_s": request_timeout_s,
+        }
         self._topic = topic
         self._state_partitions = state_partitions
         self._limits = limits
         self._is_cut = cut is not None and not cut.is_the_end
-        self._request_timeout_s = request_timeout_s
-        self._shown: set[tuple[str, bytes, int]] = set()
+        self._shown: set[SharePartitionKey] = set()
 
     def begin(self) -> None:
         """Ask what groups take for initialised: that must be in the log which is read afterwards."""
         if not self._is_cut:
-            run_apart(self._ask_groups_first())
-
-    async def _ask_groups_first(self) -> None:
-        groups = self._share_groups()
-        try:
-            shown = await groups.offsets(await groups.names())
-            self._shown = {(each.group_id, each.topic_id, each.partition) for each in shown}
-        finally:
-            await groups.close()
+            self._shown = set(initialised_by_groups(**self._access))
 
     def check(self, inside: Inside, phases: Phases) -> Outside:
         """Ask for all else, and compare."""
@@ -122,26 +120,17 @@ class ClusterCheck:
     def _share_groups(self) -> Any:
         from coordinator.kafka.share_groups import ShareGroups
 
-        return ShareGroups(
-            self._bootstrap_servers, security=self._security, request_timeout_s=self._request_timeout_s
-        )
+        return ShareGroups(**self._access)
 
     def _user_topics(self) -> Any:
         from coordinator.kafka.user_topics import UserTopics
 
-        return UserTopics(
-            self._bootstrap_servers, security=self._security, request_timeout_s=self._request_timeout_s
-        )
+        return UserTopics(**self._access)
 
     async def _describe(self, topic: str) -> tuple[Mapping[str, str] | None, int]:
         from coordinator.kafka.brokers import Brokers
 
-        brokers = Brokers(
-            self._bootstrap_servers,
-            topic,
-            security=self._security,
-            request_timeout_s=self._request_timeout_s,
-        )
+        brokers = Brokers(topic=topic, **self._access)
         await brokers.connect()
         try:
             shape = await brokers.describe_topic()
@@ -217,7 +206,7 @@ class SampleCheck:
                 "X6",
                 Severity.CRITICAL,
                 row["state_partition"],
-                state_identity(row),
+                identity_of_row(row),
                 row["last_log_offset"],
                 row["last_log_offset"],
                 evidence=what,

@@ -12,8 +12,8 @@ So a range is read without knowing `e`, its records folded apart by owner epoch,
 the summaries of the ranges before it.  Owner epochs are -1 where there are none, which is lower than any.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,6 +73,11 @@ class RangeOwners(NamedTuple):
     first_owner_epoch: int
     first_is_claim: bool
     claimed_owner_epoch: int
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "RangeOwners":
+        """Read a row of `RANGES`."""
+        return cls(*(row[name] for name in cls._fields))
 
 
 def owner_epochs_at_starts(ranges: Iterable[RangeOwners]) -> list[int]:

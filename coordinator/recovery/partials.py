@@ -10,7 +10,7 @@ import pyarrow as pa
 from coordinator.recovery.decode import Decoded, Kind, StateBatches, packed_batches, unpacked
 from coordinator.recovery.records import Bools, Ints, numbers
 from coordinator.recovery.schema import CONTINUES, FORGETS, NONE, PARTIALS, REPLACES
-from coordinator.recovery.sweep import LOWEST_OFFSET, cut_below, join_batches, of_rows
+from coordinator.recovery.sweep import LOWEST_OFFSET, cut_below, join_batches, renumbered
 from coordinator.shard.batches import NO_START_OFFSET
 from coordinator.shard.state import NO_LEADER_EPOCH, RECORD_OVERHEAD_BYTES
 from protocol.state_batches import BATCH_BYTES
@@ -47,31 +47,21 @@ class Partials:
     def __getitem__(self, name: str) -> Ints:
         return self.numbers[name]
 
-    def take(self, wanted: Bools) -> "Partials":
-        """Return the wanted rows; all names stay."""
-        if wanted.all():
-            return self
-        new_row = np.cumsum(wanted) - 1
+    def take(self, wanted: Bools | Ints) -> "Partials":
+        """Return the wanted rows, which may be given in another order; all names stay."""
+        if wanted.dtype == np.bool_:
+            if wanted.all():
+                return self
+            wanted = np.flatnonzero(wanted)
+        new_row = np.full(len(self), NONE, np.int64)
+        new_row[wanted] = np.arange(len(wanted))
         return Partials(
             self.names,
             self.key[wanted],
             {name: column[wanted] for name, column in self.numbers.items()},
-            of_rows(self.batches, wanted, new_row),
-            of_rows(self.loose_batches, wanted, new_row),
-            {int(new_row[row]): why for row, why in self.unreadable.items() if wanted[row]},
-        )
-
-    def reordered(self, order: Ints) -> "Partials":
-        """Return all rows in another order."""
-        new_row = np.empty(len(order), np.int64)
-        new_row[order] = np.arange(len(order))
-        return Partials(
-            self.names,
-            self.key[order],
-            {name: column[order] for name, column in self.numbers.items()},
-            self.batches._replace(row=new_row[self.batches.row]),
-            self.loose_batches._replace(row=new_row[self.loose_batches.row]),
-            {int(new_row[row]): why for row, why in self.unreadable.items()},
+            renumbered(self.batches, new_row),
+            renumbered(self.loose_batches, new_row),
+            {int(new_row[row]): why for row, why in self.unreadable.items() if new_row[row] >= 0},
         )
 
     def to_arrow(self) -> pa.RecordBatch:
@@ -128,7 +118,7 @@ def partials_from_arrow(rows: pa.RecordBatch | pa.Table) -> Partials:
         _unpacked_column(rows.column("loose_batches")),
         unreadable,
     )
-    return found.reordered(np.argsort(found["last_log_offset"], kind="stable"))
+    return found.take(np.argsort(found["last_log_offset"], kind="stable"))
 
 
 def _unpacked_column(column: Any) -> StateBatches:

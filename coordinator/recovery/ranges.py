@@ -116,32 +116,34 @@ class RangeFold:
 
     def __init__(self, state_partition: int) -> None:
         self._state_partition = state_partition
-        self._names: list[Name] = []
+        self.names: list[Name] = []
         self._numbers: dict[bytes, int] = {}
         self._waiting: list[Partials] = []
         self._waiting_rows = 0
         self._range_start: int | None = None
 
-    def take(self, scan: RangeScan, scanned: Scanned) -> None:
-        """Take the next records of the range."""
+    def take(self, scan: RangeScan, scanned: Scanned) -> Ints:
+        """Take the next records of the range; return the numbers of their share-partitions in it."""
         decoded = scanned.decoded
         if not len(decoded):
-            return
+            return decoded.key
         if self._range_start is None:
             self._range_start = scan.range_start
+        key = self._numbered(decoded.share_partitions)[decoded.key]
         self._waiting.append(
             partials_of(
                 decoded,
-                self._numbered(decoded.share_partitions)[decoded.key],
-                self._names,
+                key,
+                self.names,
                 state_partition=self._state_partition,
                 range_start=self._range_start,
                 claimed=scanned.claimed,
             )
         )
         self._waiting_rows += len(decoded)
-        if self._waiting_rows >= _WAITING_MAX + 2 * len(self._names):
+        if self._waiting_rows >= _WAITING_MAX + 2 * len(self.names):
             self._fold()
+        return key
 
     def _numbered(self, share_partitions: list[bytes]) -> Ints:
         """Return the numbers of share-partitions in this range."""
@@ -150,8 +152,8 @@ class RangeFold:
         for place, identity in enumerate(share_partitions):
             number = numbers.get(identity)
             if number is None:
-                number = numbers[identity] = len(self._names)
-                self._names.append((self._state_partition, identity))
+                number = numbers[identity] = len(self.names)
+                self.names.append((self._state_partition, identity))
             found[place] = number
         return found
 

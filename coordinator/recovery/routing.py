@@ -84,6 +84,11 @@ def identity_of_key(key: SharePartitionKey) -> bytes:
     return identity_of(key.group_id, key.topic_id, key.partition)
 
 
+def identity_of_row(row: Row) -> bytes:
+    """Return the record key, without its type, of the share-partition of a row of states."""
+    return identity_of_key(key_of(row))
+
+
 def key_of_identity(identity: bytes) -> SharePartitionKey:
     """Return the share-partition of a record key without its type."""
     group_id, topic_id, partition = named(identity)

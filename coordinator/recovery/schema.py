@@ -82,6 +82,12 @@ RANGES = pa.schema(
     ]
 )
 
+# The columns of `RANGES` that add up.
+RANGE_TOTALS: Final = (
+    *("records", "batches", "bytes", "claims", "unknown_records", "undecodable_records"),
+    *("unread_bytes", "damages"),
+)
+
 # Log offsets of a state partition, the last included, whose records could not be read.
 DAMAGES = pa.schema(
     [

@@ -39,13 +39,8 @@ def owner_epochs(ranges: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], i
     )
     for state_partition, rows in groupby(ordered, key=lambda row: row["state_partition"]):
         of_partition = list(rows)
-        owners = [
-            RangeOwners(
-                row["records"], row["first_owner_epoch"], row["first_is_claim"], row["claimed_owner_epoch"]
-            )
-            for row in of_partition
-        ]
-        for row, owner_epoch in zip(of_partition, owner_epochs_at_starts(owners), strict=True):
+        owners = owner_epochs_at_starts(map(RangeOwners.of_row, of_partition))
+        for row, owner_epoch in zip(of_partition, owners, strict=True):
             found[state_partition, row["range_start"]] = owner_epoch
     return found
 

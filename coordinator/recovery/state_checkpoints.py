@@ -15,7 +15,7 @@ from coordinator.recovery.job import read_log
 from coordinator.recovery.ownership import RangeOwners, owner_epochs_at_starts
 from coordinator.recovery.partials import partials_from_arrow
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, fold_range
-from coordinator.recovery.schema import PARTIALS
+from coordinator.recovery.schema import PARTIALS, RANGE_TOTALS
 from coordinator.recovery.settle import OwnerEpochs, owner_epochs, settled
 from coordinator.recovery.sources.archive import ArchiveSource, read_commits
 from coordinator.recovery.sources.checkpoints import read_checkpoints, write_checkpoint
@@ -24,16 +24,6 @@ from coordinator.recovery.tasks import Output, Tables
 CHECKPOINT_OUTPUT = "checkpoint"
 # Partial states that count whoever owned the log before them: what does not count was left out.
 _ANY_OWNER = 2**31 - 1
-_SUMS = (
-    "records",
-    "batches",
-    "bytes",
-    "claims",
-    "unknown_records",
-    "undecodable_records",
-    "unread_bytes",
-    "damages",
-)
 
 
 def checkpoint_states(engine: Engine, folder: Path, *, interval_ms: int, now_ms: int) -> int | None:
@@ -86,16 +76,11 @@ def _join(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[
 
 def _summary(ranges: list[dict[str, Any]], rows: pa.RecordBatch, end: int) -> Mapping[str, Any]:
     """Return the row of `RANGES` that stands for some ranges which follow each other."""
-    owners = [
-        RangeOwners(
-            each["records"], each["first_owner_epoch"], each["first_is_claim"], each["claimed_owner_epoch"]
-        )
-        for each in ranges
-    ]
+    owners = [RangeOwners.of_row(each) for each in ranges]
     last = max(owner_epochs_at_starts(owners)[-1], owners[-1].claimed_owner_epoch)
     return {
         **ranges[0],
-        **{name: sum(each[name] for each in ranges) for name in _SUMS},
+        **{name: sum(each[name] for each in ranges) for name in RANGE_TOTALS},
         "range_start": rows.column("range_start")[0].as_py(),
         "range_end": end,
         # As if it began with the owner that it ends with: what did not count before is not in it.

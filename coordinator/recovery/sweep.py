@@ -7,7 +7,7 @@ equal neighbours merge.  Being a maximum, it does not ask for the order of the b
 import numpy as np
 
 from coordinator.recovery.decode import NO_BATCHES, StateBatches
-from coordinator.recovery.records import Bools, Ints
+from coordinator.recovery.records import Ints
 from coordinator.shard.batches import NO_START_OFFSET, lay_over
 from protocol.state_batches import StateBatch
 
@@ -131,7 +131,8 @@ def join_batches(*parts: StateBatches) -> StateBatches:
     return _join(*filled) if filled else NO_BATCHES
 
 
-def of_rows(batches: StateBatches, wanted: Bools, new_row: Ints) -> StateBatches:
-    """Return the batches of the wanted rows, under the rows' new numbers."""
-    kept = batches.take(wanted[batches.row]) if not wanted.all() else batches
-    return kept._replace(row=new_row[kept.row])
+def renumbered(batches: StateBatches, new_row: Ints) -> StateBatches:
+    """Return the batches under the new numbers of their rows, without those of rows that have none (-1)."""
+    found = batches._replace(row=new_row[batches.row])
+    kept = found.row >= 0
+    return found if kept.all() else found.take(kept)

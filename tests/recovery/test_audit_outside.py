@@ -17,7 +17,6 @@ from coordinator.recovery import rewrite
 from coordinator.recovery.audit import Audited, Inside, Options, Outside
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.cluster import check_configs, check_data, check_groups
-from coordinator.recovery.checks.facts import state_identity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.diff import Shown, compared
@@ -26,7 +25,7 @@ from coordinator.recovery.live import Answer
 from coordinator.recovery.outside import LiveCheck, SampleCheck, Tolerant, sample, unlike
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import Rebuilt, rebuild
-from coordinator.recovery.routing import is_in_place, key_of
+from coordinator.recovery.routing import identity_of_row, is_in_place, key_of
 from coordinator.recovery.sources.base import Cut
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -248,10 +247,10 @@ def test_x2_state_and_groups_are_compared_both_ways(before: Audited) -> None:
     (missing,) = check_groups(left, shown, {}, groups, topics)
     assert (missing.check, missing.severity.value, missing.share_partition) == (
         *("X2", "critical"),
-        state_identity(lost),
+        identity_of_row(lost),
     )
     # It was deleted since.
-    assert list(check_groups(left, shown, {state_identity(lost): 9}, groups, topics)) == []
+    assert list(check_groups(left, shown, {identity_of_row(lost): 9}, groups, topics)) == []
     gone = parse_topic_id(lost["topic_id"])
     found = told(
         list(check_groups(states, shown, {}, groups, {t: n for t, n in topics.items() if t != gone}))

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.recovery.checks.catalogue import Severity
-from coordinator.recovery.checks.facts import state_identity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.manifest import read_manifest, read_results
+from coordinator.recovery.routing import identity_of_row
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
 
@@ -35,9 +35,9 @@ class Baseline:
         self, states: pa.Table, deleted_at: Mapping[tuple[int, bytes], int], starts: Mapping[int, int]
     ) -> Iterator[Finding]:
         """Compare with what is there now, each state partition by itself: offsets are those of its log."""
-        now = {(row["state_partition"], state_identity(row)): row for row in states.to_pylist()}
+        now = {(row["state_partition"], identity_of_row(row)): row for row in states.to_pylist()}
         for before in self._states:
-            state_partition, identity = before["state_partition"], state_identity(before)
+            state_partition, identity = before["state_partition"], identity_of_row(before)
             place = (state_partition, identity)
             is_new = deleted_at.get(place, -1) > before["last_log_offset"]
             if is_new:

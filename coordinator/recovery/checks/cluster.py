@@ -6,10 +6,9 @@ The findings are made of plain values; who asks the cluster for these is `coordi
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from coordinator.recovery.checks.catalogue import Severity
-from coordinator.recovery.checks.facts import state_identity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.routing import Row, identity_of
+from coordinator.recovery.routing import Row, identity_of, identity_of_row
 from coordinator.recovery.schema import NONE
 from protocol.state_records import parse_topic_id
 
@@ -56,7 +55,7 @@ def check_groups(
     `shown` are the share-partitions that groups took for initialised before the log was read, `groups` and
     `topics` what there was afterwards.
     """
-    there = {state_identity(row) for row in states}
+    there = {identity_of_row(row) for row in states}
     for group_id, topic_id, partition in sorted(shown):
         identity = identity_of(group_id, topic_id, partition)
         if identity not in there and identity not in deleted:
@@ -64,7 +63,7 @@ def check_groups(
                 "X2", _C, share_partition=identity, evidence="its group takes it for initialised; no state"
             )
     for row in states:
-        at = (row["state_partition"], state_identity(row), row["last_log_offset"], row["last_log_offset"])
+        at = (row["state_partition"], identity_of_row(row), row["last_log_offset"], row["last_log_offset"])
         if parse_topic_id(row["topic_id"]) not in topics:
             yield Finding("X2", _W, *at, evidence="its topic is gone, or may not be seen")
         elif row["group_id"] not in groups:
@@ -84,7 +83,7 @@ def check_data(
             continue
         start_offset, end = row["start_offset"], ends[place]
         last = max((batch["last_offset"] for batch in row["state_batches"]), default=NONE)
-        at = (row["state_partition"], state_identity(row), row["last_log_offset"], row["last_log_offset"])
+        at = (row["state_partition"], identity_of_row(row), row["last_log_offset"], row["last_log_offset"])
         if start_offset > end:
             yield Finding("X5", _W, *at, evidence=f"start offset {start_offset}, the partition ends at {end}")
         elif last >= end:

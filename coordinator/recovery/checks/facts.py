@@ -11,7 +11,7 @@ from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.records import numbers
-from coordinator.recovery.routing import identity_of_key, key_of
+from coordinator.recovery.routing import identity_of_row
 from coordinator.recovery.schema import NONE
 
 # Records that the compiled loader loads on one core of a small machine; the Python loader loads a quarter of
@@ -141,14 +141,9 @@ def check_complete_counts(states: pa.Table) -> list[Finding]:
     for row, at in zip(states.take(pa.array(wrong)).to_pylist(), wrong.tolist(), strict=True):
         found.append(
             Finding(
-                *("K13", _W, row["state_partition"], state_identity(row)),
+                *("K13", _W, row["state_partition"], identity_of_row(row)),
                 *(row["last_log_offset"], row["last_log_offset"]),
                 evidence=f"complete count {said[at]}, and {done[at]} records in flight are finished",
             )
         )
     return found
-
-
-def state_identity(row: Mapping[str, Any]) -> bytes:
-    """Return the record key, without its type, of the share-partition of a row of states."""
-    return identity_of_key(key_of(row))

@@ -90,8 +90,8 @@ class Histories:
         known[known] = self.key[before[known]] == self.key[known]
         return np.where(known, before, NONE)
 
-    def take(self, wanted: Bools) -> "Histories":
-        """Return some of the entries."""
+    def take(self, wanted: Bools | Ints) -> "Histories":
+        """Return some of the entries, which may be given in another order."""
         return Histories(
             self.identities,
             self.key[wanted],
@@ -102,14 +102,7 @@ class Histories:
 
     def sorted(self) -> "Histories":
         """Return the entries by share-partition, in log order."""
-        order = np.lexsort((self.steps["last_at"], self.key))
-        return Histories(
-            self.identities,
-            self.key[order],
-            {name: column[order] for name, column in self.steps.items()},
-            self.source[order],
-            self.folded.reordered(order),
-        )
+        return self.take(np.lexsort((self.steps["last_at"], self.key)))
 
     def to_arrow(self, *, range_start: int, owner_epoch: int, claimed: bool) -> pa.RecordBatch:
         """Return the rows of `HISTORIES`, for entries of one range and ownership."""

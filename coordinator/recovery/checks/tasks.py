@@ -35,7 +35,7 @@ from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.neighbours import check_neighbours
 from coordinator.recovery.checks.record_checks import check_records, check_strangers
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RangeFold, RangeScan, Scanned
-from coordinator.recovery.records import Ints, Records
+from coordinator.recovery.records import Records
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.settle import OwnerEpochs, counting_rows, join_states
 from coordinator.recovery.sources.base import ALL
@@ -102,7 +102,6 @@ class RangeAudit:
         self._flow = Flow(state_partition, limits)
         self._strangers = Findings(state_partition)
         self._ownerships: dict[_Whose, _Ownership] = {}
-        self._numbers: dict[bytes, int] = {}
         self._identities: list[bytes] = []
 
     def take(self, records: Records) -> None:
@@ -112,8 +111,8 @@ class RangeAudit:
         check_strangers(scanned.records, scanned.decoded, self._strangers)
         if not len(scanned.decoded):
             return
-        self._fold.take(self._scan, scanned)
-        key = self._numbered(scanned.decoded.share_partitions)[scanned.decoded.key]
+        key = self._fold.take(self._scan, scanned)
+        self._identities += [identity for _, identity in self._fold.names[len(self._identities) :]]
         for whose in _whose(scanned):
             owner_epoch, claimed = whose
             rows = (scanned.decoded.owner_epoch == owner_epoch) & (scanned.claimed == claimed)
@@ -127,16 +126,6 @@ class RangeAudit:
                 ),
                 self._limits,
             )
-
-    def _numbered(self, share_partitions: list[bytes]) -> Ints:
-        found = np.empty(len(share_partitions), np.int64)
-        for place, identity in enumerate(share_partitions):
-            number = self._numbers.get(identity)
-            if number is None:
-                number = self._numbers[identity] = len(self._identities)
-                self._identities.append(identity)
-            found[place] = number
-        return found
 
     def outputs(self) -> Iterator[Output]:
         """Give what is left of the range."""

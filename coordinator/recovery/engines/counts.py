@@ -135,7 +135,7 @@ def pruned_starts(outputs: Outputs) -> dict[int, int]:
 
 def check_read(outputs: Outputs, planned: Collection[int]) -> None:
     """Compare what phase 1 wrote with the plan and with its own summaries. Raises ResultsIncomplete."""
-    counts = _rows(outputs, COUNTS_OUTPUT)
+    counts = dicts(outputs, COUNTS_OUTPUT)
     read = Counter(row["range"] for row in counts if not row["output"])
     # Spark's own connector cuts ranges as it likes; the records are compared all the same.
     if NONE not in read:
@@ -147,7 +147,7 @@ def check_read(outputs: Outputs, planned: Collection[int]) -> None:
                 "and the driver must see the same work folder)"
             )
     given = sum(row["rows"] for row in counts if not row["output"])
-    summed = sum(row["records"] for row in _rows(outputs, RANGES_OUTPUT))
+    summed = sum(row["records"] for row in dicts(outputs, RANGES_OUTPUT))
     if given != summed:
         raise ResultsIncomplete(f"the source gave {given} records and the ranges name {summed}")
 
@@ -173,5 +173,6 @@ def _totals(outputs: Outputs) -> Counter[tuple[int, str]]:
     return found
 
 
-def _rows(outputs: Outputs, name: str) -> list[dict[str, Any]]:
+def dicts(outputs: Outputs, name: str) -> list[dict[str, Any]]:
+    """Return the rows of an output of all state partitions."""
     return [row for _, rows in outputs.rows(name) for row in rows.to_pylist()]
