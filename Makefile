@@ -1,6 +1,7 @@
 # Every target sets up what it needs (a virtual environment in .venv) and works as the first command on a fresh clone.
 #
 #   make run     a share coordinator on 127.0.0.1:9095, its HTTP port on 127.0.0.1:9096, its journal in ./data
+#   make check   the quick tests, in less than a minute
 #   make test    everything that can be proved on this machine
 #   make demo    a real Kafka with its share-group state in a coordinator; without Java, a share-partition leader only
 #
@@ -22,11 +23,11 @@ RUNTIME := $(VENV)/.runtime-installed
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean
+.PHONY: help install run check test demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
-	@echo "targets: install run test demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean"
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,9p'
+	@echo "targets: install run check test demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean"
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
@@ -62,6 +63,12 @@ COMPILED_TESTS := tests/unit/shard tests/unit/runtime tests/unit/server tests/tr
 test: $(INSTALLED)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 	@SHARE_COORDINATOR_PURE_PYTHON=1 $(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(COMPILED_TESTS)
+
+# docs/testing.md says what this leaves out.
+QUICK_TESTS := tests/unit tests/property tests/transcripts tests/simulation/test_smoke.py
+check: $(INSTALLED)
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --timeout 60 --hypothesis-profile quick \
+		-m "not slow and not broker" $(QUICK_TESTS) $(ARGS)
 
 demo: $(INSTALLED)
 	@$(BIN)/python -m tests.kafka.demo

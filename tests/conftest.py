@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, settings
 # A machine that has other work to do is slow, and that is no counterexample.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+# For `make check`: fewer examples, in the tests that do not state a number.
+settings.register_profile("quick", settings.get_profile("unhurried"), max_examples=25)
 
 
 _HERE = Path(__file__).parent

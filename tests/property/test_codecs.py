@@ -23,6 +23,8 @@ every_flexible_case = pytest.mark.parametrize(
 
 
 def examples(count: int) -> settings:
+    """Return settings for so many examples, or a share of them with the profile of `make check`."""
+    count = max(1, count * settings().max_examples // 100)
     return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -279,6 +279,7 @@ def crc_twins(count: int) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 def test_names_with_the_same_checksum_load_as_fast_as_any_others() -> None:
     def log_of(groups: list[str]) -> bytes:
         made = ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0)

@@ -23,6 +23,7 @@ compiled = pytest.importorskip("coordinator.hot._compiled", reason="it was not b
 any_batches = (ascending | batches).map(pack)
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(ascending | batches, any_batches, start_offsets, start_offsets)
 def test_laying_batches_over_is_combining_them(
@@ -42,6 +43,7 @@ def test_an_inverted_batch_is_not_laid_over() -> None:
             assert compiled.lay_over(b"", pack(inverted), -1) is None
 
 
+@pytest.mark.slow
 def test_many_batches_in_any_order_are_laid_over_quickly() -> None:
     """Reversed, shuffled and nested: the time grows as that of sorting does."""
     count = 100_000
@@ -118,6 +120,7 @@ def an_append(kind: Any, size_bytes: int) -> Any:
     return kind(3, 5, 7, [(b"k", value)], None)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.lists(value_bytes, max_size=4))
 def test_the_next_frame_has_the_same_entries(sizes: list[int]) -> None:

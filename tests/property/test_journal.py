@@ -47,6 +47,7 @@ def live(seed: int) -> Lives:
     return lives
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_seed", range(1_000, 1_000 + 4 * SEEDS_AT_A_TIME, SEEDS_AT_A_TIME))
 def test_acknowledged_records_outlive_whatever_is_drawn(first_seed: int) -> None:
     lives = [live(seed) for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME)]

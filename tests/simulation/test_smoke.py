@@ -31,6 +31,7 @@ def test_a_range_of_seeds(kind: str) -> None:
     assert list(verdicts(kind, range(first, first + count))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_does_the_same_each_time(kind: str) -> None:
     """Also when hashes differ, which is what another process has and a replay must not notice."""

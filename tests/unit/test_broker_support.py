@@ -36,6 +36,7 @@ def run_without_programs(tmp_path: Path, **environment: str) -> "subprocess.Comp
     )
 
 
+@pytest.mark.slow
 def test_one_line_says_what_was_left_out_and_how_to_get_it(tmp_path: Path) -> None:
     done = run_without_programs(tmp_path)
     said = [line for line in done.stdout.splitlines() if "left out" in line]
@@ -45,6 +46,7 @@ def test_one_line_says_what_was_left_out_and_how_to_get_it(tmp_path: Path) -> No
     assert "1 deselected" in done.stdout
 
 
+@pytest.mark.slow
 def test_where_everything_is_required_missing_programs_fail(tmp_path: Path) -> None:
     done = run_without_programs(tmp_path, **{REQUIRE_ALL: "1"})
     assert done.returncode == pytest.ExitCode.TESTS_FAILED

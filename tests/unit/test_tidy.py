@@ -8,6 +8,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,11 @@ def python_files(*folders: str) -> Iterator[Path]:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
 def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -74,7 +80,7 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
 
 def banned_calls(source: str, path: str) -> list[str]:
     """The calls of a module that it is no home of, as `line: call`."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     names = imported_names(tree)
     found = []
     for node in ast.walk(tree):
@@ -93,7 +99,7 @@ def banned_calls(source: str, path: str) -> list[str]:
 def long_functions(source: str, path: str) -> list[str]:
     """The functions of a module that are longer than the limit, docstrings counted."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -133,7 +139,7 @@ def test_every_module_says_what_it_holds() -> None:
     silent = [
         relative(path)
         for path in python_files(*PRODUCT, "tests")
-        if path.read_text("utf-8").strip() and not ast.get_docstring(ast.parse(path.read_text("utf-8")))
+        if path.read_text("utf-8").strip() and not ast.get_docstring(parsed(path.read_text("utf-8")))
     ]
     assert silent == []
 
@@ -169,7 +175,7 @@ def test_no_test_sleeps_or_mocks() -> None:
     """Waiting for a real process or a broker may poll; everything else has its own clock or an event."""
     found = []
     for path in python_files("tests/unit", "tests/property", "tests/simulation", "tests/transcripts"):
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = parsed(path.read_text("utf-8"))
         names = imported_names(tree)
         for name in names.values():
             if name.startswith("unittest.mock"):

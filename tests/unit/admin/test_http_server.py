@@ -114,6 +114,7 @@ async def test_the_head_of_an_answer_without_end_ends() -> None:
     assert b'"alive"' in after
 
 
+@pytest.mark.slow
 @looped
 async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.admin.http_protocol._HEAD_WITHIN_S", 1.0)
@@ -127,6 +128,7 @@ async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.Monke
         await server.stop()
 
 
+@pytest.mark.slow
 @looped
 async def test_a_probe_is_answered_while_silent_clients_hold_all_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -158,6 +160,7 @@ async def test_a_probe_is_answered_while_silent_clients_hold_all_connections(
         await server.stop()
 
 
+@pytest.mark.slow
 @looped
 async def test_a_long_pipeline_is_broken_off_and_leaves_nothing_behind() -> None:
     refused: list[int] = []

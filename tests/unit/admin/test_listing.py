@@ -169,6 +169,7 @@ async def test_the_first_of_many_are_selected_without_holding_all(
     assert sorted(found.first, reverse=backwards)[:10] == sorted(whole, reverse=backwards)[:10]
 
 
+@pytest.mark.slow
 @looped
 async def test_one_list_is_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     running = most = 0

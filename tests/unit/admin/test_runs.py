@@ -24,6 +24,7 @@ MANY = packed(*((offset, offset, offset % 4, 1) for offset in range(100, 20_100,
 CALLS_MAX = 5_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [

@@ -156,6 +156,7 @@ def test_a_folder_that_does_not_exist_is_a_usage_error(
     assert "does not exist" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_journal_that_a_copy_cut_short_is_said_to_be_so(
     share_coordinator: CommandLine, folder: Path
 ) -> None:

@@ -135,6 +135,7 @@ def test_commands_take_the_options_from_the_environment(
     assert share_coordinator("top").exit_code == 0
 
 
+@pytest.mark.slow
 def test_who_is_not_let_in_is_told_what_to_do(
     share_coordinator: CommandLine, secured: Served, files: Files, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ happenings_of = st.lists(
 ).map(lambda parts: [step for part in parts for step in part])
 
 
+@pytest.mark.slow
 @given(happenings_of, st.sets(st.integers(0, 50), max_size=5))
 @settings(max_examples=400, deadline=None)
 def test_nothing_expires_before_nobody_has_wanted_it_for_the_retention_time(

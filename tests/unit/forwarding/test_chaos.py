@@ -110,6 +110,7 @@ async def move_shards(it: World, rng: Random) -> None:
             relay.open()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_every_request_is_answered_and_nothing_stored_is_lost(seed: int) -> None:
     async def scene(it: World) -> None:

@@ -51,6 +51,7 @@ def test_only_what_is_named_is_remembered(made: list[SharePartitionKey]) -> None
     assert len(made) == 60
 
 
+@pytest.mark.slow
 def test_a_request_that_names_more_than_is_remembered_goes_the_general_way(
     made: list[SharePartitionKey],
 ) -> None:

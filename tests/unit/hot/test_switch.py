@@ -36,6 +36,7 @@ def test_serve_warns_once_if_the_compiled_module_is_missing(
     assert len(warnings) == (1 if missing else 0)
 
 
+@pytest.mark.slow
 def test_the_switch_is_no_setting_that_is_unknown() -> None:
     command = [sys.executable, "-m", "coordinator", "config", "check"]
     subprocess.run(command, env={**os.environ, PURE_PYTHON_ENV: "1"}, capture_output=True, check=True)

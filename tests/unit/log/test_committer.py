@@ -116,6 +116,7 @@ def taken_from_the_system() -> tuple[set[str], int]:
     return set(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("/[aio]")
 
 
+@pytest.mark.slow
 @kernel_only
 def test_what_it_has_of_the_system_is_given_back() -> None:
     files, queues = taken_from_the_system()

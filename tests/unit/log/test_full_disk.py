@@ -66,6 +66,7 @@ async def healthy(log: Journal) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["always", "os"])
 def test_a_full_disk_is_said_and_survived(small: Path, sync: str) -> None:
     async def main() -> None:

@@ -23,6 +23,7 @@ from tests.unit.log.journals import (
 from tests.unit.log.worlds import RealWorld, SimWorld
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["closed", "killed"])
 def test_a_flipped_bit_is_noticed_or_harmless_wherever_it_is(end: str) -> None:
     noticed = 0

@@ -20,6 +20,7 @@ FAULTS = {
 LIFE_S = {"slow": 1.0, "failing often": 5.0, "no new files": 3.0, "a small disk": 3.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["always", "os"])
 @pytest.mark.parametrize("name", FAULTS)
 def test_acknowledged_records_outlive_every_death(name: str, sync: str) -> None:

@@ -106,6 +106,7 @@ def test_offsets_go_on_when_all_records_were_pruned(end: str) -> None:
     world.run(look(world.run(main())))
 
 
+@pytest.mark.slow
 def test_a_segment_may_end_at_any_place() -> None:
     """Records of every size around the room that is left, and of more than a segment."""
 
@@ -248,6 +249,7 @@ class Driven:
         return found
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_updates_leave_a_small_journal_that_is_soon_loaded() -> None:
     turns = 100_000 // ((Driven.GROUPS - 1) * Driven.PARTITIONS)
     world = SimWorld(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))

@@ -61,6 +61,7 @@ def crash_everywhere(events: list[Event], sync: str, crashes: tuple[str, ...]) -
     return kinds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pure", [False, True], ids=["kernel", "thread"])
 def test_what_was_acknowledged_survives_a_crash_at_any_point(built: Path, tmp_path: Path, pure: bool) -> None:
     events = run(built, tmp_path / "run", "always", COMMITS, pure=pure)
@@ -72,6 +73,7 @@ def test_what_was_acknowledged_survives_a_crash_at_any_point(built: Path, tmp_pa
     assert kinds["F"] == 0
 
 
+@pytest.mark.slow
 def test_mode_os_loses_only_the_last_commits_and_only_with_the_power(built: Path, tmp_path: Path) -> None:
     events = run(built, tmp_path / "run", "os", COMMITS)
     kinds = crash_everywhere(events, "os", ("kill", "loses", "keeps", "draws", "draws"))
@@ -80,6 +82,7 @@ def test_mode_os_loses_only_the_last_commits_and_only_with_the_power(built: Path
     assert kinds["S"] > kinds["U"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["always", "os"])
 def test_segments_are_removed_oldest_first(built: Path, tmp_path: Path, sync: str) -> None:
     events = run(built, tmp_path / sync, sync, COMMITS)
@@ -88,6 +91,7 @@ def test_segments_are_removed_oldest_first(built: Path, tmp_path: Path, sync: st
     assert removed == sorted(removed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "error", "plans"),
     [
@@ -110,6 +114,7 @@ def test_a_call_that_fails_costs_no_acknowledged_record(
         crash_everywhere(events, "always", ("kill", "draws"))
 
 
+@pytest.mark.slow
 def test_a_start_on_a_disk_that_fails_is_refused_or_complete(built: Path, tmp_path: Path) -> None:
     """A torn sector in the last commit, left by the machine, is cut off or refused, and never served."""
     events = run(built, tmp_path / "run", "always", COMMITS)

@@ -196,6 +196,7 @@ def test_a_damaged_recovery_point_is_reported_ignored_and_written_again(
     assert not caplog.records
 
 
+@pytest.mark.slow
 def test_random_damage_to_what_an_idle_journal_acknowledged_is_never_served() -> None:
     """Any sectors of any files are zeroed, or any file is removed: the journal is refused or complete."""
     refused = 0

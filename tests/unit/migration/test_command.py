@@ -23,6 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "from"
 
 
+@pytest.mark.slow
 def test_a_migration_is_told_done_and_told_again(share_coordinator: CommandLine, folder: Path) -> None:
     to = folder.with_name("to")
     places = ("--from", f"journal:{folder}", "--to", f"journal:{to}")
@@ -55,6 +56,7 @@ def test_a_migration_is_told_done_and_told_again(share_coordinator: CommandLine,
     }
 
 
+@pytest.mark.slow
 def test_what_a_terminal_would_obey_is_written_out(share_coordinator: CommandLine, tmp_path: Path) -> None:
     places = Places([StateRecord(key(number, EVIL), snapshot(number)) for number in range(2)])
     asyncio.run(migrate(places.source(), journal_target(tmp_path / "from"), EXECUTE, quietly))

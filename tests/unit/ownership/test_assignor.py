@@ -102,6 +102,7 @@ def test_the_order_of_members_does_not_matter(
     assert named(shuffled) == named(members)
 
 
+@pytest.mark.slow
 @given(groups())
 def test_a_plan_that_was_followed_stays(group: tuple[list[Claimant], dict[int, int], int]) -> None:
     members, leaders, partitions = group

@@ -142,6 +142,7 @@ def test_draining_waits_until_the_shards_are_released(play: Play) -> None:
     play(scene)
 
 
+@pytest.mark.slow
 def test_shards_go_to_those_beside_their_leaders_later_and_without_churn(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: Fleet) -> None:
         group.partition_leaders = {partition: partition % 3 for partition in range(fleet.state_partitions)}

@@ -208,6 +208,7 @@ def test_a_join_at_a_coordinator_that_is_no_more_is_given_up(play: Play) -> None
     play(scene)
 
 
+@pytest.mark.slow
 def test_kafka_is_down_for_an_hour(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(group: FakeGroup, fleet: Fleet) -> None:
         ones = await fleet.add_all(2)

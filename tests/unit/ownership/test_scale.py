@@ -1,5 +1,7 @@
 """Groups of many coordinators, with Kafka's default limits."""
 
+import pytest
+
 from coordinator.ownership.base import Replica
 from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.messages import Metadata, Setting, encode, group_view, plan
@@ -65,6 +67,7 @@ def test_the_record_of_500_coordinators_stays_below_256_kib() -> None:
     assert view == decided.view(1_000)
 
 
+@pytest.mark.slow
 def test_an_idle_group_and_a_group_after_a_failure_keep_their_limits() -> None:
     """These figures do not grow with the coordinators (docs/scale.md has those of 500)."""
     cost = measure(60)

@@ -4,6 +4,8 @@ import asyncio
 import threading
 from time import monotonic
 
+import pytest
+
 from coordinator.kafka.group import GroupLink
 from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.messages import decode_metadata
@@ -15,6 +17,7 @@ LIMITS = GroupLimits(
 )
 
 
+@pytest.mark.slow
 def test_a_busy_main_loop_costs_no_membership_and_a_hung_one_is_not_ready() -> None:
     group = FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
 

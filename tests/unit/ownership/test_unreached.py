@@ -62,6 +62,7 @@ def lost(owners: Sequence[int], members: Sequence[Claimant]) -> int:
     return sum(partition in members[owner].unreached for partition, owner in enumerate(owners))
 
 
+@pytest.mark.slow
 @given(parted(), st.integers(0, 30))
 def test_what_a_move_or_a_swap_can_mend_is_mended_and_stays(group: Group, moves_max: int) -> None:
     members, leaders, partitions = group
@@ -75,6 +76,7 @@ def test_what_a_move_or_a_swap_can_mend_is_mended_and_stays(group: Group, moves_
     assert assign(after, leaders, partitions).owners == plan.owners
 
 
+@pytest.mark.slow
 @given(parted(), st.integers(2, 8))
 def test_following_the_leaders_comes_to_an_end(group: Group, moves_max: int) -> None:
     members, leaders, partitions = group
@@ -92,6 +94,7 @@ def test_following_the_leaders_comes_to_an_end(group: Group, moves_max: int) -> 
         assert len(seen) < 4 * partitions
 
 
+@pytest.mark.slow
 @given(parted())
 def test_no_shard_moves_that_need_not(group: Group) -> None:
     members, leaders, partitions = group

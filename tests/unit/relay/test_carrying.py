@@ -105,6 +105,7 @@ async def test_one_direction_does_not_go_on_for_ever_without_the_other() -> None
         assert await peer.is_closed()
 
 
+@pytest.mark.slow
 @looped
 async def test_what_is_idle_is_closed() -> None:
     async with world(limits=LIMITS._replace(idle_s=3.0)) as here:

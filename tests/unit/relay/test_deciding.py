@@ -309,6 +309,7 @@ async def test_large_tokens_share_a_room() -> None:
         assert b"no" in await third.ask(large)
 
 
+@pytest.mark.slow
 @looped
 async def test_who_does_not_say_who_it_is_does_not_stay() -> None:
     async with world(limits=LIMITS._replace(handshake_s=4.0)) as here:

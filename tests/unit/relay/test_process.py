@@ -154,6 +154,7 @@ def test_without_anything_else_only_who_is_allowed_must_be_said() -> None:
     assert make_route(load_config({"relay.allowed.principals": "User:kafka"}).config).check == "sasl"
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_needs() -> None:
     shown = subprocess.run([PROGRAM, "relay", "--help"], capture_output=True, text=True, check=True)
     assert "--relay-allowed-principals" in shown.stdout

@@ -224,6 +224,7 @@ def said_before_it_stops(address: tuple[str, int], tls: ssl.SSLContext) -> int:
         return said
 
 
+@pytest.mark.slow
 @looped
 async def test_little_is_read_over_tls_before_it_is_asked_for(certificates: Certificates) -> None:
     with socket.create_server((HERE, 0)) as listening:
@@ -249,6 +250,7 @@ async def test_who_talks_nonsense_over_tls_is_not_taken_leave_of(
         assert await asyncio.to_thread(is_closed, peer)
 
 
+@pytest.mark.slow
 @looped
 async def test_who_does_not_take_leave_counts_as_there_until_it_is_gone(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch

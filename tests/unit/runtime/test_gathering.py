@@ -192,6 +192,7 @@ def test_callers_who_ask_at_once_share_every_commit() -> None:
     with_callers(main, DiskFaults(write_s=0.00001, sync_s=0.001), callers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pause_s", [0.001, 0.004])
 def test_callers_at_random_times_lose_next_to_nothing(
     pause_s: float, monkeypatch: pytest.MonkeyPatch

@@ -322,6 +322,7 @@ def test_a_stop_does_not_wait_for_a_kafka_that_is_gone() -> None:
     run(scenario())
 
 
+@pytest.mark.slow
 def test_without_a_fresh_lease_nothing_is_claimed() -> None:
     async def scenario() -> None:
         fake, lease = FakeKafka(), Lease()

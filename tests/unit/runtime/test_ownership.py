@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from coordinator.clock import SystemClock
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
 from coordinator.runtime import RuntimeLimits
@@ -90,6 +92,7 @@ def test_after_an_unknown_outcome_the_shard_is_owned_anew() -> None:
     run(scenario())
 
 
+@pytest.mark.slow
 def test_a_shard_that_cannot_be_owned_says_so_and_goes_on_when_it_can() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
