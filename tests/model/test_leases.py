@@ -1,0 +1,38 @@
+"""The model of leases: the product's rules hold in every schedule, and each mistake is found."""
+
+import pytest
+
+from tests.model.leases import Rules, Scope, check
+
+SCOPE = Scope(lease_ticks=1, claims=2, writes=1)
+
+
+@pytest.mark.parametrize(
+    "scope", [SCOPE._replace(renewals=0), SCOPE._replace(releases=0)], ids=["releases", "renewals"]
+)
+def test_no_schedule_shows_a_stale_read(scope: Scope) -> None:
+    result = check(Rules(), scope)
+    assert result.trace is None
+    # The scope has not become empty.
+    assert result.states > 50_000
+
+
+@pytest.mark.parametrize(
+    ("rules", "scope"),
+    [
+        # An owner that is cut off with its broker asks that broker: unbounded stale reads.
+        pytest.param(Rules(lease_from_log=False), SCOPE, id="the broker is asked for the end of the log"),
+        pytest.param(Rules(waits=False), SCOPE, id="no wait for an earlier lease"),
+        pytest.param(Rules(lease_from_sending=False), SCOPE, id="the lease counts from the answer"),
+        pytest.param(
+            Rules(success_only_at_expected_offset=False), SCOPE, id="success is believed at any offset"
+        ),
+        pytest.param(
+            Rules(unknown_lease_is_longest=False),
+            SCOPE._replace(writes=2, releases=0),
+            id="an unknown lease is taken for none",
+        ),
+    ],
+)
+def test_each_mistake_shows_a_stale_read(rules: Rules, scope: Scope) -> None:
+    assert check(rules, scope).trace is not None
