@@ -31,7 +31,7 @@ help:
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
-SOURCES := pyproject.toml $(wildcard coordinator/hot/*.pyx coordinator/hot/*.pxi coordinator/hot/*.h)
+SOURCES := pyproject.toml $(wildcard coordinator/fastpath/*.pyx coordinator/fastpath/*.pxi coordinator/fastpath/*.h)
 
 $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -97,7 +97,7 @@ bench-restart: $(INSTALLED)
 
 # Very many share-partitions: memory, and how long others wait while more are added.
 bench-held: $(INSTALLED)
-	@$(BIN)/python -m tests.benchmarks.held $(ARGS)
+	@$(BIN)/python -m tests.benchmarks.resident_state $(ARGS)
 
 # Share consumers of a real broker.
 bench-consumers: $(INSTALLED)

@@ -12,26 +12,26 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
 from coordinator import event_loop
-from coordinator.admin import AdminSide, OwnerBoard, make_user_topics
+from coordinator.admin import HttpService, OwnerDirectory, make_user_topics
 from coordinator.clock import SteadyClock, SystemClock, seconds_since_boot
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.expiry import Expiry, make_expiry
-from coordinator.forwarding import KAFKAS_TOPIC, Forwarder, ForwardingMode
-from coordinator.kafka.group import GroupLink
+from coordinator.forwarding import KAFKA_STATE_TOPIC, Forwarder, ForwardingMode
+from coordinator.kafka.group import GroupClient
 from coordinator.log.assembly import describe_log, make_log
 from coordinator.log.base import StateLog
 from coordinator.metrics import Metrics
-from coordinator.ownership import OwnerMap, Ownership, Replica, StaticOwnership
+from coordinator.ownership import Assignment, Ownership, Replica, StaticOwnership
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
-from coordinator.runtime import Opening, Runtime, RuntimeLimits
-from coordinator.security.client_side import client_security_of, peer_security_of
+from coordinator.runtime import LogOpener, Runtime, RuntimeLimits
+from coordinator.security.client_security import make_client_security, make_peer_security
 from coordinator.server import CoordinatorDirectory, Listener, make_listener
 from coordinator.service import Service, ServiceLimits
 from coordinator.shard import SnapshotPolicy
 from coordinator.signals.assembly import SignalService
-from coordinator.topics import EveryTopic
+from coordinator.topics import AllTopics
 
 _logger = logging.getLogger(__name__)
 
@@ -41,25 +41,25 @@ EXIT_BAD_SETTING = 2
 
 # Allocations between two looks of the garbage collector at young objects. What a request allocates is
 # freed by its reference counts; the collector is for the rare cycle.
-_COLLECT_YOUNG_AFTER = 50_000
+_GC_THRESHOLD = 50_000
 
 # Of the time that a stop may take, what goes to giving the shards away.
 _HAND_OVER_SHARE = 0.6
 
 
-def serve(config: Config, *, said_ready: Callable[[str], None] | None = None) -> int:
+def serve(config: Config, *, on_ready: Callable[[str], None] | None = None) -> int:
     """Run a coordinator until SIGTERM or SIGINT; return the exit code of the process.
 
-    `said_ready` is called once with a sentence when both listeners accept connections.
+    `on_ready` is called once with a sentence when both listeners accept connections.
     """
     if not __debug__:
         # Assertions state what must hold before anything is acknowledged.
         raise CoordinatorError("the coordinator does not run under python -O, which leaves its checks out")
-    gc.set_threshold(_COLLECT_YOUNG_AFTER, 50, 100)
-    return event_loop.run(_Coordinator(config).run(said_ready or _logger.info))
+    gc.set_threshold(_GC_THRESHOLD, 50, 100)
+    return event_loop.run(_Coordinator(config).run(on_ready or _logger.info))
 
 
-class _Shards:
+class _OwnershipHandler:
     """Carries out what ownership decides. See `OwnershipListener` for the promises."""
 
     def __init__(
@@ -67,33 +67,33 @@ class _Shards:
         runtime: Runtime,
         directory: CoordinatorDirectory,
         forwarder: Forwarder | None,
-        board: OwnerBoard,
+        owner_directory: OwnerDirectory,
         *,
         one_owner: bool,
     ) -> None:
         self._runtime = runtime
         self._directory = directory
         self._forwarder = forwarder
-        self._board = board
+        self._owner_directory = owner_directory
         self._one_owner = one_owner
 
-    def owners_changed(self, owner_map: OwnerMap | None) -> None:
+    def assignment_changed(self, assignment: Assignment | None) -> None:
         if not self._one_owner:
-            self._directory.follow(owner_map)
+            self._directory.follow(assignment)
         if self._forwarder is not None:
-            self._forwarder.follow(owner_map)
-        self._board.follow(owner_map)
+            self._forwarder.set_assignment(assignment)
+        self._owner_directory.follow(assignment)
 
-    def elected(self, state_partition: int, *, release_expected: bool) -> None:
+    def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
         self._runtime.elect(state_partition, release_expected=release_expected)
 
-    def resigned(self, state_partition: int) -> None:
+    def on_resigned(self, state_partition: int) -> None:
         self._runtime.resign(state_partition)
 
     def ready(self) -> bool:
-        return self._runtime.could_serve
+        return self._runtime.can_serve
 
-    def resigning(self) -> bool:
+    def is_resigning(self) -> bool:
         return bool(self._runtime.resigning)
 
 
@@ -112,19 +112,19 @@ class _Coordinator:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._one_owner = config.ownership == "static"
-        self._stop_asked = asyncio.Event()
-        self._hurry_asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
+        self._force_stop_requested = asyncio.Event()
         self._metrics = Metrics()
         self._ownership: Ownership | None = None
         self._forwarding: ForwardingMode | None = None
         self._expiry: Expiry | None = None
         self._signals: SignalService | None = None
 
-    async def run(self, said_ready: Callable[[str], None]) -> int:
+    async def run(self, on_ready: Callable[[str], None]) -> int:
         self._take_signals()
         config, metrics = self._config, self._metrics
         runtime = make_runtime(
-            config, make_log(config, metrics), metrics, may_claim=self._may_claim, taken=self._taken
+            config, make_log(config, metrics), metrics, may_claim=self._may_claim, on_fenced=self._on_fenced
         )
         directory = CoordinatorDirectory(
             _advertised(config, config.listen.port),
@@ -136,7 +136,7 @@ class _Coordinator:
         self._forwarding = make_forwarding(config, runtime, metrics, instance)
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
         listener = make_listener(config, _service(config, runtime, forwarder), directory, metrics)
-        runtime.ask_health_of(listener.health)
+        runtime.add_health_source(listener.health)
         http = self._make_http(runtime)
         try:
             # HTTP first: a long recovery of the journal should be seen from outside.
@@ -153,12 +153,12 @@ class _Coordinator:
                 directory.advertise(advertised)
             else:
                 directory.follow(None)
-            runtime.ask_health_of(self._ownership.health)
+            runtime.add_health_source(self._ownership.health)
             if isinstance(self._ownership, GroupOwnership):
                 metrics.attach_membership(self._ownership)
             if self._forwarding is not None:
                 self._forwarding.start()
-            shards = _Shards(runtime, directory, forwarder, http.owners, one_owner=self._one_owner)
+            shards = _OwnershipHandler(runtime, directory, forwarder, http.owners, one_owner=self._one_owner)
             await self._ownership.start(shards)
             for service in (self._expiry, self._signals):
                 if service is not None:
@@ -168,27 +168,27 @@ class _Coordinator:
             await self._stop(runtime, listener, http)
             # Whether a setting fits to what is there shows only now.
             return EXIT_BAD_SETTING if isinstance(error, ConfigError) else EXIT_FAILED
-        said_ready(
+        on_ready(
             f"share coordinator on {config.listen._replace(port=listener.port)}, "
             f"advertised as {advertised}, "
             f"HTTP on {http.url}, log: {describe_log(config)}"
         )
-        await self._stop_asked.wait()
+        await self._stop_requested.wait()
         _logger.info("stopping: finishing what was accepted")
-        runtime.refuse_readiness()
-        await self._unless_hurried(self._drain(listener))
+        runtime.mark_not_ready()
+        await self._unless_forced(self._drain(listener))
         await self._stop(runtime, listener, http)
         _logger.info("stopped")
         return EXIT_OK
 
-    def _make_http(self, runtime: Runtime) -> AdminSide:
+    def _make_http(self, runtime: Runtime) -> HttpService:
         config, metrics = self._config, self._metrics
         if (risk := config.listen_risk(config.listen)) is not None:
             _logger.warning(risk)
         self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_claim)
         topics = make_user_topics(config)
         self._signals = SignalService(config, runtime, metrics)
-        return AdminSide(
+        return HttpService(
             runtime,
             metrics,
             config,
@@ -203,16 +203,16 @@ class _Coordinator:
         if self._config.log != "kafka":
             await runtime.start(elect_all=self._one_owner)
             return True
-        opening = Opening(lambda: runtime.start(elect_all=self._one_owner), SystemClock())
-        runtime.ask_health_of(opening.health)
-        return await opening.run(self._stop_asked)
+        opening = LogOpener(lambda: runtime.start(elect_all=self._one_owner), SystemClock())
+        runtime.add_health_source(opening.health)
+        return await opening.run(self._stop_requested)
 
     async def _drain(self, listener: Listener) -> None:
         """Give the shards to others, then answer what was accepted."""
         timeout_s = self._config.stop_timeout_ms / 1000
         began_s = asyncio.get_running_loop().time()
         if self._forwarding is not None:
-            self._forwarding.forwarder.keep_map()
+            self._forwarding.forwarder.freeze_assignment()
         if self._ownership is not None:
             await self._ownership.drain(timeout_s * _HAND_OVER_SHARE)
         await listener.drain(timeout_s - (asyncio.get_running_loop().time() - began_s))
@@ -225,12 +225,12 @@ class _Coordinator:
         # One owner of all has nobody to hear of, so that it loads before ownership begins.
         return self._one_owner or (self._ownership is not None and self._ownership.lease_is_fresh())
 
-    def _taken(self, state_partition: int) -> None:
+    def _on_fenced(self, state_partition: int) -> None:
         self._metrics.shard_fenced()
         if self._ownership is not None:
-            self._ownership.fenced(state_partition)
+            self._ownership.on_fenced(state_partition)
 
-    async def _stop(self, runtime: Runtime, listener: Listener, http: AdminSide) -> None:
+    async def _stop(self, runtime: Runtime, listener: Listener, http: HttpService) -> None:
         if self._expiry is not None:
             await self._expiry.stop()
         if self._signals is not None:
@@ -243,9 +243,9 @@ class _Coordinator:
         await runtime.stop()
         await http.stop()
 
-    async def _unless_hurried(self, drain: Coroutine[None, None, None]) -> None:
+    async def _unless_forced(self, drain: Coroutine[None, None, None]) -> None:
         drained = asyncio.ensure_future(drain)
-        hurried = asyncio.ensure_future(self._hurry_asked.wait())
+        hurried = asyncio.ensure_future(self._force_stop_requested.wait())
         await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
         for task in (drained, hurried):
             task.cancel()
@@ -258,9 +258,9 @@ class _Coordinator:
             loop.add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
-        if self._stop_asked.is_set():
-            self._hurry_asked.set()
-        self._stop_asked.set()
+        if self._stop_requested.is_set():
+            self._force_stop_requested.set()
+        self._stop_requested.set()
 
 
 def make_forwarding(
@@ -269,11 +269,11 @@ def make_forwarding(
     """Make what carries requests to other coordinators; None if there are none."""
     if config.ownership == "static":
         return None
-    from coordinator.kafka.topic_look import TopicLook
+    from coordinator.kafka.topic_existence import TopicExistence
 
-    look = TopicLook(config.bootstrap_servers, KAFKAS_TOPIC, security=client_security_of(config))
+    look = TopicExistence(config.bootstrap_servers, KAFKA_STATE_TOPIC, security=make_client_security(config))
     return ForwardingMode(
-        Forwarder(runtime, instance=instance, metrics=metrics, security=peer_security_of(config)),
+        Forwarder(runtime, instance=instance, metrics=metrics, security=make_peer_security(config)),
         config.forwarding,
         look.exists,
     )
@@ -290,16 +290,16 @@ def make_ownership(config: Config, instance: str, advertised: HostPort, http: Ho
     )
     if config.ownership == "static":
         return StaticOwnership(replica, config.state_partitions)
-    from coordinator.kafka.group_link import KafkaGroupLink
+    from coordinator.kafka.group_client import KafkaGroupClient
 
     limits = _group_limits(config)
 
-    def make_link() -> GroupLink:
-        return KafkaGroupLink(
+    def make_link() -> GroupClient:
+        return KafkaGroupClient(
             config.bootstrap_servers,
             config.group_id,
             config.state_topic,
-            security=client_security_of(config),
+            security=make_client_security(config),
             session_timeout_s=limits.session_timeout_s,
             rebalance_timeout_s=limits.rebalance_timeout_s,
         )
@@ -330,17 +330,17 @@ def make_runtime(
     metrics: Metrics,
     *,
     may_claim: Callable[[], bool] = lambda: True,
-    taken: Callable[[int], None] = lambda state_partition: None,
+    on_fenced: Callable[[int], None] = lambda state_partition: None,
 ) -> Runtime:
     """Make a runtime over a log, with the bounds of the configuration."""
     runtime = Runtime(
         log=log,
         clock=SystemClock(),
-        topics=EveryTopic(),
+        topics=AllTopics(),
         metrics=metrics,
         policy=SnapshotPolicy(updates_max=config.snapshot_updates_max),
         limits=RuntimeLimits(
-            mailbox_operations_max=config.mailbox_operations_max,
+            queued_operations_max=config.queued_operations_max,
             write_timeout_s=config.write_timeout_ms / 1000,
             load_wait_s=config.load_wait_ms / 1000,
             request_age_max_s=config.request_age_max_ms / 1000,
@@ -349,7 +349,7 @@ def make_runtime(
         cold_interval_ms=config.cold_snapshot_interval_ms,
         prune_interval_ms=config.prune_interval_ms,
         may_claim=may_claim,
-        taken=taken,
+        on_fenced=on_fenced,
     )
     metrics.attach(runtime, config.log, log.size_bytes)
     return runtime

@@ -5,7 +5,7 @@
     CoordinatorError
     ├── ConfigError             a setting that cannot be used
     ├── ListenError             an address that cannot be listened on
-    ├── NotDone                 what a person asked for, and the reason why it was not done
+    ├── OperationFailed         what a person asked for, and the reason why it was not done
     └── LogError                the state log could not do what was asked
         ├── LogUnavailable      nothing was written and nothing will show up: try again
         │   └── LogRefused      whoever keeps the log is there and says no: a human must act
@@ -22,7 +22,7 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
-from coordinator.visible import written_out
+from coordinator.printable import escape_unprintable
 from protocol.errors import ErrorCode
 
 
@@ -55,13 +55,13 @@ class ConfigError(CoordinatorError):
         given = setting if value is None else f"{setting}={value}"
         text = f"{given} cannot be used: it must be {allowed}"
         # A value may hold line ends, and whatever else does something to a terminal.
-        super().__init__(written_out(text))
+        super().__init__(escape_unprintable(text))
         self.setting = setting
         self.value = value
         self.allowed = allowed
 
 
-class NotDone(CoordinatorError):
+class OperationFailed(CoordinatorError):
     """What a person asked for was not done, or not all of it; the text says why in a sentence."""
 
 

@@ -12,7 +12,7 @@ _logger = logging.getLogger(__name__)
 
 # Connections over HTTP at a time; where there are few open files, one for so many of them.
 HTTP_CONNECTIONS_MAX = 500
-_FILES_FOR_EACH = 8
+_FILES_PER_CONNECTION = 8
 # For what is no connection from brokers: HTTP, segments of the journal, connections of our own, libraries.
 FILES_KEPT_BACK = HTTP_CONNECTIONS_MAX + 128
 
@@ -34,12 +34,12 @@ def http_connections_to_accept() -> int:
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if open_files == resource.RLIM_INFINITY:
         return HTTP_CONNECTIONS_MAX
-    return min(HTTP_CONNECTIONS_MAX, open_files // _FILES_FOR_EACH)
+    return min(HTTP_CONNECTIONS_MAX, open_files // _FILES_PER_CONNECTION)
 
 
 def connections_to_accept(connections_max: int) -> int:
     """Return how many connections there is room for, at most so many; fewer are a warning."""
-    wanted = max(connections_max + FILES_KEPT_BACK, HTTP_CONNECTIONS_MAX * _FILES_FOR_EACH)
+    wanted = max(connections_max + FILES_KEPT_BACK, HTTP_CONNECTIONS_MAX * _FILES_PER_CONNECTION)
     open_files = raise_open_files(wanted)
     accepted = min(connections_max, max(open_files - FILES_KEPT_BACK, open_files // 2))
     if accepted < connections_max:

@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from coordinator.forwarding import Forwardable, Forwarder
+from coordinator.forwarding import ForwardableOperation, Forwarder
 from coordinator.runtime import Origin, Runtime
-from coordinator.runtime.mailbox import Decide, PlainWrites
+from coordinator.runtime.operations import Decide, FastPathWrites
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
@@ -26,12 +26,12 @@ from protocol.state_batches import BATCH_BYTES
 from protocol.state_records import SharePartitionKey
 from protocol.wire import ELEMENTS_MAX
 
-Done = Callable[[Any], None]
+ResponseCallback = Callable[[Any], None]
 
 # After this many share-partitions a large request lets the event loop serve other clients: about 1 ms.
 _STEP_PARTITIONS = 400
-# The compiled module carries out a write of this size in one step of about 10 ms. A larger write takes Python's
-# steps, at ten times the cost for each element.
+# The compiled module carries out a write of this size in one step of about 10 ms. A larger write takes
+# Python's steps, at ten times the cost for each element.
 _PLAIN_ELEMENTS_MAX = 10_000
 # A share-partition's records repeat its group id, so each 256 characters of it count as another element.
 _GROUP_CHARS_PER_ELEMENT = 256
@@ -118,13 +118,18 @@ _RESPONSE_FULL = (
 )
 
 
-class _Gathering:
+class _PendingResponse:
     """One request's results, in request order, until none is missing."""
 
     __slots__ = ("_bytes_left", "_done", "_missing", "_results", "_rpc")
 
     def __init__(
-        self, rpc: Rpc, results: list[tuple[bytes, list[Any]]], missing: int, done: Done, bytes_max: int
+        self,
+        rpc: Rpc,
+        results: list[tuple[bytes, list[Any]]],
+        missing: int,
+        done: ResponseCallback,
+        bytes_max: int,
     ) -> None:
         self._rpc = rpc
         self._results = results
@@ -144,7 +149,7 @@ class _Gathering:
             self._done(rpc.response([rpc.topic_result(topic_id, row) for topic_id, row in self._results]))
 
 
-class _PartOfRequest(Forwardable):
+class _RequestOperation(ForwardableOperation):
     """The unit of one share-partition within a request."""
 
     __slots__ = ("_gathering", "_partition_result", "_place", "_row")
@@ -163,10 +168,10 @@ class _PartOfRequest(Forwardable):
         self._partition_result = rpc.partition_result
         self._row = row
         self._place = place
-        self._gathering: _Gathering | None = None
+        self._gathering: _PendingResponse | None = None
         self.call = None
 
-    def gather_in(self, gathering: _Gathering) -> None:
+    def attach(self, gathering: _PendingResponse) -> None:
         self._gathering = gathering
 
     def answer(self, result: Any) -> None:
@@ -201,16 +206,22 @@ class Service:
         """Tell whether that is so now, or may be at some time."""
         return self._forwarder is not None
 
-    def plain_writes(self) -> PlainWrites | None:
-        """Return what carries plain writes out (`coordinator.hot`), or None; it forwards nothing."""
-        writes = self._runtime.plain_writes()
+    def fast_path_writes(self) -> FastPathWrites | None:
+        """Return what carries fast-path writes out (`coordinator.fastpath`), or None; it forwards nothing."""
+        writes = self._runtime.fast_path_writes()
         if writes is not None:
             writes.elements_max = min(self.limits.elements_max, _PLAIN_ELEMENTS_MAX)
             writes.batches_max = self.limits.batches_per_write_max
         return writes
 
     def handle(
-        self, rpc: Rpc, request: Any, origin: Origin | None, done: Done, *, forwarded: bool = False
+        self,
+        rpc: Rpc,
+        request: Any,
+        origin: Origin | None,
+        done: ResponseCallback,
+        *,
+        forwarded: bool = False,
     ) -> None:
         """Carry out a request of one of the five RPCs; one that was `forwarded` to us, here or not at all.
 
@@ -221,7 +232,13 @@ class Service:
             pass
 
     def steps(
-        self, rpc: Rpc, request: Any, origin: Origin | None, done: Done, *, forwarded: bool = False
+        self,
+        rpc: Rpc,
+        request: Any,
+        origin: Origin | None,
+        done: ResponseCallback,
+        *,
+        forwarded: bool = False,
     ) -> Iterator[None]:
         """Carry out a request as `handle` does, in steps of a millisecond."""
         topics = request.topics
@@ -232,14 +249,14 @@ class Service:
             done(rpc.response([]))
             return
         results: list[tuple[bytes, list[Any]]] = []
-        operations: list[_PartOfRequest] = []
+        operations: list[_RequestOperation] = []
         yield from self._split(rpc, request, origin, results, operations)
         if not operations:
             done(rpc.response([]))
             return
-        gathering = _Gathering(rpc, results, len(operations), done, self.limits.response_bytes_max)
+        gathering = _PendingResponse(rpc, results, len(operations), done, self.limits.response_bytes_max)
         for operation in operations:
-            operation.gather_in(gathering)
+            operation.attach(gathering)
         forwarder = self._forwarder if not forwarded else None
         elements = len(operations) * (1 + len(request.group_id) // _GROUP_CHARS_PER_ELEMENT)
         submit = self._submit if elements <= self.limits.elements_max else _refuse_for_long_group_id
@@ -248,19 +265,19 @@ class Service:
                 yield
             submit(rpc, operations[begin : begin + _STEP_PARTITIONS], forwarder)
 
-    def _submit(self, rpc: Rpc, operations: list[_PartOfRequest], forwarder: Forwarder | None) -> None:
+    def _submit(self, rpc: Rpc, operations: list[_RequestOperation], forwarder: Forwarder | None) -> None:
         """Hand operations on, except those that write too many state batches."""
         if rpc is WRITE:
             operations = [operation for operation in operations if not self._writes_too_much(operation)]
         if forwarder is not None and forwarder.active:
             if operations:
-                forwarder.take(rpc.api_key, operations)
+                forwarder.submit(rpc.api_key, operations)
             return
         submit = self._runtime.submit
         for operation in operations:
             submit(operation)
 
-    def _writes_too_much(self, operation: _PartOfRequest) -> bool:
+    def _writes_too_much(self, operation: _RequestOperation) -> bool:
         """Refuse a write with more state batches than allowed; return whether it was refused."""
         batches_bytes = sum([len(part.state_batches) for part in operation.unit])
         if batches_bytes <= self.limits.batches_per_write_max * BATCH_BYTES:
@@ -277,7 +294,7 @@ class Service:
         request: Any,
         origin: Origin | None,
         results: list[tuple[bytes, list[Any]]],
-        operations: list[_PartOfRequest],
+        operations: list[_RequestOperation],
     ) -> Iterator[None]:
         """Make one operation for each share-partition, and lay out the rows for their results.
 
@@ -307,12 +324,12 @@ class Service:
                     continue
                 units[partition] = unit = [part]
                 key = SharePartitionKey(group_id, topic_id, partition)
-                operations.append(_PartOfRequest(rpc, key, unit, origin, received_s, row, len(row)))
+                operations.append(_RequestOperation(rpc, key, unit, origin, received_s, row, len(row)))
                 row.append(None)
 
 
 def _refuse_for_long_group_id(
-    rpc: Rpc, operations: list[_PartOfRequest], forwarder: Forwarder | None
+    rpc: Rpc, operations: list[_RequestOperation], forwarder: Forwarder | None
 ) -> None:
     """Refuse operations whose records would repeat a long group id too often."""
     for operation in operations:

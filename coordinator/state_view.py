@@ -38,11 +38,11 @@ class StateView(Protocol):
         ...
 
     @property
-    def loaded_once(self) -> bool:
+    def initial_load_done(self) -> bool:
         """True once every shard of this process was loaded."""
         ...
 
-    def owned(self) -> list[int]:
+    def owned_shards(self) -> list[int]:
         """Return the shards that this process shows."""
         ...
 

@@ -22,25 +22,25 @@ def lag_of(start_offset: int, delivery_complete_count: int, end_offset: int | No
 class TopicDirectory(Protocol):
     """Answers from memory whether a topic id and partition exist."""
 
-    def knows(self, topic_id: bytes, partition: int) -> bool:
+    def contains(self, topic_id: bytes, partition: int) -> bool:
         """Tell whether the cluster has this partition of this topic."""
         ...
 
 
-class EveryTopic:
+class AllTopics:
     """Takes every topic for known: what a coordinator without a view of the cluster must do."""
 
-    def knows(self, topic_id: bytes, partition: int) -> bool:
+    def contains(self, topic_id: bytes, partition: int) -> bool:
         """Return True."""
         return True
 
 
-class ListedTopics:
+class StaticTopics:
     """Knows the topics it was given, as topic id to number of partitions."""
 
     def __init__(self, partitions_of: Mapping[bytes, int]) -> None:
         self._partitions_of = dict(partitions_of)
 
-    def knows(self, topic_id: bytes, partition: int) -> bool:
+    def contains(self, topic_id: bytes, partition: int) -> bool:
         """Tell whether the topic is listed and has this partition."""
         return partition < self._partitions_of.get(topic_id, 0)

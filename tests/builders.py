@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coordinator.shard import Facts, Portion, Result, Shard, SnapshotPolicy
+from coordinator.shard import CoordinatorResult, RequestContext, Shard, SnapshotLimits, SnapshotPolicy
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
@@ -56,9 +56,9 @@ def write(
     )
 
 
-def portion(records_max: int) -> Portion:
+def portion(records_max: int) -> SnapshotLimits:
     """So many snapshots in one go, whatever their size."""
-    return Portion(records_max, bytes_max=1 << 30)
+    return SnapshotLimits(records_max, bytes_max=1 << 30)
 
 
 class DrivenShard:
@@ -71,7 +71,7 @@ class DrivenShard:
         self.now_ms = 1_700_000_000_000
         self.topic_known = True
 
-    def _carry_out(self, result: Result) -> Any:
+    def _carry_out(self, result: CoordinatorResult) -> Any:
         for record in result.records:
             self.append(record)
         return result.answer
@@ -82,9 +82,9 @@ class DrivenShard:
         self.log.append((record, self.now_ms))
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> RequestContext:
         """Return what the core is told."""
-        return Facts(self.now_ms, self.topic_known)
+        return RequestContext(self.now_ms, self.topic_known)
 
     def initialize(self, *unit: initialize_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
         """Carry out an Initialize."""

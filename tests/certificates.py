@@ -21,12 +21,12 @@ def subject_of(common_name: str, **rest: str) -> Subject:
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-class Issued(NamedTuple):
+class IssuedCertificate(NamedTuple):
     """A certificate and its key, in files of their own and in one."""
 
     certificate: Path
     key: Path
-    both: Path
+    combined_file: Path
     key_password: str
 
 
@@ -57,7 +57,7 @@ class Authority:
         ended: bool = False,
         key_password: str = "",
         file: str | None = None,
-    ) -> Issued:
+    ) -> IssuedCertificate:
         """Issue a certificate for CN=`name`, or a subject, and hosts; `ended`: good until yesterday."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
@@ -79,7 +79,7 @@ class Authority:
             encryption = serialization.BestAvailableEncryption(key_password.encode())
         key_pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
         stem = file or name
-        issued = Issued(
+        issued = IssuedCertificate(
             self._folder / f"{stem}.crt",
             self._folder / f"{stem}.key",
             self._folder / f"{stem}.pem",
@@ -88,7 +88,7 @@ class Authority:
         issued.certificate.write_bytes(certificate_pem)
         issued.key.write_bytes(key_pem)
         # Kafka's PEM stores have both in one file.
-        issued.both.write_bytes(key_pem + certificate_pem)
+        issued.combined_file.write_bytes(key_pem + certificate_pem)
         return issued
 
 

@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place.get(item.path.relative_to(_HERE).parts[0], len(_LONG)))
 
 
-pytest_plugins = ["tests.kafka.fixtures", "tests.deploy.needs"]
+pytest_plugins = ["tests.kafka.fixtures", "tests.deploy.required_programs"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

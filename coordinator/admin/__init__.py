@@ -5,9 +5,9 @@ run in between.
 """
 
 from coordinator.admin.application import create_app
-from coordinator.admin.cluster import Topics, make_user_topics
+from coordinator.admin.cluster_info import Topics, make_user_topics
 from coordinator.admin.http_server import HttpServer
-from coordinator.admin.owners import OwnerBoard
-from coordinator.admin.side import AdminSide
+from coordinator.admin.http_service import HttpService
+from coordinator.admin.owner_directory import OwnerDirectory
 
-__all__ = ["AdminSide", "HttpServer", "OwnerBoard", "Topics", "create_app", "make_user_topics"]
+__all__ = ["HttpServer", "HttpService", "OwnerDirectory", "Topics", "create_app", "make_user_topics"]

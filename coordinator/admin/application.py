@@ -11,19 +11,19 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from coordinator.admin.access import Access
-from coordinator.admin.cluster import ClusterFacts, Topics
-from coordinator.admin.expiry import expiry_routes
-from coordinator.admin.guard import Guard
-from coordinator.admin.health import health_routes
-from coordinator.admin.live import Live, live_routes
-from coordinator.admin.owners import OwnerBoard
-from coordinator.admin.page import page_routes
+from coordinator.admin.access_control import AccessControl
+from coordinator.admin.access_middleware import AccessMiddleware
+from coordinator.admin.cluster_info import ClusterInfoCache, Topics
+from coordinator.admin.coordinator_view import CoordinatorView, HandOver, hand_over_unavailable
+from coordinator.admin.event_stream import EventStream, event_routes
+from coordinator.admin.expiry_routes import expiry_routes
+from coordinator.admin.health_routes import health_routes
+from coordinator.admin.owner_directory import OwnerDirectory
+from coordinator.admin.page_routes import page_routes
 from coordinator.admin.paths import GROUPS_PATH
 from coordinator.admin.signals import signal_routes
-from coordinator.admin.state import NotHere, state_routes
-from coordinator.admin.watched import HandOver, Watched, nobody_to_hand_over_to
-from coordinator.admin.writes import write_routes
+from coordinator.admin.state_routes import OwnedElsewhere, state_routes
+from coordinator.admin.write_routes import write_routes
 from coordinator.config import Config
 from coordinator.expiry import Expiry
 from coordinator.metrics import Metrics
@@ -37,24 +37,31 @@ def create_app(
     metrics: Metrics,
     config: Config,
     *,
-    owners: OwnerBoard | None = None,
+    owners: OwnerDirectory | None = None,
     topics: Topics | None = None,
-    access: Access | None = None,
-    hand_over: HandOver = nobody_to_hand_over_to,
+    access: AccessControl | None = None,
+    hand_over: HandOver = hand_over_unavailable,
     expiry: Expiry | None = None,
     signals: SignalMonitor | None = None,
 ) -> FastAPI:
     """Make the application; it asks the runtime anew for every answer.
 
-    `app.state.live.end()` ends the answers that would go on for ever. Without `topics` names and end offsets
-    of the users' topics are not known. `hand_over` asks the group of coordinators. `expiry` knows what state
-    is abandoned, `signals` the problems of share groups. An observer's
+    `app.state.event_stream.end()` ends the answers that would go on for ever. Without `topics` names and end
+    offsets of the users' topics are not known. `hand_over` asks the group of coordinators. `expiry` knows
+    what state is abandoned, `signals` the problems of share groups. An observer's
     view has no routes that write. Raises ConfigError if what the settings of access name is of no use.
     """
-    watched = Watched(
-        runtime, metrics, config, owners or OwnerBoard(), ClusterFacts(topics), hand_over, expiry, signals
+    view = CoordinatorView(
+        runtime,
+        metrics,
+        config,
+        owners or OwnerDirectory(),
+        ClusterInfoCache(topics),
+        hand_over,
+        expiry,
+        signals,
     )
-    live = Live(watched)
+    event_stream = EventStream(view)
     app = FastAPI(
         title="Share coordinator",
         version=version("share-coordinator"),
@@ -64,20 +71,20 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.live = live
-    app.include_router(health_routes(watched))
-    app.include_router(state_routes(watched))
+    app.state.event_stream = event_stream
+    app.include_router(health_routes(view))
+    app.include_router(state_routes(view))
     if isinstance(runtime, Runtime):
-        app.include_router(write_routes(watched))
-    app.include_router(expiry_routes(watched))
-    app.include_router(signal_routes(watched))
-    app.include_router(live_routes(live))
+        app.include_router(write_routes(view))
+    app.include_router(expiry_routes(view))
+    app.include_router(signal_routes(view))
+    app.include_router(event_routes(event_stream))
     app.include_router(page_routes())
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(Exception, _failed)
+    app.add_exception_handler(HTTPException, _access_denied_response)
+    app.add_exception_handler(RequestValidationError, _validation_error_response)
+    app.add_exception_handler(Exception, _http_error_response)
     app.add_middleware(_EncodedSegments)
-    app.add_middleware(Guard, access=access or Access(config), refused=metrics.http_refused)
+    app.add_middleware(AccessMiddleware, access=access or AccessControl(config), refused=metrics.http_refused)
     return app
 
 
@@ -91,7 +98,7 @@ class _EncodedSegments:
     """Leaves the path of a group percent-encoded until it has been split.
 
     A server decodes a path as a whole, and then the group `a/b` is two parts. Group ids may contain any
-    character, so the parts are split first and decoded one by one, in `coordinator.admin.state`.
+    character, so the parts are split first and decoded one by one, in `coordinator.admin.state_routes`.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -103,7 +110,7 @@ class _EncodedSegments:
         await self._app(scope, receive, send)
 
 
-async def _refused(_: Request, error: Exception) -> JSONResponse:
+async def _access_denied_response(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     problem: dict[str, Any] = {"status": error.status_code, "message": error.detail}
     # The bare phrase of the status is what the router says.
@@ -111,22 +118,22 @@ async def _refused(_: Request, error: Exception) -> JSONResponse:
         problem["message"] = _NO_ROUTE.get(error.status_code, error.detail)
     # It may name what was asked for, and JSON can ask for what is no text: a half of a surrogate pair.
     problem["message"] = str(problem["message"]).encode("utf-8", "backslashreplace").decode()
-    if isinstance(error, NotHere) and error.owner is not None:
+    if isinstance(error, OwnedElsewhere) and error.owner is not None:
         problem["owner"] = error.owner.model_dump()
     return JSONResponse(problem, error.status_code, headers=error.headers)
 
 
-async def _failed(_: Request, error: Exception) -> JSONResponse:
+async def _http_error_response(_: Request, error: Exception) -> JSONResponse:
     # Whoever runs the coordinator finds the traceback in its log.
     return JSONResponse({"status": 500, "message": "the coordinator failed to answer; its log says why"}, 500)
 
 
-async def _malformed(_: Request, error: Exception) -> JSONResponse:
+async def _validation_error_response(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    return JSONResponse({"status": 422, "message": "; ".join(map(_sentence, error.errors()))}, 422)
+    return JSONResponse({"status": 422, "message": "; ".join(map(_describe_problem, error.errors()))}, 422)
 
 
-def _sentence(problem: Mapping[str, Any]) -> str:
+def _describe_problem(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "json_invalid":
         return f"the body is not JSON: {problem['ctx']['error']}"
     return f"{problem['loc'][-1]}: {problem['msg']}, not {problem.get('input')!r}"

@@ -12,7 +12,7 @@ from typing import Any, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from coordinator.admin.guard import CERTIFICATE
+from coordinator.admin.access_middleware import CERTIFICATE
 from coordinator.open_files import http_connections_to_accept
 from coordinator.security.tls import ServerTls, Trust
 
@@ -21,7 +21,7 @@ HEAD_BYTES_MAX = 64 << 10
 # Requests that wait for the response to an earlier one of their connection. Browsers send none in advance.
 PIPELINED_MAX = 8
 # From one request's end, or the connection's begin, to the end of the next one's headers.
-_HEAD_WITHIN_S = 20.0
+_HEAD_TIMEOUT_S = 20.0
 # From the end of the headers to the end of the body, which has at most 64 KiB.
 _BODY_WITHIN_S = 20.0
 # How long a client may leave a response unread when the buffers are full, or when all of it was written.
@@ -37,13 +37,13 @@ class Connection(HttpToolsProtocol):
     def __init__(
         self,
         *uvicorns: Any,
-        turned_away: Callable[[HTTPStatus], None],
+        on_rejected: Callable[[HTTPStatus], None],
         tls: ServerTls | None = None,
         **more: Any,
     ) -> None:
-        """Make what uvicorn does; `turned_away` is told what is answered before there is a request."""
+        """Make what uvicorn does; `on_rejected` is told what is answered before there is a request."""
         super().__init__(*uvicorns, **more)
-        self._turned_away = turned_away
+        self._on_rejected = on_rejected
         self._tls = tls
         self.trust: Trust | None = None
 
@@ -58,10 +58,10 @@ class Connection(HttpToolsProtocol):
         self._in_head = True
         self.began_s = self.loop.time()
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
-        self._within("head", _HEAD_WITHIN_S, self._give_up)
+        self._within("head", _HEAD_TIMEOUT_S, self._close_slow_request)
         if not vacancies({*self.connections} - {self}):
             # Over TLS the listener makes room before the handshake.
-            self._turned_away(HTTPStatus.SERVICE_UNAVAILABLE)
+            self._on_rejected(HTTPStatus.SERVICE_UNAVAILABLE)
             if not evict_one(self.connections - {self}):
                 self._respond_and_close(HTTPStatus.SERVICE_UNAVAILABLE)
 
@@ -91,14 +91,14 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError:
             # uvicorn would log each of them.
             if len(self.pipeline) >= PIPELINED_MAX:
-                self._turned_away(HTTPStatus.TOO_MANY_REQUESTS)
+                self._on_rejected(HTTPStatus.TOO_MANY_REQUESTS)
                 self.transport.abort()
             else:
-                self._turned_away(HTTPStatus.BAD_REQUEST)
+                self._on_rejected(HTTPStatus.BAD_REQUEST)
                 self._respond_and_close(HTTPStatus.BAD_REQUEST)
             return
         if self._in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-            self._turned_away(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            self._on_rejected(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             self._respond_and_close(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def on_message_begin(self) -> None:
@@ -109,7 +109,7 @@ class Connection(HttpToolsProtocol):
         cast(dict[str, Any], self.scope)[CERTIFICATE] = self._certificate
         if not self._in_head:
             self._in_head, self._head_bytes = True, 0
-            self._within("head", _HEAD_WITHIN_S, self._give_up)
+            self._within("head", _HEAD_TIMEOUT_S, self._close_slow_request)
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
@@ -135,7 +135,7 @@ class Connection(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection without a further request."""
-        self._give_up()
+        self._close_slow_request()
 
     def pause_writing(self) -> None:
         """Wait for the client to read, but not for ever."""
@@ -170,9 +170,9 @@ class Connection(HttpToolsProtocol):
     def _respond_and_close(self, status: HTTPStatus) -> None:
         line = f"HTTP/1.1 {status.value} {status.phrase}\r\nConnection: close\r\n\r\n"
         self.transport.write(line.encode())
-        self._give_up()
+        self._close_slow_request()
 
-    def _give_up(self) -> None:
+    def _close_slow_request(self) -> None:
         if not self.transport.is_closing():
             self.transport.close()
         self._within("unread", _UNREAD_WITHIN_S, self.transport.abort)

@@ -14,9 +14,9 @@ from starlette.types import ASGIApp
 from coordinator.admin.http_protocol import Connection, evict_one, vacancies
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
-from coordinator.security.complaints import Complaints
-from coordinator.security.doorway import NO_ROOM, TlsDoorway
+from coordinator.security.rate_limited_log import RateLimitedLog
 from coordinator.security.tls import ServerTls
+from coordinator.security.tls_acceptor import TOO_MANY_CONNECTIONS, TlsAcceptor
 
 _logger = logging.getLogger(__name__)
 
@@ -63,8 +63,8 @@ class HttpServer:
             )
         )
         self._tls = tls
-        self._doorway: TlsDoorway | None = None
-        self._complaints = Complaints()
+        self._acceptor: TlsAcceptor | None = None
+        self._rate_limited_log = RateLimitedLog()
         self._task: asyncio.Task[None] | None = None
         self.port = address.port
 
@@ -75,7 +75,7 @@ class HttpServer:
         """
         # Bound by us, because uvicorn ends the process when it cannot bind.
         try:
-            sockets = [self._listening()] if self._tls is None else []
+            sockets = [self._make_listening_socket()] if self._tls is None else []
             if self._tls is not None:
                 await self._accept_tls(self._tls)
         except (OSError, OverflowError) as error:
@@ -83,7 +83,7 @@ class HttpServer:
         self._task = asyncio.create_task(self._server.serve(sockets=sockets), name="http")
         await self._server.up.wait()
 
-    def _listening(self) -> socket.socket:
+    def _make_listening_socket(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._address.host else socket.AF_INET
         listening = socket.create_server(tuple(self._address), family=family, backlog=_BACKLOG)
         self.port = listening.getsockname()[1]
@@ -91,15 +91,15 @@ class HttpServer:
 
     async def _accept_tls(self, tls: ServerTls) -> None:
         """Accept connections ourselves: uvicorn counts none that does not finish its handshake."""
-        self._doorway = TlsDoorway(
+        self._acceptor = TlsAcceptor(
             lambda: tls.context,
             _HANDSHAKE_S,
             self._vacancies,
-            self._server.come_in,
-            self._turn_away,
+            self._server.accept_secured,
+            self._note_rejected,
         )
-        await self._doorway.start(self._address.host, self._address.port, _BACKLOG)
-        self.port = self._doorway.port
+        await self._acceptor.start(self._address.host, self._address.port, _BACKLOG)
+        self.port = self._acceptor.port
 
     def _vacancies(self) -> int:
         """Return how many more connections are accepted; make room if there is none."""
@@ -108,7 +108,7 @@ class HttpServer:
         return vacant if vacant > 0 else int(evict_one(connections))
 
     def _make_connection(self, *uvicorns: Any, **more: Any) -> Connection:
-        return Connection(*uvicorns, turned_away=self._note_refusal, tls=self._tls, **more)
+        return Connection(*uvicorns, on_rejected=self._note_refusal, tls=self._tls, **more)
 
     def close_untrusted(self, now_ms: int) -> None:
         """Break off connections whose certificate is no longer valid, event streams included."""
@@ -120,24 +120,24 @@ class HttpServer:
     def _note_refusal(self, status: HTTPStatus) -> None:
         self._refused(status)
         if status is HTTPStatus.SERVICE_UNAVAILABLE:
-            self._complaints.say(
+            self._rate_limited_log.warn(
                 "The HTTP port has as many connections as it accepts; the oldest ones that wait are closed."
             )
 
-    def _turn_away(self, reason: str, sentence: str, peer: str) -> None:
+    def _note_rejected(self, reason: str, sentence: str, peer: str) -> None:
         _logger.debug("a client of HTTP is turned away", extra={"reason": reason, "peer": peer})
-        if reason == NO_ROOM:
+        if reason == TOO_MANY_CONNECTIONS:
             self._note_refusal(HTTPStatus.SERVICE_UNAVAILABLE)
         if sentence:
-            self._complaints.say(f"http: {sentence}", peer=peer)
+            self._rate_limited_log.warn(f"http: {sentence}", peer=peer)
 
     async def stop(self) -> None:
         """Finish the answers under way, for a moment, then close everything; harmless if never started."""
         if self._task is None:
             return
         self._before_stop()
-        if self._doorway is not None:
-            self._doorway.stop()
+        if self._acceptor is not None:
+            self._acceptor.stop()
         self._server.should_exit = True
         await self._task
         self._task = None
@@ -150,7 +150,7 @@ class _EmbeddedServer(uvicorn.Server):
         super().__init__(config)
         self.up = asyncio.Event()
 
-    def come_in(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
+    def accept_secured(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
         """Return the protocol of a connection that was accepted for us, None for one that is too early."""
         if not self.up.is_set():
             return None

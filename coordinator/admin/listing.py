@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from fastapi import HTTPException, Response
 from pydantic import BaseModel
 
-from coordinator.admin.runs import RunSums, WindowMap, pieces
+from coordinator.admin.offset_ranges import DeliverySums, WindowHistogram, unpack_slices
 from coordinator.admin.views import GroupTotals
 from coordinator.shard import ShareState
 from coordinator.state_view import StateView
@@ -35,7 +35,7 @@ WAITING_MAX = 32
 _SELECTED_MAX = 5 * SLICE
 
 # What it takes to rank by a run, and to sum it up, where to pass a share-partition by is 1.
-_RANK_WORK = 2
+_SORT_WORK = 2
 _SUM_WORK = 4
 
 
@@ -48,7 +48,7 @@ class GroupOrder(StrEnum):
     LAST_WRITE = "last-write"
 
 
-class Order(StrEnum):
+class SharePartitionOrder(StrEnum):
     """What a list of share-partitions is sorted by; equal ones by group, topic id and partition."""
 
     KEY = "key"
@@ -57,7 +57,7 @@ class Order(StrEnum):
     LAST_WRITE = "last-write"
 
 
-class Found(NamedTuple):
+class ListedSharePartition(NamedTuple):
     """A share-partition that belongs in a list, and its place there."""
 
     rank: int
@@ -65,7 +65,7 @@ class Found(NamedTuple):
     state: ShareState
 
 
-class Pace:
+class YieldTimer:
     """Says when others on the event loop should have their turn."""
 
     def __init__(self) -> None:
@@ -119,17 +119,17 @@ async def groups(
 
     One number is kept for each group; only those of the page are summed up.
     """
-    figure_after = _FIGURES[order]
+    figure_after = _GROUP_SORT_VALUES[order]
     figures: dict[str, int] = {}
     contained = contained.casefold()
-    pace = Pace()
+    yield_timer = YieldTimer()
     async for key, state in runtime.share_partitions():
         group_id = key.group_id
         if group_id in figures or contained in group_id.casefold():
             figures[group_id] = figure_after(figures.get(group_id, 0), state)
-            await pace.spend(1)
+            await yield_timer.spend(1)
     sign = -1 if descending else 1
-    chosen = await part_of(
+    chosen = await sorted_page(
         figures,
         lambda group_id: (sign * figures[group_id], group_id),
         limit=limit,
@@ -140,7 +140,7 @@ async def groups(
     async for key, state in runtime.share_partitions():
         if (group := totals.get(key.group_id)) is not None:
             group.add(key, state)
-            await pace.spend(1)
+            await yield_timer.spend(1)
     return GroupSelection(len(figures), list(totals.items()))
 
 
@@ -148,13 +148,13 @@ class Selection(NamedTuple):
     """How many share-partitions there are, and those that come first in their order, unsorted."""
 
     total: int
-    first: list[Found]
+    first: list[ListedSharePartition]
 
 
 async def first_share_partitions(
     runtime: StateView,
     wanted: Callable[[SharePartitionKey], bool],
-    order: Order,
+    order: SharePartitionOrder,
     *,
     descending: bool,
     count: int,
@@ -164,10 +164,10 @@ async def first_share_partitions(
 
     No more than twice as many are held at a time, unless the page is far behind the beginning.
     """
-    backwards = descending and order is Order.KEY
+    backwards = descending and order is SharePartitionOrder.KEY
     select = nlargest if backwards else nsmallest
     total = 0
-    first: list[Found] = []
+    first: list[ListedSharePartition] = []
     held_max = max(2 * count, SLICE)
     async for found in _share_partitions(runtime, wanted, order, descending=descending):
         total += 1
@@ -179,42 +179,52 @@ async def first_share_partitions(
 
 
 async def share_partitions(
-    runtime: StateView, wanted: Callable[[SharePartitionKey], bool], order: Order, *, descending: bool
-) -> list[Found]:
+    runtime: StateView,
+    wanted: Callable[[SharePartitionKey], bool],
+    order: SharePartitionOrder,
+    *,
+    descending: bool,
+) -> list[ListedSharePartition]:
     """Find share-partitions, in the order in which the shards have them; each with its rank in `order`."""
     return [found async for found in _share_partitions(runtime, wanted, order, descending=descending)]
 
 
 async def _share_partitions(
-    runtime: StateView, wanted: Callable[[SharePartitionKey], bool], order: Order, *, descending: bool
-) -> AsyncIterator[Found]:
-    rank = _RANKS.get(order)
+    runtime: StateView,
+    wanted: Callable[[SharePartitionKey], bool],
+    order: SharePartitionOrder,
+    *,
+    descending: bool,
+) -> AsyncIterator[ListedSharePartition]:
+    rank = _SORT_VALUES.get(order)
     sign = -1 if descending else 1
-    pace = Pace()
+    yield_timer = YieldTimer()
     async for key, state in runtime.share_partitions():
         if wanted(key):
-            place = state.last_write_ms if order is Order.LAST_WRITE else 0
+            place = state.last_write_ms if order is SharePartitionOrder.LAST_WRITE else 0
             if rank is not None:
-                for some in pieces(state.batches):
+                for some in unpack_slices(state.batches):
                     place = rank(place, some)
-                    await pace.spend(_RANK_WORK * len(some))
-            yield Found(sign * place, key, state)
-            await pace.spend(1)
+                    await yield_timer.spend(_SORT_WORK * len(some))
+            yield ListedSharePartition(sign * place, key, state)
+            await yield_timer.spend(1)
 
 
-async def summed(state: ShareState, pace: Pace, window: WindowMap | None = None) -> RunSums:
+async def sum_batches(
+    state: ShareState, yield_timer: YieldTimer, window: WindowHistogram | None = None
+) -> DeliverySums:
     """Sum up the runs of a share-partition, and draw them into the map of its window."""
-    sums = RunSums(state)
-    for some in pieces(state.batches):
+    sums = DeliverySums(state)
+    for some in unpack_slices(state.batches):
         sums.add(some)
-        await pace.spend(_SUM_WORK * len(some))
+        await yield_timer.spend(_SUM_WORK * len(some))
         if window is not None:
             for batch in some:
-                await pace.spend(window.add(batch))
+                await yield_timer.spend(window.add(batch))
     return sums
 
 
-async def part_of(
+async def sorted_page(
     entries: Collection[Entry],
     place: Callable[[Entry], Any],
     *,
@@ -226,41 +236,41 @@ async def part_of(
 
     Slices are sorted and then merged up to where the part ends, so that no step takes long.
     """
-    pace = Pace()
+    yield_timer = YieldTimer()
     runs = []
     for one in _slices(entries):
         runs.append(sorted(one, key=place, reverse=backwards))
-        await pace.spend(len(one))
+        await yield_timer.spend(len(one))
     part: list[Entry] = []
     for number, entry in enumerate(merge(*runs, key=place, reverse=backwards)):
         if number == offset + limit:
             break
         if number >= offset:
             part.append(entry)
-        await pace.spend(1)
+        await yield_timer.spend(1)
     return part
 
 
-async def made(
+async def build_responses(
     entries: Iterable[Entry], make: Callable[[Entry], Answer], work: Callable[[Entry], int]
 ) -> list[Answer]:
     """Make an answer of each entry; `work` says how much that is, in share-partitions that are passed by."""
-    pace = Pace()
+    yield_timer = YieldTimer()
     answers = []
     for entry in entries:
         answers.append(make(entry))
-        await pace.spend(work(entry))
+        await yield_timer.spend(work(entry))
     return answers
 
 
-async def written(
+async def render_page(
     answer: BaseModel, items: Iterable[BaseModel], work: int, *, exclude: set[str] | None = None
 ) -> Response:
     """Write an answer whose one page is empty yet as JSON, item by item; `work` says how much an item is.
 
     FastAPI would check and write a list of any length in one go.
     """
-    texts = await made(items, lambda item: item.model_dump_json(), lambda _: work)
+    texts = await build_responses(items, lambda item: item.model_dump_json(), lambda _: work)
     # No text within has this: there its quotes are written with backslashes.
     before, empty, behind = answer.model_dump_json(exclude=exclude).partition('"items":[]')
     assert empty
@@ -282,14 +292,14 @@ def _delivery_count(before: int, batches: list[StateBatch]) -> int:
 
 
 # What a group is ordered by, after another of its share-partitions.
-_FIGURES: dict[GroupOrder, Callable[[int, ShareState], int]] = {
+_GROUP_SORT_VALUES: dict[GroupOrder, Callable[[int, ShareState], int]] = {
     GroupOrder.GROUP: lambda before, state: 0,
     GroupOrder.SHARE_PARTITIONS: lambda before, state: before + 1,
     GroupOrder.STATE_BATCHES: lambda before, state: before + state.batch_count,
     GroupOrder.LAST_WRITE: lambda before, state: max(before, state.last_write_ms),
 }
 # The ranks that come of the runs: of those that were looked at, and of some more.
-_RANKS: dict[Order, Callable[[int, list[StateBatch]], int]] = {
-    Order.IN_FLIGHT: _in_flight,
-    Order.DELIVERY_COUNT: _delivery_count,
+_SORT_VALUES: dict[SharePartitionOrder, Callable[[int, list[StateBatch]], int]] = {
+    SharePartitionOrder.IN_FLIGHT: _in_flight,
+    SharePartitionOrder.DELIVERY_COUNT: _delivery_count,
 }

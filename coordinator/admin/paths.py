@@ -6,13 +6,13 @@ from uuid import UUID
 
 from fastapi import Depends, HTTPException, Path, Query
 
-from coordinator.admin.answers import Problem, Responses
+from coordinator.admin.api_models import ErrorResponse, Responses
 from protocol.state_records import parse_topic_id
 
 GROUPS_PATH = "/api/v1/groups"
 
 MALFORMED: Responses = {
-    422: {"model": Problem, "description": "A part of the path or the query does not parse."}
+    422: {"model": ErrorResponse, "description": "A part of the path or the query does not parse."}
 }
 
 Limit = Annotated[int, Query(ge=1, le=10_000, description="Items in one answer, at most.")]
@@ -40,7 +40,7 @@ async def _group(
         raise HTTPException(422, f"group: {group!r} is not percent-encoded UTF-8") from None
 
 
-def parsed_topic(topic: str) -> bytes:
+def parse_topic(topic: str) -> bytes:
     """Read a topic id. Raises HTTPException with status 422."""
     try:
         return UUID(topic).bytes if len(topic) == 36 else parse_topic_id(topic)
@@ -54,11 +54,11 @@ _TOPIC_DESCRIPTION = "The topic id: base64url, or a UUID with hyphens."
 
 
 async def _topic(topic: Annotated[str, Path(description=_TOPIC_DESCRIPTION)]) -> bytes:
-    return parsed_topic(topic)
+    return parse_topic(topic)
 
 
-async def _asked_topic(topic: Annotated[str, Query(description=_TOPIC_DESCRIPTION)]) -> bytes:
-    return parsed_topic(topic)
+async def _topic_query(topic: Annotated[str, Query(description=_TOPIC_DESCRIPTION)]) -> bytes:
+    return parse_topic(topic)
 
 
 # Kafka's partitions are numbers of 32 bits.
@@ -66,6 +66,6 @@ PARTITION_MAX = 2**31 - 1
 
 GroupId = Annotated[str, Depends(_group)]
 TopicId = Annotated[bytes, Depends(_topic)]
-AskedTopicId = Annotated[bytes, Depends(_asked_topic)]
+TopicIdQuery = Annotated[bytes, Depends(_topic_query)]
 Partition = Annotated[int, Path(ge=0, le=PARTITION_MAX)]
-AskedPartition = Annotated[int, Query(ge=0, le=PARTITION_MAX)]
+PartitionQuery = Annotated[int, Query(ge=0, le=PARTITION_MAX)]

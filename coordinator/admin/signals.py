@@ -5,15 +5,15 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query
 from pydantic import BaseModel
 
-from coordinator.admin.answers import Problem as HttpProblem
-from coordinator.admin.answers import Responses
+from coordinator.admin.api_models import ErrorResponse as HttpErrorResponse
+from coordinator.admin.api_models import Responses
+from coordinator.admin.coordinator_view import CoordinatorView
 from coordinator.admin.paths import MALFORMED, Limit
-from coordinator.admin.watched import Watched
 from coordinator.signals import GroupSignals, Problem
 
 SIGNALS_PATH = "/api/v1/signals"
 
-_NO_GROUP: Responses = {404: {"model": HttpProblem, "description": "The group has no state here."}}
+_NO_GROUP: Responses = {404: {"model": HttpErrorResponse, "description": "The group has no state here."}}
 
 
 class GroupSignalsAnswer(BaseModel):
@@ -63,7 +63,7 @@ class EventsAnswer(BaseModel):
     items: list[EventAnswer]
 
 
-def signal_routes(watched: Watched) -> APIRouter:
+def signal_routes(view: CoordinatorView) -> APIRouter:
     """Make the routes; without a monitor there are no groups and no events."""
     routes = APIRouter(tags=["signals"], responses=MALFORMED)
 
@@ -73,7 +73,7 @@ def signal_routes(watched: Watched) -> APIRouter:
         only_problems: Annotated[bool, Query(description="Leave out groups without a problem.")] = False,
     ) -> SignalsAnswer:
         """List share groups by the severity of their problem."""
-        groups = list(watched.signals.groups.values()) if watched.signals is not None else []
+        groups = list(view.signals.groups.values()) if view.signals is not None else []
         with_problem = [each for each in groups if each.problem is not Problem.NONE]
         shown = with_problem if only_problems else groups
         shown = sorted(shown, key=lambda each: (-each.problem, -each.lag, each.group))
@@ -84,7 +84,7 @@ def signal_routes(watched: Watched) -> APIRouter:
     @routes.get("/api/v1/events")
     async def list_events(limit: Limit = 100) -> EventsAnswer:
         """List the newest events: problems that began or ended."""
-        events = list(watched.signals.events)[-limit:] if watched.signals is not None else []
+        events = list(view.signals.events)[-limit:] if view.signals is not None else []
         return EventsAnswer(
             items=[
                 EventAnswer(
@@ -103,7 +103,7 @@ def signal_routes(watched: Watched) -> APIRouter:
         group: Annotated[str, Query(description="The group id.")],
     ) -> GroupSignalsAnswer:
         """Show one group. KEDA's metrics-api scaler reads `lag` from it (valueLocation: lag)."""
-        found = watched.signals.groups.get(group) if watched.signals is not None else None
+        found = view.signals.groups.get(group) if view.signals is not None else None
         if found is None:
             raise HTTPException(404, f"group {group!r} has no state here")
         return _answer(found)

@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from coordinator.errors import ConfigError
-from coordinator.security.reloading import Reloading
+from coordinator.security.reloading_files import ReloadingFiles
 
 SETTING = "http.token.file"
 
@@ -38,7 +38,7 @@ class Token(NamedTuple):
     digest: bytes
 
 
-class TokenFile(Reloading):
+class TokenFile(ReloadingFiles):
     """The tokens of a file, which may change. Used on one event loop."""
 
     def __init__(self, path: str) -> None:
@@ -65,33 +65,37 @@ def _read(path: str) -> tuple[Token, ...]:
         with open(path, "rb") as file:
             text = file.read(_FILE_BYTES_MAX + 1).decode("ascii")
     except OSError as error:
-        raise _useless(path, f"a file that can be read ({(error.strerror or str(error)).lower()})") from None
+        raise _invalid_token_file(
+            path, f"a file that can be read ({(error.strerror or str(error)).lower()})"
+        ) from None
     except UnicodeDecodeError:
-        raise _useless(path, "a file of ASCII characters") from None
+        raise _invalid_token_file(path, "a file of ASCII characters") from None
     if len(text) > _FILE_BYTES_MAX:
-        raise _useless(path, f"a file of at most {_FILE_BYTES_MAX} bytes")
+        raise _invalid_token_file(path, f"a file of at most {_FILE_BYTES_MAX} bytes")
     tokens: list[Token] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if words and not words[0].startswith("#"):
             tokens.append(_token(path, number, words))
     if not tokens:
-        raise _useless(path, "a file with a token: a line of NAME, read or write, and TOKEN")
+        raise _invalid_token_file(path, "a file with a token: a line of NAME, read or write, and TOKEN")
     for wrong, named in (("name", [token.name for token in tokens]), ("token", [t.digest for t in tokens])):
         if len(set(named)) < len(named):
-            raise _useless(path, f"a file without the same {wrong} twice")
+            raise _invalid_token_file(path, f"a file without the same {wrong} twice")
     return tuple(tokens)
 
 
 def _token(path: str, number: int, words: list[str]) -> Token:
     if len(words) != 3 or words[1] not in _SCOPES:
-        raise _useless(path, f"a file of lines of NAME, read or write, and TOKEN; line {number} is none")
+        raise _invalid_token_file(
+            path, f"a file of lines of NAME, read or write, and TOKEN; line {number} is none"
+        )
     name, scope, token = words
     digest = _DIGEST.fullmatch(token)
     if digest is not None:
         return Token(name, scope == "write", bytes.fromhex(digest[1]))
     if _TOKEN.fullmatch(token) is None or token.startswith("sha256:"):
-        raise _useless(
+        raise _invalid_token_file(
             path,
             f"a file of tokens of at least {TOKEN_LENGTH_MIN} characters, or of sha256: and 64 digits; that "
             f"of line {number} is neither",
@@ -99,5 +103,5 @@ def _token(path: str, number: int, words: list[str]) -> Token:
     return Token(name, scope == "write", sha256(token.encode()).digest())
 
 
-def _useless(path: str, wanted: str) -> ConfigError:
+def _invalid_token_file(path: str, wanted: str) -> ConfigError:
     return ConfigError(SETTING, path, wanted)

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from coordinator.admin.answers import Group, Shard, SharePartition
-from coordinator.admin.cluster import Facts
-from coordinator.admin.owners import Owner
-from coordinator.admin.runs import RunSums, last_offset
+from coordinator.admin.api_models import Group, Shard, SharePartition
+from coordinator.admin.cluster_info import ClusterInfo
+from coordinator.admin.offset_ranges import DeliverySums, last_offset
+from coordinator.admin.owner_directory import Owner
 from coordinator.shard import ShareState
 from coordinator.state_view import ShardView
 from coordinator.topics import lag_of
@@ -34,7 +34,7 @@ class GroupTotals:
         self.last_write_ms = max(self.last_write_ms, state.last_write_ms)
 
 
-def group_of(group_id: str, totals: GroupTotals) -> Group:
+def make_group(group_id: str, totals: GroupTotals) -> Group:
     """Make the answer for a group."""
     return Group(
         group=group_id,
@@ -46,47 +46,51 @@ def group_of(group_id: str, totals: GroupTotals) -> Group:
     )
 
 
-def shard_of(view: ShardView, *, here: bool, owner: Owner | None) -> Shard:
+def make_shard(shard_view: ShardView, *, here: bool, owner: Owner | None) -> Shard:
     """Make the answer for a shard."""
     return Shard(
-        state_partition=view.state_partition,
-        status=view.status,
+        state_partition=shard_view.state_partition,
+        status=shard_view.status,
         here=here,
         owner=owner,
-        failure=view.failure,
-        owner_epoch=view.owner_epoch,
-        share_partitions=view.share_partitions,
-        start_log_offset=view.start_log_offset,
-        end_log_offset=view.end_log_offset,
-        redundant_offset=view.redundant_offset,
-        load_ms=view.load_ms,
-        loaded_records=view.loaded_records,
-        live_bytes=view.live_bytes,
+        failure=shard_view.failure,
+        owner_epoch=shard_view.owner_epoch,
+        share_partitions=shard_view.share_partitions,
+        start_log_offset=shard_view.start_log_offset,
+        end_log_offset=shard_view.end_log_offset,
+        redundant_offset=shard_view.redundant_offset,
+        load_ms=shard_view.load_ms,
+        loaded_records=shard_view.loaded_records,
+        live_bytes=shard_view.live_bytes,
         # Of a shard that is not loaded only the beginning of the log is known.
-        log_records=max(0, view.end_log_offset - view.start_log_offset),
-        prune_lag=max(0, view.redundant_offset - view.start_log_offset),
-        state_batches=view.state_batches,
+        log_records=max(0, shard_view.end_log_offset - shard_view.start_log_offset),
+        prune_lag=max(0, shard_view.redundant_offset - shard_view.start_log_offset),
+        state_batches=shard_view.state_batches,
     )
 
 
-def share_partition_of(
-    key: SharePartitionKey, state: ShareState, sums: RunSums, state_partitions: int, facts: Facts
-) -> SharePartition:
-    """Make the answer for a share-partition in a list."""
-    return SharePartition(**_share_partition(key, state, sums, state_partitions, facts))
-
-
-def share_partition_detail(
+def make_share_partition(
     key: SharePartitionKey,
     state: ShareState,
-    sums: RunSums,
+    sums: DeliverySums,
     state_partitions: int,
-    facts: Facts,
+    cluster_info: ClusterInfo,
+) -> SharePartition:
+    """Make the answer for a share-partition in a list."""
+    return SharePartition(**_share_partition(key, state, sums, state_partitions, cluster_info))
+
+
+def make_share_partition_detail(
+    key: SharePartitionKey,
+    state: ShareState,
+    sums: DeliverySums,
+    state_partitions: int,
+    cluster_info: ClusterInfo,
 ) -> dict[str, Any]:
     """Make the answer for one share-partition, all but its runs."""
-    end_offset = facts.end_offsets.get((key.topic_id, key.partition))
+    end_offset = cluster_info.end_offsets.get((key.topic_id, key.partition))
     return {
-        **_share_partition(key, state, sums, state_partitions, facts),
+        **_share_partition(key, state, sums, state_partitions, cluster_info),
         "leader_epoch_max": state.leader_epoch_max,
         "snapshot_epoch": state.snapshot_epoch,
         "snapshot_created_ms": state.create_timestamp,
@@ -101,14 +105,14 @@ def share_partition_detail(
 def _share_partition(
     key: SharePartitionKey,
     state: ShareState,
-    sums: RunSums,
+    sums: DeliverySums,
     state_partitions: int,
-    facts: Facts,
+    cluster_info: ClusterInfo,
 ) -> dict[str, Any]:
-    end_offset = facts.end_offsets.get((key.topic_id, key.partition))
+    end_offset = cluster_info.end_offsets.get((key.topic_id, key.partition))
     return {
         "group": key.group_id,
-        "topic": facts.names.get(key.topic_id),
+        "topic": cluster_info.names.get(key.topic_id),
         "topic_id": topic_id_text(key.topic_id),
         "topic_uuid": str(UUID(bytes=key.topic_id)),
         "partition": key.partition,

@@ -20,21 +20,21 @@ ExecuteOption = Annotated[
 ]
 
 
-class _Given(NamedTuple):
+class _OptionSpec(NamedTuple):
     name: str
     default: str
     annotation: Any
 
 
-def _file_option(name: str, meaning: str) -> _Given:
+def _file_option(name: str, meaning: str) -> _OptionSpec:
     attribute = name.replace("-", "_")
     env = "SHARE_COORDINATOR_" + attribute.upper()
     option = typer.Option(f"--{name}", metavar="FILE", help=meaning, envvar=env, show_default=False)
-    return _Given(attribute, "", Annotated[str, option])
+    return _OptionSpec(attribute, "", Annotated[str, option])
 
 
 _OPTIONS = (
-    _Given(
+    _OptionSpec(
         "url",
         DEFAULT_URL,
         Annotated[
@@ -49,8 +49,8 @@ _OPTIONS = (
 )
 
 
-def asks(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say how a coordinator is reached; it gets an `AdminApi` as `api`."""
+def with_admin_client(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say how a coordinator is reached; it gets an `AdminClient` as `api`."""
     signature = inspect.signature(command)
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "api"]
     added = [
@@ -64,10 +64,10 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
     ]
 
     def run(**given: Any) -> None:
-        from coordinator.cli.admin_api import AdminApi
+        from coordinator.cli.admin_client import AdminClient
 
         reached = {option.name: given.pop(option.name) for option in _OPTIONS}
-        command(api=AdminApi(**reached), **given)
+        command(api=AdminClient(**reached), **given)
 
     described: Any = run
     described.__name__, described.__doc__ = command.__name__, command.__doc__

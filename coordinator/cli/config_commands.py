@@ -25,7 +25,7 @@ def show(
     from coordinator.config import SETTINGS
 
     loaded = flags.load(ctx.args, config, settings)
-    values = {setting.name: setting.shown(loaded.config) for setting in SETTINGS}
+    values = {setting.name: setting.display_value(loaded.config) for setting in SETTINGS}
     if output is Output.JSON:
         print_json(
             [
@@ -55,16 +55,16 @@ def check(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Say whether serve would accept its settings; exit code 2 if not. Takes the flags of serve."""
-    from coordinator.admin.access import Access
-    from coordinator.admin.side import tls_of
+    from coordinator.admin.access_control import AccessControl
+    from coordinator.admin.http_service import make_server_tls
     from coordinator.clock import SystemClock
-    from coordinator.server import wire_security_of
+    from coordinator.server import make_listener_security
 
     loaded = flags.load(ctx.args, config, settings)
     # Files of certificates, users, tokens and keys are read as serve would read them.
-    wire_security_of(loaded.config, SystemClock())
-    Access(loaded.config)
-    tls_of(loaded.config)
+    make_listener_security(loaded.config, SystemClock())
+    AccessControl(loaded.config)
+    make_server_tls(loaded.config)
     if loaded.config.bootstrap_servers:
         flags.client_security(None, loaded.config)
     if output is Output.JSON:
@@ -90,7 +90,7 @@ def scram_keys(
     import sys
 
     from coordinator.errors import ConfigError
-    from coordinator.security.users import users_line
+    from coordinator.security.users import format_user_line
 
     # Bytes that are no UTF-8 come as halves of characters, which cannot be printed.
     if not (name and name.isprintable()):
@@ -105,7 +105,7 @@ def scram_keys(
         raise ConfigError("password", None, "a text in UTF-8") from None
     if not password:
         raise ConfigError("password", "", "given on standard input")
-    typer.echo(users_line(name, password, iterations))
+    typer.echo(format_user_line(name, password, iterations))
 
 
 @config_app.command()

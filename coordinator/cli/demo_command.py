@@ -45,13 +45,13 @@ def demo(
 
     security = flags.client_security(client_config, Config())
     if own:
-        with own_coordinator() as bootstrap:
+        with run_own_coordinator() as bootstrap:
             raise typer.Exit(run(bootstrap, json_lines=output is Output.JSON))
     raise typer.Exit(run(bootstrap, json_lines=output is Output.JSON, security=security))
 
 
 @contextmanager
-def own_coordinator() -> Iterator[str]:
+def run_own_coordinator() -> Iterator[str]:
     """Run a coordinator in memory as a process of its own; gives its address.
 
     Raises CoordinatorError, with the last thing that it said, if it does not come up.

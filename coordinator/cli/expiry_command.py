@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli.admin_options import ExecuteOption, asks
-from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, say
+from coordinator.cli.admin_options import ExecuteOption, with_admin_client
+from coordinator.cli.output import Form, FormOption, print_json, print_line, print_table, print_yaml
 
 if TYPE_CHECKING:
-    from coordinator.cli.admin_api import AdminApi, Answer
+    from coordinator.cli.admin_client import AdminClient, Answer
 
 _PATH = "/api/v1/expiry"
 _HEAD = ("GROUP", "TOPIC", "PARTITIONS", "REASON", "EMPTY-SINCE", "EXPIRES-AT", "STATUS")
 _REMOVED = ("GROUP", "TOPIC", "REASON", "REMOVED", "REFUSED")
 
 
-@asks
+@with_admin_client
 def expiry(
     retention_minutes: Annotated[
         int | None,
@@ -26,7 +26,7 @@ def expiry(
     execute: ExecuteOption = False,
     output: FormOption = Form.TABLE,
     *,
-    api: "AdminApi",
+    api: "AdminClient",
 ) -> None:
     """Show what state is abandoned, and when it expires."""
     if execute:
@@ -43,7 +43,7 @@ def expiry(
         _print_forecast(api, retention_minutes, output)
 
 
-def _print_forecast(api: "AdminApi", retention_minutes: int | None, output: Form) -> None:
+def _print_forecast(api: "AdminClient", retention_minutes: int | None, output: Form) -> None:
     answer = api.get(_PATH, limit=1, retention_minutes=retention_minutes)
     items = list(api.items(_PATH, retention_minutes=retention_minutes))
     if output is not Form.TABLE:
@@ -51,7 +51,7 @@ def _print_forecast(api: "AdminApi", retention_minutes: int | None, output: Form
         return
     print_table(_HEAD, map(_row, items))
     for sentence in _sentences(answer):
-        say(f"share-coordinator: {sentence}", err=True)
+        print_line(f"share-coordinator: {sentence}", err=True)
 
 
 def _about(answer: "Answer") -> "Answer":
@@ -114,4 +114,4 @@ def _print_round(answer: "Answer", output: Form) -> None:
             for item in answer["items"]
         ],
     )
-    say(f"share-coordinator: {answer['outcome']}", err=True)
+    print_line(f"share-coordinator: {answer['outcome']}", err=True)

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli.admin_options import CLUSTER_FLAGS, asks
-from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, say
+from coordinator.cli.admin_options import CLUSTER_FLAGS, with_admin_client
+from coordinator.cli.output import Form, FormOption, print_json, print_line, print_table, print_yaml
 from coordinator.cli.settings_flags import ANY_SETTING
 
 if TYPE_CHECKING:
-    from coordinator.cli.admin_api import AdminApi, Answer
+    from coordinator.cli.admin_client import AdminClient, Answer
 
 groups_app = typer.Typer(
     help="The share groups of a running coordinator.", no_args_is_help=True, rich_markup_mode=None
@@ -17,12 +17,12 @@ groups_app = typer.Typer(
 
 
 @groups_app.command("list")
-@asks
+@with_admin_client
 def list_groups(
     contains: Annotated[str, typer.Option(metavar="TEXT", help="Only groups whose id contains this.")] = "",
     output: FormOption = Form.TABLE,
     *,
-    api: "AdminApi",
+    api: "AdminClient",
 ) -> None:
     """List the groups that have state."""
     groups = list(api.items("/api/v1/groups", contains=contains or None))
@@ -46,17 +46,17 @@ def list_groups(
 
 
 @groups_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
-@asks
+@with_admin_client
 def describe(
     ctx: typer.Context,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group id.", show_default=False)],
     verbose: Annotated[bool, typer.Option("--verbose", help="More columns.")] = False,
     output: FormOption = Form.TABLE,
     *,
-    api: "AdminApi",
+    api: "AdminClient",
 ) -> None:
     """Show the share-partitions of a group, as kafka-share-groups.sh --describe does, and more."""
-    from coordinator.cli.admin_api import cluster_config, fill_in
+    from coordinator.cli.admin_client import cluster_config, fill_in
 
     config = cluster_config(ctx.args)
     items = list(api.items("/api/v1/share-partitions", group=group))
@@ -89,19 +89,19 @@ _VERBOSE = (
 )
 
 
-def known(value: int | None) -> object:
+def format_known(value: int | None) -> object:
     """Write a figure as Kafka's tools do: a dash for what is not known."""
     return "-" if value is None or value < 0 else value
 
 
 def _row(item: "Answer", *, verbose: bool) -> tuple[object, ...]:
     key = (item["group"], item["topic"] or item["topic_id"], item["partition"])
-    start = (known(item["start_offset"]), known(item["lag"]))
+    start = (format_known(item["start_offset"]), format_known(item["lag"]))
     flight = (item["in_flight_records"], item["delivery_count_max"] or "-", item["last_write"] or "-")
     if not verbose:
         return (*key, *start, *flight)
     bookkeeping = (item["state_epoch"], item["state_batches"], item["state_partition"])
-    return (*key, item["leader_epoch"], *start, known(item["end_offset"]), *flight, *bookkeeping)
+    return (*key, item["leader_epoch"], *start, format_known(item["end_offset"]), *flight, *bookkeeping)
 
 
 def _segment(group: str) -> str:
@@ -110,7 +110,7 @@ def _segment(group: str) -> str:
     return quote(group, safe="").replace(".", "%2E")
 
 
-def _warn_of_missing(api: "AdminApi") -> None:
+def _warn_of_missing(api: "AdminClient") -> None:
     """Say on stderr whose groups are not in a list."""
     shards = list(api.items("/api/v1/shards"))
     missing = [shard for shard in shards if shard["status"] != "ACTIVE"]
@@ -118,7 +118,7 @@ def _warn_of_missing(api: "AdminApi") -> None:
         return
     pages = sorted({shard["owner"]["page"] or shard["owner"]["wire"] for shard in missing if shard["owner"]})
     where = f"; they are with {', '.join(pages)}" if pages else ""
-    say(
+    print_line(
         f"share-coordinator: {len(missing)} of {len(shards)} shards are not here, nor in this list{where}",
         err=True,
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.cli.output import Output, OutputOption, print_json, print_table, say, say_json
+from coordinator.cli.output import Output, OutputOption, print_json, print_json_text, print_line, print_table
 
 if TYPE_CHECKING:
     from coordinator.log.journal.inspect import JournalReport
@@ -70,10 +70,10 @@ def dump(
         empty = False
         if output is Output.JSON:
             for shown in record_objects(batch):
-                say_json(json.dumps(shown, ensure_ascii=False))
+                print_json_text(json.dumps(shown, ensure_ascii=False))
         else:
             for line in kafka_lines(batch):
-                say_json(line)
+                print_json_text(line)
     if empty:
         report = verify_journal(folder)
         if not _is_whole(report):
@@ -103,7 +103,7 @@ def _as_json(report: "JournalReport") -> dict[str, Any]:
 
 def _print_report(report: "JournalReport") -> None:
     if not _is_whole(report) and report.damage is None:
-        say(f"share-coordinator: there is no journal in {report.folder}", err=True)
+        print_line(f"share-coordinator: there is no journal in {report.folder}", err=True)
         return
     print_table(
         ("FILE", "BYTES", "USED", "FIRST-COMMIT", "COMMITS", "RECORDS"),
@@ -121,18 +121,20 @@ def _print_report(report: "JournalReport") -> None:
     )
     records = sum(segment.records for segment in report.segments)
     commits = sum(segment.commits for segment in report.segments)
-    say(f"{report.state_partitions} state partitions, {records} records in {commits} commits")
+    print_line(f"{report.state_partitions} state partitions, {records} records in {commits} commits")
     if report.recovery_point is not None:
-        say(f"recovery point: commit {report.recovery_point} and all before it were durable")
+        print_line(f"recovery point: commit {report.recovery_point} and all before it were durable")
     if report.unused_files:
-        say(f"not needed, the next start removes or reuses them: {', '.join(report.unused_files)}")
+        print_line(f"not needed, the next start removes or reuses them: {', '.join(report.unused_files)}")
     if report.torn_tail is not None:
         file, position, lost_commits = report.torn_tail
         lost = f"; {lost_commits} commits behind that place do not count" if lost_commits else ""
-        say(f"the last write to {file}, at byte {position}, did not finish and was not acknowledged{lost}")
-    if report.in_motion:
-        say("a coordinator is writing to it: its end was not seen at rest")
+        print_line(
+            f"the last write to {file}, at byte {position}, did not finish and was not acknowledged{lost}"
+        )
+    if report.is_changing:
+        print_line("a coordinator is writing to it: its end was not seen at rest")
     if report.damage is not None:
-        say(f"share-coordinator: {report.damage}", err=True)
+        print_line(f"share-coordinator: {report.damage}", err=True)
     else:
-        say("The journal is whole.")
+        print_line("The journal is whole.")

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, print_table, say
+from coordinator.cli.output import Output, OutputOption, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from coordinator.migration import Place, Report
+    from coordinator.migration import Location, Report
     from coordinator.migration.readers import Progress
     from protocol.state_records import SharePartitionKey
 
@@ -70,8 +70,8 @@ def migrate(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Bring the state of share groups from one place to another. Only says what it would do by default."""
-    from coordinator.logs import set_up_logging
-    from coordinator.migration import Options, parse_source, parse_target, source_of, target_of
+    from coordinator.logging_setup import set_up_logging
+    from coordinator.migration import Options, make_source, make_target, parse_source, parse_target
     from coordinator.migration import migrate as carry
 
     source_place = parse_source(source_text)
@@ -84,8 +84,8 @@ def migrate(
     with _progress_bar() as progress:
         report = asyncio.run(
             carry(
-                source_of(source_place, loaded.config),
-                target_of(target_place, loaded.config, flags.client_security(target_config, loaded.config)),
+                make_source(source_place, loaded.config),
+                make_target(target_place, loaded.config, flags.client_security(target_config, loaded.config)),
                 options,
                 progress,
             )
@@ -118,8 +118,8 @@ def _progress_bar() -> Iterator["Progress"]:
         yield progress
 
 
-def _print_report(source: "Place", target: "Place", report: "Report") -> None:
-    from coordinator.migration import Step
+def _print_report(source: "Location", target: "Location", report: "Report") -> None:
+    from coordinator.migration import Action
 
     rows = [
         (
@@ -135,22 +135,22 @@ def _print_report(source: "Place", target: "Place", report: "Report") -> None:
     print_table(("GROUP", "TOPIC-ID", "SHARE-PARTITIONS", "BATCHES", "START-OFFSETS", "STEP"), rows)
     counts = report.plan.counts()
     verb = "were" if report.executed else "would be"
-    say(
-        f"{source} -> {target}: {len(report.folded.states)} share-partitions; {counts[Step.COPY]} {verb} "
-        f"copied, {counts[Step.REPLACE]} replaced, {counts[Step.DELETE]} deleted, {counts[Step.LEAVE_OUT]} "
-        f"left out, {counts[Step.THERE]} were there already"
+    print_line(
+        f"{source} -> {target}: {len(report.folded.states)} share-partitions; {counts[Action.COPY]} {verb} "
+        f"copied, {counts[Action.REPLACE]} replaced, {counts[Action.DELETE]} deleted, {counts[Action.OMIT]} "
+        f"left out, {counts[Action.ALREADY_PRESENT]} were there already"
     )
     for note in report.notes:
-        say(f"note: {note}")
+        print_line(f"note: {note}")
     if not report.executed:
-        say("Nothing was written: --execute does it.")
+        print_line("Nothing was written: --execute does it.")
     elif report.is_good:
-        same = len(report.folded.states) - counts[Step.LEAVE_OUT]
-        say(f"Both sides hold the same state of {same} share-partitions.")
+        same = len(report.folded.states) - counts[Action.OMIT]
+        print_line(f"Both sides hold the same state of {same} share-partitions.")
     else:
         for difference in report.different[:DIFFERENT_SHOWN_MAX]:
-            say(f"{difference.key}: {difference.what}", err=True)
-        say(
+            print_line(f"{difference.key}: {difference.what}", err=True)
+        print_line(
             f"share-coordinator: {len(report.different)} share-partitions are not the same on both sides",
             err=True,
         )
@@ -177,8 +177,8 @@ def _span(offsets: list[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _as_json(source: "Place", target: "Place", report: "Report") -> dict[str, Any]:
-    from coordinator.migration import Step
+def _as_json(source: "Location", target: "Location", report: "Report") -> dict[str, Any]:
+    from coordinator.migration import Action
 
     groups = [
         {
@@ -206,7 +206,7 @@ def _as_json(source: "Place", target: "Place", report: "Report") -> dict[str, An
         "executed": report.executed,
         "counts": {step.value: count for step, count in report.plan.counts().items()},
         "groups": groups,
-        "deleted": [str(key) for key in report.plan.keys(Step.DELETE)],
+        "deleted": [str(key) for key in report.plan.keys(Action.DELETE)],
         "notes": report.notes,
         "verified": report.executed and report.is_good,
         "differences": {

@@ -28,7 +28,7 @@ def observe(
     """Show the share groups of a cluster that uses Kafka's own share coordinator. Read-only."""
     defaults = {"log": "kafka", "share.coordinator.state.topic.name": KAFKA_STATE_TOPIC}
     loaded = flags.load(ctx.args, config, settings, defaults)
-    from coordinator.logs import set_up_logging
+    from coordinator.logging_setup import set_up_logging
     from coordinator.observe import observe as observe_until_stopped
 
     set_up_logging(loaded.config.log_level, loaded.config.log_format)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from coordinator.cli.admin_options import ExecuteOption, asks
-from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, say
+from coordinator.cli.admin_options import ExecuteOption, with_admin_client
+from coordinator.cli.output import Form, FormOption, print_json, print_line, print_table, print_yaml
 from coordinator.cli.settings_flags import ANY_SETTING
-from coordinator.cli.write_commands import say_if_dry
+from coordinator.cli.write_commands import print_dry_run_note
 
 if TYPE_CHECKING:
-    from coordinator.cli.admin_api import AdminApi
+    from coordinator.cli.admin_client import AdminClient
     from coordinator.cli.offsets_plan import Planned, TopicPartition
-    from coordinator.kafka.share_groups import Outcome, ShareGroups
+    from coordinator.kafka.share_groups import ChangeResult, ShareGroups
     from coordinator.kafka.user_topics import UserTopics
 
 Done = TypeVar("Done")
@@ -45,7 +45,7 @@ AllTopicsOption = Annotated[
 
 
 @offsets_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_NEEDED)
-@asks
+@with_admin_client
 def reset(
     ctx: typer.Context,
     group: GroupOption,
@@ -62,7 +62,7 @@ def reset(
     execute: ExecuteOption = False,
     output: FormOption = Form.TABLE,
     *,
-    api: "AdminApi",
+    api: "AdminClient",
 ) -> None:
     """Begin again somewhere else. The group must have no members.
 
@@ -71,8 +71,8 @@ def reset(
     """
     from coordinator.cli.offsets_plan import Planner, Scope, Target
 
-    scope = Scope.of(topic or (), all_topics=all_topics, partitions_allowed=True)
-    target = Target.of(earliest=to_earliest, latest=to_latest, moment=to_datetime, offset=to_offset)
+    scope = Scope.parse(topic or (), all_topics=all_topics, partitions_allowed=True)
+    target = Target.parse(earliest=to_earliest, latest=to_latest, moment=to_datetime, offset=to_offset)
     states = _states(api, group)
 
     async def change(groups: "ShareGroups", topics: "UserTopics") -> "tuple[list[Planned], list[str]]":
@@ -99,7 +99,7 @@ def reset(
 
 
 @offsets_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_NEEDED)
-@asks
+@with_admin_client
 def delete(
     ctx: typer.Context,
     group: GroupOption,
@@ -110,7 +110,7 @@ def delete(
     execute: ExecuteOption = False,
     output: FormOption = Form.TABLE,
     *,
-    api: "AdminApi",
+    api: "AdminClient",
 ) -> None:
     """Forget all that a group has of some topics. The group must have no members.
 
@@ -118,7 +118,7 @@ def delete(
     """
     from coordinator.cli.offsets_plan import Planner, Scope
 
-    scope = Scope.of(topic or (), all_topics=all_topics, partitions_allowed=False)
+    scope = Scope.parse(topic or (), all_topics=all_topics, partitions_allowed=False)
     states = _states(api, group)
 
     async def change(groups: "ShareGroups", topics: "UserTopics") -> "tuple[list[Planned], list[str]]":
@@ -135,18 +135,18 @@ def delete(
 
 def _with_cluster(extra: list[str], work: "Callable[[ShareGroups, UserTopics], Awaitable[Done]]") -> Done:
     """Do something with the cluster that the settings name. Raises ConfigError without one."""
-    from coordinator.cli.admin_api import cluster_config
+    from coordinator.cli.admin_client import cluster_config
     from coordinator.errors import ConfigError
     from coordinator.kafka.share_groups import ShareGroups
     from coordinator.kafka.user_topics import UserTopics
-    from coordinator.security.client_side import client_security_of
+    from coordinator.security.client_security import make_client_security
 
     config = cluster_config(extra)
     if config is None:
         raise ConfigError(
             "--bootstrap-servers", "", "HOST:PORT of a broker: offsets are the group coordinator's to change"
         )
-    servers, security = config.bootstrap_servers, client_security_of(config)
+    servers, security = config.bootstrap_servers, make_client_security(config)
 
     async def run() -> Done:
         groups = ShareGroups(servers, security=security, client_id="share-coordinator-offsets")
@@ -160,18 +160,18 @@ def _with_cluster(extra: list[str], work: "Callable[[ShareGroups, UserTopics], A
     return asyncio.run(run())
 
 
-def _states(api: "AdminApi", group: str) -> "dict[TopicPartition, dict[str, object]] | None":
+def _states(api: "AdminClient", group: str) -> "dict[TopicPartition, dict[str, object]] | None":
     from coordinator.cli.offsets_plan import states_of
     from coordinator.errors import CoordinatorError
 
     try:
         return states_of(api, group)
     except CoordinatorError as error:
-        say(f"share-coordinator: what is in flight is not known: {error}", err=True)
+        print_line(f"share-coordinator: what is in flight is not known: {error}", err=True)
         return None
 
 
-def _failures(outcomes: "dict[str, Outcome]") -> list[str]:
+def _failures(outcomes: "dict[str, ChangeResult]") -> list[str]:
     from coordinator.cli.offsets_plan import error_name
 
     return [
@@ -223,7 +223,7 @@ def _show(group: str, planned: "Sequence[Planned]", output: Form, *, executed: b
 
 def _end(remarks: Sequence[str], *, executed: bool) -> None:
     for remark in remarks:
-        say(f"share-coordinator: {remark}", err=True)
-    say_if_dry(executed=executed)
+        print_line(f"share-coordinator: {remark}", err=True)
+    print_dry_run_note(executed=executed)
     if any(remark.startswith("FAILED") for remark in remarks):
         raise typer.Exit(1)

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coordinator.errors import ConfigError, CoordinatorError, NotDone
-from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, GroupDescription
+from coordinator.errors import ConfigError, CoordinatorError, OperationFailed
+from coordinator.kafka.share_group_types import GROUP_ID_NOT_FOUND, GroupDescription
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from coordinator.cli.admin_api import AdminApi
+    from coordinator.cli.admin_client import AdminClient
     from coordinator.kafka.share_groups import ShareGroups
     from coordinator.kafka.user_topics import UserTopics
 
@@ -31,7 +31,7 @@ class Target(NamedTuple):
     number: int = 0
 
     @classmethod
-    def of(cls, *, earliest: bool, latest: bool, moment: str | None, offset: int | None) -> "Target":
+    def parse(cls, *, earliest: bool, latest: bool, moment: str | None, offset: int | None) -> "Target":
         """Read the options of a reset. Raises ConfigError."""
         given = [
             *([cls("earliest")] if earliest else []),
@@ -85,7 +85,7 @@ def effect(state: Mapping[str, Any], new_offset: int) -> Effect:
     )
 
 
-def states_of(api: "AdminApi", group: str) -> dict[TopicPartition, dict[str, Any]]:
+def states_of(api: "AdminClient", group: str) -> dict[TopicPartition, dict[str, Any]]:
     """Return the states that a share coordinator has of a group, with all runs. Raises CoordinatorError."""
     from protocol.state_records import parse_topic_id
 
@@ -108,7 +108,7 @@ class Scope(NamedTuple):
     topics: Mapping[str, Sequence[int] | None]
 
     @classmethod
-    def of(cls, topics: Sequence[str], *, all_topics: bool, partitions_allowed: bool) -> "Scope":
+    def parse(cls, topics: Sequence[str], *, all_topics: bool, partitions_allowed: bool) -> "Scope":
         """Read `topic` and `topic:0,1`. Raises ConfigError."""
         if bool(topics) == all_topics:
             raise ConfigError("offsets", "", "given --topic, once or more often, or --all-topics")
@@ -136,11 +136,11 @@ class Planned(NamedTuple):
 
 
 def check_group(group: str, description: GroupDescription, *, may_be_made: bool) -> None:
-    """Raise NotDone if the offsets of a group cannot be changed, with what to do."""
+    """Raise OperationFailed if the offsets of a group cannot be changed, with what to do."""
     code = description.error_code
     if code == GROUP_ID_NOT_FOUND:
         if not may_be_made:
-            raise NotDone(
+            raise OperationFailed(
                 f"Kafka knows no share group {group!r}. What is left of a deleted group goes by its expiry; "
                 "deleting it past Kafka could take the state of a group that comes to be at this moment"
             )
@@ -149,7 +149,7 @@ def check_group(group: str, description: GroupDescription, *, may_be_made: bool)
             f"group {group!r} cannot be described: {error_name(code)} {description.error_message}".strip()
         )
     elif not description.is_empty:
-        raise NotDone(
+        raise OperationFailed(
             f"group {group!r} is {description.state} with {description.members} members, and its consumers "
             "would go on with what they hold: stop them, wait until kafka-share-groups.sh --describe --state "
             "says Empty, and try again"
@@ -177,51 +177,51 @@ class Planner:
     async def reset(self, group: str, scope: Scope, target: Target) -> tuple[list[Planned], list[str]]:
         """Plan new start offsets; also return what should be said of them. Raises CoordinatorError."""
         check_group(group, (await self._groups.describe_groups([group]))[group], may_be_made=True)
-        shown = await self._shown(group)
-        names, wanted = await self._wanted(scope, shown)
+        shown = await self._stored_start_offsets(group)
+        names, wanted = await self._find_wanted(scope, shown)
         news, remarks = await self._new_offsets(names, wanted, target)
         missing = [
             f"{names[topic_id]}-{number}" for topic_id, number in wanted if (topic_id, number) not in news
         ]
         if missing:
-            raise NotDone(f"nobody tells where these partitions begin and end: {', '.join(missing)}")
-        planned = [self._planned(names[key[0]], key, shown, news[key]) for key in wanted]
+            raise OperationFailed(f"nobody tells where these partitions begin and end: {', '.join(missing)}")
+        planned = [self._make_planned(names[key[0]], key, shown, news[key]) for key in wanted]
         return sorted(planned), remarks
 
     async def delete(self, group: str, scope: Scope) -> list[Planned]:
         """Plan to delete all that a group has of some topics. Raises CoordinatorError."""
         check_group(group, (await self._groups.describe_groups([group]))[group], may_be_made=False)
-        shown = await self._shown(group)
-        names, _ = await self._wanted(scope, shown)
-        planned = [self._planned(names[key[0]], key, shown, None) for key in shown if key[0] in names]
+        shown = await self._stored_start_offsets(group)
+        names, _ = await self._find_wanted(scope, shown)
+        planned = [self._make_planned(names[key[0]], key, shown, None) for key in shown if key[0] in names]
         for name in names.values():
             if all(each.topic != name for each in planned):
-                raise NotDone(f"group {group!r} has nothing of topic {name}")
+                raise OperationFailed(f"group {group!r} has nothing of topic {name}")
         return sorted(planned)
 
-    async def _shown(self, group: str) -> dict[TopicPartition, int]:
+    async def _stored_start_offsets(self, group: str) -> dict[TopicPartition, int]:
         return {
             (each.topic_id, each.partition): each.start_offset for each in await self._groups.offsets([group])
         }
 
-    async def _wanted(
+    async def _find_wanted(
         self, scope: Scope, shown: Mapping[TopicPartition, int]
     ) -> tuple[dict[bytes, str], list[TopicPartition]]:
         if not scope.topics:
             names = dict(await self._topics.names({topic_id for topic_id, _ in shown}))
             if not names:
-                raise NotDone("the group has nothing of any topic")
+                raise OperationFailed("the group has nothing of any topic")
             return names, [key for key in shown if key[0] in names]
         names, wanted = {}, []
         for name, given in scope.topics.items():
             topic_id = await self._topics.topic_id(name)
             if topic_id is None:
-                raise NotDone(f"there is no topic {name}, or we may not see it")
+                raise OperationFailed(f"there is no topic {name}, or we may not see it")
             names[topic_id] = name
             there = await self._topics.partitions(topic_id)
             for number in there if given is None else given:
                 if number not in there:
-                    raise NotDone(f"topic {name} has no partition {number}")
+                    raise OperationFailed(f"topic {name} has no partition {number}")
                 wanted.append((topic_id, number))
         return names, wanted
 
@@ -249,7 +249,7 @@ class Planner:
                     )
         return news, remarks
 
-    def _planned(
+    def _make_planned(
         self, name: str, key: TopicPartition, shown: Mapping[TopicPartition, int], new_offset: int | None
     ) -> Planned:
         state = None if self._states is None else self._states.get(key)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from coordinator.visible import written_in_json, written_out
+from coordinator.printable import escape_json_unprintable, escape_unprintable
 
 
 class Output(StrEnum):
@@ -32,7 +32,7 @@ OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to pri
 
 def print_json(value: object) -> None:
     """Print a value as JSON, indented."""
-    say_json(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    print_json_text(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
 def print_yaml(value: object) -> None:
@@ -52,7 +52,7 @@ def _yaml_lines(value: object) -> Iterator[str]:
         for item in value:
             yield from _yaml_entry("-", item)
     else:
-        yield written_out(json.dumps(value, ensure_ascii=False))
+        yield escape_unprintable(json.dumps(value, ensure_ascii=False))
 
 
 def _yaml_entry(label: str, item: object) -> Iterator[str]:
@@ -67,19 +67,19 @@ def _yaml_entry(label: str, item: object) -> Iterator[str]:
         yield from (f"  {line}" for line in (first, *others))
 
 
-def say(text: str, *, err: bool = False) -> None:
+def print_line(text: str, *, err: bool = False) -> None:
     """Print a line. What a terminal would obey is written out: group ids and servers' words may have it."""
-    typer.echo(written_out(text), err=err)
+    typer.echo(escape_unprintable(text), err=err)
 
 
-def one_line(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """Return what an error says, on one line."""
     return " ".join(str(error).split())
 
 
-def say_json(text: str) -> None:
+def print_json_text(text: str) -> None:
     """Print text that holds JSON. What would not show, or the output has no character for, is escaped."""
-    typer.echo(written_in_json(text, sys.stdout.encoding))
+    typer.echo(escape_json_unprintable(text, sys.stdout.encoding))
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -87,7 +87,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
     What a terminal would obey is written out.
     """
-    lines = [[written_out(str(cell)) for cell in row] for row in (head, *rows)]
+    lines = [[escape_unprintable(str(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
         padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]

@@ -20,7 +20,7 @@ from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
 from coordinator.cli.observe_command import OBSERVE_FLAGS, observe
 from coordinator.cli.offsets_commands import offsets_app
-from coordinator.cli.output import one_line, say
+from coordinator.cli.output import format_error, print_line
 from coordinator.cli.recovery import recovery_app
 from coordinator.cli.relay_command import RELAY_FLAGS, relay
 from coordinator.cli.run_commands import serve, version
@@ -29,7 +29,7 @@ from coordinator.cli.shards_command import shards
 from coordinator.cli.state_commands import state_app
 from coordinator.cli.top_command import top
 from coordinator.cli.write_commands import hand_over, prune, snapshot
-from coordinator.extras import KAFKA_EXTRA
+from coordinator.optional_dependencies import KAFKA_EXTRA
 
 EXIT_FAILED = 1
 
@@ -92,24 +92,24 @@ def run() -> None:
     except Exception as error:
         if os.environ.get(TRACEBACK_ENV):
             raise
-        sys.exit(_explain(error))
+        sys.exit(_report_error(error))
 
 
-def _explain(error: Exception) -> int:
+def _report_error(error: Exception) -> int:
     """Say in one line what went wrong; return the exit code."""
     from coordinator.errors import ConfigError, CoordinatorError
 
     if isinstance(error, CoordinatorError):
-        say(f"share-coordinator: {one_line(error)}", err=True)
+        print_line(f"share-coordinator: {format_error(error)}", err=True)
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
     if isinstance(error, OSError):
-        say(f"share-coordinator: {one_line(error)}", err=True)
+        print_line(f"share-coordinator: {format_error(error)}", err=True)
         return EXIT_FAILED
     if isinstance(error, ModuleNotFoundError) and error.name == "aiokafka":
-        say(f"share-coordinator: asking a cluster takes {error.name}: {KAFKA_EXTRA}", err=True)
+        print_line(f"share-coordinator: asking a cluster takes {error.name}: {KAFKA_EXTRA}", err=True)
         return EXIT_FAILED
-    say(
-        f"share-coordinator: this should not happen: {type(error).__name__}: {one_line(error)} "
+    print_line(
+        f"share-coordinator: this should not happen: {type(error).__name__}: {format_error(error)} "
         f"({TRACEBACK_ENV}=1 shows where)",
         err=True,
     )

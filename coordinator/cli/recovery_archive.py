@@ -7,10 +7,10 @@ import typer
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, say
+from coordinator.cli.output import Output, OutputOption, print_json, print_line
 
 if TYPE_CHECKING:
-    from coordinator.recovery.archive import Archived
+    from coordinator.recovery.archive import ArchiveResult
 
 
 @recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
@@ -48,16 +48,16 @@ def archive(
     Run it more often than the log is pruned. What was copied once stays, also when pruning takes it. Exit
     codes: 0 all was copied, 1 records were pruned before they could be copied, or could not be read.
     """
-    opened = recovery.opened_source(source, ctx.args, config, settings)
+    opened = recovery.open_source(source, ctx.args, config, settings)
     from coordinator.recovery.archive import archive as copy_new
-    from coordinator.recovery.progress import shown
+    from coordinator.recovery.progress import progress_display
 
     if engine == "spark" or master:
         done = _with_spark(
             ctx, opened, to, every, checkpoint, state_checkpoint, master, config, settings, output
         )
     else:
-        with shown() as phases:
+        with progress_display() as phases:
             done = [copy_new(opened, to, phases=phases)]
         _print(done[0], output)
         _checkpoint(to, state_checkpoint)
@@ -75,14 +75,14 @@ def _with_spark(
     config: Path | None,
     settings: list[str] | None,
     output: Output,
-) -> "list[Archived]":
+) -> "list[ArchiveResult]":
     """Run a streaming query; print each micro-batch, and store the states when it is time."""
     from coordinator.cli.recovery_audit import parse_duration_s
     from coordinator.recovery.archive_stream import archive_stream
     from coordinator.recovery.engines.spark_session import session
-    from coordinator.recovery.sources.access import stream_options
+    from coordinator.recovery.sources.topic_access import stream_options
 
-    def told(each: "Archived") -> None:
+    def told(each: "ArchiveResult") -> None:
         _print(each, output)
         _checkpoint(to, state_checkpoint)
 
@@ -106,7 +106,7 @@ def _checkpoint(folder: Path, interval: str) -> None:
     from coordinator.clock import SystemClock
     from coordinator.recovery.state_checkpoints import checkpoint_states
 
-    worker = recovery.opened_engine("local", "", None)
+    worker = recovery.open_engine("local", "", None)
     try:
         interval_ms = round(parse_duration_s(interval) * 1000)
         checkpoint_states(worker, folder, interval_ms=interval_ms, now_ms=SystemClock().now_ms())
@@ -114,7 +114,7 @@ def _checkpoint(folder: Path, interval: str) -> None:
         worker.close()
 
 
-def _print(run: "Archived", output: Output) -> None:
+def _print(run: "ArchiveResult", output: Output) -> None:
     if output is Output.JSON:
         print_json(
             {
@@ -123,15 +123,15 @@ def _print(run: "Archived", output: Output) -> None:
             }
         )
         return
-    say(f"copied {run.records} records of {len(run.ends)} state partitions, commit {run.commit}")
+    print_line(f"copied {run.records} records of {len(run.ends)} state partitions, commit {run.commit}")
     for state_partition, (copied_to, goes_on) in sorted(run.gaps.items()):
-        say(
+        print_line(
             f"share-coordinator: records {copied_to} to {goes_on - 1} of state partition {state_partition} "
             "were pruned before they could be copied: run it more often",
             err=True,
         )
     for damage in run.damages:
-        say(
+        print_line(
             f"share-coordinator: log offsets {damage.first} to {damage.last} of state partition "
             f"{damage.state_partition} could not be copied: {damage.what}",
             err=True,

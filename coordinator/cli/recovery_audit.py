@@ -15,13 +15,13 @@ from typer.core import TyperCommand
 from coordinator.cli import EXIT_USAGE
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, one_line, say, say_json
+from coordinator.cli.output import Output, OutputOption, format_error, print_json_text, print_line
 
 if TYPE_CHECKING:
     from coordinator.config import Config, HostPort
-    from coordinator.recovery.audit import Audited, Options
+    from coordinator.recovery.audit import AuditResult, Options
     from coordinator.recovery.checks.baseline import Baseline
-    from coordinator.recovery.live import Live as LiveCoordinator
+    from coordinator.recovery.live_coordinator import LiveCoordinator
 
 EXIT_COULD_NOT_AUDIT = 3
 
@@ -148,7 +148,7 @@ def audit(
     try:
         job = _Job(ctx.args, source, config, settings)
         job.prepare(
-            recovery.cut_of(as_of_offset, as_of_time),
+            recovery.parse_cut(as_of_offset, as_of_time),
             limits={"prune_backlog_max": prune_backlog, "replay_s_max": replay_seconds},
             state_partitions=state_partitions,
             live=live,
@@ -159,7 +159,7 @@ def audit(
             baseline=baseline,
             archive=archive,
         )
-        job.engine = recovery.opened_engine(engine, master, processes, work=work)
+        job.engine = recovery.open_engine(engine, master, processes, work=work)
         try:
             if every or metrics_listen:
                 job.repeat(parse_duration_s(every), parse_listen(metrics_listen), keep)
@@ -169,7 +169,7 @@ def audit(
             job.engine.close()
         job.show(found, output)
     except (CoordinatorError, OSError) as error:
-        say(f"share-coordinator: {one_line(error)}", err=True)
+        print_line(f"share-coordinator: {format_error(error)}", err=True)
         raise typer.Exit(EXIT_COULD_NOT_AUDIT) from None
     raise typer.Exit(found.exit_code)
 
@@ -183,9 +183,9 @@ class _Job:
     def __init__(
         self, extra: list[str], source: str, config: Path | None, settings: list[str] | None
     ) -> None:
-        recovery.need("pyarrow", "numpy")
+        recovery.require_packages("pyarrow", "numpy")
         self._loaded = flags.load(extra, config, settings).config
-        self.source = recovery.opened_source(source, extra, config, settings)
+        self.source = recovery.open_source(source, extra, config, settings)
         self._reports: list[Path] = []
         self._repeats = False
 
@@ -213,7 +213,7 @@ class _Job:
         for path in reports:
             check_report(path)
         if any(path.suffix == ".html" for path in reports):
-            recovery.need("matplotlib")
+            recovery.require_packages("matplotlib")
         self._reports = reports
         known = Limits(
             updates_max=self._loaded.snapshot_updates_max,
@@ -229,36 +229,38 @@ class _Job:
         )
         self.options = replace(
             self.options,
-            outside=_outside(self._loaded, self.source, self.options, self._live(live, live_config), sample),
+            external=_external_checks(
+                self._loaded, self.source, self.options, self._live(live, live_config), sample
+            ),
         )
 
     def _live(self, live: str, live_config: Path | None) -> "LiveCoordinator | None":
         if not live:
             return None
-        return recovery.live_coordinator(live, flags.client_security(live_config, self._loaded))
+        return recovery.parse_live_coordinator(live, flags.client_security(live_config, self._loaded))
 
-    def run(self, baseline: "Baseline | None") -> "Audited":
+    def run(self, baseline: "Baseline | None") -> "AuditResult":
         """Audit once, and write what is to be written."""
         from coordinator.recovery.audit import audit
-        from coordinator.recovery.progress import shown
+        from coordinator.recovery.progress import progress_display
         from coordinator.recovery.report import write_report
 
         options = replace(self.options, baseline=baseline)
         if options.to is not None and self._repeats:
             options = replace(options, to=options.to / _now_text())
-        with shown() as phases:
+        with progress_display() as phases:
             found = audit(self.engine, self.source, options, phases=phases)
         for path in self._reports:
             write_report(path, found)
         return found
 
-    def show(self, found: "Audited", output: Output) -> None:
+    def show(self, found: "AuditResult", output: Output) -> None:
         """Print the report."""
-        from coordinator.recovery.report import as_json, as_text, content_of
+        from coordinator.recovery.report import as_json, as_text, make_content
 
-        content = content_of(found)
+        content = make_content(found)
         if output is Output.JSON:
-            say_json(as_json(content).rstrip("\n"))
+            print_json_text(as_json(content).rstrip("\n"))
         else:
             typer.echo(as_text(content), nl=False)
 
@@ -274,43 +276,43 @@ class _Job:
         store = BaselineStore(self.options.to, keep=keep)
         baseline = store.current(self.source.text, self.options.baseline)
 
-        def run(before: "Baseline | None") -> "Audited":
+        def run(before: "Baseline | None") -> "AuditResult":
             found = self.run(before)
             store.remove_old()
             return found
 
         def told(found: Any) -> None:
             if isinstance(found, CoordinatorError | OSError):
-                said = f"could not audit: {one_line(found)}"
+                said = f"could not audit: {format_error(found)}"
             elif isinstance(found, Exception):
-                said = f"could not audit: {type(found).__name__}: {one_line(found)}"
+                said = f"could not audit: {type(found).__name__}: {format_error(found)}"
             else:
                 said = f"{found.verdict}, {found.manifest['totals']['records']} records"
-            say(f"{_now_text()} {said}")
+            print_line(f"{_now_text()} {said}")
 
         repeat(run, every_s=every_s, listen=listen, told=told, baseline=baseline)
 
 
-def _outside(
+def _external_checks(
     config: "Config", source: Any, options: "Options", live: "LiveCoordinator | None", sample: int
 ) -> list[Any]:
     """Return the checks that need more than the log, as far as it is at hand."""
-    from coordinator.recovery.outside import ClusterCheck, LiveCheck, SampleCheck, Tolerant
-    from coordinator.recovery.sources.access import access_of
+    from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, OptionalCheck, SampleCheck
+    from coordinator.recovery.sources.topic_access import make_topic_access
 
     found: list[Any] = []
     if config.bootstrap_servers:
         kind, _, topic = source.text.partition(":")
         cluster = ClusterCheck(
-            **access_of(config),
+            **make_topic_access(config),
             topic=topic if kind == "kafka" else None,
             state_partitions=options.state_partitions,
             limits=options.limits,
             cut=options.cut,
         )
-        found.append(Tolerant(cluster, ("P5", "X2", "X5") if kind == "kafka" else ("X2", "X5")))
+        found.append(OptionalCheck(cluster, ("P5", "X2", "X5") if kind == "kafka" else ("X2", "X5")))
     if live is not None:
-        found.append(Tolerant(LiveCheck(source, live), ("X1",), asked_for=True))
+        found.append(OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True))
     if sample:
         found.append(SampleCheck(source, sample, options.cut))
     return found

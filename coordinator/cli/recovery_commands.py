@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, print_table, say
+from coordinator.cli.output import Output, OutputOption, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines import Engine
-    from coordinator.recovery.live import Live
+    from coordinator.recovery.live_coordinator import LiveCoordinator
     from coordinator.recovery.sources import Cut, Source
 
 # Records are missing: they are damaged, or were pruned. The rest was used.
@@ -99,19 +99,19 @@ def rebuild(
 
     Without --to the states are printed. Nothing is written to the source.
     """
-    opened = opened_source(source, ctx.args, config, settings)
-    cut = cut_of(as_of_offset, as_of_time)
-    from coordinator.recovery.progress import shown
+    opened = open_source(source, ctx.args, config, settings)
+    cut = parse_cut(as_of_offset, as_of_time)
+    from coordinator.recovery.progress import progress_display
     from coordinator.recovery.rebuild import rebuild as rebuild_states
 
-    worker = opened_engine(engine, master, processes, connector, work)
+    worker = open_engine(engine, master, processes, connector, work)
     try:
-        with shown() as phases:
+        with progress_display() as phases:
             run = rebuild_states(worker, opened, cut=cut, to=to, phases=phases)
     finally:
         worker.close()
     for note in run.manifest["notes"]:
-        say(f"share-coordinator: {note}", err=True)
+        print_line(f"share-coordinator: {note}", err=True)
     if output is Output.JSON:
         found: dict[str, Any] = {"manifest": run.manifest}
         if to is None:
@@ -149,7 +149,7 @@ def print_states(states: Any) -> None:
 def print_totals(manifest: dict[str, Any]) -> None:
     """Print in a line what was read and what came of it."""
     totals = manifest["totals"]
-    say(
+    print_line(
         f"{manifest['states']} share-partitions, {manifest['state_batches']} state batches, from "
         f"{totals['records']} records of {len(manifest['partitions'])} state partitions"
     )
@@ -159,13 +159,13 @@ def print_totals(manifest: dict[str, Any]) -> None:
         ("unread_bytes", "bytes behind the last good batch were left: a write that broke off or goes on"),
     ):
         if count := manifest.get(name, totals.get(name)):
-            say(f"share-coordinator: {count} {what}", err=True)
+            print_line(f"share-coordinator: {count} {what}", err=True)
 
 
 def print_damage(manifest: dict[str, Any]) -> bool:
     """Print the damage that was left out and the share-partitions concerned; return whether there is any."""
     for each in manifest["damages"][:DAMAGE_SHOWN_MAX]:
-        say(
+        print_line(
             f"share-coordinator: log offsets {each['first']} to {each['last']} of state partition "
             f"{each['state_partition']} are lost: {each['what']}",
             err=True,
@@ -173,7 +173,7 @@ def print_damage(manifest: dict[str, Any]) -> bool:
     if manifest["damages"]:
         affected = manifest["affected"]
         named = ", ".join(affected[:DAMAGE_SHOWN_MAX]) + (", ..." if len(affected) > DAMAGE_SHOWN_MAX else "")
-        say(
+        print_line(
             f"share-coordinator: of {manifest['states']} share-partitions {len(affected)} may lack updates"
             f"{': ' if named else ''}{named}",
             err=True,
@@ -181,20 +181,20 @@ def print_damage(manifest: dict[str, Any]) -> bool:
     return bool(manifest["damages"])
 
 
-def opened_source(text: str, extra: list[str], config: Path | None, settings: list[str] | None) -> "Source":
+def open_source(text: str, extra: list[str], config: Path | None, settings: list[str] | None) -> "Source":
     """Return the source of a command; what secures the way to a topic is taken from the settings.
 
     Raises ConfigError, also for flags that are none.
     """
-    need("pyarrow", "numpy")
+    require_packages("pyarrow", "numpy")
     from coordinator.recovery.sources import open_source
-    from coordinator.recovery.sources.access import access_of
+    from coordinator.recovery.sources.topic_access import make_topic_access
 
     loaded = flags.load(extra, config, settings)
-    return open_source(text, **access_of(loaded.config))
+    return open_source(text, **make_topic_access(loaded.config))
 
 
-def opened_engine(
+def open_engine(
     name: str, master: str, processes: int | None, connector: bool = False, work: str = ""
 ) -> "Engine":
     """Return the engine of a command. Raises ConfigError and LogError."""
@@ -203,20 +203,20 @@ def opened_engine(
     return open_engine(name, master=master, processes=processes, connector=connector, work=work)
 
 
-def live_coordinator(text: str, security: Any) -> "Live":
+def parse_live_coordinator(text: str, security: Any) -> "LiveCoordinator":
     """Return the coordinator of --live, or the broker that leads to it. Raises ConfigError."""
     from coordinator.client.addresses import parse_addresses
     from coordinator.errors import ConfigError
-    from coordinator.recovery.live import Live
+    from coordinator.recovery.live_coordinator import LiveCoordinator
 
     try:
         parse_addresses(text)
     except ValueError:
         raise ConfigError("--live", text, "HOST:PORT, an IPv6 address in brackets") from None
-    return Live(text, security)
+    return LiveCoordinator(text, security)
 
 
-def cut_of(as_of_offset: str | None, as_of_time: str | None) -> "Cut":
+def parse_cut(as_of_offset: str | None, as_of_time: str | None) -> "Cut":
     """Return the cut that the flags ask for. Raises ConfigError."""
     from coordinator.errors import ConfigError
     from coordinator.recovery.manifest import parse_time
@@ -229,7 +229,7 @@ def cut_of(as_of_offset: str | None, as_of_time: str | None) -> "Cut":
     return Cut(offsets, None if as_of_time is None else parse_time(as_of_time))
 
 
-def need(*packages: str) -> None:
+def require_packages(*packages: str) -> None:
     """Raise a CoordinatorError in one line if a package of the extra is not installed."""
     from importlib.util import find_spec
 

@@ -6,7 +6,7 @@ import typer
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, one_line, print_json, print_table, say
+from coordinator.cli.output import Output, OutputOption, format_error, print_json, print_line, print_table
 
 EXIT_DIFFERENT = 1
 EXIT_COULD_NOT_COMPARE = 3
@@ -59,25 +59,25 @@ def diff(
     """
     from coordinator.errors import ConfigError, CoordinatorError
 
-    opened = recovery.opened_source(source, ctx.args, config, settings)
+    opened = recovery.open_source(source, ctx.args, config, settings)
     loaded = flags.load(ctx.args, config, settings).config
     live = live or loaded.bootstrap_servers
     if not live:
         raise ConfigError("--live", "", "HOST:PORT of a coordinator, or of a broker that leads to it")
-    asked = recovery.live_coordinator(live, flags.client_security(live_config, loaded))
+    asked = recovery.parse_live_coordinator(live, flags.client_security(live_config, loaded))
     from coordinator.recovery.diff import diff as compare
-    from coordinator.recovery.progress import shown
+    from coordinator.recovery.progress import progress_display
 
-    worker = recovery.opened_engine(engine, master, processes, work=work)
+    worker = recovery.open_engine(engine, master, processes, work=work)
     try:
         # Listed first: what is initialised later must not be missed in the log.
         listed = [*_listed_by_coordinator(url, token_file), *_listed_by_groups(loaded)]
-        with shown() as phases:
+        with progress_display() as phases:
             found = compare(worker, opened, asked, phases=phases, groups=group or (), listed=listed)
     except ConfigError:
         raise
     except (CoordinatorError, OSError) as error:
-        say(f"share-coordinator: could not compare: {one_line(error)}", err=True)
+        print_line(f"share-coordinator: could not compare: {format_error(error)}", err=True)
         raise typer.Exit(EXIT_COULD_NOT_COMPARE) from None
     finally:
         worker.close()
@@ -95,10 +95,10 @@ def _listed_by_coordinator(url: str, token_file: str) -> list[Any]:
     """Return the share-partitions that a coordinator of ours lists over HTTP. Raises CoordinatorError."""
     if not url:
         return []
-    from coordinator.cli.admin_api import AdminApi
+    from coordinator.cli.admin_client import AdminClient
     from protocol.state_records import SharePartitionKey, parse_topic_id
 
-    items = AdminApi(url, token_file=token_file).items("/api/v1/share-partitions")
+    items = AdminClient(url, token_file=token_file).items("/api/v1/share-partitions")
     return [
         SharePartitionKey(item["group"], parse_topic_id(item["topic_id"]), item["partition"])
         for item in items
@@ -110,29 +110,32 @@ def _listed_by_groups(config: Any) -> list[Any]:
     if not config.bootstrap_servers:
         return []
     from coordinator.errors import LogError
-    from coordinator.recovery.outside import initialised_by_groups
-    from coordinator.recovery.sources.access import access_of
+    from coordinator.recovery.external_checks import initialised_by_groups
+    from coordinator.recovery.sources.topic_access import make_topic_access
 
     try:
-        return initialised_by_groups(**access_of(config))
+        return initialised_by_groups(**make_topic_access(config))
     except LogError as error:
-        say(f"share-coordinator: the groups of the cluster could not be listed: {one_line(error)}", err=True)
+        print_line(
+            f"share-coordinator: the groups of the cluster could not be listed: {format_error(error)}",
+            err=True,
+        )
         return []
 
 
 def _print_diff(found: Any) -> None:
     for each in found.different[:DIFFERENT_SHOWN_MAX]:
-        say(f"{each.key} (state partition {each.state_partition}): {each.what}")
+        print_line(f"{each.key} (state partition {each.state_partition}): {each.what}")
     if len(found.different) > DIFFERENT_SHOWN_MAX:
-        say(f"... and {len(found.different) - DIFFERENT_SHOWN_MAX} more")
+        print_line(f"... and {len(found.different) - DIFFERENT_SHOWN_MAX} more")
     for key, why in list(found.unknown.items())[:DIFFERENT_SHOWN_MAX]:
-        say(f"share-coordinator: {key} is not known: {why}", err=True)
-    say(
+        print_line(f"share-coordinator: {key} is not known: {why}", err=True)
+    print_line(
         f"{found.asked} share-partitions: {found.equal} equal, {found.moved} equal at a later offset, "
         f"{len(found.different)} different, {len(found.unknown)} not known"
     )
     if found.batches_unknown:
-        say(
+        print_line(
             f"share-coordinator: of {found.batches_unknown} the batches could not be asked for without "
             f"raising their leader epoch",
             err=True,
@@ -184,8 +187,8 @@ def explain(
 
     That a record was handed out is not on the log, only what became of it; the delivery count tells it.
     """
-    (group, topic, partition, offset), extra = _sorted_out([*arguments, *ctx.args])
-    opened = recovery.opened_source(source, extra, config, settings)
+    (group, topic, partition, offset), extra = _split_arguments([*arguments, *ctx.args])
+    opened = recovery.open_source(source, extra, config, settings)
     from coordinator.recovery.explain import explain as tell
     from protocol.state_records import SharePartitionKey
 
@@ -194,7 +197,7 @@ def explain(
         opened,
         key,
         offset,
-        cut=recovery.cut_of(as_of_offset, as_of_time),
+        cut=recovery.parse_cut(as_of_offset, as_of_time),
         state_partitions=state_partitions,
     )
     if output is Output.JSON:
@@ -211,10 +214,10 @@ def explain(
         rows.append((row["log_offset"], row["time"], row["record"], leader_epoch, *after, row["what"]))
     heads = ("LOG-OFFSET", "TIME", "RECORD", "LEADER-EPOCH", "START-OFFSET", "BATCHES", "WHAT")
     print_table(heads, rows)
-    say(f"{key}, state partition {found.state_partition}, {found.steps} records; now: {found.summary}")
+    print_line(f"{key}, state partition {found.state_partition}, {found.steps} records; now: {found.summary}")
 
 
-def _sorted_out(tokens: list[str]) -> tuple[tuple[str, str, int, int | None], list[str]]:
+def _split_arguments(tokens: list[str]) -> tuple[tuple[str, str, int, int | None], list[str]]:
     """Tell the arguments of `explain` from flags of settings and their values. Raises ConfigError.
 
     Typer does not know these flags, and would take them for arguments where one may be left out.
@@ -244,7 +247,7 @@ def _sorted_out(tokens: list[str]) -> tuple[tuple[str, str, int, int | None], li
 def _topic_id(text: str, extra: list[str], config: Any, settings: Any) -> bytes:
     """Return the id of a topic: it is given, or the cluster is asked. Raises ConfigError and LogError."""
     from coordinator.errors import ConfigError
-    from coordinator.recovery.sources.access import access_of
+    from coordinator.recovery.sources.topic_access import make_topic_access
     from protocol.state_records import parse_topic_id
 
     try:
@@ -253,9 +256,9 @@ def _topic_id(text: str, extra: list[str], config: Any, settings: Any) -> bytes:
         loaded = flags.load(extra, config, settings).config
     if not loaded.bootstrap_servers:
         raise ConfigError("TOPIC", text, "a topic id, or a name with --bootstrap-servers")
-    from coordinator.recovery.outside import topic_id_of
+    from coordinator.recovery.external_checks import topic_id_of
 
-    found = topic_id_of(text, **access_of(loaded))
+    found = topic_id_of(text, **make_topic_access(loaded))
     if found is None:
         raise ConfigError("TOPIC", text, f"a topic of {loaded.bootstrap_servers}")
     return found

@@ -7,7 +7,7 @@ import typer
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, print_table, say
+from coordinator.cli.output import Output, OutputOption, print_json, print_line, print_table
 
 
 @recovery.recovery_app.command("plan-prune", context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
@@ -55,13 +55,13 @@ def plan_prune(
             continue
         first = (facts.state_partition, facts.start, facts.needed_from, facts.end, facts.prunable, facts.held)
         for place, pin in enumerate(each.pins):
-            shown = first if not place else ("",) * len(first)
-            rows.append((*shown, pin.share_partition, iso_time(pin.since_ms), pin.frees))
+            progress_display = first if not place else ("",) * len(first)
+            rows.append((*progress_display, pin.share_partition, iso_time(pin.since_ms), pin.frees))
         if not each.pins:
             rows.append((*first, "-", "-", "-"))
     heads = ("PARTITION", "START", "PRUNE-TO", "END", "PRUNABLE", "HELD", "HELD-BY", "SINCE", "WOULD-FREE")
     print_table(heads, rows)
-    say(
+    print_line(
         f"{sum(each.facts.prunable for each in plans)} log offsets can be pruned, "
         f"{sum(each.facts.held for each in plans)} are held"
     )
@@ -122,7 +122,7 @@ def replay_cost(
     ]
     print_table(("PARTITION", "RECORDS", "BYTES", "SHARE-PARTITIONS", "PRUNABLE", "SECONDS"), rows)
     how = "measured on this machine" if cost.is_measured else "as given"
-    say(
+    print_line(
         f"{cost.total_s:.2f} s for all of it in one process, at {cost.records_per_s:,.0f} records/s ({how}); "
         f"reading it is not in that"
     )
@@ -138,13 +138,13 @@ def _rebuilt(
     config: Path | None,
     settings: list[str] | None,
 ) -> tuple[Any, Any]:
-    opened = recovery.opened_source(source, ctx.args, config, settings)
-    from coordinator.recovery.progress import shown
+    opened = recovery.open_source(source, ctx.args, config, settings)
+    from coordinator.recovery.progress import progress_display
     from coordinator.recovery.rebuild import rebuild
 
-    worker = recovery.opened_engine(engine, master, processes, work=work)
+    worker = recovery.open_engine(engine, master, processes, work=work)
     try:
-        with shown() as phases:
+        with progress_display() as phases:
             return rebuild(worker, opened, phases=phases), opened
     finally:
         worker.close()

@@ -6,7 +6,7 @@ import typer
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, print_table, say
+from coordinator.cli.output import Output, OutputOption, print_json, print_line, print_table
 
 EXIT_FAILED = 1
 UNLIKE_SHOWN_MAX = 10
@@ -65,20 +65,20 @@ def rewrite(
     Only says what it would do by default. A target that somebody owns is refused; both sides are compared
     afterwards, two ways. Exit codes: 0 done, or nothing in the way of doing it; 1 something is.
     """
-    opened = recovery.opened_source(source, ctx.args, config, settings)
-    cut = recovery.cut_of(as_of_offset, as_of_time)
+    opened = recovery.open_source(source, ctx.args, config, settings)
+    cut = recovery.parse_cut(as_of_offset, as_of_time)
     needs_cluster = target.startswith("kafka:")
     loaded = flags.load(ctx.args, config, [*(settings or ()), *(["log=kafka"] if needs_cluster else [])])
-    from coordinator.logs import set_up_logging
+    from coordinator.logging_setup import set_up_logging
     from coordinator.migration import Options
-    from coordinator.recovery.progress import shown
+    from coordinator.recovery.progress import progress_display
     from coordinator.recovery.rewrite import default_partitions
     from coordinator.recovery.rewrite import rewrite as write_anew
 
     set_up_logging("WARNING", loaded.config.log_format)
-    worker = recovery.opened_engine(engine, master, processes, work=work)
+    worker = recovery.open_engine(engine, master, processes, work=work)
     try:
-        with shown() as phases:
+        with progress_display() as phases:
             done = write_anew(
                 worker,
                 opened,
@@ -114,18 +114,18 @@ def _print_done(done: Any, source: str) -> None:
     ]
     print_table(("GROUP", "SHARE-PARTITIONS", "BATCHES"), rows)
     steps = ", ".join(f"{count} {step}" for step, count in _counts(done).items()) or "nothing to do"
-    say(f"{source} -> {done.target}, {done.state_partitions} state partitions: {steps}")
+    print_line(f"{source} -> {done.target}, {done.state_partitions} state partitions: {steps}")
     for note in done.report.notes:
-        say(f"note: {note}")
+        print_line(f"note: {note}")
     if not done.report.executed:
-        say("Nothing was written: --execute does it.")
+        print_line("Nothing was written: --execute does it.")
     elif done.is_good:
-        say(f"Both sides hold the same state of {len(done.report.folded.states)} share-partitions.")
-        say(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
+        print_line(f"Both sides hold the same state of {len(done.report.folded.states)} share-partitions.")
+        print_line(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
     for difference in done.report.different[:UNLIKE_SHOWN_MAX]:
-        say(f"X4 {difference.key}: {difference.what}", err=True)
+        print_line(f"X4 {difference.key}: {difference.what}", err=True)
     for unlike in done.unlike[:UNLIKE_SHOWN_MAX]:
-        say(f"X4 {unlike}: not the same at a second look", err=True)
+        print_line(f"X4 {unlike}: not the same at a second look", err=True)
 
 
 def _as_json(done: Any, source: str) -> dict[str, Any]:

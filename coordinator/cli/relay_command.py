@@ -24,7 +24,7 @@ def relay(
 ) -> None:
     """Stand before a broker's secured inter-broker listener, and lead persisters to the coordinator."""
     loaded = flags.load(ctx.args, config, settings)
-    from coordinator.logs import set_up_logging
+    from coordinator.logging_setup import set_up_logging
     from coordinator.relay import relay as relay_until_stopped
 
     set_up_logging(loaded.config.log_level, loaded.config.log_format)

@@ -15,31 +15,31 @@ def serve(
 ) -> None:
     """Run a coordinator until SIGTERM or Ctrl-C; a second one hurries."""
     loaded = flags.load(ctx.args, config, settings)
-    from coordinator import hot
+    from coordinator import fastpath
     from coordinator.app import serve as serve_until_stopped
-    from coordinator.logs import set_up_logging
+    from coordinator.logging_setup import set_up_logging
 
     set_up_logging(loaded.config.log_level, loaded.config.log_format)
     for note in loaded.notes:
         logging.getLogger("coordinator.config").warning("%s", note)
-    if hot.compiled is None or hot.loading is None:
-        logging.getLogger("coordinator.hot").warning(
+    if fastpath.compiled is None or fastpath.loading is None:
+        logging.getLogger("coordinator.fastpath").warning(
             "the compiled module is not in use (%s): a request takes about 20 times as long. "
             "Install a C compiler and install the coordinator again",
-            f"{hot.PURE_PYTHON_ENV} is set" if hot.is_switched_off() else "it was not built",
+            f"{fastpath.PURE_PYTHON_ENV} is set" if fastpath.is_switched_off() else "it was not built",
         )
     raise typer.Exit(serve_until_stopped(loaded.config))
 
 
 def version(output: OutputOption = Output.TABLE) -> None:
-    """Print the release, and whether plain writes go the compiled way."""
+    """Print the release, and whether fast-path writes go the compiled way."""
     import platform
     from importlib.metadata import version as release_of
 
-    from coordinator import hot
+    from coordinator import fastpath
 
     release, python = release_of("share-coordinator"), platform.python_version()
-    writes = "pure Python" if hot.compiled is None else "compiled"
+    writes = "pure Python" if fastpath.compiled is None else "compiled"
     if output is Output.JSON:
         print_json({"version": release, "python": python, "writes": writes})
     else:

@@ -55,20 +55,20 @@ def load(
 
     `extra` is what typer did not know; `defaults` are those of the command. Raises ConfigError.
     """
-    from coordinator.config import load_config, shown_value
+    from coordinator.config import load_config, printable_value
     from coordinator.errors import ConfigError
 
     flags: dict[str, str] = {}
-    for name, text in (*pairs_of_flags(extra), *pairs_of_sets(settings or ())):
+    for name, text in (*parse_flags(extra), *parse_set_options(settings or ())):
         if name in flags:
-            raise ConfigError(name, shown_value(name, text), "given once")
+            raise ConfigError(name, printable_value(name, text), "given once")
         flags[name] = text
     return load_config(flags, os.environ, file, defaults)
 
 
-def pairs_of_flags(extra: Sequence[str]) -> list[tuple[str, str]]:
+def parse_flags(extra: Sequence[str]) -> list[tuple[str, str]]:
     """Read `--flag value` and `--flag=value`. Raises ConfigError for what is neither."""
-    from coordinator.config import shown_value
+    from coordinator.config import printable_value
     from coordinator.errors import ConfigError
 
     pairs: list[tuple[str, str]] = []
@@ -77,12 +77,12 @@ def pairs_of_flags(extra: Sequence[str]) -> list[tuple[str, str]]:
         flag, equals, text = extra[at].partition("=")
         at += 1
         if not flag.startswith("--") or flag == "--":
-            if pairs and shown_value(*pairs[-1]) != pairs[-1][1]:
+            if pairs and printable_value(*pairs[-1]) != pairs[-1][1]:
                 # It may be the rest of a secret that has a blank in it.
                 raise ConfigError(
                     pairs[-1][0], None, "followed by one value, in quotes if it has blanks in it"
                 )
-            raise ConfigError(flag, shown_value(flag, text), "a flag, --NAME VALUE")
+            raise ConfigError(flag, printable_value(flag, text), "a flag, --NAME VALUE")
         if not equals:
             if at == len(extra):
                 raise ConfigError(flag, "", "followed by a value")
@@ -92,7 +92,7 @@ def pairs_of_flags(extra: Sequence[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def pairs_of_sets(settings: Sequence[str]) -> list[tuple[str, str]]:
+def parse_set_options(settings: Sequence[str]) -> list[tuple[str, str]]:
     """Read `name=value`. Raises ConfigError for what is not of that form."""
     from coordinator.errors import ConfigError
 
@@ -126,12 +126,12 @@ def client_security(file: Path | None, config: "Config") -> "ClientSecurity":
     Raises ConfigError.
     """
     from coordinator.config import load_config
-    from coordinator.security.client_side import client_security_of
+    from coordinator.security.client_security import make_client_security
 
     if file is not None:
         config = load_config(file=file).config
     config.check_sasl_client()
-    security = client_security_of(config)
+    security = make_client_security(config)
     # Files of no use are complained of before anything begins.
     security.tls_context()
     return security

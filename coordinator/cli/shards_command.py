@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from coordinator.cli.admin_options import asks
-from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, say
+from coordinator.cli.admin_options import with_admin_client
+from coordinator.cli.output import Form, FormOption, print_json, print_line, print_table, print_yaml
 
 if TYPE_CHECKING:
-    from coordinator.cli.admin_api import AdminApi, Answer
+    from coordinator.cli.admin_client import AdminClient, Answer
 
 _HEAD = (
     "SHARD",
@@ -23,8 +23,8 @@ _HEAD = (
 )
 
 
-@asks
-def shards(output: FormOption = Form.TABLE, *, api: "AdminApi") -> None:
+@with_admin_client
+def shards(output: FormOption = Form.TABLE, *, api: "AdminClient") -> None:
     """List the shards: who owns each, and what a running coordinator has of it."""
     items = list(api.items("/api/v1/shards"))
     if output is Form.TABLE:
@@ -33,7 +33,7 @@ def shards(output: FormOption = Form.TABLE, *, api: "AdminApi") -> None:
         (print_json if output is Form.JSON else print_yaml)(items)
     for item in items:
         if item["failure"] and output is Form.TABLE:
-            say(f"shard {item['state_partition']}: {item['failure']}", err=True)
+            print_line(f"shard {item['state_partition']}: {item['failure']}", err=True)
 
 
 def _row(item: "Answer") -> tuple[object, ...]:

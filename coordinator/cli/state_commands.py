@@ -6,13 +6,13 @@ from uuid import UUID
 
 import typer
 
-from coordinator.cli.admin_options import CLUSTER_FLAGS, asks
-from coordinator.cli.groups_commands import known
-from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, say
+from coordinator.cli.admin_options import CLUSTER_FLAGS, with_admin_client
+from coordinator.cli.groups_commands import format_known
+from coordinator.cli.output import Form, FormOption, print_json, print_line, print_table, print_yaml
 from coordinator.cli.settings_flags import ANY_SETTING
 
 if TYPE_CHECKING:
-    from coordinator.cli.admin_api import AdminApi, Answer
+    from coordinator.cli.admin_client import AdminClient, Answer
     from coordinator.config import Config
 
 state_app = typer.Typer(
@@ -26,12 +26,12 @@ _BASE64_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 @state_app.callback()
-def _several() -> None:
+def _require_subcommand() -> None:
     """Keep `show` a word of its own."""
 
 
 @state_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
-@asks
+@with_admin_client
 def show(
     ctx: typer.Context,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group id.", show_default=False)],
@@ -43,10 +43,10 @@ def show(
     ],
     output: FormOption = Form.TABLE,
     *,
-    api: "AdminApi",
+    api: "AdminClient",
 ) -> None:
     """Show the state of a share-partition, with every run of offsets that has a delivery state."""
-    from coordinator.cli.admin_api import cluster_config, fill_in
+    from coordinator.cli.admin_client import cluster_config, fill_in
 
     config = cluster_config(ctx.args)
     detail = _detail(api, group, topic_id_of(api, group, topic, config), partition)
@@ -57,9 +57,9 @@ def show(
         (print_json if output is Form.JSON else print_yaml)(detail)
 
 
-def topic_id_of(api: "AdminApi", group: str, topic: str, config: "Config | None" = None) -> str:
+def topic_id_of(api: "AdminClient", group: str, topic: str, config: "Config | None" = None) -> str:
     """Return the id of a topic, by what the coordinator or the cluster knows of the group's topics."""
-    from coordinator.cli.admin_api import fill_in
+    from coordinator.cli.admin_client import fill_in
 
     items = list(api.items("/api/v1/share-partitions", group=group))
     if not any(item["topic"] == topic for item in items):
@@ -68,9 +68,9 @@ def topic_id_of(api: "AdminApi", group: str, topic: str, config: "Config | None"
         if item["topic"] == topic:
             return str(item["topic_id"])
     if not _is_id(topic):
-        from coordinator.cli.admin_api import Refused
+        from coordinator.cli.admin_client import RequestRefused
 
-        raise Refused(
+        raise RequestRefused(
             404, f"group {group!r} has no state of a topic named {topic!r} here; try the topic's id"
         )
     return topic
@@ -84,7 +84,7 @@ def _is_id(topic: str) -> bool:
     return True
 
 
-def _detail(api: "AdminApi", group: str, topic_id: str, partition: int) -> "Answer":
+def _detail(api: "AdminClient", group: str, topic_id: str, partition: int) -> "Answer":
     """Return the whole state: all runs, which may be more than one answer has."""
     key = {"group": group, "topic": topic_id, "partition": partition, "limit": _RUNS}
     detail = api.get("/api/v1/share-partition", **key)
@@ -108,9 +108,9 @@ def _print(detail: "Answer") -> None:
                 detail["topic"] or detail["topic_id"],
                 detail["partition"],
                 detail["leader_epoch"],
-                known(detail["start_offset"]),
-                known(detail["lag"]),
-                known(detail["end_offset"]),
+                format_known(detail["start_offset"]),
+                format_known(detail["lag"]),
+                format_known(detail["end_offset"]),
                 detail["in_flight_records"],
             )
         ],
@@ -124,9 +124,9 @@ def _print(detail: "Answer") -> None:
         ("snapshot epoch", f"{detail['snapshot_epoch']}, updates since: {detail['updates_since_snapshot']}"),
         ("shard", detail["state_partition"]),
     ):
-        say(f"{name + ':':26}{value}")
+        print_line(f"{name + ':':26}{value}")
     if detail["unreadable"]:
-        say(f"share-coordinator: this state cannot be served: {detail['unreadable']}", err=True)
+        print_line(f"share-coordinator: this state cannot be served: {detail['unreadable']}", err=True)
     if detail["in_flight"]:
         typer.echo()
         print_table(

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from coordinator.cli.admin_options import asks
-from coordinator.cli.groups_commands import known
-from coordinator.cli.output import print_table, say
-from coordinator.visible import written_out
+from coordinator.cli.admin_options import with_admin_client
+from coordinator.cli.groups_commands import format_known
+from coordinator.cli.output import print_line, print_table
+from coordinator.printable import escape_unprintable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from coordinator.cli.admin_api import AdminApi, Answer
+    from coordinator.cli.admin_client import AdminClient, Answer
 
 # Lines that the screen needs beside the share-partitions.
 _OTHER_LINES = 7
@@ -35,7 +35,7 @@ class TopOrder(StrEnum):
     LAST_WRITE = "last-write"
 
 
-@asks
+@with_admin_client
 def top(
     sort: Annotated[TopOrder, typer.Option(help="What the first ones have most of.")] = TopOrder.IN_FLIGHT,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group.")] = None,
@@ -51,34 +51,34 @@ def top(
         ),
     ] = None,
     *,
-    api: "AdminApi",
+    api: "AdminClient",
 ) -> None:
     """Watch a coordinator in the terminal until Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
 
     console = Console(highlight=False, markup=False, emoji=False)
-    view = _View(api, sort, group)
+    view = _Poller(api, sort, group)
     if not sys.stdout.isatty() or console.is_dumb_terminal:
-        _print(view.look(_ROWS_WITHOUT_SCREEN), sort)
+        _print(view.poll(_ROWS_WITHOUT_SCREEN), sort)
         return
 
     def rows() -> int:
         return max(1, console.height - _OTHER_LINES)
 
     # Whoever cannot look at all is told on the screen that stays.
-    seen, looked, pause = view.look(rows()), 1, Event()
+    seen, looked, pause = view.poll(rows()), 1, Event()
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        live.update(_drawn(seen, sort, console.width), refresh=True)
+        live.update(_render(seen, sort, console.width), refresh=True)
         pause.wait(interval)
         while looks is None or looked < looks:
-            seen = view.look_again(rows())
-            live.update(_drawn(seen, sort, console.width), refresh=True)
+            seen = view.poll_or_keep_last(rows())
+            live.update(_render(seen, sort, console.width), refresh=True)
             looked += 1
             pause.wait(interval)
 
 
-class _Seen(NamedTuple):
+class _Sample(NamedTuple):
     """What a coordinator answered at one look; `trouble` is why it did not since then."""
 
     url: str
@@ -90,17 +90,17 @@ class _Seen(NamedTuple):
     trouble: str | None = None
 
 
-class _View:
+class _Poller:
     """One look after the other; the log's growth between two of them is a rate."""
 
-    def __init__(self, api: "AdminApi", sort: TopOrder, group: str | None) -> None:
+    def __init__(self, api: "AdminClient", sort: TopOrder, group: str | None) -> None:
         self._api = api
         self._sort = sort
         self._group = group
         self._before: tuple[float, int] | None = None
-        self._last: _Seen | None = None
+        self._last: _Sample | None = None
 
-    def look(self, rows: int) -> _Seen:
+    def poll(self, rows: int) -> _Sample:
         """Ask, and return what was answered."""
         from coordinator.clock import SystemClock, seconds_since_boot
 
@@ -113,17 +113,17 @@ class _View:
         end = sum(shard["end_log_offset"] for shard in shards)
         before, self._before = self._before, (now_s, end)
         rate = None if before is None else max(0.0, (end - before[1]) / max(now_s - before[0], 0.001))
-        self._last = _Seen(self._api.url, health, shards, page["items"], rate, SystemClock().now_ms())
+        self._last = _Sample(self._api.url, health, shards, page["items"], rate, SystemClock().now_ms())
         return self._last
 
-    def look_again(self, rows: int) -> _Seen:
+    def poll_or_keep_last(self, rows: int) -> _Sample:
         """Look; if that fails, say why, with what was seen last: a coordinator that restarts comes back."""
         from coordinator.errors import CoordinatorError
 
         try:
-            return self.look(rows)
+            return self.poll(rows)
         except CoordinatorError as error:
-            assert self._last is not None, "the first look is `look`"
+            assert self._last is not None, "the first look is `poll`"
             return self._last._replace(trouble=str(error))
 
 
@@ -134,15 +134,15 @@ class _Column(NamedTuple):
     cell: "Callable[[Answer, int], object]"
     order: TopOrder | None = None
 
-    def head_of(self, sort: TopOrder) -> str:
+    def header(self, sort: TopOrder) -> str:
         return f"{self.head} v" if self.order is sort else self.head
 
 
 _GROUP = _Column("GROUP", lambda item, _: item["group"])
 _TOPIC = _Column("TOPIC", lambda item, _: item["topic"] or item["topic_id"])
 _PARTITION = _Column("PARTITION", lambda item, _: item["partition"])
-_START_OFFSET = _Column("START-OFFSET", lambda item, _: known(item["start_offset"]))
-_LAG = _Column("LAG", lambda item, _: known(item["lag"]))
+_START_OFFSET = _Column("START-OFFSET", lambda item, _: format_known(item["start_offset"]))
+_LAG = _Column("LAG", lambda item, _: format_known(item["lag"]))
 _IN_FLIGHT = _Column("IN-FLIGHT", lambda item, _: item["in_flight_records"], TopOrder.IN_FLIGHT)
 _DELIVERIES = _Column(
     "DELIVERIES", lambda item, _: item["delivery_count_max"] or "-", TopOrder.DELIVERY_COUNT
@@ -155,7 +155,7 @@ _LAST_WRITE = _Column(
 _NAMES = (_GROUP, _TOPIC)
 _COLUMNS = (*_NAMES, _PARTITION, _START_OFFSET, _LAG, _IN_FLIGHT, _DELIVERIES, _LAST_WRITE)
 # Those that names need the room of: the first one goes first, and the one that is sorted by stays.
-_GIVE_WAY = (_START_OFFSET, _DELIVERIES, _LAST_WRITE, _LAG, _IN_FLIGHT)
+_OPTIONAL_COLUMNS = (_START_OFFSET, _DELIVERIES, _LAST_WRITE, _LAG, _IN_FLIGHT)
 
 
 def age(ms: int) -> str:
@@ -167,31 +167,33 @@ def age(ms: int) -> str:
     return f"{seconds}s ago"
 
 
-def _cells(seen: _Seen, columns: Sequence[_Column]) -> list[list[str]]:
-    return [[written_out(str(column.cell(item, seen.now_ms))) for column in columns] for item in seen.items]
+def _cells(seen: _Sample, columns: Sequence[_Column]) -> list[list[str]]:
+    return [
+        [escape_unprintable(str(column.cell(item, seen.now_ms))) for column in columns] for item in seen.items
+    ]
 
 
-def _print(seen: _Seen, sort: TopOrder) -> None:
+def _print(seen: _Sample, sort: TopOrder) -> None:
     """Print everything whole, for a file or a program that takes lines."""
     for line in _head(seen).plain.split("\n"):
-        say(line)
-    say("")
-    print_table([column.head_of(sort) for column in _COLUMNS], _cells(seen, _COLUMNS))
+        print_line(line)
+    print_line("")
+    print_table([column.header(sort) for column in _COLUMNS], _cells(seen, _COLUMNS))
 
 
-def _drawn(seen: _Seen, sort: TopOrder, width: int) -> "RenderableType":
+def _render(seen: _Sample, sort: TopOrder, width: int) -> "RenderableType":
     """Return what fits into the width of a screen."""
     from rich.console import Group
 
     return Group(_head(seen), "", _table(seen, sort, width))
 
 
-def _head(seen: _Seen) -> "Text":
+def _head(seen: _Sample) -> "Text":
     from rich.text import Text
 
     health, rate = seen.health, seen.rate
     well = health["status"] == "ready"
-    text = Text(f"! {written_out(seen.trouble)}; as it was:\n" if seen.trouble else "", "red")
+    text = Text(f"! {escape_unprintable(seen.trouble)}; as it was:\n" if seen.trouble else "", "red")
     text = Text.assemble(
         text,
         ("share-coordinator ", "bold"),
@@ -205,14 +207,14 @@ def _head(seen: _Seen) -> "Text":
         f"   event loop lag: {health['event_loop_lag_seconds'] * 1000:.1f} ms   log: {health['log']}",
     )
     for reason in health["reasons"]:
-        text.append(f"\n! {written_out(reason)}", "red")
+        text.append(f"\n! {escape_unprintable(reason)}", "red")
     return text
 
 
-def _fitting(wanted: "Mapping[_Column, int]", sort: TopOrder, width: int) -> list[_Column]:
+def _fit_columns(wanted: "Mapping[_Column, int]", sort: TopOrder, width: int) -> list[_Column]:
     """Return the columns that there is room for. Names are never cut: figures give way to them."""
     columns = list(_COLUMNS)
-    for column in _GIVE_WAY:
+    for column in _OPTIONAL_COLUMNS:
         named = sum(min(wanted[name], _NAME_WIDTH) for name in _NAMES)
         figures = sum(wanted[each] for each in columns if each not in _NAMES)
         if named + figures + _BETWEEN_COLUMNS * (len(columns) - 1) <= width:
@@ -222,21 +224,21 @@ def _fitting(wanted: "Mapping[_Column, int]", sort: TopOrder, width: int) -> lis
     return columns
 
 
-def _table(seen: _Seen, sort: TopOrder, width: int) -> "RenderableType":
+def _table(seen: _Sample, sort: TopOrder, width: int) -> "RenderableType":
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    heads = [column.head_of(sort) for column in _COLUMNS]
+    heads = [column.header(sort) for column in _COLUMNS]
     widths = [max(map(cell_len, cells)) for cells in zip(heads, *_cells(seen, _COLUMNS), strict=True)]
     wanted = dict(zip(_COLUMNS, widths, strict=True))
-    columns = _fitting(wanted, sort, width)
+    columns = _fit_columns(wanted, sort, width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         if column in _NAMES:
             table.add_column(column.head, overflow="fold")
         else:
-            table.add_column(column.head_of(sort), justify="right", no_wrap=True, min_width=wanted[column])
+            table.add_column(column.header(sort), justify="right", no_wrap=True, min_width=wanted[column])
     for row in _cells(seen, columns):
         table.add_row(*map(Text, row))
     return table

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli.admin_options import ExecuteOption, asks
-from coordinator.cli.output import Form, FormOption, print_json, print_table, print_yaml, say
+from coordinator.cli.admin_options import ExecuteOption, with_admin_client
+from coordinator.cli.output import Form, FormOption, print_json, print_line, print_table, print_yaml
 from coordinator.cli.state_commands import topic_id_of
 
 if TYPE_CHECKING:
-    from coordinator.cli.admin_api import AdminApi, Answer
+    from coordinator.cli.admin_client import AdminClient, Answer
 
 
-@asks
+@with_admin_client
 def snapshot(
     group: Annotated[str | None, typer.Argument(metavar="GROUP", help="The group id.")] = None,
     topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="Its name or its id.")] = None,
@@ -27,7 +27,7 @@ def snapshot(
     execute: ExecuteOption = False,
     output: FormOption = Form.TABLE,
     *,
-    api: "AdminApi",
+    api: "AdminClient",
 ) -> None:
     """Write snapshots of a share-partition, a group or a shard, so that what is older can be pruned."""
     from coordinator.errors import ConfigError
@@ -44,17 +44,17 @@ def snapshot(
         print_table(head, [(done["share_partitions"], done["updates"], done["bytes"])])
         if done["missing_shards"]:
             missing = len(done["missing_shards"])
-            say(f"share-coordinator: {missing} shards are not here, and left out", err=True)
+            print_line(f"share-coordinator: {missing} shards are not here, and left out", err=True)
     _end(done, output)
 
 
-@asks
+@with_admin_client
 def prune(
     shard: Annotated[int | None, typer.Argument(metavar="SHARD", min=0, help="All that are here.")] = None,
     execute: ExecuteOption = False,
     output: FormOption = Form.TABLE,
     *,
-    api: "AdminApi",
+    api: "AdminClient",
 ) -> None:
     """Have the log let go of the records that are not needed any more."""
     done = api.post("/api/v1/prunes", {"shard": shard, "execute": execute})
@@ -74,7 +74,7 @@ def prune(
     _end(done, output)
 
 
-@asks
+@with_admin_client
 def hand_over(
     shard: Annotated[int, typer.Argument(metavar="SHARD", min=0, help="The shard.")],
     to: Annotated[
@@ -84,7 +84,7 @@ def hand_over(
     execute: ExecuteOption = False,
     output: FormOption = Form.TABLE,
     *,
-    api: "AdminApi",
+    api: "AdminClient",
 ) -> None:
     """Have a shard given to another coordinator of the group, without a loss.
 
@@ -95,18 +95,18 @@ def hand_over(
     if output is Form.TABLE:
         giver, taker = (done[role]["wire"] if done[role] else "-" for role in ("giver", "taker"))
         print_table(("SHARD", "OWNER", "NEW-OWNER"), [(shard, giver, taker if execute else to or "-")])
-        say(done["outcome"])
+        print_line(done["outcome"])
     _end(done, output)
 
 
 def _end(done: "Answer", output: Form) -> None:
     if output is Form.TABLE:
-        say_if_dry(executed=done["executed"])
+        print_dry_run_note(executed=done["executed"])
     else:
         (print_json if output is Form.JSON else print_yaml)(done)
 
 
-def say_if_dry(*, executed: bool) -> None:
+def print_dry_run_note(*, executed: bool) -> None:
     """Say, where a program does not read it, that nothing was done."""
     if not executed:
-        say("share-coordinator: a dry run, nothing was changed; --execute does it", err=True)
+        print_line("share-coordinator: a dry run, nothing was changed; --execute does it", err=True)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self, overload
 
 from coordinator.client.addresses import parse_addresses
 from coordinator.client.connection import ConnectionLimits
-from coordinator.client.errors import ClientClosed, ShareCoordinatorError, error_of_answer
+from coordinator.client.errors import ClientClosed, ShareCoordinatorError, error_for_code
 from coordinator.client.lookup import Lookup
 from coordinator.client.nodes import Node, Nodes
 from coordinator.client.retry import RetryPolicy
@@ -23,15 +23,15 @@ from coordinator.client.rpcs import (
     DELETE,
     INITIALIZE,
     READ,
-    RPC_OF_REQUEST,
+    RPC_BY_REQUEST,
     SUMMARY,
     WRITE,
     Parts,
     Rpc,
-    parts_of,
-    request_of,
-    response_of,
-    results_of,
+    make_request,
+    make_response,
+    parts_by_key,
+    results_by_key,
 )
 from coordinator.client.security import ClientSecurity
 from protocol.errors import ErrorCode
@@ -99,7 +99,7 @@ class ShareCoordinatorClient:
         self._lookup = Lookup(self._nodes, first_nodes, direct=direct)
         self._retry = retry or RetryPolicy()
         self._sleep = sleep
-        self._chance = chance
+        self._random = chance
         self._closing = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -123,7 +123,7 @@ class ShareCoordinatorClient:
         State that is there is replaced, if its state epoch is not higher (else FencedStateEpoch).
         """
         _check(key, state_epoch=state_epoch)
-        await self._one(
+        await self._send_one(
             INITIALIZE, key, initialize_api.PartitionData(key.partition, state_epoch, start_offset)
         )
 
@@ -133,7 +133,7 @@ class ShareCoordinatorClient:
         Raises Uninitialised when there is no state, FencedLeaderEpoch when there is a newer leader.
         """
         _check(key, leader_epoch=leader_epoch)
-        result = await self._one(READ, key, read_api.PartitionData(key.partition, leader_epoch))
+        result = await self._send_one(READ, key, read_api.PartitionData(key.partition, leader_epoch))
         return ReadState(result.state_epoch, result.start_offset, unpack(result.state_batches))
 
     async def write(
@@ -162,17 +162,17 @@ class ShareCoordinatorClient:
             delivery_complete_count=delivery_complete_count,
             state_batches=_packed(list(batches)),
         )
-        await self._one(WRITE, key, part)
+        await self._send_one(WRITE, key, part)
 
     async def delete(self, key: SharePartitionKey) -> None:
         """Delete the state; deleting what is not there succeeds."""
         _check(key)
-        await self._one(DELETE, key, delete_api.PartitionData(key.partition))
+        await self._send_one(DELETE, key, delete_api.PartitionData(key.partition))
 
     async def summary(self, key: SharePartitionKey) -> StateSummary:
         """Return epochs, start offset and complete count, for anybody: this fences nobody."""
         _check(key)
-        result = await self._one(SUMMARY, key, summary_api.PartitionData(key.partition, 0))
+        result = await self._send_one(SUMMARY, key, summary_api.PartitionData(key.partition, 0))
         return StateSummary(
             result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count
         )
@@ -207,29 +207,31 @@ class ShareCoordinatorClient:
         REQUEST_TIMED_OUT and UNSUPPORTED_VERSION, which are this client's own.  What may pass is tried
         again together, so that one slow share-partition delays the answer of all.
         """
-        rpc = RPC_OF_REQUEST[type(request)]
-        outcomes = await self._carry_out(rpc, request.group_id, parts_of(request))
-        return response_of(rpc, ((key, _result(rpc, key, outcome)) for key, outcome in outcomes.items()))
+        rpc = RPC_BY_REQUEST[type(request)]
+        outcomes = await self._send_with_retries(rpc, request.group_id, parts_by_key(request))
+        return make_response(rpc, ((key, _result(rpc, key, outcome)) for key, outcome in outcomes.items()))
 
     # Attempts.
 
-    async def _one(self, rpc: Rpc, key: SharePartitionKey, part: Any) -> Any:
-        outcome = (await self._carry_out(rpc, key.group_id, {key: [part]}))[key]
+    async def _send_one(self, rpc: Rpc, key: SharePartitionKey, part: Any) -> Any:
+        outcome = (await self._send_with_retries(rpc, key.group_id, {key: [part]}))[key]
         if outcome.error is not None:
             raise outcome.error
         return outcome.result
 
-    async def _carry_out(self, rpc: Rpc, group_id: str, parts: Parts) -> dict[SharePartitionKey, _Outcome]:
+    async def _send_with_retries(
+        self, rpc: Rpc, group_id: str, parts: Parts
+    ) -> dict[SharePartitionKey, _Outcome]:
         """Return the outcome of every share-partition, in the order of `parts`."""
         outcomes: dict[SharePartitionKey, _Outcome] = {}
         failed_attempts = 0
         while True:
             outcomes.update(await self._attempt(rpc, group_id, parts))
-            parts = {key: part for key, part in parts.items() if _may_pass(outcomes[key])}
+            parts = {key: part for key, part in parts.items() if _is_retriable(outcomes[key])}
             failed_attempts += 1
             if not parts or failed_attempts >= self._retry.attempts_max:
                 return outcomes
-            await self._pause(self._retry.wait_s(failed_attempts, self._chance()))
+            await self._pause(self._retry.wait_s(failed_attempts, self._random()))
 
     async def _attempt(self, rpc: Rpc, group_id: str, parts: Parts) -> dict[SharePartitionKey, _Outcome]:
         """Find the coordinators, and send each its parts."""
@@ -253,17 +255,17 @@ class ShareCoordinatorClient:
         """Send one request to one coordinator. Raises ClientClosed and EncodeError; the rest is outcome."""
         try:
             connection = await self._nodes.connection(node)
-            response = await connection.request(request_of(rpc, group_id, parts))
+            response = await connection.request(make_request(rpc, group_id, parts))
         except ClientClosed:
             raise
         except ShareCoordinatorError as error:
             if error.retriable:
                 self._lookup.forget_node(node)
-            return {key: _Outcome(None, error.about(key)) for key in parts}
-        results = results_of(group_id, response)
+            return {key: _Outcome(None, error.with_key(key)) for key in parts}
+        results = results_by_key(group_id, response)
         outcomes = {key: _outcome(rpc, key, results.get(key)) for key in parts}
         for key, outcome in outcomes.items():
-            if _may_pass(outcome):
+            if _is_retriable(outcome):
                 self._lookup.forget(key)
         return outcomes
 
@@ -285,11 +287,11 @@ def _outcome(rpc: Rpc, key: SharePartitionKey, result: Any) -> _Outcome:
         return _Outcome(None, ShareCoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, message, key))
     if not result.error_code:
         return _Outcome(result, None)
-    error = error_of_answer(result.error_code, result.error_message, key, needs_state=rpc.needs_state)
+    error = error_for_code(result.error_code, result.error_message, key, needs_state=rpc.needs_state)
     return _Outcome(result, error)
 
 
-def _may_pass(outcome: _Outcome) -> bool:
+def _is_retriable(outcome: _Outcome) -> bool:
     return outcome.error is not None and outcome.error.retriable
 
 

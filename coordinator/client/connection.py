@@ -54,7 +54,7 @@ _API_KEYS: dict[type, int] = {
 }
 
 # Of the time that a login holds, when we log in anew: as Kafka's clients, before nine tenths are over.
-_LOG_IN_ANEW_AFTER = 0.85
+_REAUTHENTICATE_AFTER = 0.85
 
 _CORRELATION_IDS = 1 << 31
 # A frame begins with its size.
@@ -71,7 +71,7 @@ class ConnectionLimits(NamedTuple):
     requests_in_flight_max: int = 64
 
 
-class _Waiting(NamedTuple):
+class _PendingRequest(NamedTuple):
     """A request that was sent and not answered."""
 
     correlation_id: int
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(limits.response_bytes_max)
         self._slots = asyncio.Semaphore(limits.requests_in_flight_max)
-        self._waiting: deque[_Waiting] = deque()
+        self._pending: deque[_PendingRequest] = deque()
         self._transport: asyncio.Transport | None = None
         self._next_correlation_id = 0
         self._why_lost: ShareCoordinatorError | None = None
@@ -230,10 +230,10 @@ class Connection(asyncio.Protocol):
         """Log in; do so anew before the session is over, as long as the connection is there."""
         lifetime_ms = await log_in(self._name, self.versions, self._security, self._ask_sasl)
         if lifetime_ms > 0:
-            self._session = self._loop.create_task(self._log_in_anew(lifetime_ms / 1000))
+            self._session = self._loop.create_task(self._reauthenticate(lifetime_ms / 1000))
 
-    async def _log_in_anew(self, lifetime_s: float) -> None:
-        await asyncio.sleep(_LOG_IN_ANEW_AFTER * lifetime_s)
+    async def _reauthenticate(self, lifetime_s: float) -> None:
+        await asyncio.sleep(_REAUTHENTICATE_AFTER * lifetime_s)
         # What was asked before is answered first; what comes now waits.
         self._admitted.clear()
         try:
@@ -293,7 +293,7 @@ class Connection(asyncio.Protocol):
             request_header_version(api_key, version),
         )
         answer: asyncio.Future[Any] = self._loop.create_future()
-        self._waiting.append(_Waiting(correlation_id, decode, answer))
+        self._pending.append(_PendingRequest(correlation_id, decode, answer))
         size = (len(header) + len(body)).to_bytes(_SIZE_BYTES, "big")
         self._transport.write(size + header + body)
         return answer
@@ -311,17 +311,17 @@ class Connection(asyncio.Protocol):
             return
         try:
             for frame in self._reader.receive_data(data):
-                self._answered(frame)
+                self._on_response(frame)
         except (DecodeError, FrameError) as error:
             message = f"{self._name} sent what cannot be understood: {error}."
             self.abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, message))
 
-    def _answered(self, frame: bytes) -> None:
+    def _on_response(self, frame: bytes) -> None:
         correlation_id = response_header.decode(frame, 0, 0)[0].correlation_id
-        if not self._waiting or self._waiting[0].correlation_id != correlation_id:
+        if not self._pending or self._pending[0].correlation_id != correlation_id:
             raise DecodeError(f"an answer to request {correlation_id}, which is not the one in turn")
-        response = self._waiting[0].decode(frame)
-        answer = self._waiting.popleft().answer
+        response = self._pending[0].decode(frame)
+        answer = self._pending.popleft().answer
         # Whoever asked may have been cancelled meanwhile; the answer still had its turn.
         if not answer.done():
             answer.set_result(response)
@@ -344,7 +344,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             # Not close(): that would wait for a peer who does not read.
             self._transport.abort()
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._pending = self._pending, deque()
         for request in waiting:
             if not request.answer.done():
                 request.answer.set_exception(self._copy_of(why))

@@ -41,7 +41,7 @@ class ShareCoordinatorError(Exception):
         about = f"{self.key}: " if self.key is not None else ""
         return f"{about}{self.message} ({self.error_code.name})"
 
-    def about(self, key: SharePartitionKey) -> Self:
+    def with_key(self, key: SharePartitionKey) -> Self:
         """Return the same error as that of one share-partition, with this one as its cause."""
         error = type(self)(self.error_code, self.message, key)
         error.__cause__ = self
@@ -108,7 +108,7 @@ _CLASSES: dict[ErrorCode, type[ShareCoordinatorError]] = {
 }
 
 
-def error_of_answer(
+def error_for_code(
     error_code: int, message: str | None, key: SharePartitionKey, *, needs_state: bool = False
 ) -> ShareCoordinatorError:
     """Make the exception for an error code in an answer about a share-partition.

@@ -12,7 +12,7 @@ from coordinator.client.errors import (
     CoordinatorUnavailable,
     ShareCoordinatorError,
     UnsupportedVersion,
-    error_of_answer,
+    error_for_code,
 )
 from coordinator.client.nodes import Node, Nodes
 from protocol.errors import ErrorCode
@@ -33,7 +33,7 @@ class Lookup:
         self._nodes = nodes
         self._bootstrap = bootstrap
         self._direct = direct
-        self._found: dict[SharePartitionKey, Node] = {}
+        self._coordinators: dict[SharePartitionKey, Node] = {}
 
     async def find(
         self, keys: Collection[SharePartitionKey]
@@ -47,7 +47,7 @@ class Lookup:
         found: dict[SharePartitionKey, Node | ShareCoordinatorError] = {}
         unknown: list[SharePartitionKey] = []
         for key in keys:
-            node = self._found.get(key)
+            node = self._coordinators.get(key)
             if node is None:
                 unknown.append(key)
             else:
@@ -58,12 +58,12 @@ class Lookup:
 
     def forget(self, key: SharePartitionKey) -> None:
         """Ask anew for a share-partition: its coordinator says that it is not, or is not yet."""
-        self._found.pop(key, None)
+        self._coordinators.pop(key, None)
 
     def forget_node(self, node: Node) -> None:
         """Ask anew for everything that a node coordinates: it did not answer."""
-        self._found = {key: found for key, found in self._found.items() if found != node}
-        self._pass_over(node)
+        self._coordinators = {key: found for key, found in self._coordinators.items() if found != node}
+        self._deprioritise(node)
 
     async def _ask(
         self, keys: list[SharePartitionKey]
@@ -77,11 +77,11 @@ class Lookup:
                 raise
             except ShareCoordinatorError as error:
                 failure = error
-                self._pass_over(node)
+                self._deprioritise(node)
         assert failure is not None
-        return {key: failure.about(key) for key in keys}
+        return {key: failure.with_key(key) for key in keys}
 
-    def _pass_over(self, node: Node) -> None:
+    def _deprioritise(self, node: Node) -> None:
         """Ask other bootstrap addresses first from now on."""
         if self._bootstrap[0] == node:
             self._bootstrap = [*self._bootstrap[1:], node]
@@ -106,11 +106,11 @@ class Lookup:
         return found
 
     def _remember(self, found: dict[SharePartitionKey, Node | ShareCoordinatorError]) -> None:
-        if len(self._found) + len(found) > COORDINATORS_REMEMBERED_MAX:
-            self._found.clear()
+        if len(self._coordinators) + len(found) > COORDINATORS_REMEMBERED_MAX:
+            self._coordinators.clear()
         for key, node in found.items():
             if isinstance(node, Node):
-                self._found[key] = node
+                self._coordinators[key] = node
 
 
 def _coordinator(key: SharePartitionKey, answer: Any) -> Node | ShareCoordinatorError:
@@ -119,7 +119,7 @@ def _coordinator(key: SharePartitionKey, answer: Any) -> Node | ShareCoordinator
         message = "FindCoordinator was answered without this share-partition."
         return CoordinatorUnavailable(ErrorCode.COORDINATOR_NOT_AVAILABLE, message, key)
     if answer.error_code:
-        return error_of_answer(answer.error_code, answer.error_message, key)
+        return error_for_code(answer.error_code, answer.error_message, key)
     if not answer.host or not 0 < answer.port < 65536 or answer.node_id < 0:
         message = f"FindCoordinator answered node {answer.node_id} at {answer.host!r}:{answer.port}."
         return CoordinatorUnavailable(ErrorCode.COORDINATOR_NOT_AVAILABLE, message, key)

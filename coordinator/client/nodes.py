@@ -21,14 +21,14 @@ class Node(NamedTuple):
     port: int
 
 
-class _Place(NamedTuple):
+class _NodeConnection(NamedTuple):
     """A node's connection, or the attempt to make it."""
 
     node: Node
     opening: asyncio.Task[Connection]
 
     @property
-    def spent(self) -> bool:
+    def is_closed(self) -> bool:
         """True if there is no connection here and none to come."""
         if not self.opening.done():
             return False
@@ -46,7 +46,7 @@ class Nodes:
         self._client_id = client_id
         self._limits = limits
         self._security = security
-        self._places: dict[int, _Place] = {}
+        self._connections: dict[int, _NodeConnection] = {}
         self._closed = False
 
     async def connection(self, node: Node) -> Connection:
@@ -55,23 +55,25 @@ class Nodes:
         Raises what `Connection.open` raises, and ClientClosed.
         """
         if self._closed:
-            raise self._was_closed()
-        place = self._places.get(node.node_id)
-        if place is None or place.spent or place.node != node:
+            raise self._closed_error()
+        place = self._connections.get(node.node_id)
+        if place is None or place.is_closed or place.node != node:
             if place is not None:
-                place.opening.add_done_callback(_moved)
-            place = self._places[node.node_id] = _Place(node, asyncio.create_task(self._open(node)))
+                place.opening.add_done_callback(_close_when_open)
+            place = self._connections[node.node_id] = _NodeConnection(
+                node, asyncio.create_task(self._open(node))
+            )
         # Unlike `await`, `wait` leaves the task to the other callers when this one is cancelled.
         await asyncio.wait({place.opening})
         if place.opening.cancelled():
-            raise self._was_closed()
+            raise self._closed_error()
         return place.opening.result()
 
     async def close(self) -> None:
         """Close every connection; does not wait for any peer. Closing twice is harmless."""
         self._closed = True
-        openings = [place.opening for place in self._places.values()]
-        self._places.clear()
+        openings = [place.opening for place in self._connections.values()]
+        self._connections.clear()
         for opening in openings:
             opening.cancel()
         for opened in await asyncio.gather(*openings, return_exceptions=True):
@@ -88,10 +90,10 @@ class Nodes:
         )
 
     @staticmethod
-    def _was_closed() -> ClientClosed:
+    def _closed_error() -> ClientClosed:
         return ClientClosed(ErrorCode.NETWORK_EXCEPTION, "The client was closed.")
 
 
-def _moved(opening: asyncio.Task[Connection]) -> None:
+def _close_when_open(opening: asyncio.Task[Connection]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, "The node is elsewhere now."))

@@ -17,11 +17,11 @@ class RetryPolicy(NamedTuple):
     wait_max_s: float = 30.0
     jitter: float = 0.2
 
-    def wait_s(self, failed_attempts: int, chance: float) -> float:
-        """Return the wait after so many failed attempts; `chance` is a random number from 0 to 1."""
+    def wait_s(self, failed_attempts: int, random_value: float) -> float:
+        """Return the wait after so many failed attempts; `random_value` is a random number from 0 to 1."""
         # A power beyond this is above every wait_max_s, and soon above what a float holds.
         planned_s = self.first_s * self.multiplier ** min(failed_attempts, 64)
-        return min(planned_s * (1 + self.jitter * (2 * chance - 1)), self.wait_max_s)
+        return min(planned_s * (1 + self.jitter * (2 * random_value - 1)), self.wait_max_s)
 
 
 ONCE = RetryPolicy(attempts_max=1)

@@ -69,10 +69,10 @@ SUMMARY = Rpc(
     summary_api.PartitionResult,
 )
 
-RPC_OF_REQUEST: dict[type, Rpc] = {rpc.request: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
+RPC_BY_REQUEST: dict[type, Rpc] = {rpc.request: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
 
 
-def parts_of(request: Any) -> dict[SharePartitionKey, list[Any]]:
+def parts_by_key(request: Any) -> dict[SharePartitionKey, list[Any]]:
     """Return the parts of a request by share-partition, in the order in which each is first named."""
     parts: dict[SharePartitionKey, list[Any]] = {}
     for topic in request.topics:
@@ -82,7 +82,7 @@ def parts_of(request: Any) -> dict[SharePartitionKey, list[Any]]:
     return parts
 
 
-def request_of(rpc: Rpc, group_id: str, parts: Parts) -> Any:
+def make_request(rpc: Rpc, group_id: str, parts: Parts) -> Any:
     """Make a request of parts; each topic is named once."""
     topics: dict[bytes, list[Any]] = {}
     for key, named in parts.items():
@@ -90,7 +90,7 @@ def request_of(rpc: Rpc, group_id: str, parts: Parts) -> Any:
     return rpc.request(group_id, [rpc.topic(topic_id, named) for topic_id, named in topics.items()])
 
 
-def results_of(group_id: str, response: Any) -> dict[SharePartitionKey, Any]:
+def results_by_key(group_id: str, response: Any) -> dict[SharePartitionKey, Any]:
     """Return the results of a response by share-partition; of several for one, the first."""
     results: dict[SharePartitionKey, Any] = {}
     for topic in response.results:
@@ -99,7 +99,7 @@ def results_of(group_id: str, response: Any) -> dict[SharePartitionKey, Any]:
     return results
 
 
-def response_of(rpc: Rpc, results: Iterable[tuple[SharePartitionKey, Any]]) -> Any:
+def make_response(rpc: Rpc, results: Iterable[tuple[SharePartitionKey, Any]]) -> Any:
     """Make a response of results; each topic is named once."""
     topics: dict[bytes, list[Any]] = {}
     for key, result in results:

@@ -6,7 +6,7 @@ file, then the defaults; the first that says something wins.
 """
 
 from coordinator.config.fields import INT32_MAX, HostPort
-from coordinator.config.loading import LoadedConfig, load_config, shown_value
+from coordinator.config.loading import LoadedConfig, load_config, printable_value
 from coordinator.config.reference import render_reference
 from coordinator.config.settings import SETTINGS, Config, Setting
 
@@ -18,6 +18,6 @@ __all__ = [
     "LoadedConfig",
     "Setting",
     "load_config",
+    "printable_value",
     "render_reference",
-    "shown_value",
 ]

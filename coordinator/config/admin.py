@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator
 
-from coordinator.config.fields import MASK, HostPort, Named
+from coordinator.config.fields import MASK, HostPort, SettingInfo
 from coordinator.errors import ConfigError
 
-ANYBODY = "User:ANONYMOUS"
+ANONYMOUS = "User:ANONYMOUS"
 
 _Switch = Annotated[
     Literal["true", "false"],
@@ -24,7 +24,7 @@ class HttpSettings(BaseModel):
 
     http_ssl_certificate_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "http.ssl.certificate.location",
             "The certificate that HTTP is served with, over TLS: a PEM file, read again when it changes. "
             "Empty: no TLS.",
@@ -33,18 +33,18 @@ class HttpSettings(BaseModel):
     ] = ""
     http_ssl_key_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "http.ssl.key.location",
             "The key of that certificate, if it is not in the same file: a PEM file.",
             "a file",
         ),
     ] = ""
     http_ssl_key_password: Annotated[
-        str, Named("http.ssl.key.password", "The password of that key, if it has one.", secret=True)
+        str, SettingInfo("http.ssl.key.password", "The password of that key, if it has one.", secret=True)
     ] = ""
     http_ssl_ca_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "http.ssl.ca.location",
             "Who signs the certificates of those that connect: a PEM file, read again when it changes.",
             "a file",
@@ -52,7 +52,7 @@ class HttpSettings(BaseModel):
     ] = ""
     http_ssl_client_auth: Annotated[
         Literal["none", "requested", "required"],
-        Named(
+        SettingInfo(
             "http.ssl.client.auth",
             "required: nobody connects without a certificate, probes neither. requested: who has one is "
             "known by it; whoever has none gets answers to probes, and needs a token for the rest.",
@@ -60,7 +60,7 @@ class HttpSettings(BaseModel):
     ] = "none"
     http_ssl_principal_mapping_rules: Annotated[
         str,
-        Named(
+        SettingInfo(
             "http.ssl.principal.mapping.rules",
             "How the name in a certificate becomes a principal, as Kafka's ssl.principal.mapping.rules.",
             "Kafka's rules, RULE:pattern/replacement/ or DEFAULT, separated by commas",
@@ -68,7 +68,7 @@ class HttpSettings(BaseModel):
     ] = "DEFAULT"
     http_token_file: Annotated[
         str,
-        Named(
+        SettingInfo(
             "http.token.file",
             "Who may do what with a bearer token: a file of lines NAME SCOPE TOKEN, where SCOPE is read or "
             "write and TOKEN may be sha256:HEX. Read again when it changes. Empty: there are no tokens.",
@@ -77,16 +77,16 @@ class HttpSettings(BaseModel):
     ] = ""
     http_allowed_principals: Annotated[
         str,
-        Named(
+        SettingInfo(
             "http.allowed.principals",
             "Who may look with a certificate, separated by semicolons as in Kafka's super.users. "
-            f"{ANYBODY}: everybody who connects, without anything.",
+            f"{ANONYMOUS}: everybody who connects, without anything.",
             "principals as User:NAME, separated by semicolons",
         ),
     ] = ""
     http_write_principals: Annotated[
         str,
-        Named(
+        SettingInfo(
             "http.write.principals",
             "Who may look and, with http.writes=true, change something, with a certificate.",
             "principals as User:NAME, separated by semicolons",
@@ -94,7 +94,7 @@ class HttpSettings(BaseModel):
     ] = ""
     http_writes: Annotated[
         _Switch,
-        Named(
+        SettingInfo(
             "http.writes",
             "true: whoever has the right may have snapshots written, logs pruned and shards handed over. "
             "false: HTTP shows, and changes nothing.",
@@ -102,14 +102,14 @@ class HttpSettings(BaseModel):
     ] = "false"
     http_metrics_open: Annotated[
         _Switch,
-        Named(
+        SettingInfo(
             "http.metrics.open",
             "true: /metrics is answered without a token or a certificate, as probes are.",
         ),
     ] = "false"
 
     @property
-    def http_may_write(self) -> bool:
+    def http_allows_writes(self) -> bool:
         """True if something can be changed over HTTP, by whoever has the right."""
         return self.http_writes == "true"
 
@@ -119,7 +119,7 @@ class HttpSettings(BaseModel):
         return bool(self.http_ssl_certificate_location)
 
     @property
-    def http_is_guarded(self) -> bool:
+    def http_requires_login(self) -> bool:
         """True if not everybody who can connect may look."""
         return bool(self.http_token_file or self.http_uses_tls or self.http_allowed_principals)
 
@@ -140,16 +140,16 @@ class HttpSettings(BaseModel):
                 "http.ssl.ca.location", "", f"given with http.ssl.client.auth={self.http_ssl_client_auth}"
             )
         named = self.http_allowed_principals or self.http_write_principals
-        if self.http_is_guarded and not (
-            self.http_token_file or (by_certificate and named) or ANYBODY in self.http_allowed_principals
+        if self.http_requires_login and not (
+            self.http_token_file or (by_certificate and named) or ANONYMOUS in self.http_allowed_principals
         ):
             raise ConfigError(
                 "http.token.file",
                 "",
                 "given with TLS, or nobody may look; others that may are named by http.allowed.principals "
-                f"with http.ssl.client.auth=required, and all by http.allowed.principals={ANYBODY}",
+                f"with http.ssl.client.auth=required, and all by http.allowed.principals={ANONYMOUS}",
             )
-        if self.http_may_write and not (
+        if self.http_allows_writes and not (
             self.http_token_file or (by_certificate and self.http_write_principals)
         ):
             raise ConfigError(
@@ -159,11 +159,11 @@ class HttpSettings(BaseModel):
                 "http.ssl.client.auth=required: nobody would be known by name",
             )
 
-    def http_risk(self, http: HostPort) -> str | None:
+    def http_exposure_warning(self, http: HostPort) -> str | None:
         """Return a warning about an address that others can reach, or None."""
         if is_loopback(http.host):
             return None
-        if not self.http_is_guarded:
+        if not self.http_requires_login:
             return (
                 f"http={http} shows groups, topics and offsets to everybody who can reach it; set "
                 "http.token.file or http.ssl.client.auth, or let only those reach it who may look"

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from coordinator.config.fields import INT32_MAX, Milliseconds, Named
+from coordinator.config.fields import INT32_MAX, Milliseconds, SettingInfo
 from coordinator.errors import ConfigError
 
 _STATE = "share.coordinator.group.state."
@@ -17,7 +17,7 @@ class ExpirySettings(BaseModel):
     state_retention_minutes: Annotated[
         int,
         Field(ge=_OFF, le=INT32_MAX),
-        Named(
+        SettingInfo(
             _STATE + "retention.minutes",
             "With bootstrap.servers: how long what a share group has of a topic is kept after the group "
             "became empty, or the last member that subscribed to the topic left. -1: for ever, nothing is "
@@ -27,7 +27,7 @@ class ExpirySettings(BaseModel):
     state_missing_grace_minutes: Annotated[
         int,
         Field(ge=0, le=INT32_MAX),
-        Named(
+        SettingInfo(
             _STATE + "missing.grace.minutes",
             "With a retention time: how long a topic or a group must be missing in Kafka before its state is "
             "removed.",
@@ -35,7 +35,7 @@ class ExpirySettings(BaseModel):
     ] = 60
     state_retention_check_interval_ms: Annotated[
         Milliseconds,
-        Named(
+        SettingInfo(
             _STATE + "retention.check.interval.ms",
             "With a retention time: how often groups are looked at and state that has expired is removed. As "
             "Kafka's offsets.retention.check.interval.ms.",

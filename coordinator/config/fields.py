@@ -37,7 +37,7 @@ class HostPort(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Named(NamedTuple):
+class SettingInfo(NamedTuple):
     """What a field of `Config` is called outside, what it means, and for a text what is allowed.
 
     The value of a secret is never shown.

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from coordinator.config.fields import Count, HostPort, Milliseconds, Named, upper
+from coordinator.config.fields import Count, HostPort, Milliseconds, SettingInfo, upper
 from coordinator.errors import ConfigError
 
 _TOPIC = "share.coordinator.state.topic."
@@ -32,7 +32,7 @@ class KafkaLogSettings(BaseModel):
     bootstrap_servers: Annotated[
         str,
         BeforeValidator(_addresses),
-        Named(
+        SettingInfo(
             "bootstrap.servers",
             "With log=kafka: where the cluster of the state topic is found. One broker that is up is enough. "
             "With another log it may be given for the sake of people: the page and the commands then know "
@@ -43,7 +43,7 @@ class KafkaLogSettings(BaseModel):
     state_topic: Annotated[
         str,
         BeforeValidator(_topic_name),
-        Named(
+        SettingInfo(
             _TOPIC + "name",
             "With log=kafka: the topic that state is kept in. It is created if it does not exist. Not one of "
             "Kafka's internal topics: brokers let nobody else write to these.",
@@ -53,7 +53,7 @@ class KafkaLogSettings(BaseModel):
     state_topic_replication_factor: Annotated[
         int,
         Field(ge=1, le=32767),
-        Named(
+        SettingInfo(
             _TOPIC + "replication.factor",
             "With log=kafka: how many replicas a state topic gets that is created. Fewer, with a warning, if "
             "there are not as many brokers.",
@@ -61,7 +61,7 @@ class KafkaLogSettings(BaseModel):
     ] = 3
     state_topic_min_isr: Annotated[
         Count,
-        Named(
+        SettingInfo(
             _TOPIC + "min.isr",
             "With log=kafka: how many replicas must have a record before it is acknowledged, in a state "
             "topic that is created. Never more than it has.",
@@ -69,7 +69,7 @@ class KafkaLogSettings(BaseModel):
     ] = 2
     request_timeout_ms: Annotated[
         Milliseconds,
-        Named(
+        SettingInfo(
             "request.timeout.ms",
             "With log=kafka: how long a broker may take to answer before it is asked again. Kafka's default "
             "is 30000.",
@@ -77,7 +77,7 @@ class KafkaLogSettings(BaseModel):
     ] = 10_000
     delivery_timeout_ms: Annotated[
         Milliseconds,
-        Named(
+        SettingInfo(
             "delivery.timeout.ms",
             "With log=kafka: how long records are sent again and again until a broker has them or refuses "
             "them. Kafka's default is 120000.",
@@ -86,7 +86,7 @@ class KafkaLogSettings(BaseModel):
     owner_lease_ms: Annotated[
         int,
         Field(ge=100, le=10_000),
-        Named(
+        SettingInfo(
             "owner.lease.ms",
             "With log=kafka: for how many milliseconds after an append the owner of a shard answers reads "
             "from memory. No read is older. After a crash the next owner waits 1.1 times as long before it "
@@ -96,17 +96,17 @@ class KafkaLogSettings(BaseModel):
     security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         BeforeValidator(upper),
-        Named("security.protocol", "With log=kafka: how connections to its brokers are secured."),
+        SettingInfo("security.protocol", "With log=kafka: how connections to its brokers are secured."),
     ] = "PLAINTEXT"
     sasl_mechanism: Annotated[
         Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
         BeforeValidator(upper),
-        Named("sasl.mechanism", "How we log in to brokers, with a SASL protocol."),
+        SettingInfo("sasl.mechanism", "How we log in to brokers, with a SASL protocol."),
     ] = "PLAIN"
-    sasl_username: Annotated[str, Named("sasl.username", "Our name, with a SASL protocol.")] = ""
+    sasl_username: Annotated[str, SettingInfo("sasl.username", "Our name, with a SASL protocol.")] = ""
     sasl_password: Annotated[
         str,
-        Named(
+        SettingInfo(
             "sasl.password",
             "Our password, with a SASL protocol. Better in the environment or in a file than in a flag, "
             "which others can see.",
@@ -115,7 +115,7 @@ class KafkaLogSettings(BaseModel):
     ] = ""
     sasl_token_file: Annotated[
         str,
-        Named(
+        SettingInfo(
             "sasl.oauthbearer.token.file",
             "Our token, with OAUTHBEARER; the file is read at each login.",
             "a file",
@@ -123,29 +123,30 @@ class KafkaLogSettings(BaseModel):
     ] = ""
     ssl_ca_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "ssl.ca.location",
             "Who signs the brokers' certificates: a PEM file. Empty: those whom the system trusts.",
             "a file",
         ),
     ] = ""
     ssl_certificate_location: Annotated[
-        str, Named("ssl.certificate.location", "Our own certificate: a PEM file. Empty: none.", "a file")
+        str,
+        SettingInfo("ssl.certificate.location", "Our own certificate: a PEM file. Empty: none.", "a file"),
     ] = ""
     ssl_key_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "ssl.key.location",
             "The key of our certificate, if it is not in the same file: a PEM file.",
             "a file",
         ),
     ] = ""
     ssl_key_password: Annotated[
-        str, Named("ssl.key.password", "The password of the key, if it has one.", secret=True)
+        str, SettingInfo("ssl.key.password", "The password of the key, if it has one.", secret=True)
     ] = ""
     ssl_endpoint_identification_algorithm: Annotated[
         Literal["https", "none"],
-        Named(
+        SettingInfo(
             "ssl.endpoint.identification.algorithm",
             "https: a broker's certificate must be for the host that we connect to. none: any will do.",
         ),
@@ -169,7 +170,7 @@ class KafkaLogSettings(BaseModel):
             if not value:
                 raise ConfigError(name, "", f"given with security.protocol={self.security_protocol}")
 
-    def check_one_copy(self) -> None:
+    def check_single_replica(self) -> None:
         """Raise ConfigError if somebody asks for copies where there is one."""
         for attribute, name in (
             ("state_topic_replication_factor", _TOPIC + "replication.factor"),

@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 
 from coordinator.config.admin import is_loopback
-from coordinator.config.fields import INT32_MAX, HostPort, Milliseconds, Named, upper
+from coordinator.config.fields import INT32_MAX, HostPort, Milliseconds, SettingInfo, upper
 from coordinator.errors import ConfigError
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _FILE = "a file"
-_ANYBODY = "User:ANONYMOUS"
+_ANONYMOUS = "User:ANONYMOUS"
 
 
 def _lower(value: object) -> object:
@@ -36,7 +36,7 @@ class ListenerSecuritySettings(BaseModel):
     listen_security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         BeforeValidator(upper),
-        Named(
+        SettingInfo(
             "listen.security.protocol",
             "How connections to listen are secured. With anything but PLAINTEXT, listen.allowed.principals "
             "says who is let in. See docs/security.md.",
@@ -45,7 +45,7 @@ class ListenerSecuritySettings(BaseModel):
     listen_plaintext_allowed: Annotated[
         Literal["true", "false"],
         BeforeValidator(_lower),
-        Named(
+        SettingInfo(
             "listen.plaintext.allowed",
             "true: with PLAINTEXT, listen may be an address that other machines reach, where everybody who "
             "does may read and write all state. Set it where a network lets none but brokers through.",
@@ -53,7 +53,7 @@ class ListenerSecuritySettings(BaseModel):
     ] = "false"
     listen_allowed_principals: Annotated[
         str,
-        Named(
+        SettingInfo(
             "listen.allowed.principals",
             "Who is let in, with TLS or SASL, as in Kafka's super.users: brokers, other coordinators, tools. "
             "Others are answered CLUSTER_AUTHORIZATION_FAILED. Empty: nobody.",
@@ -62,7 +62,7 @@ class ListenerSecuritySettings(BaseModel):
     ] = ""
     listen_ssl_certificate_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "listen.ssl.certificate.location",
             "With SSL or SASL_SSL: our certificate for those who connect, a PEM file. It is read again when "
             "it changes, as are the other files.",
@@ -71,18 +71,18 @@ class ListenerSecuritySettings(BaseModel):
     ] = ""
     listen_ssl_key_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "listen.ssl.key.location",
             "The key of that certificate, if it is not in the same file: a PEM file.",
             _FILE,
         ),
     ] = ""
     listen_ssl_key_password: Annotated[
-        str, Named("listen.ssl.key.password", "The password of that key, if it has one.", secret=True)
+        str, SettingInfo("listen.ssl.key.password", "The password of that key, if it has one.", secret=True)
     ] = ""
     listen_ssl_ca_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "listen.ssl.ca.location",
             "Who signs the certificates of those who connect: a PEM file. Other coordinators' certificates "
             "are checked by it too.",
@@ -92,14 +92,14 @@ class ListenerSecuritySettings(BaseModel):
     listen_ssl_client_auth: Annotated[
         Literal["none", "requested", "required"],
         BeforeValidator(_lower),
-        Named(
+        SettingInfo(
             "listen.ssl.client.auth",
             "Whether those who connect show a certificate. With SSL it is what they are known by.",
         ),
     ] = "none"
     listen_ssl_principal_mapping_rules: Annotated[
         str,
-        Named(
+        SettingInfo(
             "listen.ssl.principal.mapping.rules",
             "How the subject of a certificate becomes a principal, as Kafka's ssl.principal.mapping.rules.",
             "DEFAULT, or RULE:pattern/replacement/[LU], several with commas between",
@@ -108,7 +108,7 @@ class ListenerSecuritySettings(BaseModel):
     listen_sasl_enabled_mechanisms: Annotated[
         str,
         BeforeValidator(_mechanisms),
-        Named(
+        SettingInfo(
             "listen.sasl.enabled.mechanisms",
             "With a SASL protocol: how clients may log in.",
             f"some of {', '.join(MECHANISMS)}, with commas between",
@@ -116,7 +116,7 @@ class ListenerSecuritySettings(BaseModel):
     ] = ""
     listen_sasl_users_file: Annotated[
         str,
-        Named(
+        SettingInfo(
             "listen.sasl.users.file",
             "For PLAIN and SCRAM: a .properties file of lines NAME=PASSWORD, or "
             "NAME=SCRAM-SHA-512=[salt=...,stored_key=...,server_key=...,iterations=...] as Kafka keeps "
@@ -126,7 +126,7 @@ class ListenerSecuritySettings(BaseModel):
     ] = ""
     listen_jwks_url: Annotated[
         str,
-        Named(
+        SettingInfo(
             "listen.sasl.oauthbearer.jwks.endpoint.url",
             "For OAUTHBEARER: the public keys that tokens are signed with, a JSON Web Key Set.",
             "https://..., http://... or a file",
@@ -134,7 +134,7 @@ class ListenerSecuritySettings(BaseModel):
     ] = ""
     listen_jwks_ca_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "listen.sasl.oauthbearer.jwks.endpoint.ca.location",
             "Who signs the certificate of an https URL of keys: a PEM file. Empty: those whom the system "
             "trusts.",
@@ -143,14 +143,14 @@ class ListenerSecuritySettings(BaseModel):
     ] = ""
     listen_jwks_refresh_ms: Annotated[
         Milliseconds,
-        Named(
+        SettingInfo(
             "listen.sasl.oauthbearer.jwks.endpoint.refresh.ms",
             "How often a URL is asked for keys anew; a key that is not known yet is asked for at once.",
         ),
     ] = 3_600_000
     listen_token_audience: Annotated[
         str,
-        Named(
+        SettingInfo(
             "listen.sasl.oauthbearer.expected.audience",
             "For OAUTHBEARER: tokens must be meant for one of these. Empty: for anybody.",
             "names with commas between",
@@ -158,7 +158,7 @@ class ListenerSecuritySettings(BaseModel):
     ] = ""
     listen_token_issuer: Annotated[
         str,
-        Named(
+        SettingInfo(
             "listen.sasl.oauthbearer.expected.issuer",
             "For OAUTHBEARER: who must have issued a token. Empty: anybody who has a key.",
         ),
@@ -166,7 +166,7 @@ class ListenerSecuritySettings(BaseModel):
     listen_token_sub_claim: Annotated[
         str,
         Field(min_length=1),
-        Named(
+        SettingInfo(
             "listen.sasl.oauthbearer.sub.claim.name",
             "For OAUTHBEARER: the claim of a token that holds the user.",
             "the name of a claim",
@@ -175,7 +175,7 @@ class ListenerSecuritySettings(BaseModel):
     listen_token_clock_skew_s: Annotated[
         int,
         Field(ge=0, le=600),
-        Named(
+        SettingInfo(
             "listen.sasl.oauthbearer.clock.skew.seconds",
             "How much the clock of who issues tokens may differ from ours.",
         ),
@@ -183,7 +183,7 @@ class ListenerSecuritySettings(BaseModel):
     listen_reauth_max_ms: Annotated[
         int,
         Field(ge=0, le=INT32_MAX),
-        Named(
+        SettingInfo(
             "listen.connections.max.reauth.ms",
             "With a SASL protocol: how long a login holds; the client logs in again on the same connection "
             "before (KIP-368). 0: as long as the connection, or the token. A token's end always counts.",
@@ -192,18 +192,20 @@ class ListenerSecuritySettings(BaseModel):
     listen_failed_authentication_delay_ms: Annotated[
         int,
         Field(ge=0, le=60_000),
-        Named(
+        SettingInfo(
             "listen.connection.failed.authentication.delay.ms",
             "How long a login that failed waits for its answer, against guessing.",
         ),
     ] = 100
     listen_handshake_timeout_ms: Annotated[
         Milliseconds,
-        Named("listen.handshake.timeout.ms", "How long a client may take for TLS, and again to log in."),
+        SettingInfo(
+            "listen.handshake.timeout.ms", "How long a client may take for TLS, and again to log in."
+        ),
     ] = 30_000
     listen_reload_interval_ms: Annotated[
         Milliseconds,
-        Named(
+        SettingInfo(
             "listen.reload.interval.ms",
             "How often files of certificates, keys and users are looked at, whether they have changed.",
         ),
@@ -212,21 +214,21 @@ class ListenerSecuritySettings(BaseModel):
     forwarding_sasl_mechanism: Annotated[
         Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
         BeforeValidator(upper),
-        Named(
+        SettingInfo(
             "forwarding.sasl.mechanism",
             "With ownership=group and SASL: how we log in to other coordinators. TLS is that of listen: we "
             "show the same certificate, and theirs must be signed by listen.ssl.ca.location.",
         ),
     ] = "SCRAM-SHA-512"
     forwarding_sasl_username: Annotated[
-        str, Named("forwarding.sasl.username", "Our name for other coordinators.")
+        str, SettingInfo("forwarding.sasl.username", "Our name for other coordinators.")
     ] = ""
     forwarding_sasl_password: Annotated[
-        str, Named("forwarding.sasl.password", "Our password for other coordinators.", secret=True)
+        str, SettingInfo("forwarding.sasl.password", "Our password for other coordinators.", secret=True)
     ] = ""
     forwarding_sasl_token_file: Annotated[
         str,
-        Named(
+        SettingInfo(
             "forwarding.sasl.oauthbearer.token.file",
             "Our token for other coordinators; the file is read at each login.",
             _FILE,
@@ -234,7 +236,7 @@ class ListenerSecuritySettings(BaseModel):
     ] = ""
     forwarding_endpoint_identification: Annotated[
         Literal["https", "none"],
-        Named(
+        SettingInfo(
             "forwarding.ssl.endpoint.identification.algorithm",
             "https: another coordinator's certificate must be for the host that it advertises. none: any "
             "that is signed will do.",
@@ -272,12 +274,12 @@ class ListenerSecuritySettings(BaseModel):
             )
         if protocol != "SSL":
             self._check_sasl(given, forwards=forwards)
-        elif self.listen_ssl_client_auth == "none" and _ANYBODY not in self.listen_allowed_principals:
+        elif self.listen_ssl_client_auth == "none" and _ANONYMOUS not in self.listen_allowed_principals:
             raise ConfigError(
                 "listen.ssl.client.auth",
                 "none",
                 f"required or requested with listen.security.protocol=SSL: without a certificate everybody "
-                f"is {_ANYBODY}, who is not on the list",
+                f"is {_ANONYMOUS}, who is not on the list",
             )
 
     def listen_risk(self, listen: HostPort) -> str | None:

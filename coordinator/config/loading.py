@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from coordinator.config.fields import MASK
-from coordinator.config.foreign import KAFKA_NAMES, WITHOUT_EFFECT
+from coordinator.config.kafka_settings import EQUIVALENT_SETTINGS, SETTINGS_WITHOUT_EFFECT
 from coordinator.config.properties import parse_properties
 from coordinator.config.settings import SETTINGS, Config, env_of, flag_of
 from coordinator.errors import ConfigError
@@ -26,7 +26,7 @@ _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _BY_ATTRIBUTE = {setting.attribute: setting for setting in SETTINGS}
 _BY_FILE_NAME = {setting.name + ".file": setting for setting in SETTINGS if setting.secret}
 _SECRETS = {setting.name for setting in SETTINGS if setting.secret}
-_NAMES = (*_BY_NAME, *_BY_FILE_NAME, *WITHOUT_EFFECT)
+_NAMES = (*_BY_NAME, *_BY_FILE_NAME, *SETTINGS_WITHOUT_EFFECT)
 _NAME_OF_ENV = {env_of(name): name for name in _NAMES}
 _NAME_OF_FLAG = {flag_of(name): name for name in _NAMES}
 
@@ -88,15 +88,17 @@ def load_config(
         **_from_flags(flags or {}),
     }
     _check_for_nul(values)
-    values = _with_secrets_of_files(values)
+    values = _read_secret_files(values)
     _check_for_nul(values)
-    notes = tuple(_checked_foreign(name, value) for name, value in values.items() if name in WITHOUT_EFFECT)
+    notes = tuple(
+        _check_kafka_setting(name, value) for name, value in values.items() if name in SETTINGS_WITHOUT_EFFECT
+    )
     ours = {name: value for name, value in values.items() if name in _BY_NAME}
     origins = {name: ours[name].origin if name in ours else "default" for name in _BY_NAME}
-    return LoadedConfig(_validated(ours), origins, notes)
+    return LoadedConfig(_validate(ours), origins, notes)
 
 
-def shown_value(given: str, text: str) -> str | None:
+def printable_value(given: str, text: str) -> str | None:
     """Return a value as a complaint may show it; `given` is the setting's name in any of its spellings.
 
     None for a name that is not known: there may be a secret behind it, one of Kafka's for instance.
@@ -107,16 +109,16 @@ def shown_value(given: str, text: str) -> str | None:
     return MASK if name in _SECRETS and text else text
 
 
-def _refused(name: str, value: _Value, allowed: str) -> ConfigError:
+def _invalid_value(name: str, value: _Value, allowed: str) -> ConfigError:
     """Make the error for a value of a setting that is known."""
-    return ConfigError(name, shown_value(name, value.text), f"{allowed} ({value.origin})")
+    return ConfigError(name, printable_value(name, value.text), f"{allowed} ({value.origin})")
 
 
 def _check_for_nul(values: Mapping[str, _Value]) -> None:
     for name, value in values.items():
         # No file, address or name of the system's holds one, and it would say so in a traceback.
         if "\0" in value.text:
-            raise _refused(name, value, "a text without NUL")
+            raise _invalid_value(name, value, "a text without NUL")
 
 
 def _from_flags(flags: Mapping[str, str]) -> dict[str, _Value]:
@@ -125,10 +127,10 @@ def _from_flags(flags: Mapping[str, str]) -> dict[str, _Value]:
         name = _NAME_OF_FLAG.get(given, given)
         origin = f"flag {given}" if given.startswith("--") else f"flag --set {given}"
         if name not in _NAMES:
-            raise _unknown(given, origin, _NAME_OF_FLAG if given.startswith("--") else _NAMES)
+            raise _unknown_setting(given, origin, _NAME_OF_FLAG if given.startswith("--") else _NAMES)
         if name in values:
             allowed = f"given once, not by {values[name].origin} and {origin}"
-            raise ConfigError(name, shown_value(name, text), allowed)
+            raise ConfigError(name, printable_value(name, text), allowed)
         values[name] = _Value(text, origin)
     return values
 
@@ -142,7 +144,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Value]:
         if not text.strip():
             continue
         if variable not in _NAME_OF_ENV:
-            raise _unknown(variable, "environment", _NAME_OF_ENV)
+            raise _unknown_setting(variable, "environment", _NAME_OF_ENV)
         values[_NAME_OF_ENV[variable]] = _Value(text.strip(), f"environment {variable}")
     return values
 
@@ -159,12 +161,12 @@ def _from_file(path: Path) -> dict[str, _Value]:
     for name, text, line in entries:
         origin = f"{path}:{line}"
         if name not in _NAMES:
-            raise _unknown(name, origin, _NAMES)
+            raise _unknown_setting(name, origin, _NAMES)
         values[name] = _Value(text.strip(), origin)
     return values
 
 
-def _with_secrets_of_files(values: Mapping[str, _Value]) -> dict[str, _Value]:
+def _read_secret_files(values: Mapping[str, _Value]) -> dict[str, _Value]:
     """Put what files hold in the place of their names: `sasl.password.file` gives `sasl.password`."""
     whole = {name: value for name, value in values.items() if name not in _BY_FILE_NAME}
     for name, setting in _BY_FILE_NAME.items():
@@ -172,50 +174,50 @@ def _with_secrets_of_files(values: Mapping[str, _Value]) -> dict[str, _Value]:
             continue
         given = values[name]
         if setting.name in values:
-            raise _refused(name, given, f"left out where {setting.name} is given")
+            raise _invalid_value(name, given, f"left out where {setting.name} is given")
         try:
             # As files with a secret are written by people: with one line end.
             text = Path(given.text).read_text("utf-8").removesuffix("\n").removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
-            raise _refused(name, given, f"a file that can be read: {reason}") from None
+            raise _invalid_value(name, given, f"a file that can be read: {reason}") from None
         whole[setting.name] = _Value(text, f"{given.text}, {given.origin}")
     return whole
 
 
-def _unknown(given: str, origin: str, known: Iterable[str]) -> ConfigError:
+def _unknown_setting(given: str, origin: str, known: Iterable[str]) -> ConfigError:
     """Make the error for a name that nobody knows, with the nearest one that is known."""
-    nearest = KAFKA_NAMES.get(given)
+    nearest = EQUIVALENT_SETTINGS.get(given)
     if nearest is None:
         nearest = next(iter(get_close_matches(given, list(known), n=1, cutoff=0.6)), None)
     advice = f"did you mean {nearest}?" if nearest else "share-coordinator config show lists them all"
     return ConfigError(given, None, f"a known setting; {advice} ({origin})")
 
 
-def _checked_foreign(name: str, value: _Value) -> str:
+def _check_kafka_setting(name: str, value: _Value) -> str:
     """Check the value of a setting that has no effect; return the note that says so."""
-    foreign = WITHOUT_EFFECT[name]
+    kafka_setting = SETTINGS_WITHOUT_EFFECT[name]
     try:
-        accepted = foreign.low <= int(value.text) <= foreign.high
+        accepted = kafka_setting.low <= int(value.text) <= kafka_setting.high
     except ValueError:
         accepted = False
     if not accepted:
         span = (
-            str(foreign.low)
-            if foreign.low == foreign.high
-            else f"a whole number from {foreign.low} to {foreign.high}"
+            str(kafka_setting.low)
+            if kafka_setting.low == kafka_setting.high
+            else f"a whole number from {kafka_setting.low} to {kafka_setting.high}"
         )
-        raise _refused(name, value, f"{span}: {foreign.reason}")
-    return f"{name} has no effect: {foreign.reason} ({value.origin})"
+        raise _invalid_value(name, value, f"{span}: {kafka_setting.reason}")
+    return f"{name} has no effect: {kafka_setting.reason} ({value.origin})"
 
 
-def _validated(values: Mapping[str, _Value]) -> Config:
+def _validate(values: Mapping[str, _Value]) -> Config:
     try:
         return Config.model_validate({_BY_NAME[name].attribute: value.text for name, value in values.items()})
     except ValidationError as error:
         # The field that failed; its text is ours, pydantic's sentence would speak of types.
         setting = _BY_ATTRIBUTE[str(error.errors()[0]["loc"][0])]
-        raise _refused(setting.name, values[setting.name], setting.allowed) from None
+        raise _invalid_value(setting.name, values[setting.name], setting.allowed) from None
     except ConfigError as error:
         # Settings that do not fit together: the one named may have been left out.
         origin = values[error.setting].origin if error.setting in values else "default"

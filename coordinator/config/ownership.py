@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from coordinator.config.fields import INT32_MAX, Milliseconds, Named
+from coordinator.config.fields import INT32_MAX, Milliseconds, SettingInfo
 from coordinator.errors import ConfigError
 
 
@@ -16,7 +16,7 @@ class OwnershipSettings(BaseModel):
 
     ownership: Annotated[
         Literal["static", "group"],
-        Named(
+        SettingInfo(
             "ownership",
             "static: this process owns all shards. group: with log=kafka, coordinators that join group.id "
             "share them, and take over from each other.",
@@ -25,7 +25,7 @@ class OwnershipSettings(BaseModel):
     group_id: Annotated[
         str,
         Field(min_length=1, max_length=249),
-        Named(
+        SettingInfo(
             "group.id",
             "With ownership=group: the Kafka group that the coordinators of one state topic join.",
             "the name of a group",
@@ -34,7 +34,7 @@ class OwnershipSettings(BaseModel):
     group_instance_id: Annotated[
         str,
         Field(max_length=249),
-        Named(
+        SettingInfo(
             "group.instance.id",
             "With ownership=group: the name of this coordinator's place, which no other one has and which it "
             "keeps over a restart, as the name of a pod. One that was killed and is started again then gets "
@@ -45,7 +45,7 @@ class OwnershipSettings(BaseModel):
     broker_id: Annotated[
         int,
         Field(ge=-1, le=INT32_MAX),
-        Named(
+        SettingInfo(
             "broker.id",
             "With ownership=group: the id of the broker that this coordinator runs beside, -1 for none. It "
             "gets shards whose partitions that broker leads, where that costs no balance.",
@@ -53,7 +53,7 @@ class OwnershipSettings(BaseModel):
     ] = -1
     forwarding: Annotated[
         Literal["auto", "always", "never"],
-        Named(
+        SettingInfo(
             "forwarding",
             "With ownership=group: whether a request for a shard of another coordinator is carried to it. "
             "auto: while the cluster has Kafka's own topic __share_group_state, whose leaders brokers go by "
@@ -62,7 +62,7 @@ class OwnershipSettings(BaseModel):
     ] = "auto"
     session_timeout_ms: Annotated[
         Milliseconds,
-        Named(
+        SettingInfo(
             "session.timeout.ms",
             "With ownership=group: a coordinator that Kafka has not heard of for so long loses its shards to "
             "the others. Brokers allow group.min.session.timeout.ms (6000) and more. Kafka's default for "
@@ -71,7 +71,7 @@ class OwnershipSettings(BaseModel):
     ] = 10_000
     heartbeat_interval_ms: Annotated[
         Milliseconds,
-        Named(
+        SettingInfo(
             "heartbeat.interval.ms",
             "With ownership=group: how often Kafka hears of this coordinator. Kafka's default for consumers "
             "is 3000.",
@@ -79,7 +79,7 @@ class OwnershipSettings(BaseModel):
     ] = 1_000
     rebalance_timeout_ms: Annotated[
         Milliseconds,
-        Named(
+        SettingInfo(
             "rebalance.timeout.ms",
             "With ownership=group: a coordinator that takes longer to join a rebalance is left out of it. "
             "The others serve on meanwhile.",

@@ -1,6 +1,6 @@
 """The reference of all settings as Markdown, made from the table: `share-coordinator config reference`."""
 
-from coordinator.config.foreign import WITHOUT_EFFECT
+from coordinator.config.kafka_settings import SETTINGS_WITHOUT_EFFECT
 from coordinator.config.settings import SETTINGS
 
 _HEAD = """\
@@ -25,7 +25,7 @@ syntax, read as UTF-8; a name given twice is an error. An unknown name is an err
 environment variable counts as not set.
 """
 
-_FOREIGN_HEAD = """\
+_KAFKA_SETTINGS_HEAD = """\
 ## Kafka's settings that have no effect
 
 Accepted in the range given, so that a broker's file can be brought along; each is mentioned once at start.
@@ -45,8 +45,12 @@ def render_reference() -> str:
             f"* default `{setting.default}`; allowed: {setting.allowed}\n"
             f"* `{setting.flag}`, `{setting.env}`{from_file}\n"
         )
-    parts.append("\n" + _FOREIGN_HEAD)
-    for foreign in WITHOUT_EFFECT.values():
-        span = str(foreign.low) if foreign.low == foreign.high else f"{foreign.low} to {foreign.high}"
-        parts.append(f"| `{foreign.name}` | {span} | {foreign.reason} |\n")
+    parts.append("\n" + _KAFKA_SETTINGS_HEAD)
+    for kafka_setting in SETTINGS_WITHOUT_EFFECT.values():
+        span = (
+            str(kafka_setting.low)
+            if kafka_setting.low == kafka_setting.high
+            else f"{kafka_setting.low} to {kafka_setting.high}"
+        )
+        parts.append(f"| `{kafka_setting.name}` | {span} | {kafka_setting.reason} |\n")
     return "".join(parts)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from coordinator.config.fields import INT32_MAX, Address, Count, HostPort, Milliseconds, Named, upper
+from coordinator.config.fields import INT32_MAX, Address, Count, HostPort, Milliseconds, SettingInfo, upper
 from coordinator.errors import ConfigError
 
 _FILE = "a file"
@@ -19,15 +19,17 @@ class RelaySettings(BaseModel):
 
     relay_listen: Annotated[
         Address,
-        Named("relay.listen", "Where the relay listens: the port that the broker advertises to brokers."),
+        SettingInfo(
+            "relay.listen", "Where the relay listens: the port that the broker advertises to brokers."
+        ),
     ] = HostPort("0.0.0.0", 9094)
     relay_broker: Annotated[
         Address,
-        Named("relay.broker", "Where the broker's inter-broker listener really is."),
+        SettingInfo("relay.broker", "Where the broker's inter-broker listener really is."),
     ] = HostPort("127.0.0.1", 19094)
     relay_broker_server_name: Annotated[
         str,
-        Named(
+        SettingInfo(
             "relay.broker.server.name",
             "Whose certificate the broker shows, if that is not the host of relay.broker.",
             "the name of a host",
@@ -35,17 +37,17 @@ class RelaySettings(BaseModel):
     ] = ""
     relay_coordinator: Annotated[
         Address,
-        Named("relay.coordinator", "Where persisters are led to: listen of the share coordinator."),
+        SettingInfo("relay.coordinator", "Where persisters are led to: listen of the share coordinator."),
     ] = HostPort("127.0.0.1", 9095)
     relay_http: Annotated[
         Address,
-        Named("relay.http", "Where the relay answers /livez, /readyz and /metrics."),
+        SettingInfo("relay.http", "Where the relay answers /livez, /readyz and /metrics."),
     ] = HostPort("127.0.0.1", 9097)
 
     relay_security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         BeforeValidator(upper),
-        Named(
+        SettingInfo(
             "relay.security.protocol",
             "How the broker's inter-broker listener is secured. The relay is to peers what that listener is, "
             "and to it what peers are.",
@@ -53,7 +55,7 @@ class RelaySettings(BaseModel):
     ] = "SASL_PLAINTEXT"
     relay_allowed_principals: Annotated[
         str,
-        Named(
+        SettingInfo(
             "relay.allowed.principals",
             "Who may speak to the coordinator: the users that brokers log in as, User:a;User:b as in Kafka's "
             "super.users. With SSL: the owners of brokers' certificates, who alone may speak to the broker "
@@ -64,7 +66,7 @@ class RelaySettings(BaseModel):
     relay_sub_claim_name: Annotated[
         str,
         Field(min_length=1),
-        Named(
+        SettingInfo(
             "relay.sasl.oauthbearer.sub.claim.name",
             "The claim of a token that holds the user, as the broker's sasl.oauthbearer.sub.claim.name.",
             "the name of a claim",
@@ -72,7 +74,7 @@ class RelaySettings(BaseModel):
     ] = "sub"
     relay_ssl_certificate_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "relay.ssl.certificate.location",
             "The certificate that the relay shows to brokers, for the advertised host: a PEM file, read "
             "again when it changes.",
@@ -81,18 +83,18 @@ class RelaySettings(BaseModel):
     ] = ""
     relay_ssl_key_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "relay.ssl.key.location",
             "The key of that certificate, if it is not in the same file: a PEM file.",
             _FILE,
         ),
     ] = ""
     relay_ssl_key_password: Annotated[
-        str, Named("relay.ssl.key.password", "The password of that key, if it has one.", secret=True)
+        str, SettingInfo("relay.ssl.key.password", "The password of that key, if it has one.", secret=True)
     ] = ""
     relay_ssl_ca_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "relay.ssl.ca.location",
             "Who signs the certificates of brokers that connect: a PEM file, read again when it changes.",
             _FILE,
@@ -100,7 +102,7 @@ class RelaySettings(BaseModel):
     ] = ""
     relay_ssl_client_auth: Annotated[
         Literal["none", "requested", "required"],
-        Named(
+        SettingInfo(
             "relay.ssl.client.auth",
             "Whether brokers that connect show a certificate. Must be required with SSL, where it is all "
             "that they are known by.",
@@ -108,7 +110,7 @@ class RelaySettings(BaseModel):
     ] = "none"
     relay_ssl_principal_mapping_rules: Annotated[
         str,
-        Named(
+        SettingInfo(
             "relay.ssl.principal.mapping.rules",
             "How the subject of a certificate becomes a principal, as Kafka's ssl.principal.mapping.rules.",
             "DEFAULT, or RULE:pattern/replacement/[LU], several with commas between",
@@ -118,7 +120,7 @@ class RelaySettings(BaseModel):
     relay_coordinator_security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL"],
         BeforeValidator(upper),
-        Named(
+        SettingInfo(
             "relay.coordinator.security.protocol",
             "How the relay speaks to the coordinator. PLAINTEXT: then nobody else must be able to, as over "
             "the loopback address. SSL: the coordinator knows the relay by its certificate.",
@@ -126,7 +128,7 @@ class RelaySettings(BaseModel):
     ] = "PLAINTEXT"
     relay_coordinator_server_name: Annotated[
         str,
-        Named(
+        SettingInfo(
             "relay.coordinator.server.name",
             "Whose certificate the coordinator shows, if that is not the host of relay.coordinator.",
             "the name of a host",
@@ -134,7 +136,7 @@ class RelaySettings(BaseModel):
     ] = ""
     relay_coordinator_ssl_ca_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "relay.coordinator.ssl.ca.location",
             "Who signs the coordinator's certificate: a PEM file. Empty: those whom the system trusts.",
             _FILE,
@@ -142,7 +144,7 @@ class RelaySettings(BaseModel):
     ] = ""
     relay_coordinator_ssl_certificate_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "relay.coordinator.ssl.certificate.location",
             "The certificate that the coordinator knows the relay by: a PEM file.",
             _FILE,
@@ -150,7 +152,7 @@ class RelaySettings(BaseModel):
     ] = ""
     relay_coordinator_ssl_key_location: Annotated[
         str,
-        Named(
+        SettingInfo(
             "relay.coordinator.ssl.key.location",
             "The key of that certificate, if it is not in the same file: a PEM file.",
             _FILE,
@@ -158,16 +160,20 @@ class RelaySettings(BaseModel):
     ] = ""
     relay_coordinator_ssl_key_password: Annotated[
         str,
-        Named("relay.coordinator.ssl.key.password", "The password of that key, if it has one.", secret=True),
+        SettingInfo(
+            "relay.coordinator.ssl.key.password", "The password of that key, if it has one.", secret=True
+        ),
     ] = ""
 
     relay_connections_max: Annotated[
         Count,
-        Named("relay.max.connections", "Connections to the relay at a time; one more is closed at once."),
+        SettingInfo(
+            "relay.max.connections", "Connections to the relay at a time; one more is closed at once."
+        ),
     ] = 4_000
     relay_idle_max_ms: Annotated[
         Milliseconds,
-        Named(
+        SettingInfo(
             "relay.connections.max.idle.ms",
             "A connection over which nothing goes for this long is closed. Brokers do so themselves after "
             "connections.max.idle.ms (600000), and should be first.",
@@ -175,19 +181,19 @@ class RelaySettings(BaseModel):
     ] = 1_200_000
     relay_handshake_timeout_ms: Annotated[
         Milliseconds,
-        Named("relay.handshake.timeout.ms", "How long a peer may take to show who it is."),
+        SettingInfo("relay.handshake.timeout.ms", "How long a peer may take to show who it is."),
     ] = 30_000
     relay_coordinator_wait_ms: Annotated[
         int,
         Field(ge=0, le=INT32_MAX),
-        Named(
+        SettingInfo(
             "relay.coordinator.wait.ms",
             "How long a persister is held while the coordinator cannot be reached. It gives up after 30000.",
         ),
     ] = 25_000
     relay_stop_timeout_ms: Annotated[
         Milliseconds,
-        Named("relay.stop.timeout.ms", "How long a stop waits for the coordinator's last answers."),
+        SettingInfo("relay.stop.timeout.ms", "How long a stop waits for the coordinator's last answers."),
     ] = 5_000
 
     def check_relay(self) -> None:

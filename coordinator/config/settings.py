@@ -23,7 +23,7 @@ from coordinator.config.fields import (
     Folder,
     HostPort,
     Milliseconds,
-    Named,
+    SettingInfo,
     upper,
 )
 from coordinator.config.kafka_log import KafkaLogSettings
@@ -54,15 +54,15 @@ class Config(
 
     listen: Annotated[
         Address,
-        Named("listen", "Where brokers connect: the address of the Kafka protocol port."),
+        SettingInfo("listen", "Where brokers connect: the address of the Kafka protocol port."),
     ] = HostPort("127.0.0.1", 9095)
     http: Annotated[
         Address,
-        Named("http", "Where people and Prometheus connect: health, metrics, API."),
+        SettingInfo("http", "Where people and Prometheus connect: health, metrics, API."),
     ] = HostPort("127.0.0.1", 9096)
     advertise: Annotated[
         Address,
-        Named(
+        SettingInfo(
             "advertise",
             "The address that FindCoordinator gives to brokers. Default: that of listen; must be given "
             "when listen is a wildcard address. Port 0: the port that listen got.",
@@ -71,18 +71,18 @@ class Config(
 
     log: Annotated[
         Literal["memory", "journal", "kafka"],
-        Named(
+        SettingInfo(
             "log",
             "Where state is kept: a journal on disk, a Kafka topic (see bootstrap.servers), or memory (gone "
             "at the end; for tests).",
         ),
     ] = "journal"
     data_dir: Annotated[
-        Folder, Named("data.dir", "The folder of the journal. Created if it does not exist.")
+        Folder, SettingInfo("data.dir", "The folder of the journal. Created if it does not exist.")
     ] = Path("data")
     journal_sync: Annotated[
         Literal["always", "os"],
-        Named(
+        SettingInfo(
             "journal.sync",
             "always: a write is answered when it is on the disk (fdatasync). os: when the system has it; "
             "it survives the death of the process, not that of the machine.",
@@ -91,7 +91,7 @@ class Config(
     journal_segment_bytes: Annotated[
         int,
         Field(ge=1 << 20, le=1 << 30),
-        Named(
+        SettingInfo(
             "journal.segment.bytes",
             "The size of one journal file; files are allocated as a whole, ahead of use.",
         ),
@@ -99,7 +99,7 @@ class Config(
 
     state_partitions: Annotated[
         Count,
-        Named(
+        SettingInfo(
             "share.coordinator.state.topic.num.partitions",
             "How many shards the state is divided into. Do not change it once there is state: keys would "
             "be looked for in other shards.",
@@ -108,7 +108,7 @@ class Config(
     snapshot_updates_max: Annotated[
         int,
         Field(ge=0, le=500),
-        Named(
+        SettingInfo(
             "share.coordinator.snapshot.update.records.per.snapshot",
             "How many update records may follow a share-partition's snapshot before the next snapshot. "
             "Snapshots are also written when the updates outweigh the snapshot in bytes, and by age.",
@@ -116,18 +116,18 @@ class Config(
     ] = 500
     write_timeout_ms: Annotated[
         Milliseconds,
-        Named("share.coordinator.write.timeout.ms", "How long a record may take to become durable."),
+        SettingInfo("share.coordinator.write.timeout.ms", "How long a record may take to become durable."),
     ] = 5000
     prune_interval_ms: Annotated[
         Milliseconds,
-        Named(
+        SettingInfo(
             "share.coordinator.state.topic.prune.interval.ms",
             "How often the log is told which of its records are not needed any more.",
         ),
     ] = 300_000
     cold_snapshot_interval_ms: Annotated[
         Milliseconds,
-        Named(
+        SettingInfo(
             "share.coordinator.cold.partition.snapshot.interval.ms",
             "How often share-partitions that nobody writes to get a new snapshot, so that the old one can "
             "be pruned.",
@@ -137,7 +137,7 @@ class Config(
     node_id_first: Annotated[
         int,
         Field(ge=0, le=INT32_MAX),
-        Named(
+        SettingInfo(
             "node.id.first",
             "The first node id that FindCoordinator answers with. Must be outside the range of the "
             f"brokers' own, and with ownership=group at most {NODE_ID_FIRST_MAX_IN_GROUP}.",
@@ -146,7 +146,7 @@ class Config(
     node_ids: Annotated[
         int,
         Field(ge=1, le=1000),
-        Named(
+        SettingInfo(
             "node.ids",
             "How many node ids this process answers to. A broker opens one connection per node id and "
             "waits for each answer before its next request there: more ids, more requests at a time.",
@@ -155,7 +155,7 @@ class Config(
 
     connections_max: Annotated[
         Count,
-        Named(
+        SettingInfo(
             "max.connections",
             "Connections at a time; one more is closed at once. Fewer where the system allows fewer open "
             "files (ulimit -n). Kafka sets no limit by default.",
@@ -163,12 +163,12 @@ class Config(
     ] = 2000
     connections_idle_max_ms: Annotated[
         Milliseconds,
-        Named("connections.max.idle.ms", "A connection without a request for this long is closed."),
+        SettingInfo("connections.max.idle.ms", "A connection without a request for this long is closed."),
     ] = 600_000
     frame_bytes_max: Annotated[
         int,
         Field(ge=1024, le=INT32_MAX),
-        Named(
+        SettingInfo(
             "socket.request.max.bytes",
             "The largest request; a longer one closes its connection. Kafka's default is 104857600.",
         ),
@@ -176,7 +176,7 @@ class Config(
     request_elements_max: Annotated[
         int,
         Field(ge=100, le=10_000_000),
-        Named(
+        SettingInfo(
             "request.max.elements",
             "The most elements of a request: topics, partitions and keys count 1, and so do 16 state batches "
             "and 64 bytes of a long text. A request with more closes its connection. One for 10 000 "
@@ -186,7 +186,7 @@ class Config(
     response_bytes_max: Annotated[
         int,
         Field(ge=100, le=INT32_MAX),
-        Named(
+        SettingInfo(
             "response.max.bytes",
             "The most bytes of state batches in one response. The share-partitions above it are answered "
             "with COORDINATOR_NOT_AVAILABLE; brokers read those again.",
@@ -195,7 +195,7 @@ class Config(
     write_batches_max: Annotated[
         int,
         Field(ge=100, le=1_000_000),
-        Named(
+        SettingInfo(
             "share.partition.write.max.batches",
             "The most state batches that one request writes to one share-partition; with more it is answered "
             "with INVALID_REQUEST. A broker sends at most group.share.partition.max.record.locks (10 000).",
@@ -203,7 +203,7 @@ class Config(
     ] = 20_000
     requests_in_flight_max: Annotated[
         Count,
-        Named(
+        SettingInfo(
             "max.in.flight.requests.per.connection",
             "Requests of one connection that wait for an answer; then no more is read from it.",
         ),
@@ -211,15 +211,15 @@ class Config(
     queued_bytes_max: Annotated[
         int,
         Field(ge=1024, le=2**63 - 1),
-        Named(
+        SettingInfo(
             "queued.max.request.bytes",
             "Bytes of unanswered requests, of all connections; then no more is read from any. At least "
             "socket.request.max.bytes. Kafka sets no limit by default.",
         ),
     ] = 256 << 20
-    mailbox_operations_max: Annotated[
+    queued_operations_max: Annotated[
         Count,
-        Named(
+        SettingInfo(
             "mailbox.max.operations",
             "Operations that wait for one shard; further ones are told to come again.",
         ),
@@ -227,55 +227,57 @@ class Config(
     load_wait_ms: Annotated[
         int,
         Field(ge=0, le=INT32_MAX),
-        Named(
+        SettingInfo(
             "load.wait.ms",
             "How long a request waits for a shard that is being loaded before it is told to come again.",
         ),
     ] = 10_000
     request_age_max_ms: Annotated[
         Milliseconds,
-        Named(
+        SettingInfo(
             "request.max.age.ms",
             "A request that waited longer is not begun: its sender has given up (a broker waits 30 s).",
         ),
     ] = 25_000
     stop_timeout_ms: Annotated[
         Milliseconds,
-        Named("stop.timeout.ms", "How long a stop may take to finish what was accepted."),
+        SettingInfo("stop.timeout.ms", "How long a stop may take to finish what was accepted."),
     ] = 25_000
 
     log_level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR"],
         BeforeValidator(upper),
-        Named("logging.level", "The least severe messages that are shown."),
+        SettingInfo("logging.level", "The least severe messages that are shown."),
     ] = "INFO"
     log_format: Annotated[
         Literal["auto", "text", "json"],
-        Named(
+        SettingInfo(
             "logging.format",
             "text for people, json (one object a line) for machines; auto: text on a terminal.",
         ),
     ] = "auto"
     metrics_partition_level: Annotated[
         Literal["off", "all"],
-        Named("metrics.partition.level", "all: also metrics per share-partition (group, topic, partition)."),
+        SettingInfo(
+            "metrics.partition.level", "all: also metrics per share-partition (group, topic, partition)."
+        ),
     ] = "off"
     metrics_partitions_max: Annotated[
         Count,
-        Named(
+        SettingInfo(
             "metrics.partition.max", "Share-partitions that get metrics of their own; the rest are left out."
         ),
     ] = 10_000
 
     @model_validator(mode="before")
     @classmethod
-    def _advertise_what_listens(cls, values: object) -> object:
+    def _default_advertised_address(cls, values: object) -> object:
         if isinstance(values, Mapping) and "listen" in values and "advertise" not in values:
             return {**values, "advertise": values["listen"]}
         return values
 
     @model_validator(mode="after")
-    def _fit_together(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.advertise.host in WILDCARD_HOSTS:
             raise ConfigError(
                 "advertise",
@@ -286,7 +288,7 @@ class Config(
         if self.log == "kafka":
             self.check_kafka_log()
         else:
-            self.check_one_copy()
+            self.check_single_replica()
         if self.bootstrap_servers:
             self.check_sasl_client()
         self.check_ownership(self.log)
@@ -324,7 +326,7 @@ class Setting(NamedTuple):
     meaning: str
     secret: bool
 
-    def shown(self, config: Config) -> str:
+    def display_value(self, config: Config) -> str:
         """Return the setting's value for people, who do not see secrets."""
         value = str(getattr(config, self.attribute))
         return MASK if self.secret and value else value
@@ -340,7 +342,7 @@ def flag_of(name: str) -> str:
     return "--" + name.removeprefix("share.coordinator.").replace(".", "-")
 
 
-def _kind_and_allowed(annotation: Any, metadata: list[Any], named: Named) -> tuple[str, str]:
+def _kind_and_allowed(annotation: Any, metadata: list[Any], named: SettingInfo) -> tuple[str, str]:
     if get_origin(annotation) is Literal:
         choices = [str(choice) for choice in get_args(annotation)]
         return "choice", f"{', '.join(choices[:-1])} or {choices[-1]}"
@@ -371,7 +373,7 @@ def _settings() -> tuple[Setting, ...]:
     ours = [attribute for attribute in Config.model_fields if attribute not in later]
     for attribute in (*ours, *later):
         field = Config.model_fields[attribute]
-        (named,) = (mark for mark in field.metadata if isinstance(mark, Named))
+        (named,) = (mark for mark in field.metadata if isinstance(mark, SettingInfo))
         kind, allowed = _kind_and_allowed(field.annotation, field.metadata, named)
         default = "as listen" if attribute == "advertise" else str(field.default)
         rows.append(

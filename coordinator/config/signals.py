@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field
 
-from coordinator.config.fields import INT32_MAX, Count, Named
+from coordinator.config.fields import INT32_MAX, Count, SettingInfo
 from coordinator.errors import ConfigError
 
 
@@ -15,7 +15,7 @@ class SignalSettings(BaseModel):
     delivery_count_limit: Annotated[
         int,
         Field(ge=2, le=INT32_MAX),
-        Named(
+        SettingInfo(
             "signals.delivery.count.limit",
             "The brokers' group.share.delivery.count.limit. A record with one delivery left is a poison "
             "record.",
@@ -23,21 +23,21 @@ class SignalSettings(BaseModel):
     ] = 5
     window_records: Annotated[
         Count,
-        Named(
+        SettingInfo(
             "signals.window.records",
             "The brokers' group.share.partition.max.record.locks: the size of the in-flight window.",
         ),
     ] = 2_000
     stuck_seconds: Annotated[
         Count,
-        Named(
+        SettingInfo(
             "signals.stuck.seconds",
             "A group is stuck if a start offset has not moved for this long although records wait.",
         ),
     ] = 60
     signals_webhook_url: Annotated[
         str,
-        Named(
+        SettingInfo(
             "signals.webhook.url",
             "Each event (a group got a problem, or a problem ended) is sent to this URL as JSON with POST. "
             "Empty: events are in the log and in /api/v1/events only.",

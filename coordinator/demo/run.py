@@ -16,8 +16,8 @@ from coordinator.client import (
     SharePartitionKey,
     UnsupportedVersion,
 )
-from coordinator.demo.pages import JsonPage, Page, TextPage
-from coordinator.demo.story import Story, StoryBroken
+from coordinator.demo.output import JsonOutput, Output, TextOutput
+from coordinator.demo.story import DemoScenario, UnexpectedAcceptance
 from coordinator.errors import ConfigError
 
 EXIT_OK = 0
@@ -44,12 +44,12 @@ def run(
     belongs to a group of its own and is deleted at the end.
     """
     out = out or sys.stdout
-    page = JsonPage(out) if json_lines else TextPage(out)
+    page = JsonOutput(out) if json_lines else TextOutput(out)
     return asyncio.run(_run(bootstrap, page, err or sys.stderr, retry, security))
 
 
 async def _run(
-    bootstrap: str, page: Page, err: TextIO, retry: RetryPolicy, security: ClientSecurity | None
+    bootstrap: str, page: Output, err: TextIO, retry: RetryPolicy, security: ClientSecurity | None
 ) -> int:
     name = uuid4()
     key = SharePartitionKey(f"demo-{name.hex[:8]}", name.bytes, 0)
@@ -66,19 +66,19 @@ async def _run(
     began = False
     async with client:
         try:
-            async for step in Story(client, key).steps():
+            async for step in DemoScenario(client, key).steps():
                 if not began:
                     page.begin(bootstrap, key)
                     began = True
-                page.tell(step)
-        except (ShareCoordinatorError, StoryBroken) as error:
-            err.write(f"share-coordinator demo: {_explained(error, bootstrap, began=began)}\n")
+                page.show_step(step)
+        except (ShareCoordinatorError, UnexpectedAcceptance) as error:
+            err.write(f"share-coordinator demo: {_explain_error(error, bootstrap, began=began)}\n")
             return EXIT_FAILED
     return EXIT_OK
 
 
-def _explained(error: Exception, bootstrap: str, *, began: bool) -> str:
-    if isinstance(error, StoryBroken):
+def _explain_error(error: Exception, bootstrap: str, *, began: bool) -> str:
+    if isinstance(error, UnexpectedAcceptance):
         return str(error)
     assert isinstance(error, ShareCoordinatorError)
     said = error.message if isinstance(error, Disconnected) else f"{error.message} ({error.error_code.name})"

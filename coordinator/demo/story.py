@@ -24,7 +24,7 @@ AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
 RECORDS = 10
 
 
-class Call(NamedTuple):
+class RecordedCall(NamedTuple):
     """One request to the coordinator and its answer: an error if it was refused, else maybe values."""
 
     name: str
@@ -34,30 +34,32 @@ class Call(NamedTuple):
     took_ms: float
 
 
-class Step(NamedTuple):
+class DemoStep(NamedTuple):
     """What happens, why, what was asked, and what the coordinator holds after it (None: nothing)."""
 
     title: str
     text: str
-    calls: list[Call]
+    calls: list[RecordedCall]
     state: ReadState | None
 
 
-class StoryBroken(Exception):
+class UnexpectedAcceptance(Exception):
     """The coordinator accepted what a share coordinator must refuse; the text is one line for people."""
 
 
-class Story:
+class DemoScenario:
     """Plays on one share-partition, which must be new. `steps` runs once."""
 
     def __init__(self, client: ShareCoordinatorClient, key: SharePartitionKey) -> None:
         self._client = client
         self._key = key
-        self._calls: list[Call] = []
+        self._calls: list[RecordedCall] = []
         self._leader_epoch = 1
 
-    async def steps(self) -> AsyncIterator[Step]:
-        """Play step by step. Raises ShareCoordinatorError when the coordinator fails, and StoryBroken."""
+    async def steps(self) -> AsyncIterator[DemoStep]:
+        """Play step by step. Raises ShareCoordinatorError when the coordinator fails, and
+        UnexpectedAcceptance.
+        """
         await self._call("initialize", state_epoch=1, start_offset=0)
         yield await self._step(
             "A share group subscribes to a topic",
@@ -81,7 +83,7 @@ class Story:
         async for step in self._end():
             yield step
 
-    async def _broker_a(self, state_epoch: int) -> AsyncIterator[Step]:
+    async def _broker_a(self, state_epoch: int) -> AsyncIterator[DemoStep]:
         """Let the first leader note accepted, released and rejected records, and move the start offset."""
         await self._write(state_epoch, complete=4, batches=[StateBatch(2, 5, ACKNOWLEDGED, 1)])
         yield await self._step(
@@ -111,7 +113,7 @@ class Story:
             "forget it.",
         )
 
-    async def _broker_b(self) -> AsyncIterator[Step]:
+    async def _broker_b(self) -> AsyncIterator[DemoStep]:
         """Let a second leader take over, the first one be refused, and the second one go on."""
         self._leader_epoch = 2
         state: ReadState = await self._call("read", leader_epoch=2)
@@ -143,7 +145,7 @@ class Story:
             "It hands out records 6, 8 and 9, and all are accepted; 6 at its third delivery.",
         )
 
-    async def _end(self) -> AsyncIterator[Step]:
+    async def _end(self) -> AsyncIterator[DemoStep]:
         await self._call("summary")
         yield await self._step(
             "Somebody asks how far the group is",
@@ -155,11 +157,11 @@ class Story:
 
     # Calls.
 
-    async def _step(self, title: str, text: str, *, deleted: bool = False) -> Step:
+    async def _step(self, title: str, text: str, *, deleted: bool = False) -> DemoStep:
         """Close a step: take its calls, and read what the coordinator holds now."""
         calls, self._calls = self._calls, []
         state = None if deleted else await self._client.read(self._key, self._leader_epoch)
-        return Step(title, text, calls, state)
+        return DemoStep(title, text, calls, state)
 
     async def _write(
         self,
@@ -197,8 +199,8 @@ class Story:
             refusal = error
         took_ms = (loop.time() - began_s) * 1000
         if refused_with is not None and refusal is None:
-            raise StoryBroken(
+            raise UnexpectedAcceptance(
                 f"The coordinator accepted a {name} that it must refuse ({refused_with.__name__})."
             )
-        self._calls.append(Call(name, request, answer, refusal, took_ms))
+        self._calls.append(RecordedCall(name, request, answer, refusal, took_ms))
         return answer

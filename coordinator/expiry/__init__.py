@@ -4,21 +4,21 @@
 Kafka, `remover` removes, `expiry` does both now and then.
 """
 
-from coordinator.expiry.assembly import make_expiry
-from coordinator.expiry.decide import Abandoned, Reason, Rules, Status
-from coordinator.expiry.expiry import Expiry, ExpiryMetrics, Forecast, Round
-from coordinator.expiry.memory import MemoryFile
+from coordinator.expiry.expiry import Expiry, ExpiryMetrics, Forecast, RoundResult
+from coordinator.expiry.factory import make_expiry
+from coordinator.expiry.observation_store import ObservationStore
 from coordinator.expiry.remover import Removal
+from coordinator.expiry.rules import AbandonedState, Reason, Rules, Status
 
 __all__ = [
-    "Abandoned",
+    "AbandonedState",
     "Expiry",
     "ExpiryMetrics",
     "Forecast",
-    "MemoryFile",
+    "ObservationStore",
     "Reason",
     "Removal",
-    "Round",
+    "RoundResult",
     "Rules",
     "Status",
     "make_expiry",

@@ -12,16 +12,16 @@ from typing import NamedTuple, Protocol
 
 from coordinator.clock import Clock
 from coordinator.errors import CoordinatorError
-from coordinator.expiry.decide import Abandoned, Rules, Status, abandoned
-from coordinator.expiry.memory import MemoryFile
-from coordinator.expiry.observer import SLICE, Groups, Look, Observer, Topics
-from coordinator.expiry.remover import Removal, Remover, told
+from coordinator.expiry.observation_store import ObservationStore
+from coordinator.expiry.observer import SLICE, ClusterObservation, GroupAdmin, Observer, TopicIds
+from coordinator.expiry.remover import Removal, Remover, topic_label
+from coordinator.expiry.rules import AbandonedState, Rules, Status, find_abandoned_state
 from coordinator.runtime import Runtime
 
 _logger = logging.getLogger(__name__)
 
 # A look that is younger than this is good enough for people.
-_LOOK_AGE_MAX_S = 2.0
+_OBSERVATION_AGE_MAX_S = 2.0
 # Looks that are further apart than so many intervals leave a gap in what was seen.
 _GAP_INTERVALS = 3
 _LEFTOVER_INTERVALS = 6
@@ -40,15 +40,15 @@ class Forecast(NamedTuple):
 
     enabled: bool
     rules: Rules
-    looked_ms: int
+    read_ms: int
     last_round_ms: int | None
-    items: list[Abandoned]
+    items: list[AbandonedState]
     # Groups whose coordinators did not answer.
     unheard_groups: int
     doubt: str | None
 
 
-class Round(NamedTuple):
+class RoundResult(NamedTuple):
     """What a round did."""
 
     removals: list[Removal]
@@ -62,15 +62,15 @@ class Expiry:
     def __init__(
         self,
         runtime: Runtime,
-        groups: Groups,
-        topics: Topics,
+        groups: GroupAdmin,
+        topics: TopicIds,
         rules: Rules,
         *,
         interval_s: float,
         clock: Clock,
         metrics: ExpiryMetrics,
         may_act: Callable[[], bool] = lambda: True,
-        file: MemoryFile | None = None,
+        file: ObservationStore | None = None,
         watch_all: bool = False,
     ) -> None:
         """`may_act` tells whether what this process takes for its own is (a lease)."""
@@ -93,9 +93,9 @@ class Expiry:
             watch_all=watch_all,
         )
         self._remover = Remover(runtime, groups, topics, may_act)
-        self._one_at_a_time = asyncio.Lock()
-        self._look: Look | None = None
-        self._looked_s = float("-inf")
+        self._round_lock = asyncio.Lock()
+        self._observation: ClusterObservation | None = None
+        self._observed_s = float("-inf")
         self._last_round_ms: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._trouble: str | None = None
@@ -124,39 +124,39 @@ class Expiry:
 
         Raises CoordinatorError if the cluster cannot be asked.
         """
-        look = self._look
-        if look is None or not self._one_at_a_time.locked():
+        look = self._observation
+        if look is None or not self._round_lock.locked():
             # While a round is under way nobody waits for it, who can be told what it began with.
-            async with self._one_at_a_time:
-                look = self._look
-                age_s = asyncio.get_running_loop().time() - self._looked_s
-                if look is None or age_s > _LOOK_AGE_MAX_S:
-                    look = await self._take_look()
+            async with self._round_lock:
+                look = self._observation
+                age_s = asyncio.get_running_loop().time() - self._observed_s
+                if look is None or age_s > _OBSERVATION_AGE_MAX_S:
+                    look = await self._current_observation()
         rules = self.rules
         if retention_minutes is not None:
             rules = rules._replace(retention_minutes=retention_minutes)
         items = await _abandoned(look, rules)
-        items.sort(key=_place)
+        items.sort(key=_sort_key)
         unheard = {part.group_id for part in look.held} - set(look.seen.heard)
         return Forecast(
             self.enabled, rules, look.now_ms, self._last_round_ms, items, len(unheard), look.doubt
         )
 
-    async def round(self) -> Round:
+    async def round(self) -> RoundResult:
         """Look, and remove what is due. Raises CoordinatorError if the cluster cannot be asked."""
-        async with self._one_at_a_time:
-            look = await self._take_look()
+        async with self._round_lock:
+            look = await self._current_observation()
             due = [each for each in await _abandoned(look, self.rules) if each.status is Status.DUE]
             removals: list[Removal] = []
             # What was removed is not shown again.
-            self._looked_s = float("-inf")
+            self._observed_s = float("-inf")
             if self.enabled and self._may_act():
                 async for removal in self._remover.remove(due):
                     removals.append(removal)
                     self._note(removal)
             self._last_round_ms = look.now_ms
             self._metrics.expiry_round_done(look.now_ms)
-            return Round(removals, len(due) - len(removals))
+            return RoundResult(removals, len(due) - len(removals))
 
     async def _run(self) -> None:
         while True:
@@ -176,9 +176,9 @@ class Expiry:
                 self._trouble = None
             await asyncio.sleep(self._interval_s)
 
-    async def _take_look(self) -> Look:
-        look = await self._observer.look()
-        self._look, self._looked_s = look, asyncio.get_running_loop().time()
+    async def _current_observation(self) -> ClusterObservation:
+        look = await self._observer.observe()
+        self._observation, self._observed_s = look, asyncio.get_running_loop().time()
         return look
 
     def _note(self, removal: Removal) -> None:
@@ -188,22 +188,22 @@ class Expiry:
         if removal.share_partitions:
             self._metrics.state_expired(each.reason, removal.share_partitions)
         if removal.refused:
-            _logger.info("%s does not expire now: %s", told(each), removal.refused)
+            _logger.info("%s does not expire now: %s", topic_label(each), removal.refused)
             return
         _logger.info(
-            "%s expired (%s): %d share-partitions", told(each), each.reason, removal.share_partitions
+            "%s expired (%s): %d share-partitions", topic_label(each), each.reason, removal.share_partitions
         )
 
 
-async def _abandoned(look: Look, rules: Rules) -> list[Abandoned]:
+async def _abandoned(look: ClusterObservation, rules: Rules) -> list[AbandonedState]:
     """Decide in slices, letting other work on the loop run in between."""
-    found: list[Abandoned] = []
+    found: list[AbandonedState] = []
     for at in range(0, len(look.held), SLICE):
-        found += abandoned(look.held[at : at + SLICE], look.seen, rules, look.now_ms)
+        found += find_abandoned_state(look.held[at : at + SLICE], look.seen, rules, look.now_ms)
         await asyncio.sleep(0)
     return found
 
 
-def _place(each: Abandoned) -> tuple[int, str, str, bytes]:
+def _sort_key(each: AbandonedState) -> tuple[int, str, str, bytes]:
     """What goes first first."""
     return each.expires_ms or each.since_ms, each.group_id, each.topic or "", each.topic_id

@@ -8,11 +8,17 @@ from typing import NamedTuple, Protocol
 
 from coordinator.clock import Clock
 from coordinator.errors import LogUnavailable
-from coordinator.expiry.decide import Held, Seen
-from coordinator.expiry.memory import Memory, MemoryFile
-from coordinator.expiry.watch import Watch, look
+from coordinator.expiry.observation_store import ObservationStore, StoredObservations
+from coordinator.expiry.observations import GroupObservation, observe_group
+from coordinator.expiry.rules import ClusterView, HeldState
 from coordinator.kafka.cluster import NONE
-from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, GroupDescription, Outcome, Presence, ShownOffset
+from coordinator.kafka.share_group_types import (
+    GROUP_ID_NOT_FOUND,
+    ChangeResult,
+    GroupDescription,
+    GroupOffset,
+    ResolvedTopicIds,
+)
 from coordinator.runtime import Runtime
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
@@ -23,31 +29,31 @@ _logger = logging.getLogger(__name__)
 SLICE = 500
 
 
-class Groups(Protocol):
+class GroupAdmin(Protocol):
     """The group coordinators of a cluster; `coordinator.kafka.share_groups` has the real ones."""
 
     async def names(self) -> set[str]: ...
-    async def offsets(self, groups: Collection[str]) -> list[ShownOffset]: ...
-    async def bare_groups(self, groups: Collection[str]) -> set[str]: ...
+    async def offsets(self, groups: Collection[str]) -> list[GroupOffset]: ...
+    async def groups_without_offsets(self, groups: Collection[str]) -> set[str]: ...
     async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]: ...
-    async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, Outcome]: ...
-    async def delete_groups(self, groups: Collection[str]) -> dict[str, Outcome]: ...
+    async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]: ...
+    async def delete_groups(self, groups: Collection[str]) -> dict[str, ChangeResult]: ...
     async def close(self) -> None: ...
 
 
-class Topics(Protocol):
-    """The brokers of a cluster; `coordinator.kafka.topic_presence` asks the real ones."""
+class TopicIds(Protocol):
+    """The brokers of a cluster; `coordinator.kafka.topic_id_resolver` asks the real ones."""
 
-    async def look(self, topic_ids: Sequence[bytes]) -> Presence: ...
+    async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds: ...
     async def close(self) -> None: ...
 
 
-class Look(NamedTuple):
+class ClusterObservation(NamedTuple):
     """What is held here, what is known of the cluster, and when that was."""
 
     now_ms: int
-    held: Sequence[Held]
-    seen: Seen
+    held: Sequence[HeldState]
+    seen: ClusterView
     # Why state of what the cluster does not have is left alone all the same.
     doubt: str | None
 
@@ -58,12 +64,12 @@ class Observer:
     def __init__(
         self,
         runtime: Runtime,
-        groups: Groups,
-        topics: Topics,
+        groups: GroupAdmin,
+        topics: TopicIds,
         *,
         clock: Clock,
         gap_max_ms: int,
-        file: MemoryFile | None,
+        file: ObservationStore | None,
         watch_all: bool,
     ) -> None:
         """With `watch_all` groups without state here are watched too: their state may come here."""
@@ -73,25 +79,25 @@ class Observer:
         self._clock = clock
         self._gap_max_ms = gap_max_ms
         self._file = file
-        self._watch_all = watch_all
+        self._begin_observations = watch_all
         self._loaded = False
         self._cluster_id = ""
-        self._watches: dict[str, Watch] = {}
+        self._observations: dict[str, GroupObservation] = {}
         self._missing: dict[bytes, int] = {}
         self._names: dict[bytes, str] = {}
 
-    async def look(self) -> Look:
+    async def observe(self) -> ClusterObservation:
         """Look at all that is held here. Raises LogError if the cluster cannot be asked."""
         if not self._loaded:
             await self._load()
         # The groups of a shard that is still being loaded are not gone, they are not here yet; and this look
         # does not have them, even if loading ends while the cluster is asked.
-        is_whole = self._runtime.loaded_once
+        is_whole = self._runtime.initial_load_done
         held = await self._held()
         groups = {part.group_id for part in held}
         topic_ids = {part.topic_id for part in held}
-        presence = await self._topics.look(sorted(topic_ids))
-        if self._watch_all:
+        presence = await self._topics.resolve(sorted(topic_ids))
+        if self._begin_observations:
             groups |= await self._listed_groups()
         described = await self._groups.describe_groups(groups)
         # Not before all answers are here: clocks begin late rather than early.
@@ -102,21 +108,21 @@ class Observer:
         for part in held:
             known_ms = initialized_ms.get(part.group_id, 0)
             initialized_ms[part.group_id] = max(known_ms, part.initialized_ms)
-        not_here_yet = {} if is_whole else self._watches
+        not_here_yet = {} if is_whole else self._observations
         heard = await self._note_groups(described, initialized_ms, now_ms, doubtful=doubt is not None)
-        self._watches = {**not_here_yet, **self._watches}
+        self._observations = {**not_here_yet, **self._observations}
         if self._file is not None:
-            await self._file.save(Memory(self._cluster_id, self._watches))
+            await self._file.save(StoredObservations(self._cluster_id, self._observations))
         unclear = topic_ids - presence.names.keys() - presence.missing
-        seen = Seen(dict(self._watches), heard, dict(self._names), dict(self._missing), unclear)
-        return Look(now_ms, held, seen, doubt)
+        seen = ClusterView(dict(self._observations), heard, dict(self._names), dict(self._missing), unclear)
+        return ClusterObservation(now_ms, held, seen, doubt)
 
     async def _listed_groups(self) -> set[str]:
         """Return all groups; while a broker does not list its groups, those that are watched already."""
         try:
             return await self._groups.names()
         except LogUnavailable:
-            return set(self._watches)
+            return set(self._observations)
 
     def _owns_first(self, group_id: str, topic_id: bytes) -> bool:
         """Tell whether the shard of a topic's partition 0 is ours: one coordinator sees to each topic."""
@@ -126,10 +132,10 @@ class Observer:
     async def _load(self) -> None:
         memory = await self._file.load() if self._file is not None else None
         if memory is not None:
-            self._cluster_id, self._watches = memory.cluster_id, dict(memory.groups)
+            self._cluster_id, self._observations = memory.cluster_id, dict(memory.groups)
         self._loaded = True
 
-    async def _held(self) -> list[Held]:
+    async def _held(self) -> list[HeldState]:
         partitions: defaultdict[tuple[str, bytes], list[int]] = defaultdict(list)
         initialized_ms: defaultdict[tuple[str, bytes], int] = defaultdict(int)
         async for key, state in self._runtime.share_partitions():
@@ -137,11 +143,11 @@ class Observer:
             partitions[topic].append(key.partition)
             # Of all that is written only this is Kafka's group coordinator, or a person, who cares.
             initialized_ms[topic] = max(initialized_ms[topic], state.create_timestamp)
-        held: list[Held] = []
+        held: list[HeldState] = []
         for group_id, topic_id in partitions:
             found = tuple(sorted(partitions[group_id, topic_id]))
             leads = self._owns_first(group_id, topic_id)
-            held.append(Held(group_id, topic_id, found, initialized_ms[group_id, topic_id], leads))
+            held.append(HeldState(group_id, topic_id, found, initialized_ms[group_id, topic_id], leads))
             if len(held) % SLICE == 0:
                 await asyncio.sleep(0)
         return held
@@ -156,12 +162,14 @@ class Observer:
                 cluster_id,
                 self._cluster_id,
             )
-            self._watches.clear()
+            self._observations.clear()
             self._missing.clear()
             self._names.clear()
         self._cluster_id = cluster_id
 
-    def _note_topics(self, topic_ids: Collection[bytes], presence: Presence, now_ms: int) -> str | None:
+    def _note_topics(
+        self, topic_ids: Collection[bytes], presence: ResolvedTopicIds, now_ms: int
+    ) -> str | None:
         self._names = {
             topic_id: name for topic_id, name in self._names.items() if topic_id in topic_ids
         } | presence.names
@@ -198,14 +206,14 @@ class Observer:
                 heard.add(group)
             elif seen.error_code == GROUP_ID_NOT_FOUND:
                 continue
-            watch = look(
-                self._watches.get(group),
+            observation = observe_group(
+                self._observations.get(group),
                 seen,
                 now_ms=now_ms,
                 gap_max_ms=self._gap_max_ms,
                 initialized_ms=initialized_ms.get(group),
             )
-            if watch is not None:
-                watches[group] = watch
-        self._watches = watches
+            if observation is not None:
+                watches[group] = observation
+        self._observations = watches
         return frozenset(heard)

@@ -5,15 +5,15 @@ For clusters whose brokers do not ask who the coordinator is; see docs/routing.m
 
 from coordinator.forwarding.forwarder import Forwarder
 from coordinator.forwarding.limits import ForwardingLimits
-from coordinator.forwarding.mode import KAFKAS_TOPIC, ForwardingMode
-from coordinator.forwarding.operation import Call, Forwardable
-from coordinator.forwarding.peer import FORWARDED_CLIENT_ID
+from coordinator.forwarding.mode import KAFKA_STATE_TOPIC, ForwardingMode
+from coordinator.forwarding.operation import ClientRequest, ForwardableOperation
+from coordinator.forwarding.peer_connections import FORWARDED_CLIENT_ID
 
 __all__ = [
     "FORWARDED_CLIENT_ID",
-    "KAFKAS_TOPIC",
-    "Call",
-    "Forwardable",
+    "KAFKA_STATE_TOPIC",
+    "ClientRequest",
+    "ForwardableOperation",
     "Forwarder",
     "ForwardingLimits",
     "ForwardingMode",

@@ -20,12 +20,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coordinator.client import ClientSecurity, ShareCoordinatorError, TimedOut
-from coordinator.client.rpcs import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, request_of, results_of
+from coordinator.client.rpcs import (
+    DELETE,
+    INITIALIZE,
+    READ,
+    SUMMARY,
+    WRITE,
+    Rpc,
+    make_request,
+    results_by_key,
+)
 from coordinator.forwarding.limits import ForwardingLimits
-from coordinator.forwarding.operation import Forwardable, Why, nobody_waits_for, refuse, size_of
-from coordinator.forwarding.peer import Peer
+from coordinator.forwarding.operation import (
+    ErrorReason,
+    ForwardableOperation,
+    is_abandoned,
+    operation_bytes,
+    refuse,
+)
+from coordinator.forwarding.peer_connections import PeerConnections
 from coordinator.metrics import Metrics
-from coordinator.ownership import OwnerMap, Replica
+from coordinator.ownership import Assignment, Replica
 from coordinator.runtime import Runtime
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
@@ -46,19 +61,25 @@ _RPCS = {
     summary_api.API_KEY: SUMMARY,
 }
 
-_NOT_OURS = Why(ErrorCode.NOT_COORDINATOR, "This coordinator does not own the share-partition.")
-_NOT_THEIRS = Why(ErrorCode.NOT_COORDINATOR, "The share-partition moves from one coordinator to another.")
-_STOPPING = Why(ErrorCode.NOT_COORDINATOR, "This coordinator is stopping.")
-_NO_OWNER = Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "It is not known who owns the share-partition.")
-_NO_ANSWER = Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The owner of the share-partition did not answer.")
-_TOO_MUCH_HELD = Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too many requests wait for their owners.")
-_TOO_MUCH_SENT = Why(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too much is on its way to the owner.")
-_NO_RESULT = Why(ErrorCode.UNKNOWN_SERVER_ERROR, "The owner's answer leaves the share-partition out.")
-_DEFECT = Why(ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed to carry this to the owner.")
+_NOT_OWNED_HERE = ErrorReason(ErrorCode.NOT_COORDINATOR, "This coordinator does not own the share-partition.")
+_NOT_OWNED_BY_PEER = ErrorReason(
+    ErrorCode.NOT_COORDINATOR, "The share-partition moves from one coordinator to another."
+)
+_STOPPING = ErrorReason(ErrorCode.NOT_COORDINATOR, "This coordinator is stopping.")
+_NO_OWNER = ErrorReason(ErrorCode.COORDINATOR_NOT_AVAILABLE, "It is not known who owns the share-partition.")
+_NO_RESPONSE = ErrorReason(
+    ErrorCode.COORDINATOR_NOT_AVAILABLE, "The owner of the share-partition did not answer."
+)
+_TOO_MANY_DEFERRED = ErrorReason(
+    ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too many requests wait for their owners."
+)
+_TOO_MANY_IN_FLIGHT = ErrorReason(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too much is on its way to the owner.")
+_NO_RESULT = ErrorReason(ErrorCode.UNKNOWN_SERVER_ERROR, "The owner's answer leaves the share-partition out.")
+_DEFECT = ErrorReason(ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed to carry this to the owner.")
 
 
-class _Call:
-    """One client's request while its share-partitions are routed. A `Call`."""
+class _RoutedRequest:
+    """One client's request while its share-partitions are routed. A `ClientRequest`."""
 
     __slots__ = ("_forwarder", "api_key", "group_id", "rpc")
 
@@ -68,24 +89,24 @@ class _Call:
         self.group_id = group_id
         self.rpc: Rpc = _RPCS[api_key]
 
-    def not_coordinator(self, operation: Forwardable) -> None:
+    def not_coordinator(self, operation: ForwardableOperation) -> None:
         """Hold what the runtime does not carry out."""
-        self._forwarder.hold(self, operation, _NOT_OURS)
+        self._forwarder.hold(self, operation, _NOT_OWNED_HERE)
 
 
-class _Held(NamedTuple):
+class _DeferredOperation(NamedTuple):
     """A share-partition that waits for the next look, and what it is told if there is none in time."""
 
-    call: _Call
-    operation: Forwardable
-    why: Why
+    call: _RoutedRequest
+    operation: ForwardableOperation
+    why: ErrorReason
 
 
-class _Asked(NamedTuple):
+class _ForwardedRequest(NamedTuple):
     """Whom a request went to, and for which share-partitions."""
 
     owner: Replica
-    operations: Sequence[Forwardable]
+    operations: Sequence[ForwardableOperation]
 
 
 class Forwarder:
@@ -109,22 +130,22 @@ class Forwarder:
         self._runtime = runtime
         self._instance = instance
         self._metrics = metrics
-        self._limits = limits or ForwardingLimits.beside(runtime.limits)
+        self._limits = limits or ForwardingLimits.for_runtime_limits(runtime.limits)
         self._loop = asyncio.get_running_loop()
-        self._owner_map: OwnerMap | None = None
-        self._keeps_map = False
+        self._assignment: Assignment | None = None
+        self._assignment_is_frozen = False
         self._closed = False
-        self._peers: dict[str, Peer] = {}
-        self._asking: dict[asyncio.Timeout, _Asked] = {}
-        self._held: list[_Held] = []
-        self._look: asyncio.TimerHandle | None = None
+        self._peers: dict[str, PeerConnections] = {}
+        self._in_flight_requests: dict[asyncio.Timeout, _ForwardedRequest] = {}
+        self._deferred: list[_DeferredOperation] = []
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         metrics.attach_forwarder(self)
 
     @property
     def held(self) -> int:
         """How many share-partitions wait to be routed anew."""
-        return len(self._held)
+        return len(self._deferred)
 
     @property
     def in_flight(self) -> int:
@@ -133,40 +154,40 @@ class Forwarder:
 
     # For the service.
 
-    def take(self, api_key: int, operations: Sequence[Forwardable]) -> None:
+    def submit(self, api_key: int, operations: Sequence[ForwardableOperation]) -> None:
         """Have the share-partitions of one request carried out, each where it belongs."""
-        call = _Call(self, api_key, operations[0].key.group_id)
+        call = _RoutedRequest(self, api_key, operations[0].key.group_id)
         for operation in operations:
             operation.call = call
         self._route(call, operations)
 
     # For ownership.
 
-    def follow(self, owner_map: OwnerMap | None) -> None:
+    def set_assignment(self, assignment: Assignment | None) -> None:
         """Go by a map of owners; None: nobody knows who they are."""
-        if owner_map is None:
-            if not self._keeps_map:
-                self._owner_map = None
+        if assignment is None:
+            if not self._assignment_is_frozen:
+                self._assignment = None
             return
-        self._owner_map = owner_map
-        self._hurry_those_who_own_no_more()
+        self._assignment = assignment
+        self._shorten_timeouts_of_former_owners()
         for peer in list(self._peers.values()):
-            self._part_from_who_left(peer)
-        if self._look is not None:
+            self._close_departed_peer(peer)
+        if self._retry_timer is not None:
             # Not at once: elections come with this map.
-            self._look.cancel()
-            self._look = self._loop.call_later(0, self._route_held)
+            self._retry_timer.cancel()
+            self._retry_timer = self._loop.call_later(0, self._route_deferred)
 
-    def keep_map(self) -> None:
+    def freeze_assignment(self) -> None:
         """Go by the last map from now on: we are about to leave, and our shards go to those who stay."""
-        self._keeps_map = True
+        self._assignment_is_frozen = True
 
     async def close(self) -> None:
         """End everything; what has no answer yet is told that this coordinator is stopping."""
         self._closed = True
-        if self._look is not None:
-            self._look.cancel()
-        held, self._held = self._held, []
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+        held, self._deferred = self._deferred, []
         refuse((one.operation for one in held), _STOPPING)
         for task in self._tasks:
             task.cancel()
@@ -175,9 +196,9 @@ class Forwarder:
 
     # Routing.
 
-    def _route(self, call: _Call, operations: Iterable[Forwardable]) -> None:
+    def _route(self, call: _RoutedRequest, operations: Iterable[ForwardableOperation]) -> None:
         """Hand each share-partition to who owns it; hold it if that is nobody."""
-        theirs: dict[str, tuple[Replica, list[Forwardable]]] = {}
+        theirs: dict[str, tuple[Replica, list[ForwardableOperation]]] = {}
         for operation in operations:
             shard = state_partition(operation.key, self._runtime.state_partitions)
             if self._runtime.owns(shard):
@@ -188,66 +209,68 @@ class Forwarder:
                 self.hold(call, operation, _NO_OWNER)
             elif owner.instance == self._instance:
                 # Our election is to come yet, or the log took the shard away and the group will hear of it.
-                self.hold(call, operation, _NOT_OURS)
+                self.hold(call, operation, _NOT_OWNED_HERE)
             else:
                 theirs.setdefault(owner.instance, (owner, []))[1].append(operation)
         for owner, its in theirs.values():
             self._send(call, owner, its)
 
     def _owner(self, shard: int) -> Replica | None:
-        return None if self._owner_map is None else self._owner_map.owner(shard)
+        return None if self._assignment is None else self._assignment.owner(shard)
 
-    def hold(self, call: _Call, operation: Forwardable, why: Why) -> None:
+    def hold(self, call: _RoutedRequest, operation: ForwardableOperation, why: ErrorReason) -> None:
         """Keep a share-partition that was not carried out for the next look, if there is time for that."""
         if self._closed:
             refuse([operation], _STOPPING)
         elif self._is_late(operation):
             refuse([operation], why)
-        elif len(self._held) >= self._limits.held_max:
-            refuse([operation], _TOO_MUCH_HELD)
+        elif len(self._deferred) >= self._limits.held_max:
+            refuse([operation], _TOO_MANY_DEFERRED)
         else:
-            self._held.append(_Held(call, operation, why))
-            if self._look is None:
-                self._look = self._loop.call_later(self._limits.pause_s, self._route_held)
+            self._deferred.append(_DeferredOperation(call, operation, why))
+            if self._retry_timer is None:
+                self._retry_timer = self._loop.call_later(self._limits.pause_s, self._route_deferred)
 
-    def _route_held(self) -> None:
+    def _route_deferred(self) -> None:
         """Route what is held anew; what came in one request goes on in one."""
-        self._look = None
-        held, self._held = self._held, []
-        by_call: dict[_Call, list[Forwardable]] = {}
+        self._retry_timer = None
+        held, self._deferred = self._deferred, []
+        by_call: dict[_RoutedRequest, list[ForwardableOperation]] = {}
         for call, operation, why in held:
             if self._is_late(operation):
                 refuse([operation], why)
-            elif not nobody_waits_for(operation):
+            elif not is_abandoned(operation):
                 by_call.setdefault(call, []).append(operation)
         for call, operations in by_call.items():
             self._route(call, operations)
 
-    def _is_late(self, operation: Forwardable) -> bool:
+    def _is_late(self, operation: ForwardableOperation) -> bool:
         return self._loop.time() - operation.received_s > self._limits.hold_s
 
     # Asking other coordinators.
 
-    def _send(self, call: _Call, owner: Replica, operations: Sequence[Forwardable]) -> None:
+    def _send(self, call: _RoutedRequest, owner: Replica, operations: Sequence[ForwardableOperation]) -> None:
         """Begin to carry share-partitions of one request to their owner, if there is room for more."""
         peer = self._peers.get(owner.wire)
         if peer is None:
-            peer = self._peers[owner.wire] = Peer(owner.wire, self._instance, self._limits, self._security)
-        request_bytes = sum(map(size_of, operations))
+            peer = self._peers[owner.wire] = PeerConnections(
+                owner.wire, self._instance, self._limits, self._security
+            )
+        request_bytes = sum(map(operation_bytes, operations))
         if not peer.reserve(request_bytes):
-            refuse(operations, _TOO_MUCH_SENT)
+            refuse(operations, _TOO_MANY_IN_FLIGHT)
             return
-        asking = self._ask(call, owner, peer, operations, request_bytes)
+        asking = self._forward_request(call, owner, peer, operations, request_bytes)
         task = self._loop.create_task(asking)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _ask(
+    async def _forward_request(
         self,
-        call: _Call,
+        call: _RoutedRequest,
         owner: Replica,
-        peer: Peer,
-        operations: Sequence[Forwardable],
+        peer: PeerConnections,
+        operations: Sequence[ForwardableOperation],
         request_bytes: int,
     ) -> None:
         """Ask an owner; afterwards each share-partition has its answer or is held."""
@@ -259,14 +282,14 @@ class Forwarder:
             finally:
                 # Before anybody gets an answer and asks again.
                 peer.release(request_bytes)
-                self._part_from_who_left(peer)
+                self._close_departed_peer(peer)
             if not wanted:
                 return
-            code = self._settle(call, wanted, results)
+            code = self._handle_results(call, wanted, results)
         except ShareCoordinatorError as error:
             code = int(error.error_code)
             for operation in operations:
-                self.hold(call, operation, _NO_ANSWER)
+                self.hold(call, operation, _NO_RESPONSE)
         except asyncio.CancelledError:
             refuse(operations, _STOPPING)
             raise
@@ -276,8 +299,12 @@ class Forwarder:
         self._metrics.forward_done(call.api_key, code, self._loop.time() - began_s)
 
     async def _exchange(
-        self, call: _Call, owner: Replica, peer: Peer, operations: Sequence[Forwardable]
-    ) -> tuple[list[Forwardable], Mapping[SharePartitionKey, Any]]:
+        self,
+        call: _RoutedRequest,
+        owner: Replica,
+        peer: PeerConnections,
+        operations: Sequence[ForwardableOperation],
+    ) -> tuple[list[ForwardableOperation], Mapping[SharePartitionKey, Any]]:
         """Ask an owner; return what it was asked for in the end, and its results.
 
         Raises ShareCoordinatorError where no answer came.
@@ -285,36 +312,39 @@ class Forwarder:
         deadline_s = operations[0].received_s + self._limits.request_age_max_s
         try:
             async with asyncio.timeout_at(deadline_s) as patience:
-                self._asking[patience] = _Asked(owner, operations)
+                self._in_flight_requests[patience] = _ForwardedRequest(owner, operations)
                 try:
                     async with peer.connection(self._connections_to_each()) as connection:
-                        wanted = self._still_wanted(operations)
+                        wanted = self._drop_abandoned(operations)
                         if not wanted:
                             return [], {}
                         parts = {operation.key: list(operation.unit) for operation in wanted}
-                        response = await connection.request(request_of(call.rpc, call.group_id, parts))
+                        response = await connection.request(make_request(call.rpc, call.group_id, parts))
                 finally:
-                    del self._asking[patience]
+                    del self._in_flight_requests[patience]
         except TimeoutError:
             raise TimedOut(ErrorCode.REQUEST_TIMED_OUT, "The owner did not answer in time.") from None
-        return wanted, results_of(call.group_id, response)
+        return wanted, results_by_key(call.group_id, response)
 
     def _connections_to_each(self) -> int:
-        owners = len(self._owner_map.replicas) if self._owner_map is not None else len(self._peers)
+        owners = len(self._assignment.replicas) if self._assignment is not None else len(self._peers)
         return self._limits.connections_to_each(owners)
 
-    def _still_wanted(self, operations: Sequence[Forwardable]) -> list[Forwardable]:
+    def _drop_abandoned(self, operations: Sequence[ForwardableOperation]) -> list[ForwardableOperation]:
         """Return what is worth sending after the wait for a connection."""
         wanted = []
         for operation in operations:
             if self._is_late(operation):
-                refuse([operation], _NO_ANSWER)
-            elif not nobody_waits_for(operation):
+                refuse([operation], _NO_RESPONSE)
+            elif not is_abandoned(operation):
                 wanted.append(operation)
         return wanted
 
-    def _settle(
-        self, call: _Call, operations: Sequence[Forwardable], results: Mapping[SharePartitionKey, Any]
+    def _handle_results(
+        self,
+        call: _RoutedRequest,
+        operations: Sequence[ForwardableOperation],
+        results: Mapping[SharePartitionKey, Any],
     ) -> int:
         """Give an owner's answers on, or hold what it does not own; return the first error code."""
         first_error = int(ErrorCode.NONE)
@@ -325,7 +355,7 @@ class Forwarder:
                 continue
             first_error = first_error or result.error_code
             if result.error_code == ErrorCode.NOT_COORDINATOR:
-                self.hold(call, operation, _NOT_THEIRS)
+                self.hold(call, operation, _NOT_OWNED_BY_PEER)
             else:
                 operation.call = None
                 operation.answer(result)
@@ -333,10 +363,10 @@ class Forwarder:
 
     # When the map changes.
 
-    def _hurry_those_who_own_no_more(self) -> None:
+    def _shorten_timeouts_of_former_owners(self) -> None:
         """Wait only a little longer for a coordinator that a shard was taken from: it may be gone."""
         soon_s = self._loop.time() + self._limits.moved_grace_s
-        for patience, asked in self._asking.items():
+        for patience, asked in self._in_flight_requests.items():
             shards = {
                 state_partition(operation.key, self._runtime.state_partitions)
                 for operation in asked.operations
@@ -346,11 +376,11 @@ class Forwarder:
             if owners != {asked.owner} and until_s is not None and not patience.expired():
                 patience.reschedule(min(until_s, soon_s))
 
-    def _part_from_who_left(self, peer: Peer) -> None:
+    def _close_departed_peer(self, peer: PeerConnections) -> None:
         """Close the connections to a coordinator that is not in the map, once nobody needs them."""
-        if peer.in_flight or self._owner_map is None or self._closed:
+        if peer.in_flight or self._assignment is None or self._closed:
             return
-        if all(replica.wire != peer.wire for replica in self._owner_map.replicas):
+        if all(replica.wire != peer.wire for replica in self._assignment.replicas):
             self._peers.pop(peer.wire, None)
             closing = self._loop.create_task(peer.close())
             self._tasks.add(closing)

@@ -34,7 +34,7 @@ class ForwardingLimits(NamedTuple):
         return max(1, min(self.connections_max, self.connections_total_max // max(1, owners)))
 
     @classmethod
-    def beside(cls, limits: RuntimeLimits) -> Self:
+    def for_runtime_limits(cls, limits: RuntimeLimits) -> Self:
         """Return the bounds that go with those of the runtimes, which are the same at all coordinators."""
         waits_there_s = max(limits.load_wait_s, limits.write_timeout_s) + limits.tick_s
         return cls(

@@ -15,11 +15,11 @@ from coordinator.forwarding.forwarder import Forwarder
 
 _logger = logging.getLogger(__name__)
 
-KAFKAS_TOPIC = "__share_group_state"
+KAFKA_STATE_TOPIC = "__share_group_state"
 
-LOOK_INTERVAL_S = 60.0
+CHECK_INTERVAL_S = 60.0
 # As long as nobody has said anything.
-FIRST_LOOKS_INTERVAL_S = 2.0
+FIRST_CHECKS_INTERVAL_S = 2.0
 
 
 class ForwardingMode:
@@ -39,49 +39,51 @@ class ForwardingMode:
         self.forwarder = forwarder
         self._setting = setting
         self._topic_exists = topic_exists
-        self._heard = False
-        self._looking: asyncio.Task[None] | None = None
+        self._last_result = False
+        self._check_task: asyncio.Task[None] | None = None
         forwarder.active = setting != "never"
 
     def start(self) -> None:
         """Begin to look, if that decides anything."""
         if self._setting == "auto":
-            self._looking = asyncio.create_task(self._look_again_and_again(), name="forwarding mode")
+            self._check_task = asyncio.create_task(self._check_periodically(), name="forwarding mode")
 
     async def stop(self) -> None:
         """Look no more, and close the forwarder."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._check_task is not None:
+            self._check_task.cancel()
+            await asyncio.gather(self._check_task, return_exceptions=True)
         await self.forwarder.close()
 
-    async def _look_again_and_again(self) -> None:
+    async def _check_periodically(self) -> None:
         while True:
             try:
-                self._follow(await self._topic_exists())
+                self._apply_result(await self._topic_exists())
             except LogError as error:
                 # Whatever was so before is so still.
-                _logger.debug("whether %s exists cannot be asked: %s", KAFKAS_TOPIC, error)
+                _logger.debug("whether %s exists cannot be asked: %s", KAFKA_STATE_TOPIC, error)
             except Exception:
-                _logger.exception("looking whether %s exists failed; it goes on", KAFKAS_TOPIC)
-            await asyncio.sleep(LOOK_INTERVAL_S if self._heard else FIRST_LOOKS_INTERVAL_S)
+                _logger.exception("looking whether %s exists failed; it goes on", KAFKA_STATE_TOPIC)
+            await asyncio.sleep(CHECK_INTERVAL_S if self._last_result else FIRST_CHECKS_INTERVAL_S)
 
-    def _follow(self, exists: bool | None) -> None:
+    def _apply_result(self, exists: bool | None) -> None:
         active = exists is not False
-        if self._heard and active == self.forwarder.active:
+        if self._last_result and active == self.forwarder.active:
             return
-        self._heard = True
+        self._last_result = True
         self.forwarder.active = active
         if exists is None:
             _logger.warning(
                 "we are not allowed to know whether %s exists: requests are forwarded as if it did; "
                 "set forwarding to always or never",
-                KAFKAS_TOPIC,
+                KAFKA_STATE_TOPIC,
             )
         elif exists:
-            _logger.info("%s exists: brokers go by its leaders, and requests are forwarded", KAFKAS_TOPIC)
+            _logger.info(
+                "%s exists: brokers go by its leaders, and requests are forwarded", KAFKA_STATE_TOPIC
+            )
         else:
             _logger.info(
                 "%s does not exist: brokers ask who the coordinator is, and nothing is forwarded",
-                KAFKAS_TOPIC,
+                KAFKA_STATE_TOPIC,
             )

@@ -39,12 +39,12 @@ class Uuid(AbstractType[bytes]):  # type: ignore[misc]
         return value
 
 
-def structure(*fields: Field) -> Schema:
+def struct_type(*fields: Field) -> Schema:
     """Return the type of a structure in a flexible version."""
     return Schema(*fields, _TAGS)
 
 
-def structures(*fields: Field) -> CompactArray:
+def struct_array_type(*fields: Field) -> CompactArray:
     """Return the type of an array of structures in a flexible version."""
     return CompactArray(*fields, _TAGS)
 

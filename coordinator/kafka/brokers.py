@@ -15,15 +15,15 @@ from coordinator.errors import LogRefused, LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import (
     NO_NODE,
-    Fetched,
-    Listed,
-    NoAnswer,
-    Produced,
+    FetchResult,
+    ListedOffset,
+    NoResponse,
+    ProduceResult,
     ProducerId,
-    TopicShape,
-    Unsupported,
+    TopicDescription,
+    UnsupportedApi,
 )
-from coordinator.kafka.connections import METADATA_LANE, Connections
+from coordinator.kafka.connections import METADATA_CHANNEL, Connections
 
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
@@ -69,7 +69,7 @@ class Brokers:
     async def connect(self) -> None:
         """Find the cluster and keep knowing it."""
         await self._connections.refresh()
-        self._connections.stay_fresh()
+        self._connections.start_refreshing()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -83,47 +83,51 @@ class Brokers:
         """Ask who leads what, soon and not too often."""
         self._connections.refresh_soon()
 
-    def trouble(self) -> str | None:
+    def unreachable_reason(self) -> str | None:
         """Return why no broker can be reached, if none can."""
-        return self._connections.trouble()
+        return self._connections.unreachable_reason()
 
     # Requests about the topic.
 
     async def produce(
-        self, node: int, lane: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
-    ) -> Mapping[int, Produced]:
+        self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
+    ) -> Mapping[int, ProduceResult]:
         """Append one batch to each of these partitions, acks=all."""
         request = ProduceRequest(None, _ACKS_ALL, timeout_ms, [(self._topic, list(batches))])
-        response = await self._connections.ask(node, lane, request)
+        response = await self._connections.send(node, channel, request)
         return {
-            partition: Produced(code, base_offset)
+            partition: ProduceResult(code, base_offset)
             for _, partitions in response.topics
             for partition, code, base_offset, *_ in partitions
         }
 
-    async def list_ends(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
+    async def list_ends(
+        self, node: int, channel: str, partitions: Sequence[int]
+    ) -> Mapping[int, ListedOffset]:
         """Return the high watermarks."""
-        return await self._list(node, lane, partitions, _LATEST)
+        return await self._list(node, channel, partitions, _LATEST)
 
-    async def list_starts(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
+    async def list_starts(
+        self, node: int, channel: str, partitions: Sequence[int]
+    ) -> Mapping[int, ListedOffset]:
         """Return the log start offsets."""
-        return await self._list(node, lane, partitions, _EARLIEST)
+        return await self._list(node, channel, partitions, _EARLIEST)
 
     async def list_later(
-        self, node: int, lane: str, partitions: Sequence[int], time_ms: int
-    ) -> Mapping[int, Listed]:
+        self, node: int, channel: str, partitions: Sequence[int], time_ms: int
+    ) -> Mapping[int, ListedOffset]:
         """Return the offset of the first record that is later than a time, -1 where there is none."""
-        return await self._list(node, lane, partitions, time_ms + 1)
+        return await self._list(node, channel, partitions, time_ms + 1)
 
     async def _list(
-        self, node: int, lane: str, partitions: Sequence[int], which: int
-    ) -> Mapping[int, Listed]:
+        self, node: int, channel: str, partitions: Sequence[int], which: int
+    ) -> Mapping[int, ListedOffset]:
         asked = [(partition, which) for partition in partitions]
-        response = await self._connections.ask(
-            node, lane, OffsetRequest(-1, _READ_UNCOMMITTED, [(self._topic, asked)])
+        response = await self._connections.send(
+            node, channel, OffsetRequest(-1, _READ_UNCOMMITTED, [(self._topic, asked)])
         )
         return {
-            partition: Listed(code, log_offset)
+            partition: ListedOffset(code, log_offset)
             for _, answered in response.topics
             for partition, code, _, log_offset, *_ in answered
         }
@@ -131,19 +135,19 @@ class Brokers:
     async def fetch(
         self,
         node: int,
-        lane: str,
+        channel: str,
         positions: Mapping[int, int],
         bytes_max: int,
         max_wait_ms: int = 0,
-    ) -> Mapping[int, Fetched]:
+    ) -> Mapping[int, FetchResult]:
         """Return committed batches; if there are none, the broker waits up to `max_wait_ms` for some."""
         asked = [(partition, position, bytes_max) for partition, position in positions.items()]
         request = FetchRequest(
             max_wait_ms, 1 if max_wait_ms else 0, bytes_max, _READ_UNCOMMITTED, [(self._topic, asked)]
         )
-        response = await self._connections.ask(node, lane, request)
+        response = await self._connections.send(node, channel, request)
         return {
-            answer[0]: Fetched(answer[1], answer[4], answer[-1] or b"")
+            answer[0]: FetchResult(answer[1], answer[4], answer[-1] or b"")
             for _, answers in response.topics
             for answer in answers
         }
@@ -153,7 +157,7 @@ class Brokers:
         request = DeleteRecordsRequest(
             [(self._topic, list(offsets.items()))], round(self._request_timeout_s * 1000)
         )
-        response = await self._connections.ask(node, METADATA_LANE, request)
+        response = await self._connections.send(node, METADATA_CHANNEL, request)
         return {partition: code for _, answers, *_ in response.topics for partition, _, code, *_ in answers}
 
     # Requests about a producer.
@@ -162,14 +166,14 @@ class Brokers:
         """Get a producer id from the broker that keeps the transactional id."""
         request = InitProducerIdRequest(transactional_id, _TRANSACTION_TIMEOUT_MS)
         if transactional_id is None:
-            response = await self._connections.ask_any(request)
+            response = await self._connections.send_to_any(request)
             return ProducerId(response.error_code, response.producer_id, response.producer_epoch)
         code, node = await self._coordinator(transactional_id)
         if code != kafka.NONE:
             return ProducerId(code, -1, -1)
         try:
-            response = await self._connections.ask(node, METADATA_LANE, request)
-        except NoAnswer:
+            response = await self._connections.send(node, METADATA_CHANNEL, request)
+        except NoResponse:
             self._coordinators.clear()
             raise
         if response.error_code != kafka.NONE:
@@ -180,7 +184,7 @@ class Brokers:
         known = self._coordinators.get(transactional_id)
         if known is not None:
             return kafka.NONE, known
-        found = await self._connections.ask_any(FindCoordinatorRequest(transactional_id, _TRANSACTION))
+        found = await self._connections.send_to_any(FindCoordinatorRequest(transactional_id, _TRANSACTION))
         if found.error_code == kafka.NONE:
             self._coordinators[transactional_id] = found.coordinator_id
             self._connections.learn(found.coordinator_id, found.host, found.port)
@@ -193,9 +197,9 @@ class Brokers:
         await self._connections.refresh()
         return len(self._connections.nodes())
 
-    async def describe_topic(self) -> TopicShape | None:
+    async def describe_topic(self) -> TopicDescription | None:
         """Look at the topic as the brokers know it now."""
-        metadata = await self._connections.any_metadata()
+        metadata = await self._connections.fetch_metadata()
         for code, topic, _, partitions in metadata.topics:
             if topic != self._topic:
                 continue
@@ -203,7 +207,7 @@ class Brokers:
                 self._connections.leaders = {partition: leader for _, partition, leader, *_ in partitions}
                 replicas = min(len(replicas) for _, _, _, replicas, *_ in partitions)
                 ready = all(leader != NO_NODE for leader in self._connections.leaders.values())
-                return TopicShape(len(partitions), replicas, ready)
+                return TopicDescription(len(partitions), replicas, ready)
             if code != kafka.UNKNOWN_TOPIC_OR_PARTITION:
                 error = LogRefused if code in _REFUSALS else LogUnavailable
                 raise error(f"topic {self._topic} cannot be looked at: Kafka's error {code}")
@@ -213,7 +217,7 @@ class Brokers:
         """Create the topic; any broker leads the request to the controller."""
         wanted: tuple[Any, ...] = (self._topic, partitions, replicas, [], list(configs.items()))
         timeout_ms = round(self._request_timeout_s * 1000)
-        response = await self._connections.ask_any(CreateTopicsRequest([wanted], timeout_ms, False))
+        response = await self._connections.send_to_any(CreateTopicsRequest([wanted], timeout_ms, False))
         ((_, code, message, *_),) = response.topic_errors
         if code not in (kafka.NONE, kafka.TOPIC_ALREADY_EXISTS):
             error = LogRefused if code in _REFUSALS else LogUnavailable
@@ -224,10 +228,10 @@ class Brokers:
     async def topic_configs(self) -> Mapping[str, str] | None:
         """Return all configs of the topic, those that are defaults too."""
         try:
-            response = await self._connections.ask_any(
+            response = await self._connections.send_to_any(
                 DescribeConfigsRequest([(_TOPIC_RESOURCE, self._topic, None)], include_synonyms=False)
             )
-        except Unsupported:
+        except UnsupportedApi:
             return None
         code, _, _, _, entries = response.resources[0]
         if code != kafka.NONE:

@@ -39,7 +39,7 @@ INVALID_RECORD = 87
 PRODUCER_FENCED = 90
 
 
-class NoAnswer(LogError):
+class NoResponse(LogError):
     """A broker did not answer. With `sent` it may have done what it was asked, now or later."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -47,25 +47,25 @@ class NoAnswer(LogError):
         self.sent = sent
 
 
-class Unsupported(LogRefused):
+class UnsupportedApi(LogRefused):
     """The broker does not have this API, or no version of it that we speak."""
 
 
-class Produced(NamedTuple):
+class ProduceResult(NamedTuple):
     """The fate of one batch: Kafka's error code, and where it went if that is 0."""
 
     error_code: int
     base_offset: int
 
 
-class Listed(NamedTuple):
+class ListedOffset(NamedTuple):
     """An end of the log of one partition."""
 
     error_code: int
     log_offset: int
 
 
-class Fetched(NamedTuple):
+class FetchResult(NamedTuple):
     """Whole batches and maybe the beginning of one more, as stored."""
 
     error_code: int
@@ -81,7 +81,7 @@ class ProducerId(NamedTuple):
     producer_epoch: int
 
 
-class TopicShape(NamedTuple):
+class TopicDescription(NamedTuple):
     """A topic as it stands: how many partitions, the fewest replicas of any, and whether all have leaders."""
 
     partitions: int
@@ -90,7 +90,7 @@ class TopicShape(NamedTuple):
 
 
 class Cluster(Protocol):
-    """A Kafka cluster, for one topic.  Raises NoAnswer where a broker does not answer."""
+    """A Kafka cluster, for one topic.  Raises NoResponse where a broker does not answer."""
 
     async def connect(self) -> None:
         """Find the cluster. Raises LogUnavailable if none of the bootstrap servers leads to it, LogRefused if
@@ -110,32 +110,36 @@ class Cluster(Protocol):
         """Ask who leads what, soon and not too often: something did not find its leader."""
         ...
 
-    def trouble(self) -> str | None:
+    def unreachable_reason(self) -> str | None:
         """Return one sentence for a human while no broker can be reached, else None."""
         ...
 
     async def produce(
-        self, node: int, lane: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
-    ) -> Mapping[int, Produced]:
+        self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
+    ) -> Mapping[int, ProduceResult]:
         """Append one batch to each of these partitions, acks=all."""
         ...
 
-    async def list_ends(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
+    async def list_ends(
+        self, node: int, channel: str, partitions: Sequence[int]
+    ) -> Mapping[int, ListedOffset]:
         """Return the offset behind the last committed record of each partition (the high watermark)."""
         ...
 
-    async def list_starts(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
+    async def list_starts(
+        self, node: int, channel: str, partitions: Sequence[int]
+    ) -> Mapping[int, ListedOffset]:
         """Return the offset of the first record of each partition."""
         ...
 
     async def fetch(
         self,
         node: int,
-        lane: str,
+        channel: str,
         positions: Mapping[int, int],
         bytes_max: int,
         max_wait_ms: int = 0,
-    ) -> Mapping[int, Fetched]:
+    ) -> Mapping[int, FetchResult]:
         """Return committed batches from these log offsets on; if there are none, wait up to `max_wait_ms`."""
         ...
 
@@ -151,7 +155,7 @@ class Cluster(Protocol):
         """Return how many brokers there are."""
         ...
 
-    async def describe_topic(self) -> TopicShape | None:
+    async def describe_topic(self) -> TopicDescription | None:
         """Return what the topic is like; None if there is none. Never creates it."""
         ...
 

@@ -25,17 +25,17 @@ from aiokafka.protocol.metadata import MetadataRequest
 from coordinator.client import ClientSecurity
 from coordinator.errors import LogRefused, LogUnavailable
 from coordinator.kafka import cluster as kafka
-from coordinator.kafka.cluster import NO_NODE, NoAnswer, Unsupported
-from coordinator.kafka.tokens import TokenOfFile
+from coordinator.kafka.cluster import NO_NODE, NoResponse, UnsupportedApi
+from coordinator.kafka.token_provider import FileTokenProvider
 
 _logger = logging.getLogger(__name__)
 
 # The lane of requests that are rare and that nobody waits behind.
-METADATA_LANE = "metadata"
+METADATA_CHANNEL = "metadata"
 
 _METADATA_AGE_MAX_S = 60.0
 _REFRESH_PAUSE_S = 0.1
-_TROUBLED_PAUSE_S = 1.0
+_UNREACHABLE_PAUSE_S = 1.0
 
 # Whoever has no token to log in with cannot send anything either.
 _NEVER_SENT = (OSError, TimeoutError, KafkaError, LogUnavailable)
@@ -74,7 +74,7 @@ class Connections:
         self._bootstrap = bootstrap_servers
         self._topic = topic
         self._request_timeout_s = request_timeout_s
-        self._patience_s = patience_s or {}
+        self._bootstrap_timeout_s = patience_s or {}
         self._connect_options = {
             "client_id": client_id,
             # Ours ends before the library's: it decides whether a request was sent.
@@ -84,18 +84,20 @@ class Connections:
             "sasl_mechanism": security.mechanism,
             "sasl_plain_username": security.username or None,
             "sasl_plain_password": security.password or None,
-            "sasl_oauth_token_provider": TokenOfFile(security.token_file) if security.token_file else None,
+            "sasl_oauth_token_provider": FileTokenProvider(security.token_file)
+            if security.token_file
+            else None,
         }
         self.leaders: dict[int, int] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[tuple[int, str], AIOKafkaConnection] = {}
         self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
-        self._informant = NO_NODE
-        self._trouble: str | None = None
+        self._last_responder = NO_NODE
+        self._unreachable_reason: str | None = None
         self._refresh_asked = asyncio.Event()
         self._refreshing: asyncio.Task[None] | None = None
 
-    def stay_fresh(self) -> None:
+    def start_refreshing(self) -> None:
         """Ask for metadata from now on without being told to."""
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._keep_fresh(), name="kafka metadata")
@@ -113,9 +115,9 @@ class Connections:
         """Ask who leads what, soon and not too often."""
         self._refresh_asked.set()
 
-    def trouble(self) -> str | None:
+    def unreachable_reason(self) -> str | None:
         """Return why no broker can be reached, if none can."""
-        return self._trouble
+        return self._unreachable_reason
 
     def nodes(self) -> list[int]:
         """Return the brokers that are known."""
@@ -130,9 +132,9 @@ class Connections:
         """Note where a broker is, if that is not known."""
         self._addresses.setdefault(node, (host, port))
 
-    def drop(self, node: int, lane: str) -> None:
+    def drop(self, node: int, channel: str) -> None:
         """Close a connection: somebody gave up waiting, and the broker answers one request at a time."""
-        connection = self._connections.pop((node, lane), None)
+        connection = self._connections.pop((node, channel), None)
         if connection is not None:
             connection.close()
 
@@ -142,13 +144,13 @@ class Connections:
         while True:
             try:
                 async with asyncio.timeout(
-                    _METADATA_AGE_MAX_S if self._trouble is None else _TROUBLED_PAUSE_S
+                    _METADATA_AGE_MAX_S if self._unreachable_reason is None else _UNREACHABLE_PAUSE_S
                 ):
                     await self._refresh_asked.wait()
             except TimeoutError:
                 pass
             self._refresh_asked.clear()
-            was_troubled = self._trouble is not None
+            was_troubled = self._unreachable_reason is not None
             try:
                 await self.refresh()
             except LogUnavailable as error:
@@ -158,28 +160,28 @@ class Connections:
 
     async def refresh(self) -> None:
         """Ask any broker, at last the bootstrap servers. Raises LogUnavailable if none answers."""
-        metadata = await self.any_metadata()
+        metadata = await self.fetch_metadata()
         self._addresses = {node: (host, port) for node, host, port, *_ in metadata.brokers}
         for code, topic, _, partitions in metadata.topics:
             if topic == self._topic and code == kafka.NONE:
                 self.leaders = {partition: leader for _, partition, leader, *_ in partitions}
-        if self._trouble is not None:
+        if self._unreachable_reason is not None:
             _logger.info("Kafka is back")
-            self._trouble = None
+            self._unreachable_reason = None
 
-    async def any_metadata(self) -> Any:
+    async def fetch_metadata(self) -> Any:
         """Return what a broker knows of the cluster and the topic, at last a bootstrap server.
 
         Raises LogUnavailable if none answers, LogRefused if one does not let us in.
         """
         topics = [] if self._topic is None else [self._topic]
         request = MetadataRequest(topics, allow_auto_topic_creation=False)
-        for node in self._best_first():
+        for node in self._order_by_last_response():
             try:
-                metadata = await self.ask(node, METADATA_LANE, request)
-            except NoAnswer:
+                metadata = await self.send(node, METADATA_CHANNEL, request)
+            except NoResponse:
                 continue
-            self._informant = node
+            self._last_responder = node
             return metadata
         why: object = "no bootstrap server is given"
         kind: type[LogUnavailable] = LogUnavailable
@@ -192,72 +194,74 @@ class Connections:
                     await connection.close()
             except _NEVER_SENT as error:
                 if kind is LogUnavailable:
-                    why = f"{host}:{port}: {_told(error)}"
+                    why = f"{host}:{port}: {_error_text(error)}"
                 if isinstance(error, _REFUSED):
                     kind = LogRefused
-        self._trouble = f"No broker of {self._bootstrap} can be reached ({why})."
-        raise kind(self._trouble)
+        self._unreachable_reason = f"No broker of {self._bootstrap} can be reached ({why})."
+        raise kind(self._unreachable_reason)
 
     # Requests.
 
-    def _best_first(self) -> list[int]:
+    def _order_by_last_response(self) -> list[int]:
         """Return the brokers, who answered last first: one that hangs would cost the time of a request."""
-        return sorted(self._addresses, key=lambda node: node != self._informant)
+        return sorted(self._addresses, key=lambda node: node != self._last_responder)
 
-    async def ask_any(self, request: Any) -> Any:
+    async def send_to_any(self, request: Any) -> Any:
         """Send a request to the brokers in turn until one answers. Raises LogUnavailable if none does."""
-        error: NoAnswer = NoAnswer("no broker is known", sent=False)
-        for node in self._best_first():
+        error: NoResponse = NoResponse("no broker is known", sent=False)
+        for node in self._order_by_last_response():
             try:
-                answer = await self.ask(node, METADATA_LANE, request)
-            except NoAnswer as failed:
+                answer = await self.send(node, METADATA_CHANNEL, request)
+            except NoResponse as failed:
                 error = failed
             else:
-                self._informant = node
+                self._last_responder = node
                 return answer
         raise LogUnavailable(str(error)) from error
 
-    async def ask(self, node: int, lane: str, request: Any) -> Any:
-        """Send a request on a lane of a broker and return the response. Raises NoAnswer and Unsupported."""
-        connection = await self._connection(node, lane)
+    async def send(self, node: int, channel: str, request: Any) -> Any:
+        """Send a request on a lane of a broker and return the response. Raises NoResponse and Unsupported."""
+        connection = await self._connection(node, channel)
         try:
             answer = connection.send(request)
         except (IncompatibleBrokerVersion, NotImplementedError) as error:
-            raise Unsupported(f"broker {node}: {error}") from error
+            raise UnsupportedApi(f"broker {node}: {error}") from error
         except KafkaError as error:
-            raise NoAnswer(f"broker {node}: {_told(error)}", sent=False) from error
+            raise NoResponse(f"broker {node}: {_error_text(error)}", sent=False) from error
         try:
             return await answer
         except (OSError, TimeoutError, KafkaError) as error:
             # The answer would come to nobody's question after this.
             connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
             self.refresh_soon()
-            raise NoAnswer(f"broker {node} did not answer: {_told(error)}", sent=True) from error
+            raise NoResponse(f"broker {node} did not answer: {_error_text(error)}", sent=True) from error
 
-    async def _connection(self, node: int, lane: str) -> AIOKafkaConnection:
-        key = (node, lane)
+    async def _connection(self, node: int, channel: str) -> AIOKafkaConnection:
+        key = (node, channel)
         lock = self._connecting.setdefault(key, asyncio.Lock())
         async with lock:
             address = self._addresses.get(node)
             if address is None:
-                raise NoAnswer(f"broker {node} is not known", sent=False)
+                raise NoResponse(f"broker {node} is not known", sent=False)
             connection = self._connections.get(key)
             if connection is not None:
                 if connection.connected() and (connection.host, connection.port) == address:
                     return connection
                 connection.close()
             try:
-                connection = await self._connect(lane, *address)
+                connection = await self._connect(channel, *address)
             except _NEVER_SENT as error:
                 self._connections.pop(key, None)
                 self.refresh_soon()
                 host, port = address
-                raise NoAnswer(f"broker {node} at {host}:{port}: {_told(error)}", sent=False) from error
+                raise NoResponse(
+                    f"broker {node} at {host}:{port}: {_error_text(error)}", sent=False
+                ) from error
             self._connections[key] = connection
             return connection
 
-    async def _connect(self, lane: str, host: str, port: int) -> AIOKafkaConnection:
-        patience_s = self._patience_s.get(lane)
+    async def _connect(self, channel: str, host: str, port: int) -> AIOKafkaConnection:
+        patience_s = self._bootstrap_timeout_s.get(channel)
         if patience_s is None:
             return await create_conn(host, port, **self._connect_options)
         # To connect takes no longer on a lane whose answers do.
@@ -266,6 +270,6 @@ class Connections:
             return await create_conn(host, port, **options)
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return what an error says, or its name if that is nothing."""
     return str(error) or type(error).__name__

@@ -31,14 +31,14 @@ GROUP_MAX_SIZE_REACHED = 81
 FENCED_INSTANCE_ID = 82
 
 
-class Found(NamedTuple):
+class CoordinatorLookup(NamedTuple):
     """The broker that coordinates the group, if the error code is 0."""
 
     error_code: int
     node: int
 
 
-class Joined(NamedTuple):
+class JoinResult(NamedTuple):
     """The answer to a join. The group's leader, and nobody else, is told the members and their metadata."""
 
     error_code: int
@@ -48,7 +48,7 @@ class Joined(NamedTuple):
     members: Mapping[str, bytes] = {}
 
 
-class Synced(NamedTuple):
+class SyncResult(NamedTuple):
     """The answer to a sync: what the group's leader assigned to this member."""
 
     error_code: int
@@ -69,14 +69,14 @@ class Described(NamedTuple):
     members: Sequence[DescribedMember] = ()
 
 
-class Look(NamedTuple):
+class MetadataSnapshot(NamedTuple):
     """Which broker leads which state partition, and of the probed brokers the reason why one is silent."""
 
     leaders: Mapping[int, int]
     silent: Mapping[int, str]
 
 
-class GroupLink(Protocol):
+class GroupClient(Protocol):
     """One process's way to the coordinator of one group.  Raises LogError where no broker answers.
 
     A join may take as long as a rebalance does; other requests go on meanwhile. A cancelled request leaves
@@ -84,17 +84,17 @@ class GroupLink(Protocol):
     member without one.
     """
 
-    async def find_coordinator(self) -> Found:
+    async def find_coordinator(self) -> CoordinatorLookup:
         """Ask the cluster, at last the bootstrap servers, which broker coordinates the group."""
         ...
 
-    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> Joined:
+    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> JoinResult:
         """Join the next generation; an empty member id asks for one, or for the place of the instance id."""
         ...
 
     async def sync(
         self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
-    ) -> Synced:
+    ) -> SyncResult:
         """Give, as the leader, every member's assignment (others give none); get one's own."""
         ...
 
@@ -114,7 +114,9 @@ class GroupLink(Protocol):
         """Return which broker leads which state partition, as far as is known. Raises nothing."""
         ...
 
-    async def look(self, choose: Callable[[Mapping[int, int]], Collection[int]]) -> Look | None:
+    async def probe_leaders(
+        self, choose: Callable[[Mapping[int, int]], Collection[int]]
+    ) -> MetadataSnapshot | None:
         """Ask a broker who leads what, and then the brokers that `choose` returns for a sign of life.
 
         Returns None if no broker answers. Raises nothing.

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiokafka.protocol.types import Boolean, CompactArray, Int8, Int16, Int32, Int64
 
-from coordinator.kafka.apis import TEXT, Api, ApiRequest, Uuid, structure, structures
+from coordinator.kafka.apis import TEXT, Api, ApiRequest, Uuid, struct_array_type, struct_type
 
 _SHARE = "share"
 _GROUP_KEY = 0
@@ -22,7 +22,7 @@ _LIST_GROUPS = Api(
         ("error_code", Int16),
         (
             "groups",
-            structures(
+            struct_array_type(
                 ("group_id", TEXT),
                 ("protocol_type", TEXT),
                 ("group_state", TEXT),
@@ -37,9 +37,9 @@ _DESCRIBE_OFFSETS = Api(
     request=[
         (
             "groups",
-            structures(
+            struct_array_type(
                 ("group_id", TEXT),
-                ("topics", structures(("topic_name", TEXT), ("partitions", CompactArray(Int32)))),
+                ("topics", struct_array_type(("topic_name", TEXT), ("partitions", CompactArray(Int32)))),
             ),
         )
     ],
@@ -47,16 +47,16 @@ _DESCRIBE_OFFSETS = Api(
         ("throttle_time_ms", Int32),
         (
             "groups",
-            structures(
+            struct_array_type(
                 ("group_id", TEXT),
                 (
                     "topics",
-                    structures(
+                    struct_array_type(
                         ("topic_name", TEXT),
                         ("topic_id", Uuid),
                         (
                             "partitions",
-                            structures(
+                            struct_array_type(
                                 ("partition_index", Int32),
                                 ("start_offset", Int64),
                                 ("leader_epoch", Int32),
@@ -80,7 +80,7 @@ _FIND_COORDINATOR = Api(
         ("throttle_time_ms", Int32),
         (
             "coordinators",
-            structures(
+            struct_array_type(
                 ("key", TEXT),
                 ("node_id", Int32),
                 ("host", TEXT),
@@ -92,10 +92,10 @@ _FIND_COORDINATOR = Api(
     ],
 )
 
-_ASSIGNMENT = structure(
+_ASSIGNMENT = struct_type(
     (
         "topic_partitions",
-        structures(("topic_id", Uuid), ("topic_name", TEXT), ("partitions", CompactArray(Int32))),
+        struct_array_type(("topic_id", Uuid), ("topic_name", TEXT), ("partitions", CompactArray(Int32))),
     )
 )
 _DESCRIBE = Api(
@@ -105,7 +105,7 @@ _DESCRIBE = Api(
         ("throttle_time_ms", Int32),
         (
             "groups",
-            structures(
+            struct_array_type(
                 ("error_code", Int16),
                 ("error_message", TEXT),
                 ("group_id", TEXT),
@@ -115,7 +115,7 @@ _DESCRIBE = Api(
                 ("assignor_name", TEXT),
                 (
                     "members",
-                    structures(
+                    struct_array_type(
                         ("member_id", TEXT),
                         ("rack_id", TEXT),
                         ("member_epoch", Int32),
@@ -137,9 +137,9 @@ _ALTER_OFFSETS = Api(
         ("group_id", TEXT),
         (
             "topics",
-            structures(
+            struct_array_type(
                 ("topic_name", TEXT),
-                ("partitions", structures(("partition_index", Int32), ("start_offset", Int64))),
+                ("partitions", struct_array_type(("partition_index", Int32), ("start_offset", Int64))),
             ),
         ),
     ],
@@ -149,12 +149,14 @@ _ALTER_OFFSETS = Api(
         ("error_message", TEXT),
         (
             "responses",
-            structures(
+            struct_array_type(
                 ("topic_name", TEXT),
                 ("topic_id", Uuid),
                 (
                     "partitions",
-                    structures(("partition_index", Int32), ("error_code", Int16), ("error_message", TEXT)),
+                    struct_array_type(
+                        ("partition_index", Int32), ("error_code", Int16), ("error_message", TEXT)
+                    ),
                 ),
             ),
         ),
@@ -163,14 +165,14 @@ _ALTER_OFFSETS = Api(
 
 _DELETE_OFFSETS = Api(
     *("DeleteShareGroupOffsets", 92, 0),
-    request=[("group_id", TEXT), ("topics", structures(("topic_name", TEXT)))],
+    request=[("group_id", TEXT), ("topics", struct_array_type(("topic_name", TEXT)))],
     response=[
         ("throttle_time_ms", Int32),
         ("error_code", Int16),
         ("error_message", TEXT),
         (
             "responses",
-            structures(
+            struct_array_type(
                 ("topic_name", TEXT),
                 ("topic_id", Uuid),
                 ("error_code", Int16),

@@ -15,25 +15,25 @@ from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka import share_group_requests as requests
-from coordinator.kafka.cluster import NoAnswer
-from coordinator.kafka.connections import METADATA_LANE, Connections
-from coordinator.kafka.group_facts import (
+from coordinator.kafka.cluster import NoResponse
+from coordinator.kafka.connections import METADATA_CHANNEL, Connections
+from coordinator.kafka.share_group_types import (
     EMPTY,
     GROUP_ID_NOT_FOUND,
     NON_EMPTY_GROUP,
+    ChangeResult,
     GroupDescription,
-    Outcome,
-    ShownOffset,
+    GroupOffset,
 )
 
 __all__ = [
     "EMPTY",
     "GROUP_ID_NOT_FOUND",
     "NON_EMPTY_GROUP",
+    "ChangeResult",
     "GroupDescription",
-    "Outcome",
+    "GroupOffset",
     "ShareGroups",
-    "ShownOffset",
 ]
 
 # Groups that are asked about in one request.
@@ -44,11 +44,11 @@ _ATTEMPTS_MAX = 6
 _FIRST_PAUSE_S = 0.1
 
 # Changes do not keep others from being looked at.
-_CHANGE_LANE = "changes"
+_CHANGE_CHANNEL = "changes"
 
-_DELETED_MEANWHILE = Outcome(GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
+_DELETED_MEANWHILE = ChangeResult(GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
 # Of what an answer does not mention.
-_UNANSWERED = Outcome(-1, "Kafka's coordinator did not say what became of it")
+_UNANSWERED = ChangeResult(-1, "Kafka's coordinator did not say what became of it")
 
 # Ours, for a group that has something.
 _NOT_BARE = -1
@@ -78,7 +78,7 @@ class ShareGroups:
             security=security,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
-            patience_s={_CHANGE_LANE: change_timeout_s},
+            patience_s={_CHANGE_CHANNEL: change_timeout_s},
         )
         self._coordinators: dict[str, int] = {}
 
@@ -87,45 +87,47 @@ class ShareGroups:
     async def names(self) -> set[str]:
         """Return all share groups. Raises LogUnavailable if a broker does not answer, and Unsupported."""
         found: set[str] = set()
-        for response in await self._ask_all(requests.list_share_groups()):
+        for response in await self._send_to_all_brokers(requests.list_share_groups()):
             if response.error_code != kafka.NONE:
                 raise LogUnavailable(f"groups cannot be listed: Kafka's error {response.error_code}")
             found |= {group for group, *_ in response.groups}
         return found
 
-    async def offsets(self, groups: Iterable[str]) -> list[ShownOffset]:
+    async def offsets(self, groups: Iterable[str]) -> list[GroupOffset]:
         """Return the share-partitions that these groups take for initialised.
 
         Those of which the coordinator answered with an error are left out.  Raises as `names`.
         """
-        found: list[ShownOffset] = []
+        found: list[GroupOffset] = []
         names = sorted(groups)
         for at in range(0, len(names), _GROUPS_MAX):
-            for response in await self._ask_all(requests.describe_offsets(names[at : at + _GROUPS_MAX])):
+            for response in await self._send_to_all_brokers(
+                requests.describe_offsets(names[at : at + _GROUPS_MAX])
+            ):
                 for group, topics, code, *_ in response.groups:
                     if code != kafka.NONE:
                         continue
                     found += [
-                        ShownOffset(group, topic_id, partition, start_offset)
+                        GroupOffset(group, topic_id, partition, start_offset)
                         for _, topic_id, partitions, *_ in topics
                         for partition, start_offset, _, error_code, *_ in partitions
                         if error_code == kafka.NONE
                     ]
         return found
 
-    async def bare_groups(self, groups: Iterable[str]) -> set[str]:
+    async def groups_without_offsets(self, groups: Iterable[str]) -> set[str]:
         """Return those of which the coordinator says, without any error, that they have nothing.
 
         What we may not see (ACLs: DESCRIBE on the topic) it leaves out.  Raises as `describe_groups`.
         """
 
-        def outcomes(response: Any) -> dict[str, Outcome]:
+        def outcomes(response: Any) -> dict[str, ChangeResult]:
             return {
-                group: Outcome(code if code != kafka.NONE or not topics else _NOT_BARE)
+                group: ChangeResult(code if code != kafka.NONE or not topics else _NOT_BARE)
                 for group, topics, code, *_ in response.groups
             }
 
-        answers = await self._ask_coordinators(groups, requests.describe_offsets, outcomes)
+        answers = await self._send_to_coordinators(groups, requests.describe_offsets, outcomes)
         return {group for group, answer in answers.items() if answer.error_code == kafka.NONE}
 
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
@@ -139,7 +141,7 @@ class ShareGroups:
         def described(response: Any) -> dict[str, GroupDescription]:
             return {group[2]: _description(group) for group in response.groups}
 
-        answers = await self._ask_coordinators(groups, requests.describe, described)
+        answers = await self._send_to_coordinators(groups, requests.describe, described)
         return {
             group: answer if isinstance(answer, GroupDescription) else GroupDescription(*answer)
             for group, answer in answers.items()
@@ -147,7 +149,7 @@ class ShareGroups:
 
     # Change.
 
-    async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, Outcome]:
+    async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]:
         """Delete all that a group has of these topics, by name, in DeleteShareGroupOffsets.
 
         Kafka's coordinator has the state deleted first, by the share coordinator, and then its own metadata.
@@ -158,22 +160,24 @@ class ShareGroups:
 
         def outcomes(response: Any) -> dict[str, Any]:
             if response.error_code != kafka.NONE:
-                return {group: Outcome(response.error_code, response.error_message or "")}
+                return {group: ChangeResult(response.error_code, response.error_message or "")}
             return {
-                group: {topic: Outcome(code, text or "") for topic, _, code, text, *_ in response.responses}
+                group: {
+                    topic: ChangeResult(code, text or "") for topic, _, code, text, *_ in response.responses
+                }
             }
 
-        answers = await self._ask_coordinators(
-            [group], lambda _: requests.delete_offsets(group, topics), outcomes, _CHANGE_LANE
+        answers = await self._send_to_coordinators(
+            [group], lambda _: requests.delete_offsets(group, topics), outcomes, _CHANGE_CHANNEL
         )
-        answer: Outcome | dict[str, Outcome] = answers[group]
-        if isinstance(answer, Outcome):
+        answer: ChangeResult | dict[str, ChangeResult] = answers[group]
+        if isinstance(answer, ChangeResult):
             return dict.fromkeys(topics, answer)
         return dict.fromkeys(topics, _DELETED_MEANWHILE) | answer
 
     async def alter_offsets(
         self, group: str, offsets: Mapping[str, Mapping[int, int]]
-    ) -> dict[str, dict[int, Outcome]]:
+    ) -> dict[str, dict[int, ChangeResult]]:
         """Set start offsets of a group, by topic name and partition, in AlterShareGroupOffsets.
 
         Kafka's coordinator refuses with NON_EMPTY_GROUP while the group has members. That of Kafka 4.1 says
@@ -182,36 +186,38 @@ class ShareGroups:
 
         def outcomes(response: Any) -> dict[str, Any]:
             if response.error_code != kafka.NONE:
-                return {group: Outcome(response.error_code, response.error_message or "")}
+                return {group: ChangeResult(response.error_code, response.error_message or "")}
             return {
                 group: {
-                    topic: {partition: Outcome(code, text or "") for partition, code, text, *_ in partitions}
+                    topic: {
+                        partition: ChangeResult(code, text or "") for partition, code, text, *_ in partitions
+                    }
                     for topic, _, partitions, *_ in response.responses
                 }
             }
 
-        answers = await self._ask_coordinators(
-            [group], lambda _: requests.alter_offsets(group, offsets), outcomes, _CHANGE_LANE
+        answers = await self._send_to_coordinators(
+            [group], lambda _: requests.alter_offsets(group, offsets), outcomes, _CHANGE_CHANNEL
         )
-        answer: Outcome | dict[str, dict[int, Outcome]] = answers[group]
-        if isinstance(answer, Outcome):
+        answer: ChangeResult | dict[str, dict[int, ChangeResult]] = answers[group]
+        if isinstance(answer, ChangeResult):
             return {topic: dict.fromkeys(partitions, answer) for topic, partitions in offsets.items()}
         return {
             topic: dict.fromkeys(partitions, _UNANSWERED) | answer.get(topic, {})
             for topic, partitions in offsets.items()
         }
 
-    async def delete_groups(self, groups: Iterable[str]) -> dict[str, Outcome]:
+    async def delete_groups(self, groups: Iterable[str]) -> dict[str, ChangeResult]:
         """Delete groups with all that they have, in DeleteGroups.
 
         Kafka's coordinator refuses with NON_EMPTY_GROUP while a group has members, and deletes a group of
         whatever type.  Raises as `describe_groups`.
         """
 
-        def outcomes(response: Any) -> dict[str, Outcome]:
-            return {group: Outcome(code) for group, code, *_ in response.results}
+        def outcomes(response: Any) -> dict[str, ChangeResult]:
+            return {group: ChangeResult(code) for group, code, *_ in response.results}
 
-        return await self._ask_coordinators(groups, DeleteGroupsRequest, outcomes, _CHANGE_LANE)
+        return await self._send_to_coordinators(groups, DeleteGroupsRequest, outcomes, _CHANGE_CHANNEL)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -219,32 +225,32 @@ class ShareGroups:
 
     # Ask.
 
-    async def _ask_all(self, request: Any) -> list[Any]:
+    async def _send_to_all_brokers(self, request: Any) -> list[Any]:
         try:
             # One that was taken out of the cluster would never answer.
             await self._connections.refresh()
             return [
-                await self._connections.ask(node, METADATA_LANE, request)
+                await self._connections.send(node, METADATA_CHANNEL, request)
                 for node in self._connections.nodes()
             ]
-        except NoAnswer as error:
+        except NoResponse as error:
             raise LogUnavailable(str(error)) from error
 
-    async def _ask_coordinators(
+    async def _send_to_coordinators(
         self,
         groups: Iterable[str],
         request_for: Callable[[list[str]], Any],
         answers_in: Callable[[Any], dict[str, Any]],
-        lane: str = METADATA_LANE,
+        channel: str = METADATA_CHANNEL,
     ) -> dict[str, Any]:
         """Ask the coordinator of each group until it is found and answers, or attempts run out.
 
-        What has an error code for an answer comes as `Outcome` or as the type that has one.  A change that
-        may be under way is not asked for again.
+        What has an error code for an answer comes as `ChangeResult` or as the type that has one.  A change
+        that may be under way is not asked for again.
         """
         waiting = sorted(set(groups))
         answers: dict[str, Any] = dict.fromkeys(
-            waiting, Outcome(kafka.COORDINATOR_NOT_AVAILABLE, "its coordinator was not found")
+            waiting, ChangeResult(kafka.COORDINATOR_NOT_AVAILABLE, "its coordinator was not found")
         )
         pause_s = _FIRST_PAUSE_S
         for attempt in range(_ATTEMPTS_MAX):
@@ -252,19 +258,19 @@ class ShareGroups:
                 await asyncio.sleep(pause_s)
                 pause_s *= 2
                 await self._connections.refresh()
-            silent: dict[int, Outcome] = {}
+            silent: dict[int, ChangeResult] = {}
             doubtful: set[str] = set()
-            for node, asked in await self._by_coordinator(waiting, answers):
+            for node, asked in await self._group_by_coordinator(waiting, answers):
                 if node in silent:
                     # One that hangs costs the time of a request, not of as many as it has groups for.
                     answers |= dict.fromkeys(asked, silent[node])
                     continue
                 try:
-                    response = await self._connections.ask(node, lane, request_for(asked))
-                except NoAnswer as error:
-                    silent[node] = Outcome(kafka.COORDINATOR_NOT_AVAILABLE, str(error))
+                    response = await self._connections.send(node, channel, request_for(asked))
+                except NoResponse as error:
+                    silent[node] = ChangeResult(kafka.COORDINATOR_NOT_AVAILABLE, str(error))
                     answers |= dict.fromkeys(asked, silent[node])
-                    if error.sent and lane == _CHANGE_LANE:
+                    if error.sent and channel == _CHANGE_CHANNEL:
                         doubtful.update(asked)
                     continue
                 answers |= {group: answer for group, answer in answers_in(response).items() if group in asked}
@@ -275,7 +281,7 @@ class ShareGroups:
                 self._coordinators.pop(group, None)
         return answers
 
-    async def _by_coordinator(
+    async def _group_by_coordinator(
         self, groups: Sequence[str], answers: dict[str, Any]
     ) -> list[tuple[int, list[str]]]:
         """Sort groups by the broker that coordinates them; one that is not found has that for its answer."""
@@ -283,7 +289,7 @@ class ShareGroups:
         if unknown and not self._connections.nodes():
             await self._connections.refresh()
         for at in range(0, len(unknown), _GROUPS_MAX):
-            found = await self._connections.ask_any(
+            found = await self._connections.send_to_any(
                 requests.find_coordinators(unknown[at : at + _GROUPS_MAX])
             )
             for group, node, host, port, code, text, *_ in found.coordinators:
@@ -291,7 +297,7 @@ class ShareGroups:
                     self._coordinators[group] = node
                     self._connections.learn(node, host, port)
                 else:
-                    answers[group] = Outcome(code, text or "")
+                    answers[group] = ChangeResult(code, text or "")
         sorted_groups: defaultdict[int, list[str]] = defaultdict(list)
         for group in groups:
             if group in self._coordinators:
@@ -304,7 +310,7 @@ class ShareGroups:
 
 
 def _has_moved(answer: Any) -> bool:
-    return isinstance(answer, Outcome | GroupDescription) and answer.error_code in _MOVED
+    return isinstance(answer, ChangeResult | GroupDescription) and answer.error_code in _MOVED
 
 
 def _description(group: Sequence[Any]) -> GroupDescription:

@@ -2,32 +2,32 @@
 
 from aiokafka.protocol.types import Boolean, CompactArray, Int16, Int32
 
-from coordinator.kafka.apis import TEXT, Api, ApiRequest, Uuid, structures
+from coordinator.kafka.apis import TEXT, Api, ApiRequest, Uuid, struct_array_type
 
 NO_TOPIC_ID = bytes(16)
 
 _METADATA = Api(
     *("Metadata", 3, 12),
     request=[
-        ("topics", structures(("topic_id", Uuid), ("name", TEXT))),
+        ("topics", struct_array_type(("topic_id", Uuid), ("name", TEXT))),
         ("allow_auto_topic_creation", Boolean),
         ("include_topic_authorized_operations", Boolean),
     ],
     response=[
         ("throttle_time_ms", Int32),
-        ("brokers", structures(("node_id", Int32), ("host", TEXT), ("port", Int32), ("rack", TEXT))),
+        ("brokers", struct_array_type(("node_id", Int32), ("host", TEXT), ("port", Int32), ("rack", TEXT))),
         ("cluster_id", TEXT),
         ("controller_id", Int32),
         (
             "topics",
-            structures(
+            struct_array_type(
                 ("error_code", Int16),
                 ("name", TEXT),
                 ("topic_id", Uuid),
                 ("is_internal", Boolean),
                 (
                     "partitions",
-                    structures(
+                    struct_array_type(
                         ("error_code", Int16),
                         ("partition_index", Int32),
                         ("leader_id", Int32),

@@ -13,8 +13,8 @@ from aiokafka.protocol.offset import OffsetRequest
 from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
 from coordinator.kafka import cluster as kafka
-from coordinator.kafka.cluster import NO_NODE, NoAnswer
-from coordinator.kafka.connections import METADATA_LANE, Connections
+from coordinator.kafka.cluster import NO_NODE, NoResponse
+from coordinator.kafka.connections import METADATA_CHANNEL, Connections
 from coordinator.kafka.topic_ids import NO_TOPIC_ID, topics_request
 
 _LATEST, _EARLIEST = -1, -2
@@ -105,10 +105,10 @@ class UserTopics:
         if not self._connections.nodes():
             await self._connections.refresh()
         try:
-            metadata = await self._connections.ask_any(request)
+            metadata = await self._connections.send_to_any(request)
         except LogUnavailable:
             await self._connections.refresh()
-            metadata = await self._connections.ask_any(request)
+            metadata = await self._connections.send_to_any(request)
         if len(self._leaders) > _PARTITIONS_MAX:
             self._leaders.clear()
         found = {}
@@ -132,8 +132,8 @@ class UserTopics:
         request = OffsetRequest(-1, _READ_UNCOMMITTED, list(by_topic.items()))
         found = {}
         try:
-            response = await self._connections.ask(node, METADATA_LANE, request)
-        except NoAnswer:
+            response = await self._connections.send(node, METADATA_CHANNEL, request)
+        except NoResponse:
             # Whoever leads now is asked for the next time.
             for topic_partition in asked:
                 self._leaders.pop(topic_partition, None)

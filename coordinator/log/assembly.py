@@ -3,13 +3,13 @@
 from coordinator.clock import SystemClock
 from coordinator.config import Config
 from coordinator.errors import ConfigError
-from coordinator.extras import KAFKA_EXTRA
 from coordinator.log.base import StateLog
 from coordinator.log.journal import Journal
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
-from coordinator.security.client_side import client_security_of
+from coordinator.optional_dependencies import KAFKA_EXTRA
+from coordinator.security.client_security import make_client_security
 
 
 def make_log(config: Config, metrics: Metrics) -> StateLog:
@@ -32,14 +32,14 @@ def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
         from coordinator.kafka.brokers import Brokers
     except ModuleNotFoundError:
         raise ConfigError("log", "kafka", f"memory or journal without aiokafka: {KAFKA_EXTRA}") from None
-    security = client_security_of(config)
+    security = make_client_security(config)
     request_timeout_s = config.request_timeout_ms / 1000
     brokers = Brokers(
         config.bootstrap_servers, config.state_topic, security=security, request_timeout_s=request_timeout_s
     )
     return KafkaLog(
         brokers,
-        TopicWish(
+        TopicConfig(
             config.state_topic,
             config.state_partitions,
             config.state_topic_replication_factor,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from coordinator.errors import LogError
 
 # Appends that wait, as their log knows them, and the offset that is next in each state partition.
-Gathered = tuple[list[Any], list[int]]
+PendingEntries = tuple[list[Any], list[int]]
 
 
 class LoggedBatch(NamedTuple):
@@ -29,7 +29,7 @@ Unit = tuple[int, int]
 RECORD_BYTES_MAX = 1 << 30
 
 
-class AppendDone(Protocol):
+class AppendCallback(Protocol):
     """What an append calls when its fate is known.
 
     ``base_offset`` is the log offset of the first record; with an error it is the offset the append would
@@ -80,7 +80,7 @@ class StateLog(Protocol):
         state_partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
-        done: AppendDone,
+        done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
         """Add (key, value) records to the end of a state partition, in order.
@@ -200,7 +200,7 @@ class SharedLog(StateLog, Protocol):
 
 
 @runtime_checkable
-class GatheringLog(StateLog, Protocol):
+class GroupCommitLog(StateLog, Protocol):
     """A log that writes what is appended at about the same time as one, and can be told when that is.
 
     It has one such commit under way at a time; what is flushed meanwhile is in the next one.
@@ -211,14 +211,14 @@ class GatheringLog(StateLog, Protocol):
         """True while a commit is under way."""
         ...
 
-    def tell_of_commits(self, over: Callable[[], None]) -> bool:
+    def set_commit_callback(self, over: Callable[[], None]) -> bool:
         """Have `over` called after each commit, whatever came of it, when its appends have been told.
 
         False: it is never called, because commits take no time to speak of.
         """
         ...
 
-    def gather(self) -> Gathered | None:
+    def take_pending(self) -> PendingEntries | None:
         """Let appends wait until `flush`, which comes without any wait in between.
 
         Returns where until then the compiled way may put what `append` would take, and would accept; None:

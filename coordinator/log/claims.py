@@ -89,7 +89,7 @@ def is_release(record: LogRecord) -> bool:
     return _type_of_mark(record) == RELEASE_TYPE
 
 
-def is_mark(record: LogRecord) -> bool:
+def is_ownership_record(record: LogRecord) -> bool:
     """True if a record is about the ownership of the log, and not about the state of share groups."""
     return _type_of_mark(record) is not None
 
@@ -131,7 +131,7 @@ def _renewed_lease_ms(renewal: LogRecord) -> int:
     return lease_ms
 
 
-class Accepted(NamedTuple):
+class AcceptedClaim(NamedTuple):
     """An accepted claim.
 
     `previous_epoch` is the owner epoch before it, None if there was no owner, and `previous_offset` the place
@@ -148,7 +148,7 @@ class Accepted(NamedTuple):
     older_lease_ms: int = 0
 
 
-class Validity:
+class FencingFilter:
     """The rule, applied to one state partition's records in log order from the start of its log.
 
     `owner_epoch` is that of the records that count at this place, None if they carry none; `claim` the last
@@ -158,7 +158,7 @@ class Validity:
 
     def __init__(self, owner_epoch: int | None = None) -> None:
         self.owner_epoch = owner_epoch
-        self.claim: Accepted | None = None
+        self.claim: AcceptedClaim | None = None
         self._begun = owner_epoch is not None
         self._headers: tuple[tuple[str, bytes | None], ...] = ()
         self._headers_epoch: int | None = None
@@ -166,7 +166,7 @@ class Validity:
         self._lease_ms = LEASE_MAX_MS
         self._older_lease_ms = 0
 
-    def counts(self, record: LogRecord) -> bool:
+    def accepts(self, record: LogRecord) -> bool:
         """Take the next record of the log; return True if it counts. An accepted claim counts."""
         first, self._begun = not self._begun, True
         if record.headers != self._headers:
@@ -203,7 +203,7 @@ class Validity:
             previous_ms = 0
         value = read_claim(record)
         previous_offset = None if self.claim is None else self.claim.log_offset
-        self.claim = Accepted(
+        self.claim = AcceptedClaim(
             owner_epoch,
             record.offset,
             value.owner,

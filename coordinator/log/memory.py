@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from coordinator.errors import LogUnavailable
-from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, LoggedBatch, Unit, UnsharedLog
+from coordinator.log.base import RECORD_BYTES_MAX, AppendCallback, LoggedBatch, Unit, UnsharedLog
 from protocol.record_batch import encode_batch, next_offset_at
 
 CHUNK_BYTES = 1 << 20
@@ -21,10 +21,10 @@ class MemoryLog(UnsharedLog):
 
     def __init__(self, partitions: int) -> None:
         self._batches: list[list[bytes]] = [[] for _ in range(partitions)]
-        self._starts = [0] * partitions
-        self._ends = [0] * partitions
-        self._under_way: set[int] = set()
-        self._quiet = asyncio.Event()
+        self._start_offsets = [0] * partitions
+        self._end_offsets = [0] * partitions
+        self._in_flight: set[int] = set()
+        self._idle_event = asyncio.Event()
         self._size_bytes = 0
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -34,8 +34,8 @@ class MemoryLog(UnsharedLog):
 
     async def close(self) -> None:
         """Wait for the appends under way; later ones are refused."""
-        if self._under_way:
-            await self._quiet.wait()
+        if self._in_flight:
+            await self._idle_event.wait()
         self._loop = None
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
@@ -61,39 +61,39 @@ class MemoryLog(UnsharedLog):
         state_partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
-        done: AppendDone,
+        done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
         """Keep the records at once and say so on the next turn of the loop."""
-        base_offset = self._ends[state_partition]
+        base_offset = self._end_offsets[state_partition]
         if self._loop is None:
             asyncio.get_running_loop().call_soon(done, base_offset, LogUnavailable("the log is not open"))
             return
-        assert state_partition not in self._under_way, "one append per state partition at a time"
+        assert state_partition not in self._in_flight, "one append per state partition at a time"
         batch = encode_batch(base_offset, timestamp_ms, records) if records else b""
-        self._under_way.add(state_partition)
-        self._quiet.clear()
+        self._in_flight.add(state_partition)
+        self._idle_event.clear()
         self._loop.call_soon(self._finish, state_partition, base_offset, len(records), batch, done)
 
     def _finish(
-        self, state_partition: int, base_offset: int, count: int, batch: bytes, done: AppendDone
+        self, state_partition: int, base_offset: int, count: int, batch: bytes, done: AppendCallback
     ) -> None:
         """Make an append visible, then tell its owner."""
-        self._under_way.remove(state_partition)
-        if not self._under_way:
-            self._quiet.set()
+        self._in_flight.remove(state_partition)
+        if not self._in_flight:
+            self._idle_event.set()
         if batch:
             self._batches[state_partition].append(batch)
-            self._ends[state_partition] = base_offset + count
+            self._end_offsets[state_partition] = base_offset + count
             self._size_bytes += len(batch)
         done(base_offset, None)
 
     def prune(self, state_partition: int, before_offset: int) -> None:
         """Move the start offset up and drop the batches that lie wholly below it."""
-        start_offset = min(before_offset, self._ends[state_partition])
-        if start_offset <= self._starts[state_partition]:
+        start_offset = min(before_offset, self._end_offsets[state_partition])
+        if start_offset <= self._start_offsets[state_partition]:
             return
-        self._starts[state_partition] = start_offset
+        self._start_offsets[state_partition] = start_offset
         batches = self._batches[state_partition]
         kept = [batch for batch in batches if next_offset_at(batch, 0) > start_offset]
         self._size_bytes -= sum(map(len, batches)) - sum(map(len, kept))
@@ -101,11 +101,11 @@ class MemoryLog(UnsharedLog):
 
     def start_offset(self, state_partition: int) -> int:
         """Return the offset from which records are still there."""
-        return self._starts[state_partition]
+        return self._start_offsets[state_partition]
 
     def end_offset(self, state_partition: int) -> int:
         """Return the offset that the next record gets."""
-        return self._ends[state_partition]
+        return self._end_offsets[state_partition]
 
     def pinned(self, live_bytes: int) -> Mapping[int, int]:
         """Return nothing: memory is freed by ``prune`` itself."""

@@ -5,7 +5,7 @@ Kafka's own share coordinator it stands for.
 """
 
 from coordinator.metrics.exposition import exposition
-from coordinator.metrics.families import ObservedRuntime, ShardFigures
+from coordinator.metrics.families import RuntimeStats, ShardStats
 from coordinator.metrics.recorder import Metrics
 
-__all__ = ["Metrics", "ObservedRuntime", "ShardFigures", "exposition"]
+__all__ = ["Metrics", "RuntimeStats", "ShardStats", "exposition"]

@@ -40,7 +40,7 @@ async def exposition(
             break
         left -= 1
         labels = _labels(key)
-        for family, (name, _), value in zip(samples, _FAMILIES, _figures(state), strict=True):
+        for family, (name, _), value in zip(samples, _FAMILIES, _sample_values(state), strict=True):
             family.append(f"{PREFIX}share_partition_{name}{labels} {value}\n")
     for family, (name, meaning) in zip(samples, _FAMILIES, strict=True):
         full_name = f"{PREFIX}share_partition_{name}"
@@ -48,7 +48,7 @@ async def exposition(
     return text
 
 
-def _figures(state: ShareState) -> tuple[int, int, int]:
+def _sample_values(state: ShareState) -> tuple[int, int, int]:
     records = delivery_count_max = 0
     for first_offset, last_offset, _, delivery_count in unpack(state.batches):
         records += last_offset - first_offset + 1

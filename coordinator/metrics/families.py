@@ -7,14 +7,14 @@ from typing import Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from coordinator.metrics.tally import Tally
+from coordinator.metrics.histogram import Histogram
 
 PREFIX = "share_coordinator_"
 
 SHARD_STATUSES = ("LOADING", "ACTIVE", "FAILED", "CLOSED")
 
 
-class ShardFigures(Protocol):
+class ShardStats(Protocol):
     """What is read of each shard at scrape time; `coordinator.runtime.ShardView` has it."""
 
     @property
@@ -39,15 +39,15 @@ class ShardFigures(Protocol):
     def state_batches(self) -> int: ...
 
 
-class ObservedRuntime(Protocol):
+class RuntimeStats(Protocol):
     """What is asked of the runtime at scrape time; cheap at any size of state."""
 
-    def shard_views(self) -> Sequence[ShardFigures]: ...
+    def shard_views(self) -> Sequence[ShardStats]: ...
     def health(self) -> list[str]: ...
     def appends_in_flight(self) -> int: ...
 
 
-class ObservedMembership(Protocol):
+class MembershipStats(Protocol):
     """What is asked of the membership of a group at scrape time."""
 
     @property
@@ -60,7 +60,7 @@ class ObservedMembership(Protocol):
     def rebalances(self) -> int: ...
 
 
-class ObservedForwarder(Protocol):
+class ForwarderStats(Protocol):
     """What is asked at scrape time of what goes to other coordinators."""
 
     @property
@@ -75,7 +75,7 @@ def counter(name: str, meaning: str, value: float) -> Metric:
     return CounterMetricFamily(PREFIX + name, meaning, value=value)
 
 
-def counters(name: str, meaning: str, label: str, values: dict[str, int]) -> Metric:
+def labelled_counter(name: str, meaning: str, label: str, values: dict[str, int]) -> Metric:
     family = CounterMetricFamily(PREFIX + name, meaning, labels=[label])
     for value, count in sorted(values.items()):
         family.add_metric([value], count)
@@ -86,31 +86,33 @@ def gauge(name: str, meaning: str, value: float) -> Metric:
     return GaugeMetricFamily(PREFIX + name, meaning, value=value)
 
 
-def gauges(name: str, meaning: str, label: str, values: dict[str, int]) -> Metric:
+def labelled_gauge(name: str, meaning: str, label: str, values: dict[str, int]) -> Metric:
     family = GaugeMetricFamily(PREFIX + name, meaning, labels=[label])
-    for value, figure in values.items():
-        family.add_metric([value], figure)
+    for value, read_value in values.items():
+        family.add_metric([value], read_value)
     return family
 
 
-def histogram(name: str, meaning: str, tally: Tally) -> Metric:
-    buckets, total = tally.cumulative()
+def histogram(name: str, meaning: str, observations: Histogram) -> Metric:
+    buckets, total = observations.cumulative()
     return HistogramMetricFamily(PREFIX + name, meaning, buckets=buckets, sum_value=total)
 
 
-def shard_families(shards: Sequence[ShardFigures]) -> Iterator[Metric]:
+def shard_families(shards: Sequence[ShardStats]) -> Iterator[Metric]:
     """Make the gauges of all shards."""
     statuses = dict.fromkeys(SHARD_STATUSES, 0)
     for shard in shards:
         statuses[shard.status] = statuses.get(shard.status, 0) + 1
-    yield gauges(
+    yield labelled_gauge(
         "shards", "Shards by state.", "state", {status.lower(): count for status, count in statuses.items()}
     )
-    for name, meaning, figure in _SHARD_GAUGES:
-        yield gauges(name, meaning, "shard", {str(shard.state_partition): figure(shard) for shard in shards})
+    for name, meaning, read_value in _SHARD_GAUGES:
+        yield labelled_gauge(
+            name, meaning, "shard", {str(shard.state_partition): read_value(shard) for shard in shards}
+        )
 
 
-def membership_families(membership: ObservedMembership) -> Iterator[Metric]:
+def membership_families(membership: MembershipStats) -> Iterator[Metric]:
     """Make the families of a member of a group; without a lease its age is not a number."""
     age_s = membership.heartbeat_age_s
     yield gauge("membership_generation", "Generation of the map of owners.", membership.generation)
@@ -123,7 +125,7 @@ def membership_families(membership: ObservedMembership) -> Iterator[Metric]:
     )
 
 
-def forwarder_families(forwarder: ObservedForwarder) -> Iterator[Metric]:
+def forwarder_families(forwarder: ForwarderStats) -> Iterator[Metric]:
     """Make the gauges of a coordinator that can carry requests to others."""
     yield gauge("forwarding", "1 if requests are forwarded to other coordinators.", forwarder.active)
     yield gauge("forward_inflight", "Forwarded requests without an answer.", forwarder.in_flight)
@@ -132,7 +134,7 @@ def forwarder_families(forwarder: ObservedForwarder) -> Iterator[Metric]:
 
 def expiry_families(expired: dict[str, int], failures: int, last_round_ms: int) -> Iterator[Metric]:
     """Make the families of the removal of abandoned state."""
-    yield counters(
+    yield labelled_counter(
         "expired_share_partitions", "Share-partitions whose abandoned state was removed.", "reason", expired
     )
     yield counter("expiry_failures", "Times that expired state could not be looked for or removed.", failures)
@@ -143,7 +145,7 @@ def expiry_families(expired: dict[str, int], failures: int, last_round_ms: int) 
     )
 
 
-_SHARD_GAUGES: tuple[tuple[str, str, Callable[[ShardFigures], int]], ...] = (
+_SHARD_GAUGES: tuple[tuple[str, str, Callable[[ShardStats], int]], ...] = (
     ("shard_owner_epoch", "Our owner epoch of the shard.", lambda shard: shard.owner_epoch),
     ("shard_share_partitions", "Share-partitions with state.", lambda shard: shard.share_partitions),
     ("shard_live_bytes", "Bytes of state that are not redundant.", lambda shard: shard.live_bytes),

@@ -26,21 +26,21 @@ from prometheus_client.registry import Collector
 from coordinator.errors import LogError, LogFenced
 from coordinator.metrics.families import (
     PREFIX,
-    ObservedForwarder,
-    ObservedMembership,
-    ObservedRuntime,
+    ForwarderStats,
+    MembershipStats,
+    RuntimeStats,
     counter,
-    counters,
     expiry_families,
     forwarder_families,
     gauge,
-    gauges,
     histogram,
+    labelled_counter,
+    labelled_gauge,
     membership_families,
     shard_families,
 )
+from coordinator.metrics.histogram import RECORDS, SECONDS, Histogram, new_histogram
 from coordinator.metrics.signal_families import GroupFigures, signal_families
-from coordinator.metrics.tally import RECORDS, SECONDS, Tally, new_tally
 from protocol.errors import ErrorCode
 
 # By API key. 87 is called ReadShareGroupOffsetsState in early revisions of KIP-932.
@@ -63,19 +63,19 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.loop_lag_last_seconds = 0.0
+        self.event_loop_lag_last_seconds = 0.0
         self._requests: defaultdict[tuple[int, int], int] = defaultdict(int)
-        self._request_seconds = {api_key: new_tally(SECONDS) for api_key in API_NAMES}
-        self._other_seconds = new_tally(SECONDS)
+        self._request_seconds = {api_key: new_histogram(SECONDS) for api_key in API_NAMES}
+        self._other_seconds = new_histogram(SECONDS)
         self._write_operations = 0
-        self._append_records = new_tally(RECORDS)
-        self._append_seconds = new_tally(SECONDS)
+        self._append_records = new_histogram(RECORDS)
+        self._append_seconds = new_histogram(SECONDS)
         # Only its sum is of interest.
-        self._append_bytes = new_tally(())
+        self._append_bytes = new_histogram(())
         self._append_failures = 0
         self._fenced = 0
-        self._membership: ObservedMembership | None = None
-        self._load_seconds = new_tally(SECONDS)
+        self._membership: MembershipStats | None = None
+        self._load_seconds = new_histogram(SECONDS)
         self._snapshots: defaultdict[str, int] = defaultdict(int)
         self._pruned: dict[int, int] = {}
         self._prune_failures: defaultdict[str, int] = defaultdict(int)
@@ -86,18 +86,18 @@ class Metrics:
         self._connections_closed: defaultdict[str, int] = defaultdict(int)
         self._frames_refused: defaultdict[str, int] = defaultdict(int)
         self._http_refused: defaultdict[str, int] = defaultdict(int)
-        self._loop_lag_seconds = new_tally(SECONDS)
+        self._loop_lag_seconds = new_histogram(SECONDS)
         self._forwards: defaultdict[tuple[int, int], int] = defaultdict(int)
-        self._forward_seconds = new_tally(SECONDS)
-        self._forwarder: ObservedForwarder | None = None
-        self._runtime: ObservedRuntime | None = None
+        self._forward_seconds = new_histogram(SECONDS)
+        self._forwarder: ForwarderStats | None = None
+        self._runtime: RuntimeStats | None = None
         self._groups: Callable[[], Collection[GroupFigures]] | None = None
         self._log = "memory"
         self._log_bytes: Callable[[], int] | None = None
         # So that rates can be computed from the first request on, and alerts find their series.
         for api_key in API_NAMES:
             self._requests[api_key, ErrorCode.NONE] = 0
-        self.registry.register(_Scrape(self._families))
+        self.registry.register(_FamilyCollector(self._collect_families))
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
@@ -108,7 +108,7 @@ class Metrics:
         self._requests[api_key, error_code] += 1
         self._request_seconds.get(api_key, self._other_seconds).add(seconds)
 
-    def request_tallies(self, api_key: int) -> tuple[dict[tuple[int, int], int], Tally]:
+    def request_histogram(self, api_key: int) -> tuple[dict[tuple[int, int], int], Histogram]:
         """Return where `request_done` counts requests of an API: by it and error code, and their seconds."""
         return self._requests, self._request_seconds[api_key]
 
@@ -133,7 +133,7 @@ class Metrics:
         elif not isinstance(error, LogFenced):
             self._append_failures += 1
 
-    def append_tallies(self) -> tuple[Tally, Tally, Tally]:
+    def append_histograms(self) -> tuple[Histogram, Histogram, Histogram]:
         """Return where appends that did not fail are counted: their records, seconds and bytes."""
         return self._append_records, self._append_seconds, self._append_bytes
 
@@ -189,13 +189,13 @@ class Metrics:
         """Count a request over HTTP from somebody who may not, by the status of the answer."""
         self._http_refused[str(status)] += 1
 
-    def loop_lag(self, seconds: float) -> None:
+    def event_loop_lag(self, seconds: float) -> None:
         """Note how late the event loop called back."""
-        self.loop_lag_last_seconds = seconds
+        self.event_loop_lag_last_seconds = seconds
         self._loop_lag_seconds.add(seconds)
 
     def attach(
-        self, runtime: ObservedRuntime, log: str = "memory", log_bytes: Callable[[], int] | None = None
+        self, runtime: RuntimeStats, log: str = "memory", log_bytes: Callable[[], int] | None = None
     ) -> None:
         """Read the state of the shards, and the size of the log, off their owners at each scrape.
 
@@ -209,17 +209,17 @@ class Metrics:
         """Read the signals of all share groups at each scrape."""
         self._groups = groups
 
-    def attach_membership(self, membership: ObservedMembership) -> None:
+    def attach_membership(self, membership: MembershipStats) -> None:
         """Read what there is to know of the membership of a group at each scrape."""
         self._membership = membership
 
-    def attach_forwarder(self, forwarder: ObservedForwarder) -> None:
+    def attach_forwarder(self, forwarder: ForwarderStats) -> None:
         """Read what is on its way to other coordinators at each scrape."""
         self._forwarder = forwarder
 
     # Collect.
 
-    def _families(self) -> Iterator[Metric]:
+    def _collect_families(self) -> Iterator[Metric]:
         yield self._build_family()
         yield from self._request_families()
         yield from self._append_families()
@@ -259,13 +259,13 @@ class Metrics:
             "From a request's last byte until its answer was handed to the socket.",
             labels=["api"],
         )
-        for api_key, tally in self._request_seconds.items():
-            durations.add_metric([API_NAMES[api_key]], *tally.cumulative())
+        for api_key, observations in self._request_seconds.items():
+            durations.add_metric([API_NAMES[api_key]], *observations.cumulative())
         durations.add_metric([OTHER_API], *self._other_seconds.cumulative())
         yield durations
         yield counter("write_operations", "Writes of a share-partition's state.", self._write_operations)
 
-    def _forward_families(self, forwarder: ObservedForwarder) -> Iterator[Metric]:
+    def _forward_families(self, forwarder: ForwarderStats) -> Iterator[Metric]:
         forwards = CounterMetricFamily(
             PREFIX + "forwarded",
             "Requests to other coordinators, by API and by the first error code in the answer.",
@@ -285,40 +285,46 @@ class Metrics:
         yield counter("append_bytes", "Bytes appended to the log.", self._append_bytes.cumulative()[1])
         yield counter("append_failures", "Appends that failed.", self._append_failures)
         yield counter("fenced", "Shards that somebody else took over in the log.", self._fenced)
-        yield counters("snapshots", "Snapshots written, by cause.", "kind", self._snapshots)
+        yield labelled_counter("snapshots", "Snapshots written, by cause.", "kind", self._snapshots)
         yield histogram("shard_load_duration_seconds", "How long a shard took to load.", self._load_seconds)
         pruned = {str(shard): offset for shard, offset in self._pruned.items()}
-        yield counters(
+        yield labelled_counter(
             "prune_failures", "Times that records could not be deleted.", "reason", self._prune_failures
         )
-        yield gauges("prune_offset", "Log offset below which records were given up.", "shard", pruned)
+        yield labelled_gauge("prune_offset", "Log offset below which records were given up.", "shard", pruned)
         if self._log_bytes is not None:
             size = {self._log: self._log_bytes()}
-            yield gauges("log_bytes", "Bytes of the log: all of a journal, our part of a topic.", "log", size)
+            yield labelled_gauge(
+                "log_bytes", "Bytes of the log: all of a journal, our part of a topic.", "log", size
+            )
 
     def _connection_families(self) -> Iterator[Metric]:
         closed = sum(self._connections_closed.values())
         yield gauge("connections", "Open connections from brokers.", self._connections_opened - closed)
         yield counter("connections_opened", "Connections accepted.", self._connections_opened)
-        yield counters(
+        yield labelled_counter(
             "connections_closed", "Connections ended, by cause.", "reason", self._connections_closed
         )
-        yield counters("frames_refused", "Bytes that were no request.", "reason", self._frames_refused)
+        yield labelled_counter(
+            "frames_refused", "Bytes that were no request.", "reason", self._frames_refused
+        )
         refused = self._http_refused
-        yield counters("http_refused", "Requests over HTTP of who may not, by answer.", "status", refused)
+        yield labelled_counter(
+            "http_refused", "Requests over HTTP of who may not, by answer.", "status", refused
+        )
         yield histogram(
             "event_loop_lag_seconds", "How late the event loop called back.", self._loop_lag_seconds
         )
 
 
-class _Scrape(Collector):
+class _FamilyCollector(Collector):
     """Hands the families to the registry; describes nothing, so that registering asks nothing."""
 
     def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
-        self._families = families
+        self._collect_families = families
 
     def collect(self) -> Iterator[Metric]:
-        return self._families()
+        return self._collect_families()
 
     def describe(self) -> Iterator[Metric]:
         return iter(())

@@ -6,25 +6,25 @@ missing there, and then reads the target anew and compares.  What is equal is le
 interrupted goes on when it is run again, and one that is finished does nothing.
 """
 
-from coordinator.migration.assembly import source_of, target_of
 from coordinator.migration.errors import MigrationRefused
-from coordinator.migration.fold import Folded, Held
-from coordinator.migration.places import Place, parse_source, parse_target
-from coordinator.migration.plan import Plan, Step
-from coordinator.migration.run import Options, Report, migrate
+from coordinator.migration.factory import make_source, make_target
+from coordinator.migration.fold import ComparableState, FoldedLog
+from coordinator.migration.locations import Location, parse_source, parse_target
+from coordinator.migration.migrate import Options, Report, migrate
+from coordinator.migration.plan import Action, MigrationPlan
 
 __all__ = [
-    "Folded",
-    "Held",
+    "Action",
+    "ComparableState",
+    "FoldedLog",
+    "Location",
+    "MigrationPlan",
     "MigrationRefused",
     "Options",
-    "Place",
-    "Plan",
     "Report",
-    "Step",
+    "make_source",
+    "make_target",
     "migrate",
     "parse_source",
     "parse_target",
-    "source_of",
-    "target_of",
 ]

@@ -20,13 +20,13 @@ from coordinator.client import (
     ShareCoordinatorClient,
     ShareCoordinatorError,
 )
-from coordinator.migration import calls
-from coordinator.migration.calls import NO_COMPLETE_COUNT, Failures
+from coordinator.migration import requests
 from coordinator.migration.errors import MigrationRefused
-from coordinator.migration.fold import Held
-from coordinator.migration.plan import Difference, Plan, Step
+from coordinator.migration.fold import ComparableState
+from coordinator.migration.plan import Action, MigrationDifference, MigrationPlan
 from coordinator.migration.readers import Progress, TopicReader
-from coordinator.migration.target import Looked
+from coordinator.migration.requests import NO_COMPLETE_COUNT, Failures
+from coordinator.migration.target import LookupResult
 from coordinator.shard import ShareState
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import unpack
@@ -95,9 +95,9 @@ class CoordinatorTarget:
             return
         raise MigrationRefused(f"the target cannot be reached: {why}")
 
-    def as_held(self, state: ShareState) -> Held:
+    def as_stored(self, state: ShareState) -> ComparableState:
         """Return what the target can hold of a state."""
-        held = Held.of(state)._replace(leader_epoch=state.leader_epoch_max)
+        held = ComparableState.from_state(state)._replace(leader_epoch=state.leader_epoch_max)
         if self._server.keeps_complete_count:
             return held
         return held._replace(delivery_complete_count=NO_COMPLETE_COUNT)
@@ -130,22 +130,24 @@ class CoordinatorTarget:
 
     # Look.
 
-    async def look(self, wanted: Mapping[SharePartitionKey, Held], progress: Progress) -> Looked:
+    async def lookup(
+        self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress
+    ) -> LookupResult:
         """Ask for every share-partition; from a broker, learn from its topic what else there is."""
-        others: dict[SharePartitionKey, Held] = {}
+        others: dict[SharePartitionKey, ComparableState] = {}
         if self._server.is_broker:
             folded = await self._topic.fold(progress)
             if folded is None:
                 # To ask for the coordinator of anything would make the broker create the topic.
-                return Looked({})
+                return LookupResult({})
             others = {key: held for key, held in folded.held().items() if key not in wanted}
-        held: dict[SharePartitionKey, Held] = {}
+        held: dict[SharePartitionKey, ComparableState] = {}
         unknown: set[SharePartitionKey] = set()
         done = 0
 
-        async def look_at(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
+        async def read_held_states(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
             nonlocal done
-            await calls.look_at(
+            await requests.read_held_states(
                 client,
                 {key: wanted[key] for key in keys},
                 held,
@@ -155,34 +157,34 @@ class CoordinatorTarget:
             done += len(keys)
             progress("asking the target", done, len(wanted))
 
-        await self._for_each_chunk(wanted, wanted, look_at)
-        return Looked({**held, **others}, frozenset(unknown))
+        await self._for_each_chunk(wanted, wanted, read_held_states)
+        return LookupResult({**held, **others}, frozenset(unknown))
 
     # Write.
 
-    async def check_free(self) -> None:
+    async def check_unlocked(self) -> None:
         """Do nothing: a coordinator takes what it is sent."""
 
-    async def carry_out(
+    async def apply_plan(
         self,
         states: Mapping[SharePartitionKey, ShareState],
-        plan_for: Callable[[Looked], Plan],
+        plan_for: Callable[[LookupResult], MigrationPlan],
         progress: Progress,
-    ) -> list[Difference]:
+    ) -> list[MigrationDifference]:
         """Send what the plan says; a share-partition that fails does not keep the others from going on."""
-        wanted = {key: self.as_held(state) for key, state in states.items()}
-        plan = plan_for(await self.look(wanted, progress))
+        wanted = {key: self.as_stored(state) for key, state in states.items()}
+        plan = plan_for(await self.lookup(wanted, progress))
         failures: Failures = {}
-        deleted = plan.keys(Step.DELETE)
-        written = plan.keys(Step.COPY, Step.REPLACE)
+        deleted = plan.keys(Action.DELETE)
+        written = plan.keys(Action.COPY, Action.REPLACE)
         done = 0
 
         async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
-            await calls.delete(client, keys, failures)
+            await requests.delete(client, keys, failures)
 
         async def write(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
             nonlocal done
-            await calls.write(
+            await requests.write(
                 client,
                 {key: wanted[key] for key in keys},
                 failures,
@@ -193,12 +195,12 @@ class CoordinatorTarget:
 
         await self._for_each_chunk(deleted, wanted, delete)
         await self._for_each_chunk(written, wanted, write)
-        return [Difference(key, why) for key, why in failures.items()]
+        return [MigrationDifference(key, why) for key, why in failures.items()]
 
     async def _for_each_chunk(
         self,
         keys: Iterable[SharePartitionKey],
-        wanted: Mapping[SharePartitionKey, Held],
+        wanted: Mapping[SharePartitionKey, ComparableState],
         work: Callable[[ShareCoordinatorClient, list[SharePartitionKey]], Awaitable[None]],
     ) -> None:
         """Do work with a few of the keys at a time, all of one group, several chunks side by side."""
@@ -218,7 +220,7 @@ class CoordinatorTarget:
 
 
 def _chunks(
-    keys: Iterable[SharePartitionKey], wanted: Mapping[SharePartitionKey, Held]
+    keys: Iterable[SharePartitionKey], wanted: Mapping[SharePartitionKey, ComparableState]
 ) -> Iterator[list[SharePartitionKey]]:
     by_group: defaultdict[str, list[SharePartitionKey]] = defaultdict(list)
     for key in keys:

@@ -15,7 +15,7 @@ from protocol.routing import state_partition as routed_to
 from protocol.state_records import SharePartitionKey, decode_record
 
 
-class Held(NamedTuple):
+class ComparableState(NamedTuple):
     """What of a share-partition's state must be the same on both sides.
 
     Not in it: the snapshot epoch, times, and how often the state was updated since its last snapshot, which
@@ -30,7 +30,7 @@ class Held(NamedTuple):
     batches: bytes | None
 
     @classmethod
-    def of(cls, state: ShareState) -> "Held":
+    def from_state(cls, state: ShareState) -> "ComparableState":
         """Return what must be the same; a state that cannot be read is equal to none that can."""
         return cls(
             state.state_epoch,
@@ -42,7 +42,7 @@ class Held(NamedTuple):
         )
 
 
-class Folded(NamedTuple):
+class FoldedLog(NamedTuple):
     """A log, folded: states, and where the log of each state partition ended.
 
     `unknown_records` are of a type that is no share-partition's.  `misplaced` have state in a state partition
@@ -66,9 +66,9 @@ class Folded(NamedTuple):
         """The share-partitions whose last record this release does not understand."""
         return [key for key, state in self.states.items() if state.unreadable is not None]
 
-    def held(self) -> dict[SharePartitionKey, Held]:
+    def held(self) -> dict[SharePartitionKey, ComparableState]:
         """Return what must be the same elsewhere."""
-        return {key: Held.of(state) for key, state in self.states.items()}
+        return {key: ComparableState.from_state(state) for key, state in self.states.items()}
 
 
 class Fold:
@@ -92,7 +92,7 @@ class Fold:
         else:
             self._shards[state_partition].replay(decoded, record.offset, record.timestamp_ms)
 
-    def folded(self, ends: tuple[int, ...], owners: Mapping[int, str]) -> Folded:
+    def folded(self, ends: tuple[int, ...], owners: Mapping[int, str]) -> FoldedLog:
         """Return what all of it amounts to."""
         states: dict[SharePartitionKey, ShareState] = {}
         misplaced: list[SharePartitionKey] = []
@@ -102,4 +102,4 @@ class Fold:
                     states[key] = state
                 else:
                     misplaced.append(key)
-        return Folded(states, ends, self._unknown_records, tuple(misplaced), owners)
+        return FoldedLog(states, ends, self._unknown_records, tuple(misplaced), owners)

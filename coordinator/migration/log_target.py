@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from coordinator.clock import Clock
 from coordinator.errors import LogError
 from coordinator.log.base import SharedLog, StateLog
-from coordinator.migration.fold import Fold, Held
-from coordinator.migration.plan import Difference, Plan, Step
+from coordinator.migration.fold import ComparableState, Fold
+from coordinator.migration.plan import Action, MigrationDifference, MigrationPlan
 from coordinator.migration.readers import LogReader, Progress
-from coordinator.migration.target import Looked
+from coordinator.migration.target import LookupResult
 from coordinator.shard import ShareState
-from coordinator.shard.state import snapshot_of
+from coordinator.shard.state import next_snapshot
 from protocol.record_batch import decode_batches
 from protocol.routing import state_partition as routed_to
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
@@ -55,9 +55,9 @@ class LogTarget:
         self._state_partitions = state_partitions
         self._clock = clock
 
-    def as_held(self, state: ShareState) -> Held:
+    def as_stored(self, state: ShareState) -> ComparableState:
         """Return what the target will hold of a state: all of it."""
-        return Held.of(state)
+        return ComparableState.from_state(state)
 
     def notes(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
         """Return what gets lost on the way: nothing."""
@@ -66,32 +66,34 @@ class LogTarget:
     async def begin(self) -> None:
         """Nothing has to be found out."""
 
-    async def look(self, wanted: Mapping[SharePartitionKey, Held], progress: Progress) -> Looked:
+    async def lookup(
+        self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress
+    ) -> LookupResult:
         """Fold what the log holds."""
         folded = await self._reader.fold(progress)
         if folded is None:
-            return Looked({})
+            return LookupResult({})
         self._state_partitions = folded.state_partitions
         others = {number: owner for number, owner in folded.owners.items() if owner != OWNER}
-        return Looked(folded.held(), owners=others)
+        return LookupResult(folded.held(), owners=others)
 
-    async def check_free(self) -> None:
+    async def check_unlocked(self) -> None:
         """See whether a coordinator has the lock of a journal; who owns a topic was looked at."""
-        await self._reader.check_free()
+        await self._reader.check_unlocked()
 
-    async def carry_out(
+    async def apply_plan(
         self,
         states: Mapping[SharePartitionKey, ShareState],
-        plan_for: Callable[[Looked], Plan],
+        plan_for: Callable[[LookupResult], MigrationPlan],
         progress: Progress,
-    ) -> list[Difference]:
+    ) -> list[MigrationDifference]:
         """Append what the plan says. Raises LogError; what was appended before that stays."""
         log = self._make_log(self._state_partitions)
         try:
             await log.open()
             if isinstance(log, SharedLog):
                 await asyncio.gather(*map(log.own, range(self._state_partitions)))
-            plan = plan_for(await self._what_is_there(log))
+            plan = plan_for(await self._read_existing(log))
             if isinstance(log, SharedLog):
                 await asyncio.sleep(max(map(log.served_in_s, range(self._state_partitions))))
             await self._write(log, states, plan, progress)
@@ -101,7 +103,7 @@ class LogTarget:
             await log.close()
         return []
 
-    async def _what_is_there(self, log: StateLog) -> Looked:
+    async def _read_existing(self, log: StateLog) -> LookupResult:
         fold = Fold(self._state_partitions)
         async for chunk in log.read(range(self._state_partitions)):
             for state_partition, batch_bytes in chunk:
@@ -109,17 +111,17 @@ class LogTarget:
                     for record in batch.records:
                         fold.take(state_partition, record)
         ends = tuple(log.end_offset(number) for number in range(self._state_partitions))
-        return Looked(fold.folded(ends, {}).held())
+        return LookupResult(fold.folded(ends, {}).held())
 
     async def _write(
         self,
         log: StateLog,
         states: Mapping[SharePartitionKey, ShareState],
-        plan: Plan,
+        plan: MigrationPlan,
         progress: Progress,
     ) -> None:
         keys_of: defaultdict[int, list[SharePartitionKey]] = defaultdict(list)
-        for key in plan.keys(Step.COPY, Step.REPLACE, Step.DELETE):
+        for key in plan.keys(Action.COPY, Action.REPLACE, Action.DELETE):
             keys_of[routed_to(key, self._state_partitions)].append(key)
         total = sum(map(len, keys_of.values()))
         done = 0
@@ -136,13 +138,13 @@ class LogTarget:
         await asyncio.gather(*map(write_one, keys_of))
 
     def _records(
-        self, states: Mapping[SharePartitionKey, ShareState], plan: Plan, key: SharePartitionKey
+        self, states: Mapping[SharePartitionKey, ShareState], plan: MigrationPlan, key: SharePartitionKey
     ) -> _Records:
         """Return what has to be appended for one share-partition, all of it or nothing."""
         step = plan.steps[key]
-        records = [] if step is Step.COPY else [encode_record(StateRecord(key, None))]
-        if step is not Step.DELETE:
-            snapshot = snapshot_of(states[key], now_ms=self._clock.now_ms())
+        records = [] if step is Action.COPY else [encode_record(StateRecord(key, None))]
+        if step is not Action.DELETE:
+            snapshot = next_snapshot(states[key], now_ms=self._clock.now_ms())
             records.append(encode_record(StateRecord(key, snapshot)))
         return records
 

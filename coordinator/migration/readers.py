@@ -7,13 +7,13 @@ from typing import NamedTuple, Protocol
 
 from coordinator.errors import LogUnavailable
 from coordinator.kafka.cluster import Cluster
-from coordinator.log.claims import Validity, is_claim, is_mark, is_release, owner_of
+from coordinator.log.claims import FencingFilter, is_claim, is_ownership_record, is_release, owner_of
 from coordinator.log.journal import check_free
 from coordinator.log.journal.inspect import dump, verify
 from coordinator.log.kafka.offsets import OffsetFinder
-from coordinator.log.kafka.replay import Replay
+from coordinator.log.kafka.replay import PartitionReader
 from coordinator.migration.errors import MigrationRefused
-from coordinator.migration.fold import Fold, Folded
+from coordinator.migration.fold import Fold, FoldedLog
 from protocol.errors import DecodeError
 from protocol.record_batch import LogRecord, decode_batches
 
@@ -27,7 +27,7 @@ SLICE_BATCHES = 128
 class LogReader(Protocol):
     """A log that can be folded."""
 
-    async def fold(self, progress: Progress) -> Folded | None:
+    async def fold(self, progress: Progress) -> FoldedLog | None:
         """Fold the log as it is now; None if it does not exist. Raises LogError and MigrationRefused."""
         ...
 
@@ -35,12 +35,12 @@ class LogReader(Protocol):
         """Return where the log of each state partition ends now."""
         ...
 
-    async def check_free(self) -> None:
+    async def check_unlocked(self) -> None:
         """Raise LogLocked if somebody keeps all others out, now. Changes nothing."""
         ...
 
 
-class _Extent(NamedTuple):
+class _OffsetBounds(NamedTuple):
     starts: dict[int, int]
     ends: dict[int, int]
 
@@ -67,7 +67,7 @@ class TopicReader:
             await cluster.close()
         return None if shape is None else shape.partitions
 
-    async def fold(self, progress: Progress) -> Folded | None:
+    async def fold(self, progress: Progress) -> FoldedLog | None:
         """Fold the records that count up to what is committed now."""
         partitions = await self.partitions()
         if partitions is None:
@@ -75,8 +75,8 @@ class TopicReader:
         cluster = self._connect(self.topic)
         try:
             await cluster.connect()
-            extent = await self._extent(cluster, partitions)
-            return await self._fold(cluster, extent, progress)
+            bounds = await self._offset_bounds(cluster, partitions)
+            return await self._fold(cluster, bounds, progress)
         finally:
             await cluster.close()
 
@@ -88,14 +88,14 @@ class TopicReader:
         cluster = self._connect(self.topic)
         try:
             await cluster.connect()
-            return tuple((await self._extent(cluster, partitions)).ends.values())
+            return tuple((await self._offset_bounds(cluster, partitions)).ends.values())
         finally:
             await cluster.close()
 
-    async def check_free(self) -> None:
+    async def check_unlocked(self) -> None:
         """Do nothing: who claims a topic is found when it is folded."""
 
-    async def _extent(self, cluster: Cluster, partitions: int) -> _Extent:
+    async def _offset_bounds(self, cluster: Cluster, partitions: int) -> _OffsetBounds:
         ends = OffsetFinder(cluster, ("ends",), cluster.list_ends, timeout_s=self._timeout_s)
         starts = OffsetFinder(cluster, ("starts",), cluster.list_starts, timeout_s=self._timeout_s)
         try:
@@ -105,13 +105,13 @@ class TopicReader:
         finally:
             ends.close()
             starts.close()
-        return _Extent(dict(enumerate(found_starts)), dict(enumerate(found_ends)))
+        return _OffsetBounds(dict(enumerate(found_starts)), dict(enumerate(found_ends)))
 
-    async def _fold(self, cluster: Cluster, extent: _Extent, progress: Progress) -> Folded:
-        starts, ends = extent
-        taking = _Taking(extent)
+    async def _fold(self, cluster: Cluster, bounds: _OffsetBounds, progress: Progress) -> FoldedLog:
+        starts, ends = bounds
+        taking = _RecordFilter(bounds)
         looked_at = read = 0
-        async for chunk in Replay(cluster, timeout_s=self._timeout_s).batches(starts, ends):
+        async for chunk in PartitionReader(cluster, timeout_s=self._timeout_s).batches(starts, ends):
             for partition, batch_bytes in chunk:
                 try:
                     read += taking.take(partition, batch_bytes)
@@ -122,20 +122,20 @@ class TopicReader:
                     ) from error
                 looked_at += 1
                 if looked_at % SLICE_BATCHES == 0:
-                    progress(f"reading {self.topic}", read, extent.records)
+                    progress(f"reading {self.topic}", read, bounds.records)
                     await asyncio.sleep(0)
-        progress(f"reading {self.topic}", extent.records, extent.records)
+        progress(f"reading {self.topic}", bounds.records, bounds.records)
         return taking.fold.folded(tuple(ends.values()), taking.owners)
 
 
-class _Taking:
+class _RecordFilter:
     """The rule of ownership applied to batches as they come, and who owns what at the end of them."""
 
-    def __init__(self, extent: _Extent) -> None:
-        self.fold = Fold(len(extent.ends))
+    def __init__(self, bounds: _OffsetBounds) -> None:
+        self.fold = Fold(len(bounds.ends))
         self.owners: dict[int, str] = {}
-        self._starts = extent.starts
-        self._validity = {partition: Validity() for partition in extent.ends}
+        self._starts = bounds.starts
+        self._fencing_filters = {partition: FencingFilter() for partition in bounds.ends}
 
     def take(self, partition: int, batch_bytes: bytes) -> int:
         """Take the next batch of a partition and return its number of records. Raises DecodeError."""
@@ -148,15 +148,15 @@ class _Taking:
         return count
 
     def _take(self, partition: int, record: LogRecord) -> None:
-        validity = self._validity[partition]
-        if record.offset < self._starts[partition] or not validity.counts(record):
+        fencing_filter = self._fencing_filters[partition]
+        if record.offset < self._starts[partition] or not fencing_filter.accepts(record):
             return
         if is_claim(record):
             self.owners[partition] = owner_of(record)
         elif is_release(record):
             self.owners.pop(partition, None)
-        elif not is_mark(record):
-            if validity.owner_epoch is not None:
+        elif not is_ownership_record(record):
+            if fencing_filter.owner_epoch is not None:
                 # The claim may have been pruned; after a release there are no records without a new claim.
                 self.owners.setdefault(partition, "somebody unknown")
             self.fold.take(partition, record)
@@ -168,7 +168,7 @@ class JournalReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    async def fold(self, progress: Progress) -> Folded | None:
+    async def fold(self, progress: Progress) -> FoldedLog | None:
         """Fold the commits that count. Raises LogDamaged for damage before the tail."""
         if not self.folder.is_dir():
             return None
@@ -178,11 +178,11 @@ class JournalReader:
         """Return the end offsets."""
         return tuple((await asyncio.to_thread(verify, self.folder)).end_offsets)
 
-    async def check_free(self) -> None:
+    async def check_unlocked(self) -> None:
         """See whether a coordinator has the lock."""
         check_free(self.folder)
 
-    def _fold(self, progress: Progress) -> Folded | None:
+    def _fold(self, progress: Progress) -> FoldedLog | None:
         report = verify(self.folder)
         if report.damage is not None:
             raise report.damage

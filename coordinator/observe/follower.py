@@ -19,12 +19,12 @@ from coordinator.kafka.cluster import (
     OFFSET_OUT_OF_RANGE,
     TOPIC_AUTHORIZATION_FAILED,
     Cluster,
-    Fetched,
-    NoAnswer,
+    FetchResult,
+    NoResponse,
 )
-from coordinator.log.claims import Validity
-from coordinator.log.kafka.replay import counting_batches
-from coordinator.runtime.replay import Replay, give_memory_back, replays_of
+from coordinator.log.claims import FencingFilter
+from coordinator.log.kafka.replay import valid_batches
+from coordinator.runtime.replay import Replay, make_replays, release_memory
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from coordinator.state_view import ShardView
 from protocol.errors import DecodeError
@@ -41,7 +41,7 @@ FETCH_WAIT_MS = 500
 # Batches that are replayed before other work on the event loop runs.
 SLICE_BATCHES = 64
 # States that are visited before other work on the event loop runs.
-LOOK_SLICE = 2_000
+VIEW_SLICE = 2_000
 # States that a finished replay gives to its shard before other work on the event loop runs.
 _FINISH_SLICE = 2_000
 _RETRY_S = 0.5
@@ -66,7 +66,7 @@ class _FollowedPartition:
         self.load_ms = 0
         self.loaded_records = 0
         self.caught_up_once = False
-        self.validity = Validity()
+        self.validity = FencingFilter()
         # The replay under way, the shard that it fills, where it ends and when it began.
         self.replay: Replay | None = None
         self.replayed = self.shard
@@ -81,7 +81,7 @@ class _FollowedPartition:
 
     def begin_replay(self, start: int, end: int, replay: Replay, shard: Shard, now_s: float) -> None:
         self.position, self.log_start, self.replay_end = start, start, end
-        self.validity = Validity()
+        self.validity = FencingFilter()
         self.replay, self.replayed, self.replay_began_s = replay, shard, now_s
         self.loaded_records = 0
 
@@ -183,7 +183,7 @@ class LogFollower:
             try:
                 await self._find_starts(node, [each for each in led if each.position is None])
                 fetched = await self._fetch(node, led)
-            except NoAnswer:
+            except NoResponse:
                 self._cluster.refresh_soon()
                 await asyncio.sleep(_RETRY_S)
                 continue
@@ -198,7 +198,7 @@ class LogFollower:
         ends = await self._cluster.list_ends(node, LANE, numbers)
         starts = await self._cluster.list_starts(node, LANE, numbers)
         shards = {each.number: Shard(each.number, each.policy) for each in partitions}
-        replays = replays_of(shards)
+        replays = make_replays(shards)
         now_s = asyncio.get_running_loop().time()
         for each in partitions:
             start, end = starts.get(each.number), ends.get(each.number)
@@ -213,7 +213,7 @@ class LogFollower:
             if start.log_offset >= end.log_offset:
                 await self._finish_replay(each)
 
-    async def _fetch(self, node: int, led: list[_FollowedPartition]) -> dict[int, Fetched]:
+    async def _fetch(self, node: int, led: list[_FollowedPartition]) -> dict[int, FetchResult]:
         positions = {each.number: each.position for each in led if each.position is not None}
         if not positions:
             return {}
@@ -221,7 +221,7 @@ class LogFollower:
             await self._cluster.fetch(node, LANE, positions, FETCH_BYTES_MAX, max_wait_ms=FETCH_WAIT_MS)
         )
 
-    async def _take_all(self, led: list[_FollowedPartition], fetched: dict[int, Fetched]) -> bool:
+    async def _take_all(self, led: list[_FollowedPartition], fetched: dict[int, FetchResult]) -> bool:
         """Replay what came. Return False if nothing could be fetched at all."""
         usable = False
         for each in led:
@@ -272,7 +272,7 @@ class LogFollower:
             await self._finish_replay(each)
 
     def _take_batch(self, each: _FollowedPartition, batch: bytes) -> None:
-        for kept in counting_batches(batch, each.validity, each.log_start):
+        for kept in valid_batches(batch, each.validity, each.log_start):
             if each.replay is not None:
                 each.loaded_records += each.replay.take(kept)
             else:
@@ -294,7 +294,7 @@ class LogFollower:
             await asyncio.sleep(0)
         each.shard, each.replay = each.replayed, None
         each.load_ms = round((asyncio.get_running_loop().time() - each.replay_began_s) * 1000)
-        give_memory_back()
+        release_memory()
         if (
             all(other.caught_up_once or other is each for other in self._partitions)
             and not each.caught_up_once
@@ -315,11 +315,11 @@ class LogFollower:
         return max(1, len(self._partitions))
 
     @property
-    def loaded_once(self) -> bool:
+    def initial_load_done(self) -> bool:
         """True once the state of every partition was known, or that there is no state."""
         return self._topic_exists is not None and all(each.caught_up_once for each in self._partitions)
 
-    def owned(self) -> list[int]:
+    def owned_shards(self) -> list[int]:
         """Return every partition: an observer shows all of them."""
         return [each.number for each in self._partitions]
 
@@ -330,7 +330,7 @@ class LogFollower:
     def health(self) -> list[str]:
         """Return why the view is not complete and current, one sentence each; nothing when it is."""
         reasons = [] if self._failure is None else [self._failure]
-        trouble = self._cluster.trouble()
+        trouble = self._cluster.unreachable_reason()
         if trouble is not None and trouble not in reasons:
             reasons.append(trouble)
         loading = sum(each.status == "LOADING" for each in self._partitions)
@@ -368,7 +368,7 @@ class LogFollower:
                 if state is not None:
                     yield key, state
                 looked_at += 1
-                if looked_at % LOOK_SLICE == 0:
+                if looked_at % VIEW_SLICE == 0:
                     await asyncio.sleep(0)
 
     def share_partition(self, key: SharePartitionKey) -> ShareState | None:

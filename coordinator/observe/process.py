@@ -6,13 +6,13 @@ import signal
 from collections.abc import Callable
 
 from coordinator import event_loop
-from coordinator.admin import AdminSide, make_user_topics
+from coordinator.admin import HttpService, make_user_topics
 from coordinator.config import Config
 from coordinator.errors import ConfigError, CoordinatorError
-from coordinator.extras import KAFKA_EXTRA
 from coordinator.metrics import Metrics
 from coordinator.observe.follower import LogFollower, RecordFollowed
-from coordinator.security.client_side import client_security_of
+from coordinator.optional_dependencies import KAFKA_EXTRA
+from coordinator.security.client_security import make_client_security
 from coordinator.shard import ShareState
 from coordinator.signals.assembly import SignalService
 from protocol.state_records import SharePartitionKey, StateRecord
@@ -30,7 +30,7 @@ def observe(config: Config, *, said_ready: Callable[[str], None] | None = None) 
     """
     if not config.bootstrap_servers:
         raise ConfigError("bootstrap.servers", "", "the cluster to observe, HOST:PORT[,HOST:PORT...]")
-    if config.http_may_write:
+    if config.http_allows_writes:
         raise ConfigError("http.writes", "true", "false: an observer changes nothing")
     return event_loop.run(_Observer(config).run(said_ready or _logger.info))
 
@@ -53,7 +53,7 @@ class _Observer:
         self._metrics.attach(follower, "kafka", lambda: 0)
         signals = self._signals = SignalService(config, follower, self._metrics, counts_records=True)
         topics = make_user_topics(config)
-        http = AdminSide(follower, self._metrics, config, topics, signals=signals.monitor)
+        http = HttpService(follower, self._metrics, config, topics, signals=signals.monitor)
         try:
             await http.start()
         except CoordinatorError as error:
@@ -87,7 +87,7 @@ def _make_follower(config: Config, record_followed: RecordFollowed) -> LogFollow
     brokers = Brokers(
         config.bootstrap_servers,
         config.state_topic,
-        security=client_security_of(config),
+        security=make_client_security(config),
         client_id="share-coordinator-observer",
         request_timeout_s=config.request_timeout_ms / 1000,
     )

@@ -3,16 +3,16 @@
 `static`: this process owns all.  `group`: the members of a Kafka group share the shards between them.
 """
 
-from coordinator.ownership.base import NOBODY, OwnerMap, Ownership, OwnershipListener, Replica
+from coordinator.ownership.base import NOBODY, Assignment, Ownership, OwnershipListener, Replica
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.static import StaticOwnership
 
 __all__ = [
     "NOBODY",
+    "Assignment",
     "GroupLimits",
     "GroupOwnership",
-    "OwnerMap",
     "Ownership",
     "OwnershipListener",
     "Replica",

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from coordinator.ownership.base import NOBODY
 
 
-class Claimant(NamedTuple):
+class AssignableMember(NamedTuple):
     """What the assignor needs to know of a member.
 
     `instance` tells members apart. `started_ms` is when its process began, for those that share an address.
@@ -39,7 +39,7 @@ class Claimant(NamedTuple):
     unreached: Collection[int] = ()
 
 
-class Plan(NamedTuple):
+class AssignmentPlan(NamedTuple):
     """Who owns what. Members are named by their place in the sequence that was given.
 
     `owners` has for each state partition its owner or NOBODY, `holders` who held it until now (the claim that
@@ -53,12 +53,12 @@ class Plan(NamedTuple):
 
 
 def assign(
-    members: Sequence[Claimant],
+    members: Sequence[AssignableMember],
     leaders: Mapping[int, int],
     state_partitions: int,
     *,
     moves_max: int = 0,
-) -> Plan:
+) -> AssignmentPlan:
     """Plan who owns each state partition; the plan does not depend on the order of the members.
 
     `leaders` has the broker that leads each state partition, as far as is known. Up to `moves_max` shards
@@ -66,26 +66,26 @@ def assign(
     """
     order = sorted(range(len(members)), key=lambda place: _seniority(members[place]))
     holders = _holders(members, order, state_partitions)
-    doubles = _doubles(members, order)
+    doubles = _find_duplicates(members, order)
     able = [place for place in order if place not in doubles and not members[place].draining]
     owning = [place for place in able if members[place].ready] or able
     if not owning:
-        return Plan((NOBODY,) * state_partitions, tuple(holders), doubles)
-    spread = _Spread(members, owning, leaders, state_partitions)
+        return AssignmentPlan((NOBODY,) * state_partitions, tuple(holders), doubles)
+    spread = _Balancer(members, owning, leaders, state_partitions)
     spread.keep(holders)
     spread.fill()
-    spread.grant(members)
+    spread.apply_preferences(members)
     spread.move(moves_max)
     # At last: what the others change may make a swap possible, and a plan is to be the same when made again.
-    spread.mend()
-    return Plan(tuple(spread.owners), tuple(holders), doubles)
+    spread.move_to_reachable()
+    return AssignmentPlan(tuple(spread.owners), tuple(holders), doubles)
 
 
-def _seniority(member: Claimant) -> tuple[int, str]:
+def _seniority(member: AssignableMember) -> tuple[int, str]:
     return (member.started_ms, member.instance)
 
 
-def _holders(members: Sequence[Claimant], order: Sequence[int], state_partitions: int) -> list[int]:
+def _holders(members: Sequence[AssignableMember], order: Sequence[int], state_partitions: int) -> list[int]:
     """Return whose claim counts for each state partition."""
     holders = [NOBODY] * state_partitions
     for place in sorted(
@@ -97,23 +97,23 @@ def _holders(members: Sequence[Claimant], order: Sequence[int], state_partitions
     return holders
 
 
-def _doubles(members: Sequence[Claimant], order: Sequence[int]) -> dict[int, int]:
+def _find_duplicates(members: Sequence[AssignableMember], order: Sequence[int]) -> dict[int, int]:
     newest = {members[place].wire: place for place in order}
     return {place: newest[members[place].wire] for place in order if newest[members[place].wire] != place}
 
 
-class _Spread:
+class _Balancer:
     """Shards being spread over members: each gets `least`, and `extra` of them one more."""
 
     def __init__(
         self,
-        members: Sequence[Claimant],
+        members: Sequence[AssignableMember],
         owning: Sequence[int],
         leaders: Mapping[int, int],
         state_partitions: int,
     ) -> None:
         self.owners = [NOBODY] * state_partitions
-        self._owning = owning
+        self._owned_shards = owning
         self._load = dict.fromkeys(owning, 0)
         self._rank = {place: rank for rank, place in enumerate(owning)}
         self._least, self._extra = divmod(state_partitions, len(owning))
@@ -130,29 +130,29 @@ class _Spread:
             everybody - away[partition] if partition in away else everybody
             for partition in range(state_partitions)
         ]
-        self._near: list[frozenset[int]] = [
+        self._members_by_broker: list[frozenset[int]] = [
             self._reaching[partition] & beside.get(leaders.get(partition, NOBODY), set())
             for partition in range(state_partitions)
         ]
 
     def keep(self, holders: Sequence[int]) -> None:
         """Leave shards where they are, as far as the balance allows."""
-        held: dict[int, list[int]] = {place: [] for place in self._owning}
+        held: dict[int, list[int]] = {place: [] for place in self._owned_shards}
         for partition, holder in enumerate(holders):
             if holder in held:
                 held[holder].append(partition)
         # Whoever holds most may keep one more than the others.
-        for place in sorted(self._owning, key=lambda place: (-len(held[place]), self._rank[place])):
+        for place in sorted(self._owned_shards, key=lambda place: (-len(held[place]), self._rank[place])):
             best_first = sorted(
                 held[place],
                 key=lambda partition: (
                     place not in self._reaching[partition],
-                    place not in self._near[partition],
+                    place not in self._members_by_broker[partition],
                     partition,
                 ),
             )
             for partition in best_first:
-                if self._has_room(place):
+                if self._has_capacity(place):
                     self._give(partition, place)
 
     def fill(self) -> None:
@@ -161,44 +161,48 @@ class _Spread:
         What not everybody can serve comes first, while there is room with those who can.
         """
         everything = range(len(self.owners))
-        contested = [each for each in everything if len(self._reaching[each]) < len(self._owning)]
-        everybody = [frozenset(self._owning)] * len(self.owners)
+        contested = [each for each in everything if len(self._reaching[each]) < len(self._owned_shards)]
+        everybody = [frozenset(self._owned_shards)] * len(self.owners)
         for partitions, choices in (
-            (contested, self._near),
+            (contested, self._members_by_broker),
             (contested, self._reaching),
-            (everything, self._near),
+            (everything, self._members_by_broker),
             (everything, everybody),
         ):
             for partition in partitions:
                 if self.owners[partition] != NOBODY:
                     continue
                 candidates = choices[partition]
-                roomy = [place for place in candidates if self._has_room(place)]
+                roomy = [place for place in candidates if self._has_capacity(place)]
                 if roomy:
                     self._give(
                         partition, min(roomy, key=lambda place: (self._load[place], self._rank[place]))
                     )
         assert NOBODY not in self.owners
 
-    def mend(self) -> None:
+    def move_to_reachable(self) -> None:
         """Take shards from those who do not reach their leaders, until neither a move nor a swap helps."""
         mended = True
         while mended:
             mended = False
             for partition, owner in enumerate(self.owners):
                 if owner not in self._reaching[partition]:
-                    mended |= self._mended(partition, owner)
+                    mended |= self._move_if_reachable(partition, owner)
 
-    def _mended(self, partition: int, owner: int) -> bool:
+    def _move_if_reachable(self, partition: int, owner: int) -> bool:
         """Bring a shard to somebody who reaches its leader, and tell whether that was possible."""
         for place in sorted(
             self._reaching[partition],
-            key=lambda place: (self._load[place], place not in self._near[partition], self._rank[place]),
+            key=lambda place: (
+                self._load[place],
+                place not in self._members_by_broker[partition],
+                self._rank[place],
+            ),
         ):
             if self._load[place] < self._load[owner]:
                 self._shift(partition, place)
                 return True
-            back = self._spare(place, owner)
+            back = self._swappable_shard(place, owner)
             if back is not None:
                 self._shift(partition, place)
                 self._shift(back, owner)
@@ -211,26 +215,26 @@ class _Spread:
             if moves_max <= 0:
                 return
             owner = self.owners[partition]
-            if owner in self._near[partition]:
+            if owner in self._members_by_broker[partition]:
                 continue
             for place in sorted(
-                self._near[partition], key=lambda place: (self._load[place], self._rank[place])
+                self._members_by_broker[partition], key=lambda place: (self._load[place], self._rank[place])
             ):
                 if self._load[place] < self._load[owner]:
                     self._shift(partition, place)
                     moves_max -= 1
                     break
-                other = self._spare(place, owner)
-                if other is not None and place not in self._near[other] and moves_max >= 2:
+                other = self._swappable_shard(place, owner)
+                if other is not None and place not in self._members_by_broker[other] and moves_max >= 2:
                     self._shift(partition, place)
                     self._shift(other, owner)
                     moves_max -= 2
                     break
 
-    def grant(self, members: Sequence[Claimant]) -> None:
+    def apply_preferences(self, members: Sequence[AssignableMember]) -> None:
         """Give shards to whom their owners wish them to be, and another one back where balance demands it."""
-        wished = {partition for place in self._owning for partition in members[place].wishes}
-        for place in self._owning:
+        wished = {partition for place in self._owned_shards for partition in members[place].wishes}
+        for place in self._owned_shards:
             for partition, instance in sorted(members[place].wishes.items()):
                 if not 0 <= partition < len(self.owners) or self.owners[partition] != place:
                     continue
@@ -239,18 +243,18 @@ class _Spread:
                     others = [other for other in others if members[other].instance == instance]
                 if others:
                     to = min(others, key=lambda other: (self._load[other], self._rank[other]))
-                    self._exchange(partition, place, to, wished)
+                    self._swap(partition, place, to, wished)
 
-    def _exchange(self, partition: int, owner: int, to: int, wished: Collection[int]) -> None:
+    def _swap(self, partition: int, owner: int, to: int, wished: Collection[int]) -> None:
         if self._load[to] < self._load[owner]:
             self._shift(partition, to)
             return
-        back = self._spare(to, owner, wished)
+        back = self._swappable_shard(to, owner, wished)
         if back is not None:
             self._shift(partition, to)
             self._shift(back, owner)
 
-    def _spare(self, place: int, owner: int, kept: Collection[int] = ()) -> int | None:
+    def _swappable_shard(self, place: int, owner: int, kept: Collection[int] = ()) -> int | None:
         """Return a shard that `place` can give `owner`, who reaches its leader; None if there is none.
 
         Best one whose leader `place` does not reach, or else is not near, and that is near `owner` then.
@@ -263,14 +267,14 @@ class _Spread:
             ),
             key=lambda partition: (
                 place in self._reaching[partition],
-                place in self._near[partition],
-                owner not in self._near[partition],
+                place in self._members_by_broker[partition],
+                owner not in self._members_by_broker[partition],
                 partition,
             ),
             default=None,
         )
 
-    def _has_room(self, place: int) -> bool:
+    def _has_capacity(self, place: int) -> bool:
         load = self._load[place]
         return load < self._least or (load == self._least and self._extra > 0)
 

@@ -28,7 +28,7 @@ class Replica(msgspec.Struct, frozen=True, array_like=True):
     connections: int = 4
 
 
-class OwnerMap(msgspec.Struct, frozen=True):
+class Assignment(msgspec.Struct, frozen=True):
     """Who owns what: the same value on all replicas that have heard of this generation.
 
     `owners` has for each state partition the place of its owner in `replicas`, or NOBODY.
@@ -47,15 +47,15 @@ class OwnerMap(msgspec.Struct, frozen=True):
 class OwnershipListener(Protocol):
     """Who is told. All methods are called on the event loop that `start` was called on, in order."""
 
-    def owners_changed(self, owner_map: OwnerMap | None) -> None:
+    def assignment_changed(self, assignment: Assignment | None) -> None:
         """Take a new map of all owners; None: it is not known who owns what."""
         ...
 
-    def elected(self, state_partition: int, *, release_expected: bool) -> None:
+    def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
         """Own a shard from now on. With `release_expected` its owner until now lives and hands it over."""
         ...
 
-    def resigned(self, state_partition: int) -> None:
+    def on_resigned(self, state_partition: int) -> None:
         """Own a shard no more: finish what is under way, and let the next owner have it."""
         ...
 
@@ -66,7 +66,7 @@ class OwnershipListener(Protocol):
         """
         ...
 
-    def resigning(self) -> bool:
+    def is_resigning(self) -> bool:
         """Tell whether some shard is not yet released. Called from any thread."""
         ...
 
@@ -90,7 +90,7 @@ class Ownership(Protocol):
         """Tell whether we may answer reads: False when we have not heard of the others for too long."""
         ...
 
-    def fenced(self, state_partition: int) -> None:
+    def on_fenced(self, state_partition: int) -> None:
         """Note that the log gave a shard of ours to somebody else."""
         ...
 

@@ -1,7 +1,7 @@
 """Ownership by a Kafka group: replicas join it, and its leader spreads the shards over them.
 
 The membership runs on a thread and an event loop of its own, so that a busy main loop does not cost it.  All
-that thread does is in `coordinator.ownership.participant`; this is the shell around it.
+that thread does is in `coordinator.ownership.group_member`; this is the shell around it.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import Any
 
 from coordinator.clock import SystemClock
-from coordinator.kafka.group import GroupLink
+from coordinator.kafka.group import GroupClient
 from coordinator.ownership.base import OwnershipListener, Replica
+from coordinator.ownership.group_member import Calls, GroupMember
 from coordinator.ownership.lease import Lease
 from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.messages import Setting
-from coordinator.ownership.participant import Calls, Participant
+from coordinator.ownership.messages import GroupSettings
 
 _logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class GroupOwnership:
 
     def __init__(
         self,
-        make_link: Callable[[], GroupLink],
+        make_link: Callable[[], GroupClient],
         *,
         replica: Replica,
         state_topic: str,
@@ -50,9 +50,9 @@ class GroupOwnership:
         `started_ms` is when this process started, now if it is not given. Without `own_thread` everything
         runs on the loop that `start` is called on.
         """
-        self._make_link = make_link
+        self._make_group_client = make_link
         self._replica = replica
-        self._setting = Setting(state_topic, state_partitions)
+        self._setting = GroupSettings(state_topic, state_partitions)
         self._group_id = group_id
         self._group_instance_id = group_instance_id
         self._limits = limits or GroupLimits()
@@ -60,8 +60,8 @@ class GroupOwnership:
         self._started_ms = SystemClock().now_ms() if started_ms is None else started_ms
         self._own_thread = own_thread
         self._lease = Lease(self._limits.lease_s, monotonic)
-        self._link: GroupLink | None = None
-        self._participant: Participant | None = None
+        self._group_client: GroupClient | None = None
+        self._member: GroupMember | None = None
         self._thread: threading.Thread | None = None
         self._main: asyncio.AbstractEventLoop | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,9 +71,9 @@ class GroupOwnership:
     async def start(self, listener: OwnershipListener) -> None:
         """Begin to join the group. Raises ConfigError if the link cannot be made with its settings."""
         self._main = asyncio.get_running_loop()
-        self._link = self._make_link()
-        self._participant = Participant(
-            self._link,
+        self._group_client = self._make_group_client()
+        self._member = GroupMember(
+            self._group_client,
             listener,
             replica=self._replica,
             setting=self._setting,
@@ -83,7 +83,7 @@ class GroupOwnership:
             limits=self._limits,
             lease=self._lease,
             monotonic=self._monotonic,
-            tell=self._tell,
+            tell=self._deliver,
         )
         self._loop = asyncio.new_event_loop() if self._own_thread else self._main
         self._loop.call_soon_threadsafe(self._begin)
@@ -112,28 +112,28 @@ class GroupOwnership:
         """True while what Kafka last told us can be believed."""
         return self._lease.is_fresh()
 
-    def fenced(self, state_partition: int) -> None:
+    def on_fenced(self, state_partition: int) -> None:
         """Have the group think again about a shard that the log took away."""
-        if self._loop is not None and self._participant is not None:
+        if self._loop is not None and self._member is not None:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._participant.fenced, state_partition)
+                self._loop.call_soon_threadsafe(self._member.on_fenced, state_partition)
 
     def hand_over(self, state_partition: int, instance: str) -> None:
         """Have the group think again about a shard that we would rather give to somebody else."""
-        if self._loop is not None and self._participant is not None:
+        if self._loop is not None and self._member is not None:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._participant.hand_over, state_partition, instance)
+                self._loop.call_soon_threadsafe(self._member.hand_over, state_partition, instance)
 
     def health(self) -> list[str]:
         """Return why this process is no member, or gets nothing."""
-        return [] if self._participant is None else self._participant.health()
+        return [] if self._member is None else self._member.health()
 
     # Figures, for any thread.
 
     @property
     def generation(self) -> int:
         """The generation of the map in force, -1 if there never was one."""
-        return -1 if self._participant is None else self._participant.membership.map_generation
+        return -1 if self._member is None else self._member.membership.assignment_generation
 
     @property
     def heartbeat_age_s(self) -> float | None:
@@ -143,16 +143,16 @@ class GroupOwnership:
     @property
     def members(self) -> int:
         """How many replicas share the shards, by the map in force."""
-        return 0 if self._participant is None else self._participant.members
+        return 0 if self._member is None else self._member.members
 
     @property
     def rebalances(self) -> int:
         """How many maps this process has got."""
-        return 0 if self._participant is None else self._participant.membership.rebalances
+        return 0 if self._member is None else self._member.membership.rebalances
 
     # Between the loops.
 
-    def _tell(self, calls: Calls) -> None:
+    def _deliver(self, calls: Calls) -> None:
         """Run a batch of calls on the listener's loop, after those that were told before."""
         assert self._main is not None
         # A loop that is closed has nobody left to tell.
@@ -182,38 +182,38 @@ class GroupOwnership:
         self._running = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
-        assert self._participant is not None
+        assert self._member is not None
         while True:
             try:
-                await self._participant.run()
+                await self._member.run()
             except Exception:
                 _logger.exception("membership of the group failed; it goes on")
                 await asyncio.sleep(_FAILURE_PAUSE_S)
 
     async def _drain(self, timeout_s: float) -> None:
-        assert self._participant is not None
+        assert self._member is not None
         try:
             async with asyncio.timeout(timeout_s):
-                await self._participant.give_away()
-                await self._participant.handed_over()
+                await self._member.request_handover()
+                await self._member.wait_until_handed_over()
         except TimeoutError:
-            self._participant.give_up()
+            self._member.resign_remaining()
         await self._leave()
 
     async def _end(self) -> None:
         await self._leave()
-        assert self._link is not None
+        assert self._group_client is not None
         try:
-            await self._link.close()
+            await self._group_client.close()
         except Exception:
             _logger.exception("connections of the group could not be closed")
 
     async def _leave(self) -> None:
-        assert self._participant is not None
+        assert self._member is not None
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
-        await self._participant.membership.leave()
+        await self._member.membership.leave()
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

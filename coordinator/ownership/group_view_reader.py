@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from coordinator.errors import LogError
 from coordinator.kafka.group import NONE, Described
+from coordinator.ownership.join_errors import JoinFailure
 from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.messages import GroupView, Unreadable, group_view
-from coordinator.ownership.setbacks import Setback
+from coordinator.ownership.messages import GroupView, UnreadableMessage, group_view
 
 _logger = logging.getLogger(__name__)
 
@@ -71,8 +71,8 @@ class GroupViewReader:
             if described.error_code != NONE or not described.members:
                 return None
             return group_view(described.members, generation, self._state_partitions)
-        except (LogError, Setback):
+        except (LogError, JoinFailure):
             return None
-        except Unreadable as error:
+        except UnreadableMessage as error:
             _logger.warning("The group's members do not agree about the owners of shards: %s.", error)
             return None

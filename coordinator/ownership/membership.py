@@ -25,19 +25,25 @@ from typing import Any, Protocol, TypeVar
 from coordinator.errors import LogError
 from coordinator.kafka import group as kafka
 from coordinator.kafka.cluster import NO_NODE
-from coordinator.kafka.group import Described, GroupLink, Joined
+from coordinator.kafka.group import Described, GroupClient, JoinResult
+from coordinator.ownership.join_errors import (
+    FIND_COORDINATOR_AGAIN,
+    LOST_MEMBER_ID,
+    JoinFailure,
+    MembershipError,
+    join_failure,
+)
 from coordinator.ownership.lease import Lease
 from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.setbacks import LOOK_AGAIN, LOST_MEMBER_ID, Setback, Trouble, setback
 
 _logger = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
 
-_NOT_YET = Trouble("not yet", "This replica has not joined its group yet.", passes=True)
+_NOT_JOINED_YET = MembershipError("not yet", "This replica has not joined its group yet.", is_transient=True)
 
 
-class Part(Protocol):
+class MemberCallbacks(Protocol):
     """What a member says and does in its group. Called on the membership's loop."""
 
     def metadata(self) -> bytes:
@@ -48,7 +54,7 @@ class Part(Protocol):
         """Decide as the leader, from each member's metadata, what each member gets."""
         ...
 
-    async def forget(self) -> None:
+    async def resign_all(self) -> None:
         """Hold nothing any more; return when that is done."""
         ...
 
@@ -56,11 +62,11 @@ class Part(Protocol):
         """Go by what the leader decided."""
         ...
 
-    async def heard(self) -> None:
+    async def wait_until_delivered(self) -> None:
         """Return when everybody here goes by it."""
         ...
 
-    def lease_changed(self, fresh: bool) -> None:
+    def on_lease_changed(self, fresh: bool) -> None:
         """Note that the lease ran out, or that it is fresh again."""
         ...
 
@@ -68,13 +74,13 @@ class Part(Protocol):
 class Membership:
     """The membership of one process in one group. Everything is called on one event loop.
 
-    `generation` is that of the last join, `map_generation` that of the last assignment, -1 without.
+    `generation` is that of the last join, `assignment_generation` that of the last assignment, -1 without.
     """
 
     def __init__(
         self,
-        link: GroupLink,
-        part: Part,
+        link: GroupClient,
+        callbacks: MemberCallbacks,
         *,
         group_id: str,
         instance_id: str,
@@ -85,13 +91,13 @@ class Membership:
         self.instance_id = instance_id
         self.member_id = ""
         self.generation = -1
-        self.map_generation = -1
-        self._map_member_id = ""
+        self.assignment_generation = -1
+        self._assignment_member_id = ""
         self.leads = False
         self.rebalances = 0
-        self.trouble: Trouble | None = _NOT_YET
-        self._link = link
-        self._part = part
+        self.membership_error: MembershipError | None = _NOT_JOINED_YET
+        self._group_client = link
+        self._callbacks = callbacks
         self._group_id = group_id
         self._limits = limits
         self._lease = lease
@@ -109,11 +115,11 @@ class Membership:
     async def run(self) -> None:
         """Be a member until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_joining(), name="group join")
-            tasks.create_task(self._keep_beating(), name="group heartbeat")
+            tasks.create_task(self._join_loop(), name="group join")
+            tasks.create_task(self._heartbeat_loop(), name="group heartbeat")
             tasks.create_task(self._watch_lease(), name="group lease")
 
-    def ask_for_rebalance(self, pause_s: float) -> None:
+    def request_rebalance(self, pause_s: float) -> None:
         """Join again, at the earliest `pause_s` after the last rebalance. The metadata must differ by then.
 
         If another rebalance comes first, it takes the new metadata along, and this one is not needed.
@@ -124,9 +130,9 @@ class Membership:
             if self._asking.when() <= due_s:
                 return
             self._asking.cancel()
-        self._asking = loop.call_at(due_s, self._ask_now)
+        self._asking = loop.call_at(due_s, self._request_rebalance_now)
 
-    def _ask_now(self) -> None:
+    def _request_rebalance_now(self) -> None:
         self._asking = None
         self._join_asked.set()
 
@@ -144,11 +150,11 @@ class Membership:
             return
         with suppress(LogError, TimeoutError):
             async with asyncio.timeout(self._limits.leave_timeout_s):
-                await self._link.leave(self._node, member_id)
+                await self._group_client.leave(self._node, member_id)
 
     # Joining.
 
-    async def _keep_joining(self) -> None:
+    async def _join_loop(self) -> None:
         pause_s = self._limits.retry_pause_first_s
         while True:
             await self._join_asked.wait()
@@ -157,7 +163,7 @@ class Membership:
             try:
                 await self._join()
             except Exception as error:
-                self._note(error)
+                self._record_error(error)
                 self._join_asked.set()
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, self._limits.retry_pause_max_s)
@@ -170,53 +176,55 @@ class Membership:
         """Get to the next generation and its map. Raises Setback and LogError."""
         node = await self._coordinator()
         self._stop_asking()
-        metadata = self._part.metadata()
+        metadata = self._callbacks.metadata()
         name = self.instance_id
-        joined = await self._unless_abandoned(self._link.join(node, self.member_id, metadata, name))
+        joined = await self._unless_abandoned(self._group_client.join(node, self.member_id, metadata, name))
         if joined.error_code == kafka.MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
-            joined = await self._unless_abandoned(self._link.join(node, self.member_id, metadata, name))
+            joined = await self._unless_abandoned(
+                self._group_client.join(node, self.member_id, metadata, name)
+            )
         self._check(joined.error_code)
         self.member_id, self.generation = joined.member_id, joined.generation
         self.leads = joined.leader_id == joined.member_id
-        if self._missed_maps(joined):
-            await self._in_time(self._part.forget())
+        if self._missed_assignments(joined):
+            await self._with_timeout(self._callbacks.resign_all())
         assignments = await self._decide(joined) if self.leads else {}
         sent_s = self._monotonic()
         synced = await self._unless_abandoned(
-            self._link.sync(node, joined.generation, joined.member_id, assignments, name)
+            self._group_client.sync(node, joined.generation, joined.member_id, assignments, name)
         )
         self._check(synced.error_code)
         self._rebalanced_s = asyncio.get_running_loop().time()
-        self._part.adopt(joined.generation, synced.assignment)
+        self._callbacks.adopt(joined.generation, synced.assignment)
         if not self._lease.is_fresh():
             # What the map takes away must not be read under the lease that comes with it.
-            await self._in_time(self._part.heard())
-        self.map_generation, self._map_member_id = joined.generation, joined.member_id
+            await self._with_timeout(self._callbacks.wait_until_delivered())
+        self.assignment_generation, self._assignment_member_id = joined.generation, joined.member_id
         self.rebalances += 1
         self._lease.renew(sent_s)
-        self._well()
+        self._record_success()
 
-    def _missed_maps(self, joined: Joined) -> bool:
+    def _missed_assignments(self, joined: JoinResult) -> bool:
         """Tell whether others may have had our shards since our map, and changed what we know of them.
 
         A generation that was missed need not have had a map; while the lease is fresh, none gave anything of
         ours away.
         """
-        next_one = (self.map_generation + 1, self._map_member_id)
+        next_one = (self.assignment_generation + 1, self._assignment_member_id)
         return (joined.generation, joined.member_id) != next_one and not self._lease.is_fresh()
 
-    async def _in_time(self, hearing: Coroutine[Any, Any, None]) -> None:
+    async def _with_timeout(self, hearing: Coroutine[Any, Any, None]) -> None:
         """Wait for the process to hear something. Raises Setback if it hangs: others must know that."""
         try:
             async with asyncio.timeout(self._limits.session_timeout_s):
                 await hearing
         except TimeoutError:
-            raise Setback(None) from None
+            raise JoinFailure(None) from None
 
-    async def _decide(self, joined: Joined) -> Mapping[str, bytes]:
+    async def _decide(self, joined: JoinResult) -> Mapping[str, bytes]:
         try:
-            return await self._part.assignments(joined.generation, joined.members)
+            return await self._callbacks.assignments(joined.generation, joined.members)
         except Exception:
             # Somebody must sync, or all would wait for the rebalance timeout.
             _logger.exception("the group's leader could not decide who owns what")
@@ -231,7 +239,7 @@ class Membership:
             await asyncio.wait({answering, giving_up}, return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
                 return answering.result()
-            raise Setback(None)
+            raise JoinFailure(None)
         finally:
             answering.cancel()
             giving_up.cancel()
@@ -239,12 +247,12 @@ class Membership:
 
     async def describe(self) -> Described:
         """Return what the coordinator stores of the members. Raises Setback and LogError."""
-        return await self._link.describe(await self._coordinator())
+        return await self._group_client.describe(await self._coordinator())
 
     async def _coordinator(self) -> int:
         async with self._finding:
             if self._node == NO_NODE:
-                found = await self._link.find_coordinator()
+                found = await self._group_client.find_coordinator()
                 self._check(found.error_code)
                 self._node = found.node
             return self._node
@@ -258,12 +266,12 @@ class Membership:
             _logger.info("Kafka does not know this member any more", extra={"group": self._group_id})
             self.member_id, self.generation, self.leads = "", -1, False
             if code == kafka.FENCED_INSTANCE_ID:
-                self._go_without_instance_id()
-        elif code in LOOK_AGAIN:
+                self._drop_instance_id()
+        elif code in FIND_COORDINATOR_AGAIN:
             self._node = NO_NODE
-        raise setback(code, self._group_id)
+        raise join_failure(code, self._group_id)
 
-    def _go_without_instance_id(self) -> None:
+    def _drop_instance_id(self) -> None:
         """Be a member like any other from now on: two that take one place from each other would never end."""
         _logger.warning(
             "another process has joined the group with group.instance.id=%s: this one goes on without it",
@@ -274,31 +282,31 @@ class Membership:
 
     # Heartbeats.
 
-    async def _keep_beating(self) -> None:
+    async def _heartbeat_loop(self) -> None:
         while True:
             await asyncio.sleep(self._limits.heartbeat_interval_s)
             if self.generation < 0:
                 self._join_again()
                 continue
             try:
-                await self._beat()
+                await self._send_heartbeat()
             except Exception as error:
-                self._note(error)
+                self._record_error(error)
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
         """Send a heartbeat and draw the consequences. Raises Setback and LogError."""
         node, generation, member_id = await self._coordinator(), self.generation, self.member_id
         if generation < 0:
             return
         sent_s = self._monotonic()
-        code = await self._link.heartbeat(node, generation, member_id, self.instance_id)
+        code = await self._group_client.heartbeat(node, generation, member_id, self.instance_id)
         if (generation, member_id) != (self.generation, self.member_id):
             # We joined meanwhile; this answer is about who we were.
             return
         if code in (kafka.NONE, kafka.REBALANCE_IN_PROGRESS):
-            if generation == self.map_generation:
+            if generation == self.assignment_generation:
                 self._lease.renew(sent_s)
-                self._well()
+                self._record_success()
             if code == kafka.REBALANCE_IN_PROGRESS:
                 self._join_again()
         elif code == kafka.ILLEGAL_GENERATION:
@@ -320,33 +328,41 @@ class Membership:
 
     # What comes of it.
 
-    def _well(self) -> None:
+    def _record_success(self) -> None:
         """Note that we are a member, and that the lease was renewed."""
         self._lease_renewed.set()
-        if self.trouble is not None:
-            if not self.trouble.passes:
+        if self.membership_error is not None:
+            if not self.membership_error.is_transient:
                 _logger.info("the group can be reached again", extra={"group": self._group_id})
-            self.trouble = None
+            self.membership_error = None
 
-    def _note(self, error: Exception) -> None:
+    def _record_error(self, error: Exception) -> None:
         """Remember why we are no member, and say so once for each kind of reason."""
         if isinstance(error, LogError):
             # Whoever does not answer may not be the coordinator any more.
             self._node = NO_NODE
             self._abandoned.set()
             sentence = f"Group {self._group_id} cannot be reached: {error}"
-            trouble: Trouble | None = Trouble("unreachable", sentence)
-        elif isinstance(error, Setback):
-            trouble = error.trouble
+            membership_error: MembershipError | None = MembershipError("unreachable", sentence)
+        elif isinstance(error, JoinFailure):
+            membership_error = error.membership_error
         else:
-            trouble = Trouble(f"{type(error).__name__}", f"Membership of the group failed: {error!r}.")
-        if trouble is None:
+            membership_error = MembershipError(
+                f"{type(error).__name__}", f"Membership of the group failed: {error!r}."
+            )
+        if membership_error is None:
             return
-        if self.trouble is None or self.trouble.kind != trouble.kind:
-            unexpected = not isinstance(error, LogError | Setback)
-            level = logging.ERROR if unexpected else logging.INFO if trouble.passes else logging.WARNING
-            _logger.log(level, "%s", trouble.sentence, exc_info=error if unexpected else None)
-        self.trouble = trouble
+        if self.membership_error is None or self.membership_error.kind != membership_error.kind:
+            unexpected = not isinstance(error, LogError | JoinFailure)
+            level = (
+                logging.ERROR
+                if unexpected
+                else logging.INFO
+                if membership_error.is_transient
+                else logging.WARNING
+            )
+            _logger.log(level, "%s", membership_error.sentence, exc_info=error if unexpected else None)
+        self.membership_error = membership_error
 
     async def _watch_lease(self) -> None:
         told = False
@@ -355,7 +371,7 @@ class Membership:
             fresh = self._lease.is_fresh()
             if fresh != told:
                 told = fresh
-                self._part.lease_changed(fresh)
+                self._callbacks.on_lease_changed(fresh)
             if fresh:
                 # A clock that is not the loop's may not be there yet when the loop wakes up.
                 await asyncio.sleep(max(self._lease.left_s(), 0.001))

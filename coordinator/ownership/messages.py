@@ -19,8 +19,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from coordinator.ownership.assignor import Claimant, assign
-from coordinator.ownership.base import NOBODY, OwnerMap, Replica
+from coordinator.ownership.assignor import AssignableMember, assign
+from coordinator.ownership.base import NOBODY, Assignment, Replica
 
 METADATA_VERSION = 2
 ASSIGNMENT_VERSION = 2
@@ -32,7 +32,7 @@ LAYOUT_VERSION = 1
 STATE_PARTITIONS_MAX = 100_000
 
 
-class Setting(msgspec.Struct, frozen=True, order=True, array_like=True):
+class GroupSettings(msgspec.Struct, frozen=True, order=True, array_like=True):
     """What all members of a group must have in common."""
 
     state_topic: str
@@ -48,11 +48,11 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     `unreached` are brokers that lead shards and do not answer the member. `joins` counts the rebalances that
     it asked for: Kafka begins one only if something in here is new.
-    The rest is what `coordinator.ownership.assignor.Claimant` says.
+    The rest is what `coordinator.ownership.assignor.AssignableMember` says.
     """
 
     version: int = METADATA_VERSION
-    setting: Setting
+    setting: GroupSettings
     replica: Replica
     started_ms: int = 0
     ready: bool = True
@@ -64,9 +64,9 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     unreached: tuple[int, ...] = ()
     joins: int = 0
 
-    def claimant(self, leaders: Mapping[int, int]) -> Claimant:
+    def to_assignable(self, leaders: Mapping[int, int]) -> AssignableMember:
         """Return what the assignor needs to know; `leaders` has the broker that leads each shard."""
-        return Claimant(
+        return AssignableMember(
             instance=self.replica.instance,
             wire=self.replica.wire,
             started_ms=self.started_ms,
@@ -87,7 +87,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return frozenset(partition for partition, leader in leaders.items() if leader in self.unreached)
 
 
-class Assignment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class AssignmentMessage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The assignment of one member, made in `generation`.
 
     `instance` is the replica that it was made for, "" if the leader could not read the member's metadata.
@@ -109,7 +109,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class GroupView(NamedTuple):
     """What all members may know of the group: the owners, and the brokers that some member does not reach."""
 
-    owner_map: OwnerMap
+    assignment: Assignment
     unreached: frozenset[int]
 
 
@@ -123,7 +123,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     id, "" for members whose metadata cannot be read.
     """
 
-    setting: Setting
+    setting: GroupSettings
     replicas: tuple[Replica, ...]
     owners: tuple[int, ...]
     holders: tuple[int, ...]
@@ -140,7 +140,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def view(self, generation: int) -> GroupView:
         """Return what all members may know."""
-        return GroupView(OwnerMap(generation, self.replicas, self.owners), self.unreached)
+        return GroupView(Assignment(generation, self.replicas, self.owners), self.unreached)
 
     def owned_by(self, instance: str) -> frozenset[int]:
         """Return the state partitions of a replica."""
@@ -155,7 +155,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         holder = self.holders[state_partition]
         return holder >= 0 and holder != self.owners[state_partition]
 
-    def assignments(self, generation: int) -> dict[str, Assignment]:
+    def assignments(self, generation: int) -> dict[str, AssignmentMessage]:
         """Return the assignment of each member id."""
         owned: dict[str, list[int]] = {}
         for partition, place in enumerate(self.owners):
@@ -166,9 +166,9 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
             for member_id, instance in self.instances.items()
         }
 
-    def _assignment(self, generation: int, instance: str, owned: list[int]) -> Assignment:
+    def _assignment(self, generation: int, instance: str, owned: list[int]) -> AssignmentMessage:
         handed_over = tuple(partition for partition in owned if self.handed_over(partition))
-        return Assignment(
+        return AssignmentMessage(
             generation=generation,
             instance=instance,
             owned=tuple(owned),
@@ -179,7 +179,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Unreadable(ValueError):
+class UnreadableMessage(ValueError):
     """Bytes that no version of ours wrote, or one that is too new."""
 
 
@@ -190,10 +190,10 @@ class _Versioned(msgspec.Struct, array_like=True):
 _encoder = msgspec.json.Encoder()
 _version_decoder = msgspec.json.Decoder(_Versioned)
 _metadata_decoder = msgspec.json.Decoder(Metadata)
-_assignment_decoder = msgspec.json.Decoder(Assignment)
+_assignment_decoder = msgspec.json.Decoder(AssignmentMessage)
 
 
-def encode(message: Metadata | Assignment) -> bytes:
+def encode(message: Metadata | AssignmentMessage) -> bytes:
     """Return the bytes of a message."""
     return _encoder.encode(message)
 
@@ -204,25 +204,25 @@ def decode_metadata(data: bytes) -> Metadata:
     try:
         return _metadata_decoder.decode(data)
     except msgspec.DecodeError as error:
-        raise Unreadable(str(error)) from None
+        raise UnreadableMessage(str(error)) from None
 
 
-def decode_assignment(data: bytes) -> Assignment:
+def decode_assignment(data: bytes) -> AssignmentMessage:
     """Read the assignment of a member. Raises Unreadable."""
     _check_version(data, ASSIGNMENT_VERSION)
     try:
         return _assignment_decoder.decode(data)
     except msgspec.DecodeError as error:
-        raise Unreadable(str(error)) from None
+        raise UnreadableMessage(str(error)) from None
 
 
 def _check_version(data: bytes, expected: int) -> None:
     try:
         version = _version_decoder.decode(data).version
     except msgspec.DecodeError as error:
-        raise Unreadable(f"it has no version ({error})") from None
+        raise UnreadableMessage(f"it has no version ({error})") from None
     if version != expected:
-        raise Unreadable(f"it has version {version}, and this release reads version {expected}")
+        raise UnreadableMessage(f"it has version {version}, and this release reads version {expected}")
 
 
 def group_view(
@@ -233,26 +233,26 @@ def group_view(
     Returns None if an assignment is of another generation. Members that cannot be read own nothing. Raises
     Unreadable if two members own one shard.
     """
-    accepted: list[tuple[Metadata, Assignment]] = []
+    accepted: list[tuple[Metadata, AssignmentMessage]] = []
     for metadata_bytes, assignment_bytes in members:
         try:
-            metadata, assignment = decode_metadata(metadata_bytes), decode_assignment(assignment_bytes)
-        except Unreadable:
+            metadata, decision = decode_metadata(metadata_bytes), decode_assignment(assignment_bytes)
+        except UnreadableMessage:
             continue
-        if assignment.generation != generation:
+        if decision.generation != generation:
             return None
-        if assignment.instance and not assignment.refused:
-            accepted.append((metadata, assignment))
+        if decision.instance and not decision.refused:
+            accepted.append((metadata, decision))
     accepted.sort(key=lambda member: _seniority(member[0]))
     owners = [NOBODY] * state_partitions
-    for place, (_, assignment) in enumerate(accepted):
-        for partition in assignment.owned:
+    for place, (_, decision) in enumerate(accepted):
+        for partition in decision.owned:
             if not 0 <= partition < state_partitions or owners[partition] != NOBODY:
-                raise Unreadable(f"state partition {partition} does not have one owner")
+                raise UnreadableMessage(f"state partition {partition} does not have one owner")
             owners[partition] = place
     replicas = tuple(metadata.replica for metadata, _ in accepted)
     unreached = frozenset(node for metadata, _ in accepted for node in metadata.unreached)
-    return GroupView(OwnerMap(generation, replicas, tuple(owners)), unreached)
+    return GroupView(Assignment(generation, replicas, tuple(owners)), unreached)
 
 
 def _seniority(metadata: Metadata) -> tuple[int, str]:
@@ -269,16 +269,16 @@ def plan(members: Mapping[str, bytes], leaders: Mapping[int, int], *, moves_max:
     for member_id, data in sorted(members.items()):
         try:
             metadata = decode_metadata(data)
-        except Unreadable:
+        except UnreadableMessage:
             instances[member_id] = ""
         else:
             instances[member_id] = metadata.replica.instance
             read.append(metadata)
     if not read:
-        raise Unreadable("no member's metadata can be read")
-    setting = _setting_that_counts(read)
+        raise UnreadableMessage("no member's metadata can be read")
+    setting = _prevailing_settings(read)
     accepted = sorted((metadata for metadata in read if metadata.setting == setting), key=_seniority)
-    claimants = [metadata.claimant(leaders) for metadata in accepted]
+    claimants = [metadata.to_assignable(leaders) for metadata in accepted]
     planned = assign(
         claimants,
         leaders,
@@ -306,9 +306,9 @@ def plan(members: Mapping[str, bytes], leaders: Mapping[int, int], *, moves_max:
     )
 
 
-def _setting_that_counts(members: list[Metadata]) -> Setting:
-    held: dict[Setting, int] = {}
-    count: dict[Setting, int] = {}
+def _prevailing_settings(members: list[Metadata]) -> GroupSettings:
+    held: dict[GroupSettings, int] = {}
+    count: dict[GroupSettings, int] = {}
     for metadata in members:
         held[metadata.setting] = held.get(metadata.setting, 0) + len(metadata.owned)
         count[metadata.setting] = count.get(metadata.setting, 0) + 1

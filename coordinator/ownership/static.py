@@ -4,20 +4,20 @@ With a Kafka topic, a second process that is started so deposes the first, which
 started again.
 """
 
-from coordinator.ownership.base import OwnerMap, OwnershipListener, Replica
+from coordinator.ownership.base import Assignment, OwnershipListener, Replica
 
 
 class StaticOwnership:
     """An `Ownership` without a group. See `coordinator.ownership.base` for the promises."""
 
     def __init__(self, replica: Replica, state_partitions: int) -> None:
-        self._map = OwnerMap(0, (replica,), (0,) * state_partitions)
+        self._assignment = Assignment(0, (replica,), (0,) * state_partitions)
 
     async def start(self, listener: OwnershipListener) -> None:
         """Elect this process for all shards."""
-        for state_partition in range(len(self._map.owners)):
-            listener.elected(state_partition, release_expected=False)
-        listener.owners_changed(self._map)
+        for state_partition in range(len(self._assignment.owners)):
+            listener.on_elected(state_partition, release_expected=False)
+        listener.assignment_changed(self._assignment)
 
     async def drain(self, timeout_s: float) -> None:
         """Do nothing: there is nobody to give the shards to."""
@@ -29,7 +29,7 @@ class StaticOwnership:
         """Return True: nobody else is told to take over."""
         return True
 
-    def fenced(self, state_partition: int) -> None:
+    def on_fenced(self, state_partition: int) -> None:
         """Leave the shard to whoever took it."""
 
     def hand_over(self, state_partition: int, instance: str) -> None:

@@ -28,21 +28,21 @@ from coordinator.recovery import rebuild as _rebuild
 from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.decoded import history_rows
 from coordinator.recovery.engines import open_engine
+from coordinator.recovery.final_states import STATES_OUTPUT, join_states, owner_epochs
 from coordinator.recovery.job import read_log
 from coordinator.recovery.manifest import parse_time
-from coordinator.recovery.progress import shown
+from coordinator.recovery.progress import progress_display
 from coordinator.recovery.ranges import fold_range
-from coordinator.recovery.rebuild import Rebuilt
+from coordinator.recovery.rebuild import RebuildResult
 from coordinator.recovery.records import records_from_arrow
 from coordinator.recovery.schema import HISTORY, RECORDS, STATES
-from coordinator.recovery.settle import STATES_OUTPUT, join_states, owner_epochs
 from coordinator.recovery.sources import Cut, open_source
 from coordinator.recovery.sources.base import RANGE_RECORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Rebuilt", "findings", "history", "rebuild", "records", "states", "states_frame"]
+__all__ = ["RebuildResult", "findings", "history", "rebuild", "records", "states", "states_frame"]
 
 
 def rebuild(
@@ -57,14 +57,14 @@ def rebuild(
     work: str = "",
     range_records: int = RANGE_RECORDS,
     **access: Any,
-) -> Rebuilt:
+) -> RebuildResult:
     """Rebuild the state of every share-partition; `access` is what `open_source` takes for a topic.
 
     `work` is a folder that all executors of a cluster share.  Raises CoordinatorError, in one line.
     """
     worker = open_engine(engine, master=master, processes=processes, work=work)
     try:
-        with shown() as phases:
+        with progress_display() as phases:
             return _rebuild.rebuild(
                 worker,
                 open_source(source, **access),
@@ -163,7 +163,7 @@ def _history(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield history_rows(each)
 
 
-def states_frame(spark: "SparkSession", run: Rebuilt) -> "DataFrame":
+def states_frame(spark: "SparkSession", run: RebuildResult) -> "DataFrame":
     """Return the states of a run on this machine as a DataFrame."""
     frame: DataFrame = spark.createDataFrame(run.states)
     return frame

@@ -20,19 +20,19 @@ from crc32c import crc32c
 from coordinator.clock import Clock, SystemClock
 from coordinator.errors import ConfigError, LogError, LogUnavailable
 from coordinator.recovery.compaction import compact
-from coordinator.recovery.durable import sync_folder
+from coordinator.recovery.durable_files import sync_folder
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.record_files import RecordFiles
 from coordinator.recovery.records import Damage, Records
 from coordinator.recovery.sources.archive import FILES, Commit, Piece, next_number, read_commits, write_commit
-from coordinator.recovery.sources.base import ALL, END, Cut, LogRange, Plan, Pruned, Source
+from coordinator.recovery.sources.base import ALL, END, Cut, LogRange, Plan, PrunedError, Source
 
 _ATTEMPTS_MAX = 5
 _LOCK = ".lock"
 
 
 @dataclass(frozen=True)
-class Archived:
+class ArchiveResult:
     """What a run copied; `gaps` are state partitions of which records were pruned before they were copied.
 
     A gap is a pair of log offsets: the end of the copy before it, and the start of the copy after it.
@@ -68,7 +68,7 @@ class Copied(NamedTuple):
 
 def archive(
     source: Source, folder: Path, *, phases: Phases | None = None, clock: Clock | None = None
-) -> Archived:
+) -> ArchiveResult:
     """Copy what is new. Raises ConfigError, LogError, OSError; then nothing of it counts."""
     phases, clock = phases or Phases(), clock or SystemClock()
     (folder / FILES).mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def archive(
             try:
                 copied = _copy(source, plan, folder, number, commits, phases)
                 break
-            except Pruned:
+            except PrunedError:
                 # Records were pruned before they could be copied; the rest is copied.
                 continue
         else:
@@ -105,7 +105,7 @@ def commit_copied(
     starts: Mapping[int, int],
     ends: Mapping[int, int],
     clock: Clock,
-) -> Archived:
+) -> ArchiveResult:
     """Write the commit that makes a copy count. `starts` and `ends` are those of the log when it was planned.
 
     Raises ConfigError if it is another log than that of the archive, or nothing shows that it is the same.
@@ -136,7 +136,7 @@ def commit_copied(
         str(folder), Commit(number, source.text, clock.now_ms(), starts, ends, pieces, identity, digests)
     )
     damages = (*copied.damages, *missing_offsets(copied))
-    return Archived(number, sum(piece.records for piece in pieces), ends, gaps, damages)
+    return ArchiveResult(number, sum(piece.records for piece in pieces), ends, gaps, damages)
 
 
 def missing_offsets(copied: Copied) -> list[Damage]:

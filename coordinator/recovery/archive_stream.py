@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from coordinator.clock import Clock, SystemClock
 from coordinator.recovery.archive import (
-    Archived,
+    ArchiveResult,
     Copied,
     Copier,
     check_identity,
@@ -46,9 +46,9 @@ def archive_stream(
     options: dict[str, str] | None = None,
     checkpoint: str = "",
     every_s: float | None = None,
-    told: Callable[[Archived], None] = lambda done: None,
+    told: Callable[[ArchiveResult], None] = lambda done: None,
     clock: Clock | None = None,
-) -> list[Archived]:
+) -> list[ArchiveResult]:
     """Copy what is new and end, or go on every so many seconds; return what each micro-batch copied.
 
     `options` are those of the data source for a topic.  The folder must be one that all executors share.
@@ -77,8 +77,10 @@ def archive_stream(
 class _BatchWriter:
     """Writes micro-batches to an archive; `failure` is what ended the query, if it is ours."""
 
-    def __init__(self, source: Source, folder: Path, told: Callable[[Archived], None], clock: Clock) -> None:
-        self.done: list[Archived] = []
+    def __init__(
+        self, source: Source, folder: Path, told: Callable[[ArchiveResult], None], clock: Clock
+    ) -> None:
+        self.done: list[ArchiveResult] = []
         self.failure: Exception | None = None
         self._source = source
         self._folder = folder

@@ -17,12 +17,6 @@ from coordinator.clock import Clock, SystemClock
 from coordinator.errors import LogDamaged
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.catalogue import CATALOGUE, SEVERITIES, Severity
-from coordinator.recovery.checks.facts import (
-    PartitionFacts,
-    check_complete_counts,
-    check_facts,
-    partition_facts,
-)
 from coordinator.recovery.checks.findings import (
     FINDINGS_OUTPUT,
     PARTIAL_FINDINGS,
@@ -31,26 +25,32 @@ from coordinator.recovery.checks.findings import (
     findings_table,
     merged,
 )
-from coordinator.recovery.checks.flow import WRITERS_OUTPUT, check_flow
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.checks.tasks import DELETED, DELETED_OUTPUT, audit_range, damaged, join_audit
-from coordinator.recovery.engines.base import Engine, Gathered
+from coordinator.recovery.checks.partition_stats import (
+    PartitionStats,
+    check_complete_counts,
+    check_partition_stats,
+    partition_stats,
+)
+from coordinator.recovery.checks.range_audit import DELETED, DELETED_OUTPUT, audit_range, damaged, join_audit
+from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, check_writer_sequence
+from coordinator.recovery.deduplication import state_partitions_of
+from coordinator.recovery.engines.base import Engine, GatheredOutputs
 from coordinator.recovery.engines.counts import dicts
+from coordinator.recovery.final_states import owner_epochs
 from coordinator.recovery.job import LogRead, read_log
-from coordinator.recovery.manifest import check_new, manifest_of, write_results
+from coordinator.recovery.manifest import check_new, make_manifest, write_results
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import states_table
-from coordinator.recovery.routing import state_partitions_of
 from coordinator.recovery.schema import RANGES
-from coordinator.recovery.settle import owner_epochs
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan, Source
-from coordinator.recovery.verdict import Facts, LogCopy, Verdict, verdict_of
+from coordinator.recovery.verdict import LogCopy, RequestContext, Verdict, format_verdict
 
 # What a run ends with.
 EXIT_CLEAN, EXIT_WARNINGS, EXIT_CRITICAL, EXIT_FAILED = 0, 1, 2, 3
 
 
-class Outside(NamedTuple):
+class ExternalFindings(NamedTuple):
     """What was found outside of the log; `checked` are checks that were made, others in vain, and why.
 
     `missed` are those of the latter that somebody asked for by name, so that all is not well without them.
@@ -64,7 +64,7 @@ class Outside(NamedTuple):
     topics: Mapping[str, str] = {}
 
 
-class Inside(NamedTuple):
+class LogContents(NamedTuple):
     """What the log holds, for a check that compares it with something else.
 
     `deleted` are the last tombstones of share-partitions, by state partition and record key without its type.
@@ -76,14 +76,14 @@ class Inside(NamedTuple):
     deleted: Mapping[tuple[int, bytes], int]
 
 
-class OutsideCheck(Protocol):
+class ExternalCheck(Protocol):
     """A check that needs more than the log."""
 
     def begin(self) -> None:
         """Look at what must be looked at before the log is read. Raises LogError."""
         ...
 
-    def check(self, inside: Inside, phases: Phases) -> Outside:
+    def check(self, inside: LogContents, phases: Phases) -> ExternalFindings:
         """Compare. Raises LogError."""
         ...
 
@@ -111,19 +111,19 @@ class Options:
     baseline: Baseline | None = None
     to: Path | None = None
     range_records: int = RANGE_RECORDS
-    outside: Sequence[OutsideCheck] = ()
+    external: Sequence[ExternalCheck] = ()
     # An archive of the log, to recover from.
     copy: LogCopy | None = None
 
 
 @dataclass(frozen=True)
-class Audited:
+class AuditResult:
     """What came of it; `findings` are rows of `FINDINGS`, `not_checked` says why, by check."""
 
     findings: pa.Table
     states: pa.Table
     ranges: pa.Table
-    partitions: Sequence[PartitionFacts]
+    partitions: Sequence[PartitionStats]
     manifest: dict[str, Any]
     not_checked: Mapping[str, str]
     answer: Verdict
@@ -138,7 +138,7 @@ class Audited:
     @property
     def exit_code(self) -> int:
         """What a program ends with that has done this audit."""
-        return max(exit_code_of(self.counts), EXIT_WARNINGS if self.missed else EXIT_CLEAN)
+        return max(exit_code_for(self.counts), EXIT_WARNINGS if self.missed else EXIT_CLEAN)
 
     @property
     def verdict(self) -> str:
@@ -147,7 +147,7 @@ class Audited:
         return counts_text(self.counts) + missed
 
 
-def exit_code_of(counts: Mapping[Severity, int]) -> int:
+def exit_code_for(counts: Mapping[Severity, int]) -> int:
     """Return the exit code for so many findings."""
     if counts[Severity.CRITICAL]:
         return EXIT_CRITICAL
@@ -171,7 +171,7 @@ def audit(
     *,
     phases: Phases | None = None,
     clock: Clock | None = None,
-) -> Audited:
+) -> AuditResult:
     """Audit a log up to a cut, and write states, findings and a manifest to a new folder if one is given.
 
     Damage is a finding; what keeps the log from being read at all raises LogError, ConfigError or OSError.
@@ -179,7 +179,7 @@ def audit(
     phases, clock = phases or Phases(), clock or SystemClock()
     if options.to is not None:
         check_new(options.to)
-    for check in options.outside:
+    for check in options.external:
         check.begin()
     read = partial(audit_range, options.limits)
     try:
@@ -215,7 +215,7 @@ def _audited(
     clock: Clock,
     *,
     unread: bool = False,
-) -> Audited:
+) -> AuditResult:
     not_checked = dict(_NEEDS)
     if unread:
         not_checked = dict.fromkeys(CATALOGUE, "the log could not be read") | {"X4": _NEEDS["X4"]}
@@ -223,22 +223,22 @@ def _audited(
     joined = _joined(log, options, not_checked, phases)
     try:
         states = states_table(joined)
-        found = [*found, *_unexplained(merged(_of_log(log, joined, states, options)))]
+        found = [*found, *_unexplained(merged(_check_log(log, joined, states, options)))]
         deleted = joined.table(DELETED_OUTPUT, DELETED).to_pylist()
     finally:
         joined.close()
-    partitions = partition_facts(states, log.ranges, log.plan.starts, log.plan.ends)
-    found += [*check_facts(partitions, options.limits), *check_complete_counts(states)]
+    partitions = partition_stats(states, log.ranges, log.plan.starts, log.plan.ends)
+    found += [*check_partition_stats(partitions, options.limits), *check_complete_counts(states)]
     ranges = pa.Table.from_pylist(log.ranges, RANGES)
     missed: list[str] = []
     topics: dict[str, str] = {}
     if not unread:
         deleted_at = {(row["state_partition"], row["share_partition"]): row["log_offset"] for row in deleted}
-        inside = Inside(states, log, ranges, deleted_at)
-        found += _from_outside(options, inside, not_checked, missed, topics, phases)
+        inside = LogContents(states, log, ranges, deleted_at)
+        found += _run_external_checks(options, inside, not_checked, missed, topics, phases)
     table = findings_table(found)
     counts = Counter(table.column("severity").to_pylist())
-    facts = Facts(
+    facts = RequestContext(
         source=source.text,
         bootstrap_servers=log.plan.facts.get("bootstrap_servers", ""),
         copy=options.copy,
@@ -246,8 +246,8 @@ def _audited(
         is_unread=unread,
     )
     run_before = None if options.baseline is None else options.baseline.run_id
-    answer = verdict_of(table.to_pylist(), states.to_pylist(), facts)
-    manifest = manifest_of(
+    answer = format_verdict(table.to_pylist(), states.to_pylist(), facts)
+    manifest = make_manifest(
         *("audit", engine, source, options.cut, log),
         now_ms=clock.now_ms(),
         states=len(states),
@@ -264,7 +264,7 @@ def _audited(
     if options.to is not None:
         tables = {"states": states, "findings": table, "ranges": ranges}
         write_results(options.to, tables, manifest)
-    return Audited(table, states, ranges, partitions, manifest, not_checked, answer, missed)
+    return AuditResult(table, states, ranges, partitions, manifest, not_checked, answer, missed)
 
 
 def _lost_since_baseline(found: list[Finding]) -> bool:
@@ -272,9 +272,9 @@ def _lost_since_baseline(found: list[Finding]) -> bool:
     return any(each.check == "X3" and each.severity is Severity.CRITICAL for each in found)
 
 
-def _from_outside(
+def _run_external_checks(
     options: Options,
-    inside: Inside,
+    inside: LogContents,
     not_checked: dict[str, str],
     missed: list[str],
     topics: dict[str, str],
@@ -284,13 +284,13 @@ def _from_outside(
     if options.baseline is not None:
         yield from options.baseline.check(inside.states, inside.deleted, inside.log.plan.starts)
         not_checked.pop("X3")
-    for check in options.outside:
-        outside = check.check(inside, phases)
-        yield from outside.findings
-        not_checked |= outside.not_checked
-        missed += outside.missed
-        topics |= outside.topics
-        for name in outside.checked:
+    for check in options.external:
+        external = check.check(inside, phases)
+        yield from external.findings
+        not_checked |= external.not_checked
+        missed += external.missed
+        topics |= external.topics
+        for name in external.checked:
             not_checked.pop(name, None)
 
 
@@ -311,7 +311,7 @@ def _unexplained(found: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def _joined(log: LogRead, options: Options, not_checked: dict[str, str], phases: Phases) -> Gathered:
+def _joined(log: LogRead, options: Options, not_checked: dict[str, str], phases: Phases) -> GatheredOutputs:
     """Check the histories of each state partition; remove from `not_checked` what this checks."""
     state_partitions = options.state_partitions or state_partitions_of(log.plan.starts)
     if state_partitions is not None:
@@ -323,7 +323,9 @@ def _joined(log: LogRead, options: Options, not_checked: dict[str, str], phases:
         return log.gathered.joined(join, advance)
 
 
-def _of_log(log: LogRead, joined: Gathered, states: pa.Table, options: Options) -> Iterable[Finding]:
+def _check_log(
+    log: LogRead, joined: GatheredOutputs, states: pa.Table, options: Options
+) -> Iterable[Finding]:
     """Give the findings that the log itself shows."""
     for damage, names in log.named_damages(states):
         for identity in names or (None,):
@@ -331,7 +333,7 @@ def _of_log(log: LogRead, joined: Gathered, states: pa.Table, options: Options) 
             yield Finding("P4", Severity.CRITICAL, *place, evidence=damage["what"])
     for row in joined.table(FINDINGS_OUTPUT, PARTIAL_FINDINGS).to_pylist():
         yield finding_of(row)
-    yield from check_flow(dicts(log.gathered, WRITERS_OUTPUT), log.plan.starts, options.limits)
+    yield from check_writer_sequence(dicts(log.gathered, WRITERS_OUTPUT), log.plan.starts, options.limits)
     for row in log.ranges:
         if row["unread_bytes"]:
             evidence = (

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from coordinator.recovery.durable import sync_folder
+from coordinator.recovery.durable_files import sync_folder
 from coordinator.recovery.record_files import RecordFiles
 from coordinator.recovery.sources.archive import (
     COMMITS,

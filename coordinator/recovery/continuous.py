@@ -16,17 +16,17 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 from coordinator.clock import Clock, SystemClock, seconds_since_boot
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
-from coordinator.recovery.audit import EXIT_FAILED, Audited
+from coordinator.recovery.audit import EXIT_FAILED, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.catalogue import CATALOGUE, SEVERITIES
 
 RESULTS = ("clean", "warnings", "critical", "failed")
 
 # One audit, compared with an earlier one if there is one.
-Run = Callable[[Baseline | None], Audited]
+Run = Callable[[Baseline | None], AuditResult]
 
 
-class Stopped(BaseException):
+class StopRequested(BaseException):
     """Somebody wants the process to end (SIGTERM or SIGINT)."""
 
 
@@ -70,7 +70,7 @@ class AuditMetrics:
             registry=self.registry,
         )
 
-    def note(self, run: Audited | None, *, duration_s: float, now_ms: int) -> None:
+    def note(self, run: AuditResult | None, *, duration_s: float, now_ms: int) -> None:
         """Note a run; None: it failed."""
         code = EXIT_FAILED if run is None else run.exit_code
         self._verdict.set(code)
@@ -94,7 +94,7 @@ def repeat(
     *,
     every_s: float,
     listen: HostPort | None,
-    told: Callable[[Audited | Exception], None],
+    told: Callable[[AuditResult | Exception], None],
     baseline: Baseline | None = None,
     clock: Clock | None = None,
 ) -> None:
@@ -114,7 +114,7 @@ def repeat(
             begun_s = seconds_since_boot()
             baseline = _once(run, baseline, metrics, told, clock)
             waiting.wait(max(every_s - (seconds_since_boot() - begun_s), 0))
-    except Stopped:
+    except StopRequested:
         return
     finally:
         for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
@@ -128,7 +128,7 @@ def _once(
     run: Run,
     baseline: Baseline | None,
     metrics: AuditMetrics,
-    told: Callable[[Audited | Exception], None],
+    told: Callable[[AuditResult | Exception], None],
     clock: Clock,
 ) -> Baseline | None:
     """Audit once, and return what the next run is compared with."""
@@ -156,4 +156,4 @@ def _served(listen: HostPort, metrics: AuditMetrics) -> Any:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise Stopped
+    raise StopRequested

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.log.claims import CLAIM_TYPE, RELEASE_TYPE, RENEWAL_TYPE
-from coordinator.recovery.records import Bools, Bytes, Ints, Records, Spans, at_any_byte, joined
+from coordinator.recovery.records import Bools, Bytes, Ints, Records, Spans, joined, unaligned_view
 from coordinator.recovery.schema import NONE
 from protocol.errors import DecodeError
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -132,7 +132,7 @@ def decode(records: Records) -> Decoded:
         undecodable = np.sort(np.concatenate([undecodable, rows[garbled]]))
         rows, key = np.delete(rows, garbled), np.delete(key, garbled)
     keys, values = records.keys.take(rows), records.values.take(rows)
-    record_type = at_any_byte(keys.data, ">i2")[keys.at].astype(np.int64)
+    record_type = unaligned_view(keys.data, ">i2")[keys.at].astype(np.int64)
     none = np.full(len(rows), NONE, np.int64)
     decoded = Decoded(
         record=rows,
@@ -166,7 +166,7 @@ def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
     Releases and renewals are left out.
     """
     typed = keys.length >= 2
-    i2 = at_any_byte(keys.data, ">i2")
+    i2 = unaligned_view(keys.data, ">i2")
     record_type = np.where(typed, i2[np.where(typed, keys.at, 0)], NONE) if len(keys.at) else keys.at
     ours = typed & ((record_type == SNAPSHOT_TYPE) | (record_type == UPDATE_TYPE))
     marks = typed & (keys.length == _MARK_KEY_BYTES)
@@ -218,7 +218,7 @@ def _decode_values(decoded: Decoded, keys: Spans, values: Spans, record_type: In
     # Rows that cannot be read in place look at the beginning of the data, where nothing is out of reach.
     readable = ~deletes & (values.length >= least)
     at = np.where(readable, at, 0)
-    readable &= at_any_byte(data, ">i2")[at] == 0
+    readable &= unaligned_view(data, ">i2")[at] == 0
     count, behind = _count(data, at + np.where(snapshot, 38, 18))
     tags_at = behind + BATCH_BYTES * count
     readable &= (count >= 0) & (tags_at < end)
@@ -232,7 +232,7 @@ def _decode_values(decoded: Decoded, keys: Spans, values: Spans, record_type: In
         readable[tagged] = False
         count[tagged] = 0
         batches = batches.take(~np.isin(batches.row, tagged))
-    i4, i8 = at_any_byte(data, ">i4"), at_any_byte(data, ">i8")
+    i4, i8 = unaligned_view(data, ">i4"), unaligned_view(data, ">i8")
     rows = np.flatnonzero(readable)
     where, is_snapshot = at[rows], snapshot[rows]
     decoded.snapshot_epoch[rows] = i4[where + 2]
@@ -277,7 +277,7 @@ def _tagged_fields(data: Bytes, at: Ints, end: Ints, snapshot: Bools) -> tuple[I
     rest = np.flatnonzero(~regular)
     if not len(rest):
         return complete, leader, regular
-    u4, i4 = at_any_byte(data, "<u4"), at_any_byte(data, ">i4")
+    u4, i4 = unaligned_view(data, "<u4"), unaligned_view(data, ">i4")
     at, end, word = at[rest], end[rest], u4[at[rest]]
     has_complete = (word & 0xFFFFFF == _COMPLETE) & (at + 7 == end)
     has_leader = (word == _LEADER) & (at + 8 == end) & snapshot[rest]
@@ -299,7 +299,7 @@ def _read_batches(data: Bytes, begin: Ints, count: Ints) -> tuple[StateBatches, 
     row = np.repeat(np.arange(len(count)), count)
     ahead = np.cumsum(count) - count
     at = np.repeat(begin - BATCH_BYTES * ahead, count) + BATCH_BYTES * np.arange(total)
-    wide, short = at_any_byte(data, ">i8"), at_any_byte(data, ">i2")
+    wide, short = unaligned_view(data, ">i8"), unaligned_view(data, ">i2")
     batches = StateBatches(
         row,
         wide[at].astype(np.int64),

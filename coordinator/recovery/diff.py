@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from coordinator.recovery.deduplication import Row, deduplicate, key_of, state_partitions_of
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.history import steps_of
-from coordinator.recovery.live import Answer, Live, ask
+from coordinator.recovery.live_coordinator import Answer, LiveCoordinator, ask
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.rebuild import Rebuilt, rebuild
-from coordinator.recovery.routing import Row, each_once, key_of, state_partitions_of
+from coordinator.recovery.rebuild import RebuildResult, rebuild
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.sources.base import END, Cut, Source, run_apart
+from coordinator.recovery.sources.base import END, Cut, Source, run_on_thread
 from coordinator.shard.batches import NO_START_OFFSET
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition as routed_to
@@ -27,7 +27,7 @@ from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
 
 
-class Shown(NamedTuple):
+class VisibleState(NamedTuple):
     """A state as far as a coordinator shows it; None instead of it: there is no state."""
 
     state_epoch: int
@@ -46,12 +46,12 @@ class Difference(NamedTuple):
     key: SharePartitionKey
     state_partition: int
     what: str
-    in_log: Shown | None
+    in_log: VisibleState | None
     live: Answer
 
 
 @dataclass(frozen=True)
-class Diffed:
+class DiffResult:
     """What came of it. `moved` are those that were right at another log offset than A.
 
     `unknown` could not be asked or compared, and why; `batches_unknown` counts those whose batches could not.
@@ -69,12 +69,12 @@ class Diffed:
 def diff(
     engine: Engine,
     source: Source,
-    live: str | Live,
+    live: str | LiveCoordinator,
     *,
     phases: Phases | None = None,
     groups: Iterable[str] = (),
     listed: Iterable[SharePartitionKey] = (),
-) -> Diffed:
+) -> DiffResult:
     """Compare a log with the coordinator that `live` ("host:port,host:port") leads to.
 
     Compared are the share-partitions that the log knows, and those that are `listed`: by the coordinator over
@@ -88,26 +88,26 @@ def diff(
 
 def compared(
     source: Source,
-    run: Rebuilt,
-    live: str | Live,
+    run: RebuildResult,
+    live: str | LiveCoordinator,
     *,
     phases: Phases,
     groups: Iterable[str] = (),
     listed: Iterable[SharePartitionKey] = (),
     state_partitions: int | None = None,
-) -> Diffed:
+) -> DiffResult:
     """Compare states that were rebuilt up to the end of the log with a live coordinator.
 
     `state_partitions` is None where it is not known how many there are.
     """
     rows = _asked_for(run.states, set(groups), state_partitions)
-    held: dict[SharePartitionKey, Shown | None] = {key: _shown(row) for key, row in rows.items()}
+    held: dict[SharePartitionKey, VisibleState | None] = {key: _shown(row) for key, row in rows.items()}
     for key in _only_listed(run.states, listed, set(groups)):
         rows[key] = _row_of_listed(key, state_partitions)
         held[key] = None
     with phases.phase("ask", len(held), "share-partitions") as advance:
         leader_epochs = {key: row["leader_epoch_max"] for key, row in rows.items()}
-        answers = run_apart(ask(live, leader_epochs, advance))
+        answers = run_on_thread(ask(live, leader_epochs, advance))
     unknown = {key: answer.trouble for key, answer in answers.items() if answer.trouble}
     doubtful = {key for key, answer in answers.items() if key not in unknown and not _is(held[key], answer)}
     moved: set[SharePartitionKey] = set()
@@ -122,7 +122,7 @@ def compared(
         Difference(key, rows[key]["state_partition"], _what(held[key], answers[key]), held[key], answers[key])
         for key in sorted(doubtful - moved - set(unknown))
     ]
-    return Diffed(
+    return DiffResult(
         asked=len(held),
         equal=len(held) - len(different) - len(unknown) - len(moved),
         moved=len(moved),
@@ -139,7 +139,7 @@ def _asked_for(
     states: pa.Table, groups: set[str], state_partitions: int | None
 ) -> dict[SharePartitionKey, Row]:
     """Return the rows of the share-partitions that are asked for."""
-    chosen, _ = each_once(states.to_pylist(), state_partitions)
+    chosen, _ = deduplicate(states.to_pylist(), state_partitions)
     return {
         key: row
         for key, row in chosen.items()
@@ -162,8 +162,8 @@ def _row_of_listed(key: SharePartitionKey, state_partitions: int | None) -> Row:
     return {"state_partition": number, "needed_from": END, "leader_epoch_max": NONE}
 
 
-def _shown(row: Row) -> Shown:
-    return Shown(
+def _shown(row: Row) -> VisibleState:
+    return VisibleState(
         row["state_epoch"],
         row["leader_epoch"],
         row["start_offset"],
@@ -173,8 +173,8 @@ def _shown(row: Row) -> Shown:
 
 
 def _states_since(
-    source: Source, run: Rebuilt, rows: Mapping[SharePartitionKey, Row]
-) -> tuple[dict[SharePartitionKey, list[Shown | None]], set[SharePartitionKey]]:
+    source: Source, run: RebuildResult, rows: Mapping[SharePartitionKey, Row]
+) -> tuple[dict[SharePartitionKey, list[VisibleState | None]], set[SharePartitionKey]]:
     """Return what the share-partitions were at each log offset from A to where the log ends by now.
 
     Those of which the snapshot was pruned since come second: what they were before the next one is not known.
@@ -188,7 +188,7 @@ def _states_since(
         key for key, row in rows.items() if plan.starts.get(row["state_partition"], 0) > row["needed_from"]
     }
     unknown_yet = set(headless)
-    found: dict[SharePartitionKey, list[Shown | None]] = {key: [] for key in rows}
+    found: dict[SharePartitionKey, list[VisibleState | None]] = {key: [] for key in rows}
     for step in steps_of(source, plan, rows, {row["state_partition"] for row in rows.values()}):
         key, place = step.record.key, rows[step.record.key]["state_partition"]
         if step.state_partition != place:
@@ -200,7 +200,7 @@ def _states_since(
         state = step.after
         shown = None
         if state is not None:
-            shown = Shown(
+            shown = VisibleState(
                 state.state_epoch,
                 state.leader_epoch,
                 state.start_offset,
@@ -211,13 +211,13 @@ def _states_since(
     return found, headless
 
 
-def _summary_is(held: Shown | None, answer: Answer) -> bool:
+def _summary_is(held: VisibleState | None, answer: Answer) -> bool:
     if held is None or not answer.exists:
         return held is None and not answer.exists
     return _differences(held, answer, _SUMMARY) == []
 
 
-def _read_is(held: Shown | None, answer: Answer) -> bool:
+def _read_is(held: VisibleState | None, answer: Answer) -> bool:
     if held is None or not answer.exists:
         return held is None and not answer.exists
     if answer.batches is None:
@@ -226,18 +226,18 @@ def _read_is(held: Shown | None, answer: Answer) -> bool:
     return said == (held.state_epoch, held.start_offset, held.batches)
 
 
-def _is(held: Shown | None, answer: Answer) -> bool:
+def _is(held: VisibleState | None, answer: Answer) -> bool:
     return _summary_is(held, answer) and _read_is(held, answer)
 
 
-def _is_among(states: Sequence[Shown | None], answer: Answer) -> bool:
+def _is_among(states: Sequence[VisibleState | None], answer: Answer) -> bool:
     """Say whether each of the two questions, asked one after the other, was answered from one of these."""
     return any(_summary_is(state, answer) for state in states) and any(
         _read_is(state, answer) for state in states
     )
 
 
-def _differences(held: Shown, answer: Answer, names: Iterable[str]) -> list[str]:
+def _differences(held: VisibleState, answer: Answer, names: Iterable[str]) -> list[str]:
     found = []
     for name in names:
         said = getattr(answer, name)
@@ -246,7 +246,7 @@ def _differences(held: Shown, answer: Answer, names: Iterable[str]) -> list[str]
     return found
 
 
-def _what(held: Shown | None, answer: Answer) -> str:
+def _what(held: VisibleState | None, answer: Answer) -> str:
     if held is None:
         return "the coordinator has state of it, the log has none"
     if not answer.exists:

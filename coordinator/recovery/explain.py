@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from coordinator.errors import ConfigError
 from coordinator.recovery.diff import shown_batch
-from coordinator.recovery.history import Step, steps_of
+from coordinator.recovery.history import HistoryStep, steps_of
 from coordinator.recovery.manifest import iso_time
 from coordinator.recovery.sources.base import Cut, Source
 from coordinator.shard import ShareState
@@ -39,10 +39,10 @@ _NOTHING = "nothing"
 _BATCHES_SHOWN_MAX = 6
 
 
-class Event(NamedTuple):
+class HistoryEvent(NamedTuple):
     """One step: where it is on the log, what was written by which leader, and the state after it."""
 
-    step: Step
+    step: HistoryStep
     what: str
 
     def as_row(self) -> dict[str, Any]:
@@ -61,13 +61,13 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Explained:
+class Explanation:
     """The history of a share-partition; `offset` is the record that it is about, if one was asked for."""
 
     key: SharePartitionKey
     state_partition: int
     offset: int | None
-    events: Sequence[Event]
+    events: Sequence[HistoryEvent]
     steps: int
     summary: str
 
@@ -92,7 +92,7 @@ def explain(
     *,
     cut: Cut | None = None,
     state_partitions: int | None = None,
-) -> Explained:
+) -> Explanation:
     """Tell the history of a share-partition, or what became of one record of its topic.
 
     Read is the state partition that its hash leads to, or all if there is nothing.  Raises ConfigError if the
@@ -102,32 +102,32 @@ def explain(
     partitions = set(plan.starts)
     if state_partitions is None and partitions == set(range(len(partitions))):
         state_partitions = len(partitions) or None
-    steps: list[Step] = []
+    steps: list[HistoryStep] = []
     if state_partitions is not None:
         steps = list(steps_of(source, plan, [key], {routed_to(key, state_partitions)}))
     if not steps:
         steps = list(steps_of(source, plan, [key]))
     if not steps:
         raise ConfigError("share-partition", str(key), f"one that {source.text} has records of")
-    events = [Event(step, what_of(step)) for step in steps]
+    events = [HistoryEvent(step, describe_step(step)) for step in steps]
     last = steps[-1].after
     summary = "it has no state any more" if last is None else shown_state(last)
     if offset is not None:
-        events = list(_of_record(steps, offset))
-        summary = f"record {offset}: {_said(_fate(last, offset), last, offset)}"
-    return Explained(key, steps[-1].state_partition, offset, events, len(steps), summary)
+        events = list(_steps_of_offset(steps, offset))
+        summary = f"record {offset}: {_format_fate(_fate(last, offset), last, offset)}"
+    return Explanation(key, steps[-1].state_partition, offset, events, len(steps), summary)
 
 
-def _of_record(steps: Sequence[Step], offset: int) -> Iterator[Event]:
+def _steps_of_offset(steps: Sequence[HistoryStep], offset: int) -> Iterator[HistoryEvent]:
     """Give the steps that changed what is known of a record of the user's topic."""
     for step in steps:
         before, after = _fate(step.before, offset), _fate(step.after, offset)
         if before == after:
             continue
         if after.known == _NOTHING and before.delivery_count:
-            yield Event(step, "nothing is stored of it any more")
+            yield HistoryEvent(step, "nothing is stored of it any more")
         else:
-            yield Event(step, _said(after, step.after, offset))
+            yield HistoryEvent(step, _format_fate(after, step.after, offset))
 
 
 class _Fate(NamedTuple):
@@ -149,7 +149,7 @@ def _fate(state: ShareState | None, offset: int) -> _Fate:
     return _Fate(_NOTHING)
 
 
-def _said(fate: _Fate, state: ShareState | None, offset: int) -> str:
+def _format_fate(fate: _Fate, state: ShareState | None, offset: int) -> str:
     if fate.known == "no state":
         return "there is no state of the share-partition"
     if fate.known == "done":
@@ -163,13 +163,13 @@ def _said(fate: _Fate, state: ShareState | None, offset: int) -> str:
     return f"delivery state {fate.known}, which is never stored, at delivery {fate.delivery_count}"
 
 
-def what_of(step: Step) -> str:
+def describe_step(step: HistoryStep) -> str:
     """Say what a record did."""
     value, before, after = step.record.value, step.before, step.after
     if value is None:
         return "deleted"
     if isinstance(value, ShareSnapshotValue):
-        return f"snapshot {value.snapshot_epoch} {_manner(value)}: {shown_state(after)}"
+        return f"snapshot {value.snapshot_epoch} {_snapshot_reason(value)}: {shown_state(after)}"
     if isinstance(value, ShareUpdateValue):
         parts = []
         if before is None or value.leader_epoch > before.leader_epoch:
@@ -177,21 +177,21 @@ def what_of(step: Step) -> str:
         if after is not None and (before is None or after.start_offset != before.start_offset):
             parts.append(f"start offset {after.start_offset}")
         written = unpack(value.state_batches)
-        parts += [_told(batch) for batch in written[:_BATCHES_SHOWN_MAX]]
+        parts += [_format_batch(batch) for batch in written[:_BATCHES_SHOWN_MAX]]
         if len(written) > _BATCHES_SHOWN_MAX:
             parts.append(f"and {len(written) - _BATCHES_SHOWN_MAX} batches more")
         return "; ".join(parts) or "nothing new"
     return f"a record that cannot be read: {value.reason}"
 
 
-def _manner(snapshot: ShareSnapshotValue) -> str:
+def _snapshot_reason(snapshot: ShareSnapshotValue) -> str:
     """Say why a snapshot was written, as far as it shows."""
     if snapshot.create_timestamp != snapshot.write_timestamp:
         return "renewed"
     return "written" if snapshot.state_batches or snapshot.leader_epoch else "initialised"
 
 
-def _told(batch: StateBatch) -> str:
+def _format_batch(batch: StateBatch) -> str:
     span = str(batch.first_offset)
     if batch.last_offset != batch.first_offset:
         span = f"{batch.first_offset}-{batch.last_offset}"
@@ -199,7 +199,7 @@ def _told(batch: StateBatch) -> str:
     return f"{span} {outcome} at delivery {batch.delivery_count}"
 
 
-def kind_of(step: Step) -> str:
+def kind_of(step: HistoryStep) -> str:
     """Name the kind of a record."""
     value = step.record.value
     if value is None:
@@ -209,7 +209,7 @@ def kind_of(step: Step) -> str:
     return "update" if isinstance(value, ShareUpdateValue) else "unreadable"
 
 
-def leader_epoch_of(step: Step) -> int | None:
+def leader_epoch_of(step: HistoryStep) -> int | None:
     """Return the share-partition leader's epoch that a record names."""
     value = step.record.value
     return value.leader_epoch if isinstance(value, ShareSnapshotValue | ShareUpdateValue) else None

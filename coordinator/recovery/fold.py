@@ -18,11 +18,11 @@ The rest is a maximum (`sweep`), so it does not ask for order.  Property tests h
 
 import numpy as np
 
+from coordinator.recovery.batch_overlay import LOWEST_OFFSET, cut_below, join_batches, overlay_batches
 from coordinator.recovery.decode import StateBatches
 from coordinator.recovery.partials import Partials, floors
 from coordinator.recovery.records import Bools, Ints
 from coordinator.recovery.schema import CONTINUES, FORGETS, NONE, REPLACES
-from coordinator.recovery.sweep import LOWEST_OFFSET, cut_below, join_batches, lay_all_over
 from coordinator.shard.batches import NO_START_OFFSET
 from coordinator.shard.state import NO_LEADER_EPOCH
 
@@ -38,7 +38,7 @@ def fold(rows: Partials) -> Partials:
     return _Fold(rows, group, groups).result()
 
 
-def begun(rows: Partials) -> Partials:
+def drop_before_start(rows: Partials) -> Partials:
     """Say that nothing stands before these partial states, and drop those of what is deleted.
 
     Each share-partition must have one row.
@@ -185,14 +185,14 @@ class _Fold:
             stays &= (named < 0) | (loose.row <= named)
             anchored = join_batches(anchored, loose.take(~stays))
             loose = loose.take(stays)
-        return self._laid_over(anchored), self._laid_over(loose)
+        return self._overlay(anchored), self._overlay(loose)
 
     def _cut(self, batches: StateBatches, floor: Ints) -> StateBatches:
         batches = batches.take(self.made_of[batches.row]) if not self.made_of.all() else batches
         return cut_below(batches, floor[batches.row])
 
-    def _laid_over(self, batches: StateBatches) -> StateBatches:
-        return lay_all_over(batches._replace(row=self.group[batches.row]))
+    def _overlay(self, batches: StateBatches) -> StateBatches:
+        return overlay_batches(batches._replace(row=self.group[batches.row]))
 
     def _floors_going_back(self, group: int, floor: Ints, loose_floor: Ints) -> None:
         """Set what cuts the batches of each row of a group whose start offset went backward.

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coordinator.recovery.ownership import counting
+from coordinator.recovery.claim_filter import counting
+from coordinator.recovery.deduplication import identity_of_key
 from coordinator.recovery.ranges import RangeScan
 from coordinator.recovery.records import Records
-from coordinator.recovery.routing import identity_of_key
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import ALL, Plan, Source
 from coordinator.shard import ShareState
@@ -20,7 +20,7 @@ from coordinator.shard.state import advance
 from protocol.state_records import SharePartitionKey, StateRecord, decode_record
 
 
-class Step(NamedTuple):
+class HistoryStep(NamedTuple):
     """A record of a share-partition that counts, and the state before and after it."""
 
     state_partition: int
@@ -42,7 +42,7 @@ class _Partition:
         self._owner_epoch: int | None = None
         self._states: dict[bytes, ShareState | None] = {}
 
-    def take(self, records: Records) -> Iterator[Step]:
+    def take(self, records: Records) -> Iterator[HistoryStep]:
         scanned = self._scan.take(records)
         if self._owner_epoch is None and len(scanned.records):
             # The first record of the log stands for the claim before it.
@@ -62,7 +62,7 @@ class _Partition:
             before = self._states.get(identity)
             timestamp_ms = int(decoded.timestamp_ms[row])
             after = self._states[identity] = advance(before, record, timestamp_ms)
-            yield Step(
+            yield HistoryStep(
                 self._state_partition,
                 int(decoded.log_offset[row]),
                 timestamp_ms,
@@ -78,7 +78,7 @@ def steps_of(
     plan: Plan,
     keys: Collection[SharePartitionKey],
     state_partitions: Collection[int] | None = None,
-) -> Iterator[Step]:
+) -> Iterator[HistoryStep]:
     """Give the records of share-partitions, those of each state partition in log order.
 
     Only the given state partitions are read, by default all.  Raises what reading raises.

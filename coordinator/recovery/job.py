@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.recovery.engines.base import Engine, Gathered
+from coordinator.recovery.deduplication import depends_on, identity_of_key, identity_of_row, key_of
+from coordinator.recovery.engines.base import Engine, GatheredOutputs
 from coordinator.recovery.engines.counts import check_read, dicts, pruned_starts
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
-from coordinator.recovery.routing import depends_on, identity_of_key, identity_of_row, key_of
 from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, Cut, LogRange, Plan, Source
 from coordinator.recovery.tasks import ReadTask
 from protocol.state_records import SharePartitionKey
@@ -27,7 +27,7 @@ class LogRead:
     """
 
     plan: Plan
-    gathered: Gathered
+    gathered: GatheredOutputs
     ranges: list[dict[str, Any]]
     pruned_during_read: Mapping[int, int] = field(default_factory=dict)
     damages: Sequence[Mapping[str, Any]] = ()
@@ -84,12 +84,12 @@ def read_log(
     plan = checked(planned, cut)
     ranges = _numbered(plan.ranges, 0)
     expected = {each.number: each for each in ranges}
-    gathered: Gathered | None = None
+    gathered: GatheredOutputs | None = None
     pruned_during_read: dict[int, int] = {}
     for _ in range(_READS_MAX):
         with phases.phase("read", sum(each.records for each in ranges), "records") as advance:
             more = engine.gather(source, ranges, read, advance)
-        gathered = more if gathered is None else gathered.with_more(more)
+        gathered = more if gathered is None else gathered.plus(more)
         pruned = pruned_starts(gathered)
         if not pruned:
             check_read(gathered, expected)
@@ -99,7 +99,7 @@ def read_log(
         pruned_during_read |= pruned
         gathered = gathered.without(pruned)
         again = source.plan(cut, range_records=range_records)
-        planned = again if ALL in pruned else _with_anew(planned, again, pruned)
+        planned = again if ALL in pruned else _replan(planned, again, pruned)
         plan = checked(planned, cut)
         ranges = _numbered(
             [each for each in again.ranges if ALL in pruned or each.state_partition in pruned],
@@ -117,7 +117,7 @@ def _numbered(ranges: Sequence[LogRange], first: int) -> tuple[LogRange, ...]:
     return tuple(replace(each, number=number) for number, each in enumerate(ranges, first))
 
 
-def _with_anew(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Plan:
+def _replan(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Plan:
     """Return a plan with these state partitions as they are in a later one."""
 
     def mixed(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:

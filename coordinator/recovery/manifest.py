@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.errors import ConfigError, LogDamaged
-from coordinator.recovery.durable import sync_folder, write_durably
+from coordinator.recovery.durable_files import sync_folder, write_durably
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.job import LogRead
 from coordinator.recovery.schema import RANGE_TOTALS
@@ -22,7 +22,7 @@ MANIFEST = "_manifest.json"
 FORMAT = 1
 
 
-def manifest_of(
+def make_manifest(
     job: str, engine: Engine, source: Source, cut: Cut, log: LogRead, *, now_ms: int, **more: Any
 ) -> dict[str, Any]:
     """Describe a run: what was read, up to where, by what; `more` is what the job itself has to say."""

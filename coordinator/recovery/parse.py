@@ -12,7 +12,7 @@ import numpy as np
 from crc32c import crc32c
 
 from coordinator.log.claims import OWNER_EPOCH_HEADER, owner_epoch_of
-from coordinator.recovery.records import Batches, Bytes, Ints, Records, Spans, at_any_byte, joined, padded
+from coordinator.recovery.records import Batches, Bytes, Ints, Records, Spans, joined, padded, unaligned_view
 from coordinator.recovery.schema import NONE
 from protocol.errors import DecodeError
 from protocol.record_batch import HEADER_BYTES, MAGIC, batch_size_at, decode_batches, decompress
@@ -31,7 +31,7 @@ _OWNER_REST_AT = len(_OWNER) - 8
 _VARINT_BYTES_MAX = 10
 
 
-class Parsed(NamedTuple):
+class ParseResult(NamedTuple):
     """What a buffer held. `used_bytes` end with the last good batch; `found` says what is wrong behind it."""
 
     records: Records
@@ -39,7 +39,7 @@ class Parsed(NamedTuple):
     found: str | None
 
 
-def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int = 0) -> Parsed:
+def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int = 0) -> ParseResult:
     """Parse the whole batches that a buffer begins with.
 
     Stops in front of a batch that is cut off (`found` is None), or that is not a valid one, and says why
@@ -49,12 +49,12 @@ def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int =
     positions, sizes, found = _frames(buffer, first_byte)
     used_bytes = positions[-1] + sizes[-1] if positions else 0
     if not positions:
-        return Parsed(no_records(state_partition), 0, found)
+        return ParseResult(no_records(state_partition), 0, found)
     data = padded(memoryview(buffer)[:used_bytes])
     at = np.array(positions, np.int64)
     size = np.array(sizes, np.int64)
     head = _heads(data, at, size)
-    count = at_any_byte(data, ">i4")[at + 57].astype(np.int64)
+    count = unaligned_view(data, ">i4")[at + 57].astype(np.int64)
     begin, end = at + HEADER_BYTES, at + size
     compressed = np.flatnonzero(head.attributes & _CODEC)
     if len(compressed):
@@ -67,10 +67,10 @@ def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int =
         for _ in decode_batches(bytes(memoryview(buffer)[:used_bytes])):
             pass
         raise DecodeError(f"records from byte {first_byte} on do not parse")
-    return Parsed(records, used_bytes, found)
+    return ParseResult(records, used_bytes, found)
 
 
-def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_byte: int = 0) -> Parsed:
+def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_byte: int = 0) -> ParseResult:
     """Parse the batches that a buffer begins with; stop in front of one whose records do not parse, too."""
     try:
         return parse(state_partition, buffer, first_byte=first_byte)
@@ -115,7 +115,7 @@ def _frames(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int], lis
 
 
 def _heads(data: Bytes, at: Ints, size: Ints) -> Batches:
-    i2, i4, i8 = (at_any_byte(data, dtype) for dtype in (">i2", ">i4", ">i8"))
+    i2, i4, i8 = (unaligned_view(data, dtype) for dtype in (">i2", ">i4", ">i8"))
     base_offset = i8[at].astype(np.int64)
     return Batches(
         base_offset=base_offset,
@@ -171,7 +171,7 @@ def _records(
     owner_epoch, irregular = _owner_epochs(data, header_at, record_end)
     if len(irregular):
         _read_headers(data, at, head, batch, irregular, owner_epoch)
-    base_ms, max_ms = (at_any_byte(data, ">i8")[at + place].astype(np.int64) for place in (27, 35))
+    base_ms, max_ms = (unaligned_view(data, ">i8")[at + place].astype(np.int64) for place in (27, 35))
     timestamp_ms = base_ms[batch] + timestamp_delta
     appended = (head.attributes & _LOG_APPEND_TIME) != 0
     if appended.any():
@@ -246,13 +246,13 @@ def _owner_epochs(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
     if not len(rows):
         return owner_epoch, rows
     at, end = at[rows], end[rows]
-    words = at_any_byte(data, "<i8")
+    words = unaligned_view(data, "<i8")
     usual = (
         (at + len(_OWNER) + 4 == end)
         & (words[at] == _OWNER_HEAD)
         & (words[at + _OWNER_REST_AT] == _OWNER_REST)
     )
-    owner_epoch[rows[usual]] = at_any_byte(data, ">i4")[at[usual] + len(_OWNER)]
+    owner_epoch[rows[usual]] = unaligned_view(data, ">i4")[at[usual] + len(_OWNER)]
     return owner_epoch, rows[~usual]
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from coordinator.recovery.batch_overlay import LOWEST_OFFSET, cut_below, join_batches, renumbered
 from coordinator.recovery.decode import Decoded, Kind, StateBatches, packed_batches, unpacked
 from coordinator.recovery.records import Bools, Ints, numbers
 from coordinator.recovery.schema import CONTINUES, FORGETS, NONE, PARTIALS, REPLACES
-from coordinator.recovery.sweep import LOWEST_OFFSET, cut_below, join_batches, renumbered
 from coordinator.shard.batches import NO_START_OFFSET
 from coordinator.shard.state import NO_LEADER_EPOCH, RECORD_OVERHEAD_BYTES
 from protocol.state_batches import BATCH_BYTES

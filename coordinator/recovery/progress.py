@@ -43,7 +43,7 @@ class Bars(Phases):
 
 
 @contextmanager
-def shown(stream: TextIO | None = None) -> Iterator[Phases]:
+def progress_display(stream: TextIO | None = None) -> Iterator[Phases]:
     """Show phases on a stream, stderr by default, if that is a terminal."""
     stream = stream or sys.stderr
     if not stream.isatty():

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from coordinator.clock import cpu_seconds
-from coordinator.recovery.checks.facts import PartitionFacts, partition_facts
-from coordinator.recovery.rebuild import Rebuilt
+from coordinator.recovery.checks.partition_stats import PartitionStats, partition_stats
+from coordinator.recovery.rebuild import RebuildResult
 from coordinator.recovery.records import Records, numbers
 from coordinator.recovery.sources.base import Cut, Source
-from coordinator.runtime.replay import FINISHED_TOGETHER, replays_of
+from coordinator.runtime.replay import FINISH_BATCH, make_replays
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import DecodeError
 from protocol.record_batch import encode_batch
@@ -41,17 +41,17 @@ class Pin(NamedTuple):
 class PrunePlan:
     """A state partition, and what holds its pruning back: the oldest first."""
 
-    facts: PartitionFacts
+    facts: PartitionStats
     pins: Sequence[Pin]
 
 
-def prune_plan(run: Rebuilt, pins_max: int = PINS_MAX) -> list[PrunePlan]:
+def prune_plan(run: RebuildResult, pins_max: int = PINS_MAX) -> list[PrunePlan]:
     """Say for each state partition how far it can be pruned, and what keeps it from more."""
     states = run.states
     partition, needed_from = (numbers(states.column(name)) for name in ("state_partition", "needed_from"))
     order = np.lexsort((needed_from, partition))
     found = []
-    for facts in _facts(run):
+    for facts in _collect_stats(run):
         own = order[partition[order] == facts.state_partition]
         oldest = states.take(own[: pins_max + 1]).to_pylist()
         pins = []
@@ -69,13 +69,13 @@ def prune_plan(run: Rebuilt, pins_max: int = PINS_MAX) -> list[PrunePlan]:
     return found
 
 
-def _facts(run: Rebuilt) -> list[PartitionFacts]:
+def _collect_stats(run: RebuildResult) -> list[PartitionStats]:
     starts, ends = {}, {}
     for partition, of in run.manifest["partitions"].items():
         if of["start"] is not None:
             starts[int(partition)] = of["start"]
         ends[int(partition)] = max(of["read_to"], 0)
-    return partition_facts(run.states, run.ranges.to_pylist(), starts, ends)
+    return partition_stats(run.states, run.ranges.to_pylist(), starts, ends)
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class ReplayCost:
 
     records_per_s: float
     is_measured: bool
-    partitions: Sequence[PartitionFacts]
+    partitions: Sequence[PartitionStats]
 
-    def seconds(self, facts: PartitionFacts) -> float:
+    def seconds(self, facts: PartitionStats) -> float:
         """Return how long a state partition takes."""
         return facts.records / self.records_per_s
 
@@ -96,9 +96,9 @@ class ReplayCost:
         return sum(self.seconds(each) for each in self.partitions)
 
 
-def replay_cost(source: Source, run: Rebuilt, records_per_s: float | None = None) -> ReplayCost:
+def replay_cost(source: Source, run: RebuildResult, records_per_s: float | None = None) -> ReplayCost:
     """Say how long each state partition takes to load, at a given speed or at that of this machine."""
-    facts = _facts(run)
+    facts = _collect_stats(run)
     if records_per_s is not None:
         return ReplayCost(records_per_s, False, facts)
     return ReplayCost(measured_records_per_s(source), True, facts)
@@ -129,14 +129,14 @@ def measured_records_per_s(source: Source) -> float:
 
 def _replay(batches: Sequence[bytes]) -> int:
     """Load batches into a shard as a coordinator does, and return how many records there were."""
-    (replay,) = replays_of({0: Shard(0, SnapshotPolicy())}).values()
+    (replay,) = make_replays({0: Shard(0, SnapshotPolicy())}).values()
     replayed = 0
     for batch in batches:
         try:
             replayed += replay.take(batch)
         except DecodeError:
             continue
-    while not replay.finish(FINISHED_TOGETHER):
+    while not replay.finish(FINISH_BATCH):
         pass
     return replayed
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from coordinator.recovery.claim_filter import ClaimFilter
 from coordinator.recovery.decode import Decoded, decode
 from coordinator.recovery.fold import fold
-from coordinator.recovery.ownership import Claims
 from coordinator.recovery.partials import Name, Partials, concatenated, partials_of
 from coordinator.recovery.records import Bools, Damage, Ints, Records
 from coordinator.recovery.schema import DAMAGES, RANGES
@@ -24,7 +24,7 @@ RANGES_OUTPUT, PARTIALS_OUTPUT, DAMAGES_OUTPUT = "ranges", "partials", "damages"
 _WAITING_MAX = 200_000
 
 
-class Scanned(NamedTuple):
+class ScannedRecords(NamedTuple):
     """Records of a range, decoded, but for those that do not count whatever is before the range.
 
     `claimed` says of each decoded row which of the two conditions of `ownership` it has.
@@ -43,14 +43,14 @@ class RangeScan:
         # The log offset of the first record, by which the range goes.
         self.range_start = 0
         self._range_end = 0
-        self._claims = Claims()
+        self._claims = ClaimFilter()
         self._totals = dict.fromkeys(
             ("records", "batches", "bytes", "unknown", "undecodable", "unread", "folded", "damages"), 0
         )
         self._timestamps_ms: tuple[int, int] | None = None
         self.damages: list[Damage] = []
 
-    def take(self, records: Records) -> Scanned:
+    def take(self, records: Records) -> ScannedRecords:
         """Take the next records, those of control batches included."""
         if len(records) and not self._totals["batches"]:
             self.range_start = int(records.log_offset[0])
@@ -76,7 +76,7 @@ class RangeScan:
             self._timestamps_ms = (min(least, before[0]), max(greatest, before[1]))
         counting = decoded.take(may_count)
         totals["folded"] += len(counting)
-        return Scanned(records, counting, claimed[may_count])
+        return ScannedRecords(records, counting, claimed[may_count])
 
     def outputs(self) -> Iterator[Output]:
         """Give the summary of the range, and its damage if there is any."""
@@ -122,7 +122,7 @@ class RangeFold:
         self._waiting_rows = 0
         self._range_start: int | None = None
 
-    def take(self, scan: RangeScan, scanned: Scanned) -> Ints:
+    def take(self, scan: RangeScan, scanned: ScannedRecords) -> Ints:
         """Take the next records of the range; return the numbers of their share-partitions in it."""
         decoded = scanned.decoded
         if not len(decoded):

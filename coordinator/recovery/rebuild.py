@@ -9,19 +9,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.clock import Clock, SystemClock
-from coordinator.recovery.engines.base import Engine, Gathered
+from coordinator.recovery.engines.base import Engine, GatheredOutputs
+from coordinator.recovery.final_states import STATES_OUTPUT, join_states, owner_epochs
 from coordinator.recovery.job import LogRead, read_log
-from coordinator.recovery.manifest import check_new, manifest_of, write_results
+from coordinator.recovery.manifest import check_new, make_manifest, write_results
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.schema import RANGES, STATES
-from coordinator.recovery.settle import STATES_OUTPUT, join_states, owner_epochs
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Source
 
 
 @dataclass(frozen=True)
-class Rebuilt:
+class RebuildResult:
     """States (rows of `STATES`, by group, topic, partition), the ranges that were read, and the manifest."""
 
     states: pa.Table
@@ -38,7 +38,7 @@ def rebuild(
     phases: Phases | None = None,
     range_records: int = RANGE_RECORDS,
     clock: Clock | None = None,
-) -> Rebuilt:
+) -> RebuildResult:
     """Rebuild all states up to a cut, and write them to a new folder if one is given.
 
     Damage is left out; the manifest names it under `damages`, and the share-partitions that may lack updates
@@ -57,7 +57,7 @@ def rebuild(
         log.gathered.close()
     affected = [str(key) for key in log.affected(states)]
     unreadable = len(states) - states.column("unreadable").null_count
-    manifest = manifest_of(
+    manifest = make_manifest(
         *("rebuild", engine, source, cut, log),
         now_ms=clock.now_ms(),
         states=len(states),
@@ -70,7 +70,7 @@ def rebuild(
     )
     if to is not None:
         write_results(to, {"states": states, "ranges": ranges}, manifest)
-    return Rebuilt(states, ranges, manifest)
+    return RebuildResult(states, ranges, manifest)
 
 
 def for_states(source: Source) -> Source:
@@ -89,7 +89,7 @@ def states_of_log(log: LogRead, phases: Phases) -> pa.Table:
         joined.close()
 
 
-def states_table(joined: Gathered) -> pa.Table:
+def states_table(joined: GatheredOutputs) -> pa.Table:
     """Return the states that were joined, by group, topic and partition."""
     order = ("group_id", "topic_id", "partition", "state_partition")
     return joined.table(STATES_OUTPUT, STATES).sort_by([(name, "ascending") for name in order])

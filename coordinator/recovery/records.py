@@ -31,7 +31,7 @@ def padded(*parts: bytes | memoryview | Bytes) -> Bytes:
     return np.concatenate([*arrays, np.zeros(PADDING_BYTES, np.uint8)])
 
 
-def at_any_byte(data: Bytes, dtype: str) -> NDArray[Any]:
+def unaligned_view(data: Bytes, dtype: str) -> NDArray[Any]:
     """Return an array whose element i is the number that begins at byte i of the data."""
     size = np.dtype(dtype).itemsize
     return np.ndarray((max(len(data) - size + 1, 0),), dtype, data.data, 0, (1,))
@@ -62,7 +62,7 @@ class Spans(NamedTuple):
         length = np.maximum(self.length, 0)
         views = np.zeros((rows, 4), np.int32)
         views[:, 0] = length
-        views[:, 1] = at_any_byte(self.data, "<i4")[self.at]
+        views[:, 1] = unaligned_view(self.data, "<i4")[self.at]
         views[:, 3] = self.at
         inline = np.flatnonzero(length <= _VIEW_INLINE_MAX)
         if len(inline):

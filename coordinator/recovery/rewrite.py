@@ -14,17 +14,25 @@ from typing import Any
 
 from coordinator.config import Config
 from coordinator.errors import ConfigError
-from coordinator.migration import MigrationRefused, Options, Place, Report, migrate, parse_target, target_of
-from coordinator.migration.fold import Folded
-from coordinator.migration.places import Kind
+from coordinator.migration import (
+    Location,
+    MigrationRefused,
+    Options,
+    Report,
+    make_target,
+    migrate,
+    parse_target,
+)
+from coordinator.migration.fold import FoldedLog
+from coordinator.migration.locations import LocationKind
 from coordinator.migration.readers import Progress
+from coordinator.recovery.deduplication import Row, deduplicate, is_in_place, key_of, state_partitions_of
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.rebuild import Rebuilt, rebuild
-from coordinator.recovery.routing import Row, each_once, is_in_place, key_of, state_partitions_of
+from coordinator.recovery.rebuild import RebuildResult, rebuild
 from coordinator.recovery.sources import open_source
-from coordinator.recovery.sources.access import access_of
 from coordinator.recovery.sources.base import END, Cut, Source
+from coordinator.recovery.sources.topic_access import make_topic_access
 from coordinator.shard import ShareState
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
@@ -58,10 +66,10 @@ class _Reader:
         self._phases = phases
         self._may_be_incomplete = may_be_incomplete
         self._ends: tuple[int, ...] = ()
-        self.run: Rebuilt | None = None
+        self.run: RebuildResult | None = None
         self.notes: list[str] = []
 
-    async def fold(self, progress: Progress) -> Folded | None:
+    async def fold(self, progress: Progress) -> FoldedLog | None:
         """Rebuild all states; the first time up to the cut, which is the same every time after.
 
         Raises MigrationRefused if what was pruned may be missing, and nobody said that it may be.
@@ -82,13 +90,13 @@ class _Reader:
                 "share-partitions may lack updates (recovery audit names them). Take an archive or another "
                 "copy of the log; with --incomplete the rest is written"
             )
-        chosen, left = _each_once(run)
+        chosen, left = _deduplicate_run(run)
         if self.run is None:
             self.run = run
-            self.notes = [*run.manifest["notes"], *_may_lack_updates(run), *_left_behind(left)]
+            self.notes = [*run.manifest["notes"], *_may_lack_updates(run), *_format_duplicates(left)]
         states = {key: state_of(row) for key, row in chosen.items()}
         self._ends = _ends_of(run)
-        return Folded(states, self._ends)
+        return FoldedLog(states, self._ends)
 
     async def ends(self) -> tuple[int, ...]:
         """Return where the log ends now; with a cut, and with files, where it ended when it was read."""
@@ -100,11 +108,11 @@ class _Reader:
         partitions = max(plan.ends, default=-1) + 1
         return tuple(plan.ends.get(number, 0) for number in range(partitions))
 
-    async def check_free(self) -> None:
+    async def check_unlocked(self) -> None:
         """Do nothing: a log is rewritten while a coordinator is at work on it, too."""
 
 
-class _Held:
+class _OpenSource:
     """A source that nobody is kept from writing to: that somebody did is seen by its ends."""
 
     def __init__(self, reader: _Reader) -> None:
@@ -116,18 +124,20 @@ class _Held:
         yield
 
 
-def _ends_of(run: Rebuilt) -> tuple[int, ...]:
+def _ends_of(run: RebuildResult) -> tuple[int, ...]:
     ends: dict[int, int] = {}
     for partition, of in run.manifest["partitions"].items():
         ends[int(partition)] = max(of["read_to"] or 0, of["end"] if of["end"] not in (None, END) else 0)
     return tuple(ends.get(number, 0) for number in range(max(ends, default=-1) + 1))
 
 
-def _each_once(run: Rebuilt) -> tuple[dict[SharePartitionKey, Row], list[Row]]:
-    return each_once(run.states.to_pylist(), state_partitions_of(list(map(int, run.manifest["partitions"]))))
+def _deduplicate_run(run: RebuildResult) -> tuple[dict[SharePartitionKey, Row], list[Row]]:
+    return deduplicate(
+        run.states.to_pylist(), state_partitions_of(list(map(int, run.manifest["partitions"])))
+    )
 
 
-def _may_lack_updates(run: Rebuilt) -> list[str]:
+def _may_lack_updates(run: RebuildResult) -> list[str]:
     """Name the share-partitions that damage of the log may have cost updates."""
     affected = run.manifest["affected"]
     if not affected:
@@ -136,7 +146,7 @@ def _may_lack_updates(run: Rebuilt) -> list[str]:
     return [f"{len(affected)} may lack updates: {', '.join(affected[:_NAMED_MAX])}{more}"]
 
 
-def _left_behind(rows: Sequence[Row]) -> list[str]:
+def _format_duplicates(rows: Sequence[Row]) -> list[str]:
     """Name the states of share-partitions that are in several state partitions, but for the chosen ones."""
     if not rows:
         return []
@@ -154,18 +164,20 @@ def state_of(row: Mapping[str, Any]) -> ShareState:
 
 
 @dataclass(frozen=True)
-class Rewritten:
-    """What was done, or would be. `unlike` are share-partitions that are not the same at a second look."""
+class RewriteResult:
+    """What was done, or would be. `differing_keys` are share-partitions that are not the same at a second
+    look.
+    """
 
     report: Report
-    target: Place
+    target: Location
     state_partitions: int
-    unlike: tuple[str, ...]
+    differing_keys: tuple[str, ...]
 
     @property
     def is_good(self) -> bool:
         """True if both sides hold the same, or nothing was asked to be done yet."""
-        return self.report.is_good and not self.unlike
+        return self.report.is_good and not self.differing_keys
 
 
 def rewrite(
@@ -179,7 +191,7 @@ def rewrite(
     options: Options | None = None,
     incomplete: bool = False,
     phases: Phases | None = None,
-) -> Rewritten:
+) -> RewriteResult:
     """Write what a log holds to a journal or a topic with so many state partitions.
 
     What may lack what was pruned is only written if it may be `incomplete`.
@@ -192,31 +204,35 @@ def rewrite(
         raise ConfigError("--state-partitions", state_partitions, f"{existing}, which {target} has already")
     config = with_partitions(config, state_partitions)
     reader = _Reader(engine, source, cut or Cut(), phases, may_be_incomplete=incomplete)
-    progress = _shown_as(phases)
-    report = asyncio.run(migrate(_Held(reader), target_of(place, config), options, progress))
+    progress = _as_migration_progress(phases)
+    report = asyncio.run(migrate(_OpenSource(reader), make_target(place, config), options, progress))
     report = report._replace(notes=[*reader.notes, *report.notes])
-    unlike: tuple[str, ...] = ()
+    differing_keys: tuple[str, ...] = ()
     if report.executed and report.is_good and reader.run is not None:
-        unlike = _second_look(engine, place, reader.run, config, state_partitions, phases)
-    return Rewritten(report, place, state_partitions, unlike)
+        differing_keys = _verify_rewrite(engine, place, reader.run, config, state_partitions, phases)
+    return RewriteResult(report, place, state_partitions, differing_keys)
 
 
-def parse_rewrite_target(target: str, source: Source) -> Place:
+def parse_rewrite_target(target: str, source: Source) -> Location:
     """Read where to write to. Raises ConfigError for anything but a journal or a topic of ours."""
     kind, _, where = source.text.partition(":")
-    known = Place(Kind(kind), where) if kind in set(Kind) else Place(Kind.JOURNAL, "")
+    known = (
+        Location(LocationKind(kind), where)
+        if kind in set(LocationKind)
+        else Location(LocationKind.JOURNAL, "")
+    )
     place = parse_target(target, known)
-    if place.kind is Kind.COORDINATOR or place.is_kafkas_own:
+    if place.kind is LocationKind.COORDINATOR or place.is_kafka_state_topic:
         raise ConfigError(
             "--to", target, "a journal or a topic of ours; to bring state to a coordinator: migrate"
         )
     return place
 
 
-def _existing_partitions(place: Place, config: Config) -> int | None:
+def _existing_partitions(place: Location, config: Config) -> int | None:
     """Return how many state partitions a target has, None if there is none yet."""
     try:
-        return len(open_source(str(place), **access_of(config)).plan(Cut()).starts)
+        return len(open_source(str(place), **make_topic_access(config)).plan(Cut()).starts)
     except ConfigError:
         return None
 
@@ -226,31 +242,33 @@ def with_partitions(config: Config, state_partitions: int) -> Config:
     return config.model_copy(update={"state_partitions": state_partitions})
 
 
-def _second_look(
+def _verify_rewrite(
     engine: Engine,
-    place: Place,
-    run: Rebuilt,
+    place: Location,
+    run: RebuildResult,
     config: Config,
     state_partitions: int,
     phases: Phases,
 ) -> tuple[str, ...]:
     """Rebuild the target, and return which share-partitions are not the same or not in their place."""
-    there = rebuild(engine, open_source(str(place), **access_of(config)), phases=phases)
-    wanted, _ = _each_once(run)
+    there = rebuild(engine, open_source(str(place), **make_topic_access(config)), phases=phases)
+    wanted, _ = _deduplicate_run(run)
     found = {key_of(row): row for row in there.states.to_pylist() if is_in_place(row, state_partitions)}
-    unlike = {
+    differing_keys = {
         str(key) for key in {*wanted, *found} if _compared(wanted.get(key)) != _compared(found.get(key))
     }
     if len(there.manifest["partitions"]) != state_partitions:
-        unlike.add(f"{len(there.manifest['partitions'])} state partitions instead of {state_partitions}")
-    return tuple(sorted(unlike))
+        differing_keys.add(
+            f"{len(there.manifest['partitions'])} state partitions instead of {state_partitions}"
+        )
+    return tuple(sorted(differing_keys))
 
 
 def _compared(row: Row | None) -> list[Any] | None:
     return None if row is None else [row[name] for name in _COMPARED]
 
 
-def _shown_as(phases: Phases) -> Progress:
+def _as_migration_progress(phases: Phases) -> Progress:
     """Return what shows the progress of a migration as phases: a bar for each thing that it does."""
     advancing: dict[str, tuple[Callable[[int], None], list[int], Any]] = {}
 

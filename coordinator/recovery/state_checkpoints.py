@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from coordinator.recovery.claim_filter import RangeOwners, owner_epochs_at_starts
 from coordinator.recovery.engines.base import Engine
+from coordinator.recovery.final_states import OwnerEpochs, owner_epochs, settled
 from coordinator.recovery.fold import fold
 from coordinator.recovery.job import read_log
-from coordinator.recovery.ownership import RangeOwners, owner_epochs_at_starts
 from coordinator.recovery.partials import partials_from_arrow
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, fold_range
 from coordinator.recovery.schema import PARTIALS, RANGE_TOTALS
-from coordinator.recovery.settle import OwnerEpochs, owner_epochs, settled
 from coordinator.recovery.sources.archive import ArchiveSource, read_commits
 from coordinator.recovery.sources.checkpoints import read_checkpoints, write_checkpoint
 from coordinator.recovery.tasks import Output, Tables

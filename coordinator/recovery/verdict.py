@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from coordinator.recovery.checks.catalogue import Effect, Severity, effect_of
-from coordinator.recovery.routing import depends_on
+from coordinator.recovery.deduplication import depends_on
 from coordinator.recovery.schema import ALL, NONE
 
 Row = Mapping[str, Any]
@@ -105,7 +105,7 @@ class Verdict:
         return {status: counted[status] for status in Status}
 
 
-class Facts(NamedTuple):
+class RequestContext(NamedTuple):
     """What a verdict needs in addition to findings and states; `topics` are names by topic id."""
 
     source: str
@@ -116,7 +116,7 @@ class Facts(NamedTuple):
     state_partitions: int | None = None
 
 
-def verdict_of(findings: Sequence[Row], states: Iterable[Row], facts: Facts) -> Verdict:
+def format_verdict(findings: Sequence[Row], states: Iterable[Row], facts: RequestContext) -> Verdict:
     """Classify every group; rows are those of `FINDINGS` and `STATES`."""
     known: dict[Place, Row] = {}
     for row in states:
@@ -167,7 +167,7 @@ def _is_after(state: Row | None, finding: Row) -> bool:
 
 
 def _classified(
-    place: Place, finding: Row, effect: Effect, state: Row | None, facts: Facts
+    place: Place, finding: Row, effect: Effect, state: Row | None, facts: RequestContext
 ) -> SharePartitionVerdict:
     """Classify a share-partition by one finding."""
     state_partition = finding["state_partition"]
@@ -212,7 +212,7 @@ def _worse(one: SharePartitionVerdict, other: SharePartitionVerdict) -> SharePar
 
 
 def _groups(
-    known: Mapping[Place, Row], affected: Mapping[Place, SharePartitionVerdict], facts: Facts
+    known: Mapping[Place, Row], affected: Mapping[Place, SharePartitionVerdict], facts: RequestContext
 ) -> Iterator[GroupVerdict]:
     places = {*known, *affected}
     counts = Counter(group_id for group_id, _, _ in places)
@@ -230,7 +230,9 @@ def _groups(
         )
 
 
-def _command(worst: SharePartitionVerdict, found: Sequence[SharePartitionVerdict], facts: Facts) -> str:
+def _command(
+    worst: SharePartitionVerdict, found: Sequence[SharePartitionVerdict], facts: RequestContext
+) -> str:
     """Return the next command for a group."""
     cluster = ("--bootstrap-servers", facts.bootstrap_servers) if facts.bootstrap_servers else ()
     named = (worst.group_id, worst.topic_id, str(worst.partition))
@@ -258,7 +260,7 @@ def _command(worst: SharePartitionVerdict, found: Sequence[SharePartitionVerdict
     return shlex.join(command)
 
 
-def _headline(groups: Sequence[GroupVerdict], critical: Sequence[Row], facts: Facts) -> str:
+def _headline(groups: Sequence[GroupVerdict], critical: Sequence[Row], facts: RequestContext) -> str:
     """Answer in a sentence; it is never positive beside a critical finding."""
     if facts.is_unread:
         return "the log could not be read"

@@ -8,8 +8,8 @@ authenticated gets the error ILLEGAL_SASL_STATE for it, or no answer at all (Kaf
 
 from struct import Struct
 
-from coordinator.relay.inbound import SIZE_BYTES, Ended, Head, Inbound
-from coordinator.relay.room import Room
+from coordinator.relay.frame_reader import SIZE_BYTES, EndOfStream, FrameReader, RequestHead
+from coordinator.relay.request_memory import RequestMemory
 from coordinator.relay.sasl import Exchange
 from protocol.errors import ErrorCode
 from protocol.messages import request_header, response_header
@@ -23,35 +23,37 @@ _CORRELATION_ID = 0x5EA5
 _ANSWER = Struct(">ih")
 
 
-async def authenticate(peer: Inbound, broker: Inbound, exchange: Exchange, room: Room) -> Head:
+async def authenticate(
+    peer: FrameReader, broker: FrameReader, exchange: Exchange, request_memory: RequestMemory
+) -> RequestHead:
     """Carry a SASL exchange to its end, and return how the request begins that is no part of it.
 
     That request is left where it is. Raises Ended when either side closes, and after a wrong password, when
     the peer has its answer. Raises OSError, ProtocolError, Refused.
     """
     while True:
-        head = await peer.head()
+        head = await peer.peek_head()
         if not exchange.is_next(head.api_key, head.api_version):
             return head
-        with room.taken(head):
+        with request_memory.reserve(head):
             request = await peer.frame()
-            exchange.asked(request)
+            exchange.handle_request(request)
             await broker.end.send(request)
             del request
         answer = await broker.frame()
-        exchange.answered(head.api_key, answer)
+        exchange.handle_response(head.api_key, answer)
         await peer.end.send(answer)
         if exchange.failed:
             # The broker closes too, or waits for a second try that nobody makes.
-            raise Ended
+            raise EndOfStream
 
 
-async def is_authenticated(broker: Inbound) -> bool:
+async def is_authenticated(broker: FrameReader) -> bool:
     """Ask the broker whether the peer of this connection is authenticated. Raises OSError, ProtocolError."""
     try:
-        await broker.end.send(_question())
+        await broker.end.send(_describe_cluster_request())
         answer = await broker.frame()
-    except (Ended, ConnectionError):
+    except (EndOfStream, ConnectionError):
         return False
     header, at = response_header.decode(answer, SIZE_BYTES, 1)
     if header.correlation_id != _CORRELATION_ID or len(answer) < at + _ANSWER.size:
@@ -60,7 +62,7 @@ async def is_authenticated(broker: Inbound) -> bool:
     return bool(error_code == ErrorCode.NONE)
 
 
-def _question() -> bytes:
+def _describe_cluster_request() -> bytes:
     """Return a request for a description of the cluster, which needs no permission beyond being known."""
     header = request_header.RequestHeader(_DESCRIBE_CLUSTER, 0, _CORRELATION_ID, "share-coordinator-relay")
     body = request_header.encode(header, 2) + _DESCRIBE_CLUSTER_BODY

@@ -9,38 +9,38 @@ from coordinator.clock import SystemClock
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.relay.connection import Connection, Route
-from coordinator.relay.figures import Figures
 from coordinator.relay.limits import RelayLimits
-from coordinator.relay.room import Room
+from coordinator.relay.metrics import RelayMetrics
+from coordinator.relay.request_memory import RequestMemory
 
 _logger = logging.getLogger(__name__)
 
 _BACKLOG = 1_024
 # After an accept that failed because the process has too many open files.
-_BREATH_S = 0.1
+_ACCEPT_RETRY_S = 0.1
 # The same complaint again, with how often it was left out, after this time.
-_COMPLAIN_EVERY_S = 10.0
+_LOG_INTERVAL_S = 10.0
 
 
 class Listener:
     """Serves connections on one socket, from `start` to `stop`."""
 
-    def __init__(self, route: Route, limits: RelayLimits, figures: Figures) -> None:
+    def __init__(self, route: Route, limits: RelayLimits, figures: RelayMetrics) -> None:
         self.route = route
         self.limits = limits
-        self._figures = figures
-        self._room = Room(limits)
+        self._metrics = figures
+        self._request_memory = RequestMemory(limits)
         self._socket: socket.socket | None = None
         self._acceptor: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._connections: dict[Connection, asyncio.Task[None]] = {}
-        self._complaints = _Complaints()
+        self._rate_limited_log = _RateLimitedLog()
         self._clock = SystemClock()
 
     async def start(self, address: HostPort, inherited: socket.socket | None = None) -> None:
         """Bind and accept, or accept on a socket that is bound already. Raises ListenError."""
         try:
-            self._socket = inherited or _listening(address)
+            self._socket = inherited or _bind(address)
         except (OSError, OverflowError) as error:
             raise ListenError("relay.listen", str(address), error) from None
         self._socket.setblocking(False)
@@ -61,7 +61,7 @@ class Listener:
             await asyncio.wait(self._connections.values(), timeout=self.limits.stop_s)
         left = list(self._connections.items())
         for connection, _ in left:
-            connection.break_off()
+            connection.abort()
         await asyncio.gather(*(task for _, task in left), return_exceptions=True)
 
     @property
@@ -78,21 +78,23 @@ class Listener:
                 accepted, _ = await loop.sock_accept(listening)
             except OSError as error:
                 self._warn("accept", f"a connection could not be accepted: {error}")
-                await asyncio.sleep(_BREATH_S)
+                await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
-            self._figures.accepted += 1
+            self._metrics.accepted += 1
             if len(self._connections) >= self.limits.connections_max:
                 accepted.close()
-                self._figures.refuse("too_many_connections")
+                self._metrics.refuse("too_many_connections")
                 self._warn("too_many_connections", "there are as many connections as there may be")
                 continue
             accepted.setblocking(False)
-            connection = Connection(accepted, self.route, self.limits, self._room, self._figures, self._warn)
+            connection = Connection(
+                accepted, self.route, self.limits, self._request_memory, self._metrics, self._warn
+            )
             task = asyncio.create_task(connection.run())
             self._connections[connection] = task
-            task.add_done_callback(partial(self._gone, connection))
+            task.add_done_callback(partial(self._on_connection_done, connection))
 
-    def _gone(self, connection: Connection, _: "asyncio.Task[None]") -> None:
+    def _on_connection_done(self, connection: Connection, _: "asyncio.Task[None]") -> None:
         del self._connections[connection]
 
     async def _sweep(self) -> None:
@@ -104,8 +106,8 @@ class Listener:
             now_s, now_ms = loop.time(), self._clock.now_ms()
             for connection in self._connections:
                 if not connection.is_trusted(now_ms):
-                    self._figures.refuse("certificate_revoked")
-                    connection.break_off()
+                    self._metrics.refuse("certificate_revoked")
+                    connection.abort()
             # Those that are gone are forgotten, those that are not decided have a bound of their own.
             seen = {
                 connection: seen.get(connection, (-1, now_s))
@@ -116,16 +118,16 @@ class Listener:
                 if connection.moved_bytes != moved_bytes:
                     seen[connection] = (connection.moved_bytes, now_s)
                 elif now_s - since_s > limits.idle_s:
-                    self._figures.refuse("idle")
-                    connection.break_off()
+                    self._metrics.refuse("idle")
+                    connection.abort()
 
     def _warn(self, kind: str, message: str) -> None:
-        left_out = self._complaints.due(kind, asyncio.get_running_loop().time())
+        left_out = self._rate_limited_log.due(kind, asyncio.get_running_loop().time())
         if left_out is not None:
             _logger.warning("%s", message, extra={"left_out": left_out} if left_out else {})
 
 
-class _Complaints:
+class _RateLimitedLog:
     """Lets a complaint of each kind through now and then: an attacker does not fill the disk."""
 
     def __init__(self) -> None:
@@ -134,14 +136,14 @@ class _Complaints:
 
     def due(self, kind: str, now_s: float) -> int | None:
         """Return how many were left out before this one, None if this one is to be left out too."""
-        if now_s - self._last_s.get(kind, -_COMPLAIN_EVERY_S) < _COMPLAIN_EVERY_S:
+        if now_s - self._last_s.get(kind, -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
             self._left_out[kind] = self._left_out.get(kind, 0) + 1
             return None
         self._last_s[kind] = now_s
         return self._left_out.pop(kind, 0)
 
 
-def _listening(address: HostPort) -> socket.socket:
+def _bind(address: HostPort) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     host = "" if address.host == "*" else address.host
     return socket.create_server((host, address.port), family=family, backlog=_BACKLOG)

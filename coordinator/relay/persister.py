@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import Any, NamedTuple
 
-from coordinator.relay.carrying import Bytes, carry
-from coordinator.relay.inbound import SIZE_BYTES, Inbound
+from coordinator.relay.forwarding import Bytes, forward_bytes
+from coordinator.relay.frame_reader import SIZE_BYTES, FrameReader
 from coordinator.relay.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, Exchange
 from protocol.errors import FrameError
 
@@ -25,7 +25,7 @@ _unpack_size = Struct(">i").unpack
 _AUTHENTICATION = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
 
 
-class Session(NamedTuple):
+class PeerSession(NamedTuple):
     """Who is on the connection, and until when, in the loop's time; None: for ever."""
 
     mechanism: str
@@ -33,13 +33,13 @@ class Session(NamedTuple):
     ends_s: float | None
 
     @classmethod
-    def of(cls, exchange: Exchange, now_s: float) -> "Session":
+    def from_exchange(cls, exchange: Exchange, now_s: float) -> "PeerSession":
         """Return the session that a finished exchange began."""
         lifetime_ms = exchange.session_lifetime_ms
         return cls(exchange.mechanism, exchange.user, now_s + lifetime_ms / 1000 if lifetime_ms > 0 else None)
 
 
-class SessionLost(Exception):
+class SessionEnded(Exception):
     """A peer did not authenticate again in time, or not as whom it was. The text says which."""
 
 
@@ -48,9 +48,9 @@ class PersisterLink:
 
     def __init__(
         self,
-        peer: Inbound,
-        coordinator: Inbound,
-        session: Session,
+        peer: FrameReader,
+        coordinator: FrameReader,
+        session: PeerSession,
         again: Callable[[], Awaitable[Exchange]],
         moved: Callable[[int, int], None],
     ) -> None:
@@ -68,9 +68,9 @@ class PersisterLink:
         self._request_left = 0
         self._answer_left = 0
         self._answer_size = b""
-        self._unanswered = 0
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._pending_responses = 0
+        self._idle_event = asyncio.Event()
+        self._idle_event.set()
         self._stop_asked = asyncio.Event()
 
     def stop(self) -> None:
@@ -78,11 +78,13 @@ class PersisterLink:
         self._stop_asked.set()
 
     async def run(self) -> None:
-        """Carry requests and answers until either side closes. Raises OSError, ProtocolError, SessionLost."""
-        answers = carry(
-            self._coordinator.end, self._peer.end, self._take_answers, settled=self._note_whether_quiet
+        """Carry requests and answers until either side closes. Raises OSError, ProtocolError,
+        SessionEnded.
+        """
+        answers = forward_bytes(
+            self._coordinator.end, self._peer.end, self._count_responses, settled=self._update_idle_event
         )
-        requests: asyncio.Future[None] = asyncio.ensure_future(self._carry_requests())
+        requests: asyncio.Future[None] = asyncio.ensure_future(self._forward_requests())
         try:
             await asyncio.wait({requests, answers.over}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -93,13 +95,16 @@ class PersisterLink:
             if outcome.done() and not outcome.cancelled():
                 outcome.result()
 
-    async def _carry_requests(self) -> None:
+    async def _forward_requests(self) -> None:
         """Carry requests until the peer's last word, or until a stop when all is answered. Raises Ended."""
         stop = asyncio.ensure_future(self._stop_asked.wait())
         try:
             while not stop.done():
-                requests = carry(
-                    self._peer.end, self._coordinator.end, self._take_requests, first=self._peer.rest()
+                requests = forward_bytes(
+                    self._peer.end,
+                    self._coordinator.end,
+                    self._filter_requests,
+                    first=self._peer.take_buffered(),
                 )
                 either: set[asyncio.Future[Any]] = {requests.over, stop}
                 try:
@@ -108,24 +113,24 @@ class PersisterLink:
                     requests.close()
                 if requests.over.done() and not requests.over.cancelled():
                     requests.over.result()
-                    await self._look_closer()
-            await self._quiet.wait()
+                    await self._handle_partial_request()
+            await self._idle_event.wait()
         finally:
             stop.cancel()
 
-    async def _look_closer(self) -> None:
+    async def _handle_partial_request(self) -> None:
         """Go on where requests were not carried: an authentication, or a beginning that came in pieces."""
-        head = await self._peer.head()
+        head = await self._peer.peek_head()
         if head.api_key not in _AUTHENTICATION:
             return
         # Its answers come from elsewhere, and answers must come in the order of the requests.
-        await self._quiet.wait()
+        await self._idle_event.wait()
         exchange = await self._again()
         if (exchange.mechanism, exchange.user) != (self._session.mechanism, self._session.user):
-            raise SessionLost("a peer authenticated again as somebody else, or in another way")
-        self._session = Session.of(exchange, self._loop.time())
+            raise SessionEnded("a peer authenticated again as somebody else, or in another way")
+        self._session = PeerSession.from_exchange(exchange, self._loop.time())
 
-    def _take_requests(self, data: Bytes) -> int:
+    def _filter_requests(self, data: Bytes) -> int:
         """Take requests for the coordinator; put aside what begins with something else."""
         at, end = self._request_left, len(data)
         while at < end:
@@ -141,18 +146,18 @@ class PersisterLink:
         taken = min(at, end)
         self._request_left = at - taken
         if taken < end:
-            self._peer.put_back(bytes(data[taken:]))
+            self._peer.unread(bytes(data[taken:]))
         self._moved(taken, 0)
         return taken
 
     def _begin_request(self) -> None:
         ends_s = self._session.ends_s
         if ends_s is not None and self._loop.time() > ends_s:
-            raise SessionLost("the session is over, and the peer did not authenticate again")
-        self._unanswered += 1
-        self._quiet.clear()
+            raise SessionEnded("the session is over, and the peer did not authenticate again")
+        self._pending_responses += 1
+        self._idle_event.clear()
 
-    def _take_answers(self, data: Bytes) -> int:
+    def _count_responses(self, data: Bytes) -> int:
         """Take everything, and count the answers that end in it."""
         at, end = 0, len(data)
         while at < end:
@@ -170,11 +175,11 @@ class PersisterLink:
             at += step
             self._answer_left -= step
             if self._answer_left == 0:
-                self._unanswered -= 1
+                self._pending_responses -= 1
         self._moved(0, end)
         return end
 
-    def _note_whether_quiet(self) -> None:
+    def _update_idle_event(self) -> None:
         """Called when all answers that came have gone to the peer."""
-        if self._unanswered <= 0 and self._answer_left == 0 and not self._answer_size:
-            self._quiet.set()
+        if self._pending_responses <= 0 and self._answer_left == 0 and not self._answer_size:
+            self._idle_event.set()

@@ -16,11 +16,11 @@ from coordinator.config import Config
 from coordinator.config.admin import is_loopback
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.relay.connection import Route
-from coordinator.relay.figures import Figures
-from coordinator.relay.http import HealthServer
+from coordinator.relay.health_server import HealthServer
 from coordinator.relay.limits import RelayLimits
 from coordinator.relay.listener import Listener
-from coordinator.relay.outward import ClientTls, OutwardFiles, Target
+from coordinator.relay.metrics import RelayMetrics
+from coordinator.relay.upstream import ClientTls, Upstream, UpstreamTlsFiles
 from coordinator.security.principals import AllowedPrincipals, MappingRules
 from coordinator.security.tls import ServerTls, TlsFiles
 
@@ -43,7 +43,7 @@ def relay(config: Config, *, said_ready: Callable[[str], None] | None = None) ->
     `said_ready` is called once with a sentence when connections are accepted. Raises ConfigError.
     """
     route = make_route(config)
-    _raise_open_files()
+    _raise_open_file_limit()
     return event_loop.run(_Relay(config, route).run(said_ready or _logger.info))
 
 
@@ -65,7 +65,7 @@ def make_route(config: Config) -> Route:
             "relay",
         )
         broker_tls = ClientTls(
-            OutwardFiles(
+            UpstreamTlsFiles(
                 config.ssl_ca_location,
                 config.ssl_certificate_location,
                 config.ssl_key_location,
@@ -76,7 +76,7 @@ def make_route(config: Config) -> Route:
         )
     if config.relay_coordinator_security_protocol == "SSL":
         coordinator_tls = ClientTls(
-            OutwardFiles(
+            UpstreamTlsFiles(
                 config.relay_coordinator_ssl_ca_location,
                 config.relay_coordinator_ssl_certificate_location,
                 config.relay_coordinator_ssl_key_location,
@@ -91,11 +91,13 @@ def make_route(config: Config) -> Route:
             config.relay_coordinator,
         )
     return Route(
-        broker=Target(config.relay_broker, broker_tls, config.relay_broker_server_name),
-        coordinator=Target(config.relay_coordinator, coordinator_tls, config.relay_coordinator_server_name),
+        broker=Upstream(config.relay_broker, broker_tls, config.relay_broker_server_name),
+        coordinator=Upstream(config.relay_coordinator, coordinator_tls, config.relay_coordinator_server_name),
         check="sasl" if protocol.startswith("SASL") else "certificate" if uses_tls else "none",
-        allowed=_parsed(AllowedPrincipals.parse, "relay.allowed.principals", config.relay_allowed_principals),
-        rules=_parsed(
+        allowed=_parse_setting(
+            AllowedPrincipals.parse, "relay.allowed.principals", config.relay_allowed_principals
+        ),
+        rules=_parse_setting(
             MappingRules.parse, "relay.ssl.principal.mapping.rules", config.relay_ssl_principal_mapping_rules
         ),
         sub_claim=config.relay_sub_claim_name,
@@ -103,7 +105,7 @@ def make_route(config: Config) -> Route:
     )
 
 
-def _parsed(parse: Callable[[str], _Parsed], setting: str, text: str) -> _Parsed:
+def _parse_setting(parse: Callable[[str], _Parsed], setting: str, text: str) -> _Parsed:
     try:
         return parse(text)
     except ValueError as error:
@@ -116,7 +118,7 @@ class _Relay:
     def __init__(self, config: Config, route: Route) -> None:
         self._config = config
         self._route = route
-        self._figures = Figures()
+        self._metrics = RelayMetrics()
         self._stop_asked = asyncio.Event()
 
     async def run(self, said_ready: Callable[[str], None]) -> int:
@@ -124,12 +126,12 @@ class _Relay:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_asked.set)
-        listener = Listener(self._route, relay_limits(config), self._figures)
+        listener = Listener(self._route, relay_limits(config), self._metrics)
         health = HealthServer(
             {
                 "/livez": lambda: (HTTPStatus.OK, "ok\n"),
                 "/readyz": self._readiness,
-                "/metrics": lambda: (HTTPStatus.OK, self._figures.exposition()),
+                "/metrics": lambda: (HTTPStatus.OK, self._metrics.exposition()),
             }
         )
         watch = asyncio.create_task(self._watch_files())
@@ -184,7 +186,7 @@ def inherited_socket(environ: Mapping[str, str], pid: int) -> socket.socket | No
     return socket.socket(fileno=_FIRST_INHERITED)
 
 
-def _raise_open_files() -> None:
+def _raise_open_file_limit() -> None:
     """Allow as many open files as the system lets us: each connection takes two and more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):

@@ -63,7 +63,7 @@ class Exchange:
             )
         return api_key == SASL_AUTHENTICATE and 0 <= version <= _AUTHENTICATE_VERSION_MAX
 
-    def asked(self, frame: bytes) -> None:
+    def handle_request(self, frame: bytes) -> None:
         """Take the frame (with its size) of a request that `is_next`. Raises DecodeError."""
         header, at = request_header.decode(frame, _SIZE_BYTES, 1)
         if header.request_api_key == SASL_HANDSHAKE:
@@ -78,7 +78,7 @@ class Exchange:
             if self._rounds == 1:
                 self.user = user_of(self.mechanism, token, self._sub_claim)
 
-    def answered(self, api_key: int, frame: bytes) -> None:
+    def handle_response(self, api_key: int, frame: bytes) -> None:
         """Take the frame (with its size) of the answer to the last request. Raises DecodeError."""
         if api_key == SASL_HANDSHAKE:
             _, at = response_header.decode(frame, _SIZE_BYTES, 0)
@@ -149,13 +149,13 @@ def _claims(token: str) -> dict[str, Any]:
         return {}
     try:
         payload = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        claims = json.loads(payload, object_pairs_hook=_each_once)
+        claims = json.loads(payload, object_pairs_hook=_reject_duplicates)
     except (binascii.Error, ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse what two readers may read differently."""
     claims = dict(pairs)
     if len(claims) != len(pairs):

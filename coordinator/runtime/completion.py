@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from coordinator.runtime.mailbox import Operation
-from coordinator.shard import Result
+from coordinator.runtime.operations import Operation
+from coordinator.shard import CoordinatorResult
 from protocol.errors import ErrorCode
 
 
@@ -29,7 +29,7 @@ def refuse(operation: Operation, error_code: ErrorCode, message: str) -> None:
         report_failure("refusing an operation failed", failure)
 
 
-def answer_all(waiting: Iterable[tuple[Operation, Result]]) -> None:
+def answer_all(waiting: Iterable[tuple[Operation, CoordinatorResult]]) -> None:
     """Give operations the answers that were decided."""
     for operation, result in waiting:
         answer(operation, result.answer)

@@ -10,7 +10,7 @@ class RuntimeLimits(NamedTuple):
     something else: no write is begun later than that.
     """
 
-    mailbox_operations_max: int = 100_000
+    queued_operations_max: int = 100_000
     operations_per_append_max: int = 4_096
     # Keys and values of an append; the last operation in it may exceed that.
     bytes_per_append_max: int = 4 << 20

@@ -21,7 +21,7 @@ from coordinator.errors import LogError, LogFenced, LogUnavailable
 from coordinator.log.base import LoggedBatch, SharedLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.limits import RuntimeLimits
-from coordinator.runtime.replay import FINISHED_TOGETHER, Replay, give_memory_back, replays_of
+from coordinator.runtime.replay import FINISH_BATCH, Replay, make_replays, release_memory
 from coordinator.runtime.shard_runner import ShardRunner
 from coordinator.runtime.status import Status
 from coordinator.shard import Shard
@@ -34,13 +34,13 @@ CLAIM_WAIT_S = 1.0
 # How soon it is looked again whether shards may be claimed; after that, less and less often.
 LEASE_PAUSE_FIRST_S = 0.01
 # How long shards of a log of several processes wait for one another: much less than requests wait for a load.
-TOGETHER_S = 2.0
+BURST_GAP_S = 2.0
 
 
 class Loader:
     """Loads the shards that ask for it, together in one pass over the log at a time. Runs as one task.
 
-    Over a log of several processes the next pass begins beside one that takes longer than `TOGETHER_S`.  One
+    Over a log of several processes the next pass begins beside one that takes longer than `BURST_GAP_S`.  One
     in which nothing comes for so long has failed; and where a pass fails, each of its shards is loaded in a
     pass of its own from then on, until one succeeds.
     """
@@ -61,9 +61,9 @@ class Loader:
         self._shared = log if isinstance(log, SharedLog) else None
         self._metrics = metrics
         self._limits = limits
-        self._owning: dict[int, asyncio.Task[None]] = {}
+        self._claims: dict[int, asyncio.Task[None]] = {}
         self._waiting: dict[int, ShardRunner] = {}
-        self._asked = asyncio.Event()
+        self._load_requested = asyncio.Event()
         self._apart: set[int] = set()
         self._backoffs_s: dict[int, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -73,45 +73,45 @@ class Loader:
         self._burst_began_s: float | None = None
         self._burst_shards = self._burst_records = 0
 
-    def ask(self, runner: ShardRunner, release_wait_s: float = 0.0) -> None:
+    def request_load(self, runner: ShardRunner, release_wait_s: float = 0.0) -> None:
         """Load this shard in the next pass; wait so long at most for its owner until now to release it."""
         runner.begin_loading()
-        self._burst_goes_on()
+        self._is_burst_active()
         if self._shared is None:
-            self._pass_on(runner)
+            self._queue_for_pass(runner)
             return
         # Each by itself: one whose partition has no leader must not keep the others from loading.
         partition = runner.state_partition
         self._claiming.add(partition)
-        owning = asyncio.get_running_loop().create_task(self._own(self._shared, runner, release_wait_s))
-        self._owning[partition] = owning
-        owning.add_done_callback(partial(self._owned, partition))
+        owning = asyncio.get_running_loop().create_task(self._claim(self._shared, runner, release_wait_s))
+        self._claims[partition] = owning
+        owning.add_done_callback(partial(self._claim_task_ended, partition))
 
-    def _burst_goes_on(self) -> None:
+    def _is_burst_active(self) -> None:
         if self._burst_began_s is None:
             self._burst_began_s = asyncio.get_running_loop().time()
 
-    def _claims_again(self, runner: ShardRunner) -> None:
+    def _note_claim_retry(self, runner: ShardRunner) -> None:
         """Note that a shard which could not be claimed is about to be: the burst is not over."""
         runner.begin_loading()
-        self._burst_goes_on()
+        self._is_burst_active()
         self._claiming.add(runner.state_partition)
 
-    def _owned(self, partition: int, owning: "asyncio.Task[None]") -> None:
+    def _claim_task_ended(self, partition: int, owning: "asyncio.Task[None]") -> None:
         """Note that a claim is over, whatever came of it; not if another has followed it already."""
-        if self._owning.get(partition, owning) is owning:
-            self._owning.pop(partition, None)
-            self._claimed(partition)
+        if self._claims.get(partition, owning) is owning:
+            self._claims.pop(partition, None)
+            self._claim_ended(partition)
 
-    def _claimed(self, partition: int) -> None:
+    def _claim_ended(self, partition: int) -> None:
         """Note that a claim succeeded or not; it may be what the end of a burst waited for."""
         self._claiming.discard(partition)
-        self._say_loaded()
+        self._log_load_summary()
 
-    async def leave(self, runner: ShardRunner) -> None:
+    async def cancel_load(self, runner: ShardRunner) -> None:
         """Load this shard no more: it was closed. A pass that is under way drops what it read of it."""
         self._waiting.pop(runner.state_partition, None)
-        owning = self._owning.pop(runner.state_partition, None)
+        owning = self._claims.pop(runner.state_partition, None)
         if owning is not None:
             # A claim that was sent may land later, so it is awaited, and released. None is sent from now on.
             try:
@@ -125,9 +125,9 @@ class Loader:
 
         One that was left is not, even if its shard was elected again: that election gets a claim of its own.
         """
-        return runner.elected and self._owning.get(runner.state_partition) is asyncio.current_task()
+        return runner.elected and self._claims.get(runner.state_partition) is asyncio.current_task()
 
-    async def _own(self, log: SharedLog, runner: ShardRunner, release_wait_s: float) -> None:
+    async def _claim(self, log: SharedLog, runner: ShardRunner, release_wait_s: float) -> None:
         """Own a shard before it is read; close it if somebody else takes it at the same time.
 
         A coordinator that resigned sends no claim: it would depose the next owner.
@@ -139,31 +139,31 @@ class Loader:
             return self._may_claim() and self._is_wanted(runner)
 
         while True:
-            if not await self._leased(runner):
+            if not await self._wait_for_lease(runner):
                 return
             try:
                 runner.owner_epoch = await log.own(partition, release_wait_s, may_claim)
             except LogFenced as error:
                 if self._is_wanted(runner):
-                    runner.fenced(error)
+                    runner.handle_fenced(error)
                 return
             except Exception as error:
                 if not self._is_wanted(runner):
                     return
-                _complain(f"shard {partition} cannot be owned", error)
-                runner.failed(str(error))
-                self._claimed(partition)
+                _log_failure(f"shard {partition} cannot be owned", error)
+                runner.loading_failed(str(error))
+                self._claim_ended(partition)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
                 if not self._is_wanted(runner):
                     return
-                self._claims_again(runner)
+                self._note_claim_retry(runner)
             else:
                 if self._is_wanted(runner):
-                    self._pass_on(runner)
+                    self._queue_for_pass(runner)
                 return
 
-    async def _leased(self, runner: ShardRunner) -> bool:
+    async def _wait_for_lease(self, runner: ShardRunner) -> bool:
         """Wait until shards may be claimed, and return whether this one is still meant to be.
 
         Who starts is elected a moment before it has a lease: only a shard that waits for longer has failed.
@@ -171,50 +171,50 @@ class Loader:
         pause_s = LEASE_PAUSE_FIRST_S
         while not self._may_claim():
             if pause_s >= self._limits.tick_s:
-                runner.failed("nothing was heard of the others for too long to claim it")
-                self._claimed(runner.state_partition)
+                runner.loading_failed("nothing was heard of the others for too long to claim it")
+                self._claim_ended(runner.state_partition)
             await asyncio.sleep(pause_s)
             if not self._is_wanted(runner):
                 return False
             pause_s = min(2 * pause_s, self._limits.tick_s)
         if runner.status is Status.FAILED:
-            self._claims_again(runner)
+            self._note_claim_retry(runner)
         return True
 
-    def _pass_on(self, runner: ShardRunner) -> None:
+    def _queue_for_pass(self, runner: ShardRunner) -> None:
         self._waiting[runner.state_partition] = runner
-        self._asked.set()
+        self._load_requested.set()
 
     async def run(self) -> None:
         """Load for ever; what cannot be loaded is tried again after a growing pause."""
         try:
             while True:
-                await self._asked.wait()
-                self._asked.clear()
+                await self._load_requested.wait()
+                self._load_requested.clear()
                 runners, self._waiting = self._waiting, {}
                 for partition in self._apart & runners.keys():
-                    self._begin({partition: runners.pop(partition)})
+                    self._start_pass({partition: runners.pop(partition)})
                 if runners:
-                    longest_s = None if self._shared is None else TOGETHER_S
-                    await asyncio.wait({self._begin(runners)}, timeout=longest_s)
-                self._say_loaded()
+                    longest_s = None if self._shared is None else BURST_GAP_S
+                    await asyncio.wait({self._start_pass(runners)}, timeout=longest_s)
+                self._log_load_summary()
         finally:
-            for task in (*self._owning.values(), *self._tasks):
+            for task in (*self._claims.values(), *self._tasks):
                 task.cancel()
 
-    def _begin(self, runners: dict[int, ShardRunner]) -> "asyncio.Task[None]":
+    def _start_pass(self, runners: dict[int, ShardRunner]) -> "asyncio.Task[None]":
         """Begin a pass beside those that are under way."""
         self._passes += 1
-        return self._beside(self._pass(runners))
+        return self._spawn(self._run_pass(runners))
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Do something beside what else there is to do; it ends with `run` at the latest."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _pass(self, runners: dict[int, ShardRunner]) -> None:
+    async def _run_pass(self, runners: dict[int, ShardRunner]) -> None:
         """Load shards in one pass over the log; see to it that those which cannot be are tried again."""
         # One that was closed a moment ago is about to leave.
         runners = {partition: one for partition, one in runners.items() if one.status is Status.LOADING}
@@ -228,7 +228,7 @@ class Loader:
                 # Whom it is the fault of, and where in the code, shows then.
                 _logger.warning("%d shards are loaded one by one, not together: %s", len(runners), error)
             else:
-                _complain(f"loading {len(runners)} shards failed", error)
+                _log_failure(f"loading {len(runners)} shards failed", error)
             failed = dict.fromkeys(runners, error)
         finally:
             self._passes -= 1
@@ -242,13 +242,13 @@ class Loader:
             if runner.shard is not shard or runner.status is not Status.LOADING:
                 continue
             if apart:
-                self.ask(runner)
+                self.request_load(runner)
             else:
-                runner.failed(str(reason))
-                self._beside(self._ask_later(runner, shard))
-        self._say_loaded()
+                runner.loading_failed(str(reason))
+                self._spawn(self._schedule_retry(runner, shard))
+        self._log_load_summary()
 
-    async def _ask_later(self, runner: ShardRunner, shard: Shard) -> None:
+    async def _schedule_retry(self, runner: ShardRunner, shard: Shard) -> None:
         """Load a shard again after a pause, unless it was closed, or elected anew, meanwhile.
 
         A damaged one, too, because an operator may have put the file back.
@@ -258,17 +258,17 @@ class Loader:
         self._backoffs_s[partition] = min(2 * backoff_s, self._limits.reload_backoff_max_s)
         await asyncio.sleep(backoff_s)
         if runner.elected and runner.shard is shard:
-            self.ask(runner)
+            self.request_load(runner)
 
     async def _load(self, runners: dict[int, ShardRunner], shards: dict[int, Shard]) -> dict[int, Exception]:
         """Load shards, and return those that cannot be replayed. Raises what reading the log does."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         records = dict.fromkeys(runners, 0)
-        replays = replays_of(shards)
+        replays = make_replays(shards)
         failed: dict[int, Exception] = {}
         slice_left = self._limits.load_slice_batches
-        with _collector_paused():
+        with _garbage_collection_paused():
             async for chunk in self._read(runners):
                 for state_partition, batch in chunk:
                     if state_partition in failed:
@@ -285,19 +285,19 @@ class Loader:
                 state_partition, replay = replays.popitem()
                 try:
                     if state_partition not in failed:
-                        await _finish(replay)
+                        await _finish_replay(replay)
                 except Exception as error:
                     failed[state_partition] = error
                 # With the memory that it took.
                 del replay
-        give_memory_back()
+        release_memory()
         load_s = loop.time() - began_s
         for state_partition, runner in runners.items():
             if state_partition in failed:
-                _complain(f"shard {state_partition} cannot be replayed", failed[state_partition])
+                _log_failure(f"shard {state_partition} cannot be replayed", failed[state_partition])
             else:
                 loaded = partial(
-                    self._loaded, runner, shards[state_partition], records[state_partition], load_s
+                    self._finish_load, runner, shards[state_partition], records[state_partition], load_s
                 )
                 self._when_earlier_leases_are_over(state_partition, loaded)
         return failed
@@ -307,7 +307,7 @@ class Loader:
         if self._shared is None or self._shared.served_in_s(state_partition) <= 0:
             loaded()
         else:
-            self._beside(self._wait_for_leases(self._shared, state_partition, loaded))
+            self._spawn(self._wait_for_leases(self._shared, state_partition, loaded))
 
     async def _wait_for_leases(
         self, log: SharedLog, state_partition: int, loaded: Callable[[], None]
@@ -319,7 +319,7 @@ class Loader:
     async def _read(self, runners: dict[int, ShardRunner]) -> AsyncIterator[list[LoggedBatch]]:
         """Read the log; where one shard may be what the others wait for, raise LogUnavailable soon."""
         chunks = self._log.read(runners)
-        stalled_s = TOGETHER_S if self._shared is not None and len(runners) > 1 else None
+        stalled_s = BURST_GAP_S if self._shared is not None and len(runners) > 1 else None
         while True:
             patience = asyncio.timeout(stalled_s)
             try:
@@ -333,18 +333,18 @@ class Loader:
                 return
             yield chunk
 
-    def _loaded(self, runner: ShardRunner, shard: Shard, records: int, load_s: float) -> None:
+    def _finish_load(self, runner: ShardRunner, shard: Shard, records: int, load_s: float) -> None:
         partition = runner.state_partition
         if runner.shard is not shard or runner.status is not Status.LOADING:
             return
-        runner.loaded(shard, self._log.end_offset(partition), records, round(load_s * 1000))
+        runner.finish_loading(shard, self._log.end_offset(partition), records, round(load_s * 1000))
         self._metrics.shard_loaded(partition, records, load_s)
         self._apart.discard(partition)
         self._backoffs_s.pop(partition, None)
         self._burst_shards += 1
         self._burst_records += records
 
-    def _say_loaded(self) -> None:
+    def _log_load_summary(self) -> None:
         """Say at the end of a burst what it came to, claims included: shards of a topic come one by one."""
         busy = self._waiting or self._claiming or self._passes
         if busy or self._burst_began_s is None:
@@ -363,19 +363,19 @@ class Loader:
         self._burst_shards = self._burst_records = 0
 
 
-def _complain(what: str, error: Exception) -> None:
+def _log_failure(what: str, error: Exception) -> None:
     """Say that something failed; where in the code only if that should not have been possible."""
     unexpected = not isinstance(error, LogError | DecodeError)
     _logger.error("%s: %s", what, error, exc_info=error if unexpected else None)
 
 
-async def _finish(replay: Replay) -> None:
-    while not replay.finish(FINISHED_TOGETHER):  # noqa: ASYNC110
+async def _finish_replay(replay: Replay) -> None:
+    while not replay.finish(FINISH_BATCH):  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def _garbage_collection_paused() -> Iterator[None]:
     """Keep the garbage collector from walking a heap that only grows."""
     enabled = gc.isenabled()
     gc.disable()

@@ -1,10 +1,10 @@
-"""Replays the batches of a log into shards, the compiled way where there is one (`coordinator.hot`)."""
+"""Replays the batches of a log into shards, the compiled way where there is one (`coordinator.fastpath`)."""
 
 import logging
 from collections.abc import Mapping
 from typing import Protocol
 
-from coordinator import hot
+from coordinator import fastpath
 from coordinator.shard import Shard
 from protocol.record_batch import LogRecord, decode_batches
 from protocol.state_records import decode_record
@@ -12,7 +12,7 @@ from protocol.state_records import decode_record
 _logger = logging.getLogger(__name__)
 
 # States that are given to a shard before other work on the event loop gets its turn.
-FINISHED_TOGETHER = 2_000
+FINISH_BATCH = 2_000
 
 
 class Replay(Protocol):
@@ -39,7 +39,7 @@ class GeneralReplay:
         for batch in decode_batches(data):
             if not batch.is_control:
                 for log_record in batch.records:
-                    count += replay_one(self._shard, log_record)
+                    count += replay_record(self._shard, log_record)
         return count
 
     def finish(self, count_max: int, /) -> bool:
@@ -47,21 +47,23 @@ class GeneralReplay:
         return True
 
 
-def replays_of(shards: Mapping[int, Shard]) -> dict[int, Replay]:
+def make_replays(shards: Mapping[int, Shard]) -> dict[int, Replay]:
     """Make what replays each of these shards; what they are told of names is shared."""
-    if hot.loading is None:
+    if fastpath.loading is None:
         return {partition: GeneralReplay(shard) for partition, shard in shards.items()}
-    names = hot.loading.Names()
-    return {partition: hot.loading.Replay(shard, names, replay_one) for partition, shard in shards.items()}
+    names = fastpath.loading.InternedNames()
+    return {
+        partition: fastpath.loading.Replay(shard, names, replay_record) for partition, shard in shards.items()
+    }
 
 
-def give_memory_back() -> None:
+def release_memory() -> None:
     """Give memory that replays took back to the system, when they are gone."""
-    if hot.loading is not None:
-        hot.loading.give_back()
+    if fastpath.loading is not None:
+        fastpath.loading.release_memory()
 
 
-def replay_one(shard: Shard, log_record: LogRecord) -> bool:
+def replay_record(shard: Shard, log_record: LogRecord) -> bool:
     """Replay one record; False if its type is unknown, and it is skipped. Raises DecodeError."""
     record = decode_record(log_record.key, log_record.value)
     if record is None:

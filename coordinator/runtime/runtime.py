@@ -7,17 +7,17 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
 
-from coordinator import hot
+from coordinator import fastpath
 from coordinator.clock import Clock
 from coordinator.errors import LogError
 from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics
+from coordinator.runtime.commit_scheduler import CommitScheduler
 from coordinator.runtime.completion import report_failure
-from coordinator.runtime.jobs import Jobs
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.loader import Loader
-from coordinator.runtime.mailbox import Operation, PlainWrites
-from coordinator.runtime.rounds import Rounds
+from coordinator.runtime.maintenance import MaintenanceJobs
+from coordinator.runtime.operations import FastPathWrites, Operation
 from coordinator.runtime.shard_runner import ShardRunner
 from coordinator.runtime.status import Status
 from coordinator.shard import ShareState, SnapshotPolicy
@@ -30,7 +30,7 @@ from protocol.state_records import SharePartitionKey
 _logger = logging.getLogger(__name__)
 
 # Share-partitions looked at in one go before other work on the event loop gets its turn.
-LOOK_SLICE = 2_000
+VIEW_SLICE = 2_000
 
 
 class Runtime:
@@ -49,12 +49,12 @@ class Runtime:
         cold_interval_ms: int,
         prune_interval_ms: int,
         may_claim: Callable[[], bool] = lambda: True,
-        taken: Callable[[int], None] = lambda state_partition: None,
+        on_fenced: Callable[[int], None] = lambda state_partition: None,
     ) -> None:
         """Make a runtime that has no shard yet.
 
-        `may_claim` tells whether shards may be claimed now; `taken` is told of a shard that another process
-        has claimed.
+        `may_claim` tells whether shards may be claimed now; `on_fenced` is told of a shard that another
+        process has claimed.
         """
         self.state_partitions = state_partitions
         self.limits = limits
@@ -62,25 +62,25 @@ class Runtime:
         self._metrics = metrics
         self._stopping = False
         self._open = False
-        self._more_health: list[Callable[[], list[str]]] = []
+        self._health_sources: list[Callable[[], list[str]]] = []
         self._loader = Loader(log, metrics, limits, may_claim)
-        rounds = Rounds(log=log, clock=clock, topics=topics, metrics=metrics, limits=limits)
+        scheduler = CommitScheduler(log=log, clock=clock, topics=topics, metrics=metrics, limits=limits)
         self._runners = [
             ShardRunner(
                 partition,
-                rounds=rounds,
+                scheduler=scheduler,
                 log=log,
                 clock=clock,
                 topics=topics,
                 metrics=metrics,
                 policy=policy,
                 limits=limits,
-                reload=self._loader.ask,
-                taken=taken,
+                reload=self._loader.request_load,
+                on_fenced=on_fenced,
             )
             for partition in range(state_partitions)
         ]
-        self.jobs = Jobs(
+        self.jobs = MaintenanceJobs(
             self._runners,
             log=log,
             clock=clock,
@@ -125,7 +125,7 @@ class Runtime:
         if state_partition in self._resigning:
             self._release_waits_s[state_partition] = release_wait_s
         else:
-            self._loader.ask(runner, release_wait_s)
+            self._loader.request_load(runner, release_wait_s)
 
     def resign(self, state_partition: int) -> None:
         """Own a shard no more: let its append under way finish, release it in the log, and forget it.
@@ -144,9 +144,9 @@ class Runtime:
     async def _resign(self, runner: ShardRunner) -> None:
         state_partition = runner.state_partition
         try:
-            await self._loader.leave(runner)
-            await runner.quiet()
-            runner.forget()
+            await self._loader.cancel_load(runner)
+            await runner.wait_for_append()
+            runner.discard_state()
             if isinstance(self._log, SharedLog):
                 await self._log.release(state_partition)
         except LogError as error:
@@ -156,7 +156,7 @@ class Runtime:
             del self._resigning[state_partition]
             release_wait_s = self._release_waits_s.pop(state_partition, 0.0)
             if runner.elected and not self._stopping:
-                self._loader.ask(runner, release_wait_s)
+                self._loader.request_load(runner, release_wait_s)
 
     @property
     def resigning(self) -> Collection[int]:
@@ -167,11 +167,11 @@ class Runtime:
         """Tell whether this process should own a shard, loaded or not."""
         return self._runners[state_partition].elected
 
-    def owned(self) -> list[int]:
+    def owned_shards(self) -> list[int]:
         """Return the shards that this process should own, loaded or not."""
         return [runner.state_partition for runner in self._runners if runner.elected]
 
-    def refuse_readiness(self) -> None:
+    def mark_not_ready(self) -> None:
         """Say from now on that this coordinator is not ready: it is about to stop."""
         self._stopping = True
 
@@ -194,7 +194,7 @@ class Runtime:
 
     async def _release_all(self) -> None:
         """Let whoever comes next know that nothing of ours is under way, if the log takes that soon."""
-        for owned in self.owned():
+        for owned in self.owned_shards():
             self.resign(owned)
         if self._resigning:
             await asyncio.wait(self._resigning.values(), timeout=self.limits.release_timeout_s)
@@ -203,15 +203,15 @@ class Runtime:
         """Hand an operation to the shard of its share-partition."""
         self._runners[state_partition(operation.key, self.state_partitions)].submit(operation)
 
-    def plain_writes(self) -> PlainWrites | None:
-        """Return what carries plain writes out, where there is such a thing."""
-        if hot.compiled is None:
+    def fast_path_writes(self) -> FastPathWrites | None:
+        """Return what carries fast-path writes out, where there is such a thing."""
+        if fastpath.compiled is None:
             return None
-        writes: PlainWrites = hot.compiled.PlainWrites(
+        writes: FastPathWrites = fastpath.compiled.FastPathWrites(
             self._runners,
             asyncio.get_running_loop().time,
-            *self._metrics.request_tallies(write_share_group_state.API_KEY),
-            self.limits.mailbox_operations_max,
+            *self._metrics.request_histogram(write_share_group_state.API_KEY),
+            self.limits.queued_operations_max,
             Status.ACTIVE,
         )
         return writes
@@ -222,17 +222,17 @@ class Runtime:
         while True:
             due_s = loop.time() + self.limits.tick_s
             await asyncio.sleep(self.limits.tick_s)
-            self._metrics.loop_lag(max(0.0, loop.time() - due_s))
+            self._metrics.event_loop_lag(max(0.0, loop.time() - due_s))
             for runner in self._runners:
                 try:
-                    runner.expire()
+                    runner.expire_operations()
                 except Exception as failure:
                     report_failure(f"expiring operations of shard {runner.state_partition} failed", failure)
 
     # Look.
 
     @property
-    def could_serve(self) -> bool:
+    def can_serve(self) -> bool:
         """True if shards would be served here: the log as a whole is well. For any thread.
 
         A shard that failed to load does not count: who has it next would have the same log to read, and all
@@ -241,7 +241,7 @@ class Runtime:
         return self._log.health() is None and not self._stopping
 
     @property
-    def loaded_once(self) -> bool:
+    def initial_load_done(self) -> bool:
         """True as soon as every shard is past its first load; one that waits for its turn is not."""
         return self._open and all(
             runner.status is Status.ACTIVE
@@ -249,24 +249,24 @@ class Runtime:
             for runner in self._runners
         )
 
-    def ask_health_of(self, part: Callable[[], list[str]]) -> None:
+    def add_health_source(self, part: Callable[[], list[str]]) -> None:
         """Add to `health` what a part outside of the runtime says."""
-        self._more_health.append(part)
+        self._health_sources.append(part)
 
     def health(self) -> list[str]:
         """Return why this coordinator is not ready, one sentence each; nothing when it is."""
-        reasons = [reason for part in self._more_health for reason in part()]
+        reasons = [reason for part in self._health_sources for reason in part()]
         if self._stopping:
             reasons.append("The coordinator is stopping.")
         loading = sum(runner.status is Status.LOADING for runner in self._runners)
         if loading:
-            reasons.append(f"{loading} of {len(self.owned())} shards are loading.")
+            reasons.append(f"{loading} of {len(self.owned_shards())} shards are loading.")
         failures = {runner.failure for runner in self._runners if runner.status is Status.FAILED}
         reasons.extend(f"Shards failed to load: {failure}" for failure in sorted(filter(None, failures)))
         fenced = [runner for runner in self._runners if runner.status is Status.CLOSED and runner.failure]
         if fenced:
             reasons.append(f"{len(fenced)} shards are closed: {fenced[0].failure}.")
-        overdue = sum(runner.append_is_overdue for runner in self._runners)
+        overdue = sum(runner.append_overdue for runner in self._runners)
         if overdue:
             reasons.append(f"The log has not confirmed the appends of {overdue} shards in time.")
         log_health = self._log.health()
@@ -276,7 +276,7 @@ class Runtime:
 
     def appends_in_flight(self) -> int:
         """Return the number of appends that the log has not confirmed yet."""
-        return sum(runner.append_is_under_way for runner in self._runners)
+        return sum(runner.append_in_flight for runner in self._runners)
 
     def shard_views(self) -> list[ShardView]:
         """Return what there is to see of every shard, cheap at any size of state."""
@@ -310,7 +310,7 @@ class Runtime:
                 if state is not None:
                     yield key, state
                 looked_at += 1
-                if looked_at % LOOK_SLICE == 0:
+                if looked_at % VIEW_SLICE == 0:
                     await asyncio.sleep(0)
 
     def share_partition(self, key: SharePartitionKey) -> ShareState | None:

@@ -16,26 +16,26 @@ from coordinator.clock import Clock
 from coordinator.errors import LogError, LogFenced, LogUnavailable
 from coordinator.log.base import StateLog
 from coordinator.metrics import Metrics
+from coordinator.runtime.commit_scheduler import CommitScheduler
 from coordinator.runtime.completion import refuse_all, report_failure
 from coordinator.runtime.limits import RuntimeLimits
-from coordinator.runtime.mailbox import Operation
-from coordinator.runtime.rounds import Rounds
+from coordinator.runtime.operations import Operation
+from coordinator.runtime.shard_queue import ShardQueue
 from coordinator.runtime.status import Status
-from coordinator.runtime.turns import Turns
-from coordinator.shard import Result, Shard, SnapshotPolicy
+from coordinator.shard import CoordinatorResult, Shard, SnapshotPolicy
 from coordinator.topics import TopicDirectory
 from protocol.errors import ErrorCode
 
 _logger = logging.getLogger(__name__)
 
 
-class ShardRunner(Turns):
+class ShardRunner(ShardQueue):
     """Runs one shard on the event loop, without a task of its own. Made and closed by `Runtime`."""
 
     __slots__ = (
+        "_on_fenced",
         "_policy",
         "_reload",
-        "_taken",
         "elected",
         "failure",
         "load_ms",
@@ -47,7 +47,7 @@ class ShardRunner(Turns):
         self,
         state_partition: int,
         *,
-        rounds: Rounds,
+        scheduler: CommitScheduler,
         log: StateLog,
         clock: Clock,
         topics: TopicDirectory,
@@ -55,11 +55,11 @@ class ShardRunner(Turns):
         policy: SnapshotPolicy,
         limits: RuntimeLimits,
         reload: Callable[["ShardRunner"], None],
-        taken: Callable[[int], None] = lambda state_partition: None,
+        on_fenced: Callable[[int], None] = lambda state_partition: None,
     ) -> None:
         super().__init__(
             state_partition,
-            rounds=rounds,
+            scheduler=scheduler,
             log=log,
             clock=clock,
             topics=topics,
@@ -75,32 +75,34 @@ class ShardRunner(Turns):
         self.loaded_records = 0
         self._policy = policy
         self._reload = reload
-        self._taken = taken
+        self._on_fenced = on_fenced
 
-    def _recover(self, error: LogError, waiting: list[tuple[Operation, Result]]) -> None:
+    def _recover(self, error: LogError, waiting: list[tuple[Operation, CoordinatorResult]]) -> None:
         """Answer that nothing is known to be stored, and load the shard again from its log, if it is ours."""
         if isinstance(error, LogFenced):
-            self._refuse_all(waiting, ErrorCode.NOT_COORDINATOR, str(error))
-            self.fenced(error)
+            self._fail_all(waiting, ErrorCode.NOT_COORDINATOR, str(error))
+            self.handle_fenced(error)
             return
         _logger.warning("shard %d reloads: %s", self.state_partition, error)
         if isinstance(error, LogUnavailable):
-            self._refuse_all(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+            self._fail_all(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
         else:
-            self._refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The outcome is unknown: {error}")
+            self._fail_all(waiting, ErrorCode.NOT_COORDINATOR, f"The outcome is unknown: {error}")
         self._reload(self)
 
     # Loading and closing.
 
     def begin_loading(self) -> None:
-        """Forget everything but the mailbox; operations are parked until `loaded` or `failed`."""
-        assert self._appending is None, "a shard is not loaded under its own append"
+        """Forget everything but the mailbox; operations are parked until `finish_loading` or
+        `loading_failed`.
+        """
+        assert self._records_in_flight is None, "a shard is not loaded under its own append"
         self.status = Status.LOADING
         self.failure = None
         self._reads_come = False
         self.shard = Shard(self.state_partition, self._policy)
 
-    def loaded(self, shard: Shard, next_log_offset: int, records: int, load_ms: int) -> None:
+    def finish_loading(self, shard: Shard, next_log_offset: int, records: int, load_ms: int) -> None:
         """Start serving from the state that was replayed into a shard, unless it is out of date by now."""
         if self.shard is not shard or self.status is not Status.LOADING:
             return
@@ -108,10 +110,10 @@ class ShardRunner(Turns):
         self.load_ms = load_ms
         self.loaded_records = records
         self._next_log_offset = next_log_offset
-        if self._mailbox:
-            self._plan_turn()
+        if self._queue:
+            self._schedule_batch()
 
-    def failed(self, reason: str) -> None:
+    def loading_failed(self, reason: str) -> None:
         """Note that loading failed; operations stay parked for the next attempt, or expire."""
         if self.status is Status.LOADING:
             self.status = Status.FAILED
@@ -122,41 +124,41 @@ class ShardRunner(Turns):
         self.status = Status.CLOSED
         self.elected = False
         self._metrics.shard_closed(self.state_partition)
-        waiting, self._mailbox = self._mailbox, []
-        self._forget_queued()
+        waiting, self._queue = self._queue, []
+        self._clear_queued_keys()
         refuse_all(waiting, ErrorCode.NOT_COORDINATOR, reason)
 
-    def fenced(self, error: LogFenced) -> None:
+    def handle_fenced(self, error: LogFenced) -> None:
         """Close the shard because somebody else owns it, and forget its state, which is theirs to change."""
         _logger.warning("shard %d is closed: %s", self.state_partition, error)
         self.close(str(error))
-        self.forget(str(error))
+        self.discard_state(str(error))
         try:
-            self._taken(self.state_partition)
+            self._on_fenced(self.state_partition)
         except Exception as failure:
             report_failure(f"telling that shard {self.state_partition} was taken failed", failure)
 
-    def forget(self, failure: str | None = None) -> None:
+    def discard_state(self, failure: str | None = None) -> None:
         """Drop the state of a shard that is closed; `failure` is why that should worry somebody."""
         self.failure = failure
         self.shard = Shard(self.state_partition, self._policy)
 
-    async def quiet(self) -> None:
+    async def wait_for_append(self) -> None:
         """Wait until no append is under way."""
-        if self._appending is not None:
-            self._quiet = self._quiet or asyncio.Event()
-            await self._quiet.wait()
+        if self._records_in_flight is not None:
+            self._append_finished = self._append_finished or asyncio.Event()
+            await self._append_finished.wait()
 
-    def expire(self) -> None:
+    def expire_operations(self) -> None:
         """Refuse what has waited too long, and keep the lease; called by the runtime's ticker."""
         now_s = self._loop.time()
         self._renew_lease()
-        if self.append_is_overdue:
+        if self.append_overdue:
             # What they change is changing all the same.
-            self._note_changing()
-            self._changing_seen = 0
-            waiting, self._waiting = self._waiting, []
-            self._refuse_all(
+            self._index_in_flight_keys()
+            self._in_flight_seen = 0
+            waiting, self._awaiting = self._awaiting, []
+            self._fail_all(
                 waiting,
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 "The log did not confirm in time; the write may still be stored.",
@@ -167,25 +169,25 @@ class ShardRunner(Turns):
         else:
             longest_s = self._limits.load_wait_s
             code, message = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The shard is loading; try again."
-        expired = [operation for operation in self._mailbox if now_s - operation.received_s > longest_s]
+        expired = [operation for operation in self._queue if now_s - operation.received_s > longest_s]
         if expired:
-            self._mailbox = [
-                operation for operation in self._mailbox if now_s - operation.received_s <= longest_s
+            self._queue = [
+                operation for operation in self._queue if now_s - operation.received_s <= longest_s
             ]
-            self._forget_queued()
+            self._clear_queued_keys()
             refuse_all(expired, code, message)
 
     @property
-    def append_is_under_way(self) -> bool:
+    def append_in_flight(self) -> bool:
         """True while the log has not confirmed an append."""
-        return self._appending is not None
+        return self._records_in_flight is not None
 
     @property
-    def append_is_overdue(self) -> bool:
+    def append_overdue(self) -> bool:
         """True while the log has not confirmed an append in the time that a write may take."""
         return (
-            self._appending is not None
-            and self._loop.time() - self._append_began_s > self._limits.write_timeout_s
+            self._records_in_flight is not None
+            and self._loop.time() - self._append_started_s > self._limits.write_timeout_s
         )
 
     @property

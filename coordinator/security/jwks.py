@@ -20,14 +20,14 @@ import jwt
 from coordinator.client.tls import client_context
 from coordinator.clock import seconds_since_boot
 from coordinator.errors import ConfigError
-from coordinator.security.reloading import Reloading
+from coordinator.security.reloading_files import ReloadingFiles
 
 _logger = logging.getLogger(__name__)
 
-SET_BYTES_MAX = 1 << 20
+KEY_SET_BYTES_MAX = 1 << 20
 FETCH_TIMEOUT_S = 10.0
 # Strangers may name keys that do not exist as often as they like; the URL is asked this often at most.
-ASK_AGAIN_S = 10.0
+RETRY_INTERVAL_S = 10.0
 
 
 class KeySet:
@@ -45,20 +45,20 @@ class KeySet:
             raise ValueError(f"no JSON: {error}") from None
         if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
             raise ValueError('no key set: it has no "keys"')
-        keys = [key for entry in found["keys"] if (key := _key_of(entry)) is not None]
+        keys = [key for entry in found["keys"] if (key := _parse_key(entry)) is not None]
         if not keys:
             raise ValueError("no key for signatures in it")
         return cls(keys)
 
-    def named(self, key_id: str | None) -> list[jwt.PyJWK]:
+    def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with an id, or all if a token names none."""
         return [key for key in self._keys if key_id is None or key.key_id == key_id]
 
 
-class Keys(Protocol):
+class KeySource(Protocol):
     """Where keys come from."""
 
-    async def named(self, key_id: str | None) -> list[jwt.PyJWK]:
+    async def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with an id, or all if a token names none."""
         ...
 
@@ -71,7 +71,7 @@ class Keys(Protocol):
         ...
 
 
-class KeysOfFile(Reloading):
+class FileKeySource(ReloadingFiles):
     """The keys of a file."""
 
     def __init__(self, file: str, setting: str) -> None:
@@ -81,18 +81,18 @@ class KeysOfFile(Reloading):
         self._setting = setting
         self._load()
 
-    async def named(self, key_id: str | None) -> list[jwt.PyJWK]:
+    async def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with an id, or all if a token names none."""
-        return self._set.named(key_id)
+        return self._set.matching(key_id)
 
     def has(self, key_id: str | None) -> bool:
         """Return whether a key with this id is in the set now."""
-        return bool(self._set.named(key_id))
+        return bool(self._set.matching(key_id))
 
     def _load(self) -> None:
         try:
             with open(self._file, "rb") as file:
-                self._set = KeySet.parse(file.read(SET_BYTES_MAX))
+                self._set = KeySet.parse(file.read(KEY_SET_BYTES_MAX))
         except OSError as error:
             raise ConfigError(
                 self._setting, self._file, f"a file that can be read ({error.strerror})"
@@ -101,7 +101,7 @@ class KeysOfFile(Reloading):
             raise ConfigError(self._setting, self._file, f"a JSON Web Key Set: {error}") from None
 
 
-class KeysOfUrl:
+class UrlKeySource:
     """The keys that a URL gives; none until it has answered for the first time."""
 
     def __init__(self, url: str, refresh_s: float, tls: Callable[[], ssl.SSLContext]) -> None:
@@ -109,45 +109,45 @@ class KeysOfUrl:
         self._tls = tls
         self._refresh_s = refresh_s
         self._set = KeySet([])
-        self._asked_s = -ASK_AGAIN_S
-        self._asking: asyncio.Task[None] | None = None
+        self._fetched_s = -RETRY_INTERVAL_S
+        self._refresh_task: asyncio.Task[None] | None = None
 
-    async def named(self, key_id: str | None) -> list[jwt.PyJWK]:
+    async def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with an id, or all; asks the URL if there are none, but not all the time."""
-        found = self._set.named(key_id)
-        if not found and (self._asking is not None or self._age_s() >= ASK_AGAIN_S):
-            await self._ask()
-            found = self._set.named(key_id)
+        found = self._set.matching(key_id)
+        if not found and (self._refresh_task is not None or self._age_s() >= RETRY_INTERVAL_S):
+            await self._refresh()
+            found = self._set.matching(key_id)
         return found
 
     def has(self, key_id: str | None) -> bool:
         """Return whether a key with this id is in the set now."""
-        return bool(self._set.named(key_id))
+        return bool(self._set.matching(key_id))
 
     async def watch(self, interval_s: float) -> None:
         """Ask at once, and then every so often, sooner after a failure; until cancelled."""
         while True:
-            if not self._set.named(None) or self._age_s() >= self._refresh_s:
-                await self._ask()
-            await asyncio.sleep(min(max(interval_s, ASK_AGAIN_S), self._refresh_s))
+            if not self._set.matching(None) or self._age_s() >= self._refresh_s:
+                await self._refresh()
+            await asyncio.sleep(min(max(interval_s, RETRY_INTERVAL_S), self._refresh_s))
 
     def _age_s(self) -> float:
-        return seconds_since_boot() - self._asked_s
+        return seconds_since_boot() - self._fetched_s
 
-    async def _ask(self) -> None:
+    async def _refresh(self) -> None:
         """Ask the URL; callers that come meanwhile wait for the same answer."""
-        if self._asking is None:
-            self._asking = asyncio.create_task(self._fetch(), name="fetching keys for tokens")
-            self._asking.add_done_callback(self._asked)
-        await asyncio.wait({self._asking})
+        if self._refresh_task is None:
+            self._refresh_task = asyncio.create_task(self._fetch(), name="fetching keys for tokens")
+            self._refresh_task.add_done_callback(self._on_refreshed)
+        await asyncio.wait({self._refresh_task})
 
-    def _asked(self, asking: "asyncio.Task[None]") -> None:
-        self._asking = None
+    def _on_refreshed(self, asking: "asyncio.Task[None]") -> None:
+        self._refresh_task = None
 
     async def _fetch(self) -> None:
-        self._asked_s = seconds_since_boot()
+        self._fetched_s = seconds_since_boot()
         try:
-            self._set = KeySet.parse(await asyncio.to_thread(_get, self._url, self._tls()))
+            self._set = KeySet.parse(await asyncio.to_thread(_http_get, self._url, self._tls()))
         except (OSError, ValueError, ConfigError) as error:
             _logger.error(
                 "the keys for tokens cannot be had, the last ones stay in use",
@@ -155,7 +155,7 @@ class KeysOfUrl:
             )
 
 
-def keys_of(location: str, setting: str, refresh_s: float, *, ca_file: str = "") -> Keys:
+def open_key_source(location: str, setting: str, refresh_s: float, *, ca_file: str = "") -> KeySource:
     """Return the keys of a location: http(s)://..., file://..., or a file. Raises ConfigError.
 
     `ca_file` has who may sign the certificate of an https location, if that is not who the system trusts; it
@@ -173,18 +173,18 @@ def keys_of(location: str, setting: str, refresh_s: float, *, ca_file: str = "")
             prefix=setting.removesuffix("url"),
         )
         tls()
-        return KeysOfUrl(location, refresh_s, tls)
-    return KeysOfFile(url2pathname(parts.path) if parts.scheme == "file" else location, setting)
+        return UrlKeySource(location, refresh_s, tls)
+    return FileKeySource(url2pathname(parts.path) if parts.scheme == "file" else location, setting)
 
 
-def _get(url: str, context: ssl.SSLContext) -> bytes:
+def _http_get(url: str, context: ssl.SSLContext) -> bytes:
     request = urllib.request.Request(url, headers={"Accept": "application/json"})
     with urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_S, context=context) as response:
-        body: bytes = response.read(SET_BYTES_MAX)
+        body: bytes = response.read(KEY_SET_BYTES_MAX)
     return body
 
 
-def _key_of(entry: Any) -> jwt.PyJWK | None:
+def _parse_key(entry: Any) -> jwt.PyJWK | None:
     """Return a key of a set if tokens can be signed with it, by others."""
     if not isinstance(entry, dict) or entry.get("kty") == "oct" or entry.get("use", "sig") != "sig":
         return None

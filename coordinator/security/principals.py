@@ -59,10 +59,10 @@ class _Rule(NamedTuple):
             return distinguished_name
         if not self.pattern.fullmatch(distinguished_name):
             return None
-        name = self.pattern.sub(self._replaced, distinguished_name)
+        name = self.pattern.sub(self._expand, distinguished_name)
         return {"L": name.lower(), "U": name.upper()}.get(self.case, name)
 
-    def _replaced(self, match: re.Match[str]) -> str:
+    def _expand(self, match: re.Match[str]) -> str:
         def put(reference: re.Match[str]) -> str:
             if reference[1] is not None:
                 return reference[1]
@@ -95,7 +95,7 @@ class MappingRules:
             if found[1]:
                 rules.append(_Rule(None, "", ""))
             elif found[2] is not None:
-                rules.append(_Rule(_compiled(found[2]), found[3], found[4]))
+                rules.append(_Rule(_compile_pattern(found[2]), found[3], found[4]))
         return cls(tuple(rules) or (_Rule(None, "", ""),))
 
     def apply(self, distinguished_name: str) -> str:
@@ -145,21 +145,21 @@ def distinguished_name(peer_certificate: Mapping[str, Any]) -> str:
     """Return the subject of a certificate as Java's X500Principal.getName() does: RFC 2253, last first."""
     subject = peer_certificate.get("subject", ())
     return ",".join(
-        "+".join(_attribute(name, value) for name, value in relative_name)
+        "+".join(_format_attribute(name, value) for name, value in relative_name)
         for relative_name in reversed(subject)
     )
 
 
-def _attribute(name: str, value: str) -> str:
+def _format_attribute(name: str, value: str) -> str:
     keyword = _KEYWORDS.get(name)
     if keyword is not None:
-        return f"{keyword}={_escaped(value)}"
+        return f"{keyword}={_escape(value)}"
     text = value.encode()
     der = bytes([_STRING_TAGS.get(name, _UTF8)]) + _der_length(len(text)) + text
-    return f"{_number(name)}=#{der.hex()}"
+    return f"{_oid(name)}=#{der.hex()}"
 
 
-def _number(name: str) -> str:
+def _oid(name: str) -> str:
     """Return an attribute's number for OpenSSL's name, which is the number already where it knows no name."""
     try:
         # The table that the name came from; the ssl module has no public way to it.
@@ -175,7 +175,7 @@ def _der_length(length: int) -> bytes:
     return bytes([0x80 | len(digits)]) + digits
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     escaped = ["\\" + char if char in _ESCAPED else "\\00" if char == "\0" else char for char in value]
     inner = value.strip(" \r")
     leading = len(value) - len(value.lstrip(" \r"))
@@ -183,7 +183,7 @@ def _escaped(value: str) -> str:
     return "".join(char if leading <= index < trailing else "\\" + char for index, char in enumerate(escaped))
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:

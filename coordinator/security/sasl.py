@@ -29,7 +29,7 @@ class Identity(NamedTuple):
         return f"User:{self.name}"
 
 
-class Turn(NamedTuple):
+class SaslStep(NamedTuple):
     """The answer to a token; with an identity, the authentication is complete.
 
     `refusal` is the reason, for the log, if the answer tells the client that its token was refused.
@@ -45,7 +45,7 @@ class Turn(NamedTuple):
 class Exchange(Protocol):
     """One authentication. Used by one connection, one token at a time."""
 
-    async def take(self, token: bytes) -> Turn:
+    async def take(self, token: bytes) -> SaslStep:
         """Take the client's next token. Raises AuthenticationFailed; the exchange is of no more use then."""
         ...
 

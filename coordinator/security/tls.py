@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from coordinator.errors import ConfigError
-from coordinator.security.reloading import Reloading
+from coordinator.security.reloading_files import ReloadingFiles
 
 ClientAuth = Literal["none", "requested", "required"]
 
@@ -49,7 +49,7 @@ class TlsFiles(NamedTuple):
         )
 
 
-class ServerTls(Reloading):
+class ServerTls(ReloadingFiles):
     """The TLS side of one listener; `watch` follows its files."""
 
     def __init__(self, files: TlsFiles, setting: str) -> None:
@@ -69,16 +69,16 @@ class ServerTls(Reloading):
     def context(self) -> ssl.SSLContext:
         """A context for one handshake: no other handshake can resume its session."""
         context = _bare_context(self._files.client_auth)
-        _SNI_CALLBACK.__set__(context, self._choose)
+        _SNI_CALLBACK.__set__(context, self._on_server_name)
         return context
 
-    def _choose(self, connection: Any, server_name: str | None, context: ssl.SSLContext) -> None:
+    def _on_server_name(self, connection: Any, server_name: str | None, context: ssl.SSLContext) -> None:
         """Give a handshake the files that were good last; called by OpenSSL, also without a name."""
-        if connection.context is not self._newest:
-            connection.context = self._newest
+        if connection.context is not self._current_context:
+            connection.context = self._current_context
 
     def _load(self) -> None:
-        self._newest = self._loaded()
+        self._current_context = self._make_context()
         anchors = (
             frozenset(_PEM.findall(Path(self._files.ca).read_bytes())) if self._files.ca else frozenset()
         )
@@ -86,7 +86,7 @@ class ServerTls(Reloading):
             self.removals += 1
         self._anchors = anchors
 
-    def _loaded(self) -> ssl.SSLContext:
+    def _make_context(self) -> ssl.SSLContext:
         files, prefix = self._files, self._setting + ".ssl."
         context = _bare_context(files.client_auth)
         try:

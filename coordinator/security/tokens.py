@@ -12,8 +12,14 @@ from typing import Any, NamedTuple, TypeGuard
 import jwt
 
 from coordinator.clock import Clock
-from coordinator.security.jwks import Keys
-from coordinator.security.sasl import OAUTHBEARER, AuthenticationFailed, Identity, Turn, invalid_credentials
+from coordinator.security.jwks import KeySource
+from coordinator.security.sasl import (
+    OAUTHBEARER,
+    AuthenticationFailed,
+    Identity,
+    SaslStep,
+    invalid_credentials,
+)
 
 # Signatures by a private key. With a shared one, whoever checks tokens could make them.
 ALGORITHMS = (
@@ -22,7 +28,7 @@ ALGORITHMS = (
 )
 
 # n,a=authorization,^A key=value^A ... ^A^A; the values of extensions do not matter here.
-_FIRST = re.compile(r"n,(?:a=([^,\x01]*))?,\x01((?:[A-Za-z]+=[^\x01]*\x01)*)\x01")
+_CLIENT_FIRST_MESSAGE = re.compile(r"n,(?:a=([^,\x01]*))?,\x01((?:[A-Za-z]+=[^\x01]*\x01)*)\x01")
 _BEARER = re.compile(r"bearer +([-_.+/~=A-Za-z0-9]+) *", re.IGNORECASE)
 _UNDERSTOOD = b"\x01"
 # Times of a token after the year 9999 are no times: a float of 1e300 has no number of milliseconds.
@@ -38,34 +44,34 @@ class TokenRules(NamedTuple):
     clock_skew_s: int = 30
 
 
-class TokenRefused(Exception):
+class InvalidToken(Exception):
     """A token that is no good; the text is for the log, and says nothing of the token but why."""
 
 
-class Tokens:
+class TokenValidator:
     """Checks tokens. One for all connections of a listener."""
 
-    def __init__(self, keys: Keys, rules: TokenRules, clock: Clock) -> None:
+    def __init__(self, keys: KeySource, rules: TokenRules, clock: Clock) -> None:
         self.keys = keys
         self._rules = rules
         self._clock = clock
 
-    async def identity(self, token: str) -> Identity:
-        """Return whom a token names, and until when. Raises TokenRefused."""
+    async def validate(self, token: str) -> Identity:
+        """Return whom a token names, and until when. Raises InvalidToken."""
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, RecursionError, ValueError) as error:
-            raise TokenRefused(f"no token: {error}") from None
+            raise InvalidToken(f"no token: {error}") from None
         if header.get("alg") not in ALGORITHMS:
-            raise TokenRefused(f"signed with {header.get('alg')}, which is not accepted")
-        keys = await self.keys.named(header.get("kid"))
+            raise InvalidToken(f"signed with {header.get('alg')}, which is not accepted")
+        keys = await self.keys.matching(header.get("kid"))
         if not keys:
-            raise TokenRefused(f"signed with key {header.get('kid')!r}, which is not in the set")
+            raise InvalidToken(f"signed with key {header.get('kid')!r}, which is not in the set")
         claims = self._claims(token, keys)
-        expires_s = self._checked_times(claims)
+        expires_s = self._validate_times(claims)
         subject = claims.get(self._rules.subject_claim)
         if not isinstance(subject, str) or not subject.strip():
-            raise TokenRefused(f"without {self._rules.subject_claim}")
+            raise InvalidToken(f"without {self._rules.subject_claim}")
         return Identity(subject, int(expires_s * 1000))
 
     def _claims(self, token: str, keys: list[jwt.PyJWK]) -> Mapping[str, Any]:
@@ -91,19 +97,19 @@ class Tokens:
                 why = error
                 continue
             return claims
-        raise TokenRefused(str(why))
+        raise InvalidToken(str(why))
 
-    def _checked_times(self, claims: Mapping[str, Any]) -> float:
-        """Return when a token ends (s since 1970). Raises TokenRefused if it is not good now."""
+    def _validate_times(self, claims: Mapping[str, Any]) -> float:
+        """Return when a token ends (s since 1970). Raises InvalidToken if it is not good now."""
         now_s = self._clock.now_ms() / 1000
         skew_s = self._rules.clock_skew_s
         begins_s, issued_s, expires_s = (claims.get(name) for name in ("nbf", "iat", "exp"))
         if not _is_time(expires_s) or not _is_time(issued_s):
-            raise TokenRefused("without times for exp and iat")
+            raise InvalidToken("without times for exp and iat")
         if now_s - skew_s >= expires_s:
-            raise TokenRefused("expired")
+            raise InvalidToken("expired")
         if issued_s > now_s + skew_s or (_is_time(begins_s) and begins_s > now_s + skew_s):
-            raise TokenRefused("not good yet")
+            raise InvalidToken("not good yet")
         return float(expires_s)
 
 
@@ -115,34 +121,34 @@ def _is_time(claim: object) -> TypeGuard[float]:
 class TokenExchange:
     """OAUTHBEARER: one token, and one more from a client that has to hear that it is no good."""
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: TokenValidator) -> None:
         self._tokens = tokens
         self._refused = ""
 
-    async def take(self, token: bytes) -> Turn:
+    async def take(self, token: bytes) -> SaslStep:
         """Take a token. A client that is refused answers, and hears it again (OAuthBearerSaslServer)."""
         if self._refused and token == _UNDERSTOOD:
             raise AuthenticationFailed(self._refused)
         self._refused = ""
-        authorization_id, bearer = _bearer_of(token)
+        authorization_id, bearer = _parse_bearer_token(token)
         try:
-            identity = await self._tokens.identity(bearer)
-        except TokenRefused as error:
+            identity = await self._tokens.validate(bearer)
+        except InvalidToken as error:
             self._refused = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
-            return Turn(self._refused.encode(), refusal=str(error))
+            return SaslStep(self._refused.encode(), refusal=str(error))
         if authorization_id and authorization_id != identity.name:
             raise AuthenticationFailed(
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is "
                 f"different from the token's principal name ({identity.name})"
             )
         key_id = jwt.get_unverified_header(bearer).get("kid")
-        return Turn(b"", identity, is_valid=lambda: self._tokens.keys.has(key_id))
+        return SaslStep(b"", identity, is_valid=lambda: self._tokens.keys.has(key_id))
 
 
-def _bearer_of(token: bytes) -> tuple[str, str]:
+def _parse_bearer_token(token: bytes) -> tuple[str, str]:
     """Return the authorization id ("" for none) and the bearer token of a client's first message."""
     try:
-        first = _FIRST.fullmatch(token.decode())
+        first = _CLIENT_FIRST_MESSAGE.fullmatch(token.decode())
     except UnicodeDecodeError:
         first = None
     if first is None:

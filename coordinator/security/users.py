@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 
 from coordinator.config.properties import parse_properties
 from coordinator.errors import ConfigError
-from coordinator.security.reloading import Reloading
+from coordinator.security.reloading_files import ReloadingFiles
 from coordinator.security.sasl import SCRAM_SHA_256, SCRAM_SHA_512
 
 DIGESTS = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
@@ -41,7 +41,7 @@ class ScramKeys(NamedTuple):
     iterations: int
 
     @classmethod
-    def of(cls, password: str, mechanism: str, salt: bytes, iterations: int) -> Self:
+    def derive(cls, password: str, mechanism: str, salt: bytes, iterations: int) -> Self:
         """Derive the keys, which takes some ms. As Kafka does, without SASLprep."""
         digest = DIGESTS[mechanism]
         salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
@@ -49,9 +49,9 @@ class ScramKeys(NamedTuple):
         stored_key = hashlib.new(digest, client_key).digest()
         return cls(salt, stored_key, hmac.digest(salted, b"Server Key", digest), iterations)
 
-    def fits(self, password: str, mechanism: str) -> bool:
+    def matches(self, password: str, mechanism: str) -> bool:
         """Tell whether this is the password, which takes some ms."""
-        given = ScramKeys.of(password, mechanism, self.salt, self.iterations)
+        given = ScramKeys.derive(password, mechanism, self.salt, self.iterations)
         return hmac.compare_digest(given.stored_key, self.stored_key)
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ class User(NamedTuple):
         return "User()"
 
 
-class Users(Reloading):
+class Users(ReloadingFiles):
     """The users of a file, which is read again when it changes."""
 
     def __init__(self, file: str, setting: str, mechanisms: Iterable[str]) -> None:
@@ -79,7 +79,7 @@ class Users(Reloading):
         self._file = file
         self._setting = setting
         self._mechanisms = [mechanism for mechanism in mechanisms if mechanism in DIGESTS]
-        self._made_up = secrets.token_bytes(_SALT_BYTES)
+        self._decoy_secret = secrets.token_bytes(_SALT_BYTES)
         self._load()
 
     def find(self, name: str) -> User | None:
@@ -93,21 +93,21 @@ class Users(Reloading):
             return now == user
         return _equal(now.password, user.password)
 
-    def stand_in(self, name: str, mechanism: str) -> ScramKeys:
+    def decoy_keys(self, name: str, mechanism: str) -> ScramKeys:
         """Return keys that no password fits, always the same for a name that is nobody's.
 
         The parameters are those of the users of the file, so that the answer does not show that there is no
         such user.
         """
         parameters = self._parameters.get(mechanism) or [(_SALT_BYTES, ITERATIONS_MIN)]
-        digest = hmac.digest(self._made_up, f"{mechanism} {name}".encode(), "sha512")
+        digest = hmac.digest(self._decoy_secret, f"{mechanism} {name}".encode(), "sha512")
         # Salt lengths and iterations occur as often as among the users.
         salt_bytes, iterations = parameters[int.from_bytes(digest[-4:], "big") % len(parameters)]
         salt = (digest * (1 + salt_bytes // len(digest)))[:salt_bytes]
         size = hashlib.new(DIGESTS[mechanism]).digest_size
         return ScramKeys(salt, secrets.token_bytes(size), secrets.token_bytes(size), iterations)
 
-    def fits(self, name: str, password: str) -> bool:
+    def matches(self, name: str, password: str) -> bool:
         """Return whether this is the password of that user, which takes some ms.
 
         If any user has keys and no password, the check derives keys for every name, so that the time does not
@@ -118,8 +118,8 @@ class Users(Reloading):
             return user is not None and _equal(user.password or "", password)
         found = next(iter(user.keys.items()), None) if user is not None and user.password is None else None
         mechanism = found[0] if found is not None else self._work_mechanism
-        keys = found[1] if found is not None else self.stand_in(name, mechanism)
-        derived_fits = keys.fits(password, mechanism)
+        keys = found[1] if found is not None else self.decoy_keys(name, mechanism)
+        derived_fits = keys.matches(password, mechanism)
         if user is None or user.password is None:
             return derived_fits and user is not None
         return _equal(user.password, password)
@@ -161,7 +161,7 @@ class Users(Reloading):
                     f"to {ITERATIONS_MAX}"
                 ) from None
         keys = {
-            mechanism: ScramKeys.of(text, mechanism, secrets.token_bytes(_SALT_BYTES), ITERATIONS_MIN)
+            mechanism: ScramKeys.derive(text, mechanism, secrets.token_bytes(_SALT_BYTES), ITERATIONS_MIN)
             for mechanism in self._mechanisms
         }
         return User(text, keys)
@@ -171,7 +171,7 @@ def _equal(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-def render_keys(mechanism: str, keys: ScramKeys) -> str:
+def format_scram_keys(mechanism: str, keys: ScramKeys) -> str:
     """Return keys as a users' file has them."""
     salt, stored_key, server_key = (b64encode(part).decode() for part in keys[:3])
     return (
@@ -180,12 +180,12 @@ def render_keys(mechanism: str, keys: ScramKeys) -> str:
     )
 
 
-def users_line(name: str, password: str, iterations: int) -> str:
+def format_user_line(name: str, password: str, iterations: int) -> str:
     """Return the line of a users' file by which a password can be checked, and not read."""
     forms = ",".join(
-        render_keys(
+        format_scram_keys(
             mechanism,
-            ScramKeys.of(password, mechanism, secrets.token_bytes(_SALT_BYTES), iterations),
+            ScramKeys.derive(password, mechanism, secrets.token_bytes(_SALT_BYTES), iterations),
         )
         for mechanism in DIGESTS
     )

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from coordinator.clock import monotonic_seconds
 from coordinator.forwarding import FORWARDED_CLIENT_ID
 from coordinator.metrics import Metrics
-from coordinator.runtime.mailbox import PlainWrites
+from coordinator.runtime.operations import FastPathWrites
+from coordinator.server.error_responses import UNTRUSTED_ELEMENTS_MAX, decode_frame, error_response
 from coordinator.server.find_coordinator import CoordinatorDirectory
 from coordinator.server.large_requests import (
     LARGE_FIND_BYTES,
@@ -24,7 +25,6 @@ from coordinator.server.large_requests import (
     LargeRequests,
     Steps,
 )
-from coordinator.server.refusals import UNTRUSTED_ELEMENTS_MAX, decoded, refusal
 from coordinator.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, Service
 from protocol.errors import DecodeError, ErrorCode, TooManyElementsError
 from protocol.messages import api_versions as versions_api
@@ -49,12 +49,12 @@ _CLIENT_ID_AT = 10
 _FORWARDED = FORWARDED_CLIENT_ID.encode()
 
 # What a client may call itself and its version, from ApiVersions version 3 on (Kafka's ApiVersionsRequest).
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+_CLIENT_SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 # FindCoordinator answers that are remembered, by the bytes of the request. A broker asks again before
 # every request, about few share-partitions; each entry takes some 400 bytes.
-FOUND_REMEMBERED_MAX = 8_192
-FOUND_REQUEST_BYTES_MAX = 512
+CACHED_RESPONSES_MAX = 8_192
+CACHED_REQUEST_BYTES_MAX = 512
 
 Respond = Callable[[bytes], None]
 
@@ -91,7 +91,7 @@ class _RpcCodec(NamedTuple):
     encode_response: Callable[[Any, int], bytes]
 
 
-class _Found(NamedTuple):
+class _CachedResponse(NamedTuple):
     """An answer of FindCoordinator: what follows the correlation id, and the first error code in it."""
 
     body: bytes
@@ -135,13 +135,13 @@ class Api:
         self._loop = asyncio.get_running_loop()
         self._elements_max = service.limits.elements_max
         self._large = LargeRequests()
-        self._plain_writes = service.plain_writes()
+        self._fast_path_writes = service.fast_path_writes()
         self._versions = [
             versions_api.ApiVersion(api.API_KEY, api.MIN_VERSION, api.MAX_VERSION)
             for api in (*_SERVED_APIS, *(_SASL_APIS if sasl else ()))
         ]
-        self._found: dict[bytes, _Found] = {}
-        self._found_edition = directory.edition
+        self._find_coordinator_cache: dict[bytes, _CachedResponse] = {}
+        self._cached_route_version = directory.route_version
 
     def handle(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
         """Answer one request frame (without its size): `respond` gets the response frame with its size.
@@ -156,7 +156,7 @@ class Api:
             self._large.add(origin, lambda: self._steps(frame, origin, respond))
             return
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
-        if api_key == write_api.API_KEY and self._took_plain_write(frame, origin, respond):
+        if api_key == write_api.API_KEY and self._try_fast_path(frame, origin, respond):
             return
         if len(frame) >= (LARGE_FIND_BYTES if api_key == find_api.API_KEY else LARGE_FRAME_BYTES):
             self._large.add(origin, lambda: self._steps(frame, origin, respond))
@@ -174,7 +174,7 @@ class Api:
         """Answer a request in steps; the event loop serves others in between."""
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         codec = _RPCS.get(api_key)
-        if api_key == write_api.API_KEY and self._took_plain_write(frame, origin, respond):
+        if api_key == write_api.API_KEY and self._try_fast_path(frame, origin, respond):
             return
         if codec is not None:
             yield from self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
@@ -187,20 +187,20 @@ class Api:
 
     def _handle_other(self, api_key: int, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
         if api_key == versions_api.API_KEY:
-            self.tell_versions(frame, respond)
+            self.answer_api_versions(frame, respond)
         elif api_key in _SASL_KEYS:
-            _answer_sasl(frame, origin, respond)
+            _answer_sasl_request(frame, origin, respond)
         else:
             raise CloseConnection("unknown_api", f"API key {api_key} is not served here")
 
-    def _took_plain_write(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> bool:
-        writes = self._plain_writes
+    def _try_fast_path(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> bool:
+        writes = self._fast_path_writes
         return writes is not None and not self._service.forwards and writes.take(frame, origin, respond)
 
     @property
-    def plain_writes(self) -> PlainWrites | None:
-        """What takes plain writes at all times, if there is such a thing."""
-        return None if self._service.may_forward else self._plain_writes
+    def fast_path_writes(self) -> FastPathWrites | None:
+        """What takes fast-path writes at all times, if there is such a thing."""
+        return None if self._service.may_forward else self._fast_path_writes
 
     def _handle_rpc(
         self,
@@ -240,16 +240,16 @@ class Api:
             raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
         # All but the correlation id decides the answer.
         asked = frame[:4] + frame[8:]
-        if self._found_edition != self._directory.edition:
-            self._found.clear()
-            self._found_edition = self._directory.edition
-        found = self._found.get(asked)
+        if self._cached_route_version != self._directory.route_version:
+            self._find_coordinator_cache.clear()
+            self._cached_route_version = self._directory.route_version
+        found = self._find_coordinator_cache.get(asked)
         if found is None:
             found = self._find(frame, api_version)
-            if len(asked) <= FOUND_REQUEST_BYTES_MAX:
-                if len(self._found) >= FOUND_REMEMBERED_MAX:
-                    self._found.clear()
-                self._found[asked] = found
+            if len(asked) <= CACHED_REQUEST_BYTES_MAX:
+                if len(self._find_coordinator_cache) >= CACHED_RESPONSES_MAX:
+                    self._find_coordinator_cache.clear()
+                self._find_coordinator_cache[asked] = found
         respond(_SIZE_AND_CORRELATION_ID.pack(len(found.body) + 4, correlation_id) + found.body)
         self._metrics.request_done(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
 
@@ -277,14 +277,14 @@ class Api:
         except DecodeError as error:
             raise undecodable(f"FindCoordinator v{api_version}", error) from None
 
-    def _find(self, frame: bytes, api_version: int) -> _Found:
+    def _find(self, frame: bytes, api_version: int) -> _CachedResponse:
         request = self._decode_find(frame, api_version)
         response = self._directory.find(request, api_version)
         body = (b"\0" if api_version >= 3 else b"") + find_api.encode_response(response, api_version)
         errors = (response.error_code, *(each.error_code for each in response.coordinators))
-        return _Found(body, next(filter(None, errors), 0))
+        return _CachedResponse(body, next(filter(None, errors), 0))
 
-    def tell_versions(self, frame: bytes, respond: Respond) -> bool:
+    def answer_api_versions(self, frame: bytes, respond: Respond) -> bool:
         """Answer which APIs and versions are served.
 
         A version that is too new is told those of ApiVersions alone, in the oldest layout; a client's name
@@ -303,7 +303,7 @@ class Api:
             except DecodeError as error:
                 raise undecodable(f"ApiVersions v{api_version}", error) from None
             names = (client.client_software_name, client.client_software_version)
-            if api_version >= 3 and not all(map(_SOFTWARE.fullmatch, names)):
+            if api_version >= 3 and not all(map(_CLIENT_SOFTWARE_PATTERN.fullmatch, names)):
                 response = versions_api.ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
         body = versions_api.encode_response(response, api_version)
         self._metrics.request_done(versions_api.API_KEY, response.error_code, 0.0)
@@ -311,17 +311,17 @@ class Api:
         return response.error_code == 0
 
 
-def _answer_sasl(frame: bytes, origin: Any, respond: Respond) -> None:
+def _answer_sasl_request(frame: bytes, origin: Any, respond: Respond) -> None:
     """Leave SASL to the gate that the client came through; without one, say that there is no SASL here."""
-    gate = getattr(origin, "gate", None)
-    if gate is not None:
-        gate.handle_anew(frame, origin, respond)
+    sasl_authenticator = getattr(origin, "sasl_authenticator", None)
+    if sasl_authenticator is not None:
+        sasl_authenticator.handle_authenticated(frame, origin, respond)
         return
     try:
-        asked = decoded(frame)
+        asked = decode_frame(frame)
     except DecodeError as error:
         raise undecodable("SASL", error) from None
-    respond(refusal(asked, ErrorCode.ILLEGAL_SASL_STATE, "SASL is not used on this port"))
+    respond(error_response(asked, ErrorCode.ILLEGAL_SASL_STATE, "SASL is not used on this port"))
 
 
 def _body_offset(frame: bytes) -> int:

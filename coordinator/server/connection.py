@@ -14,15 +14,15 @@ import socket
 from collections import deque
 from typing import Protocol, cast
 
-from coordinator.hot.fields import ConnectionFields
+from coordinator.fastpath.fields import ConnectionFields
 from coordinator.metrics import Metrics
-from coordinator.security.doorway import peer_of
 from coordinator.security.tls import Trust
+from coordinator.security.tls_acceptor import peer_address
 from coordinator.server.api import CloseConnection
-from coordinator.server.entrance import Handler
-from coordinator.server.gate import Gate
 from coordinator.server.limits import ServerLimits
-from coordinator.server.room import Room
+from coordinator.server.listener_security import Handler
+from coordinator.server.request_memory import RequestMemory
+from coordinator.server.sasl_authenticator import SaslAuthenticator
 from protocol.errors import FrameError
 from protocol.frames import FrameReader
 
@@ -32,32 +32,32 @@ _logger = logging.getLogger(__name__)
 _TLS_HANDSHAKE = b"\x16\x03"
 
 
-class Connections(Protocol):
+class ConnectionRegistry(Protocol):
     """What a connection needs from its listener: the bounds that all connections share."""
 
     @property
-    def room(self) -> Room:
+    def request_memory(self) -> RequestMemory:
         """What clients may hold together."""
         ...
 
-    def opened(self, connection: "Connection") -> bool:
+    def connection_opened(self, connection: "Connection") -> bool:
         """Count a connection in; False if there are too many."""
         ...
 
-    def closed(self, connection: "Connection") -> None:
+    def connection_closed(self, connection: "Connection") -> None:
         """Count a connection out."""
         ...
 
-    def quiet(self) -> None:
+    def connection_idle(self) -> None:
         """Note that a connection has no request under way any more."""
         ...
 
-    def complain(self, sentence: str, peer: str) -> None:
+    def warn_client(self, sentence: str, peer: str) -> None:
         """Warn of what a client does wrong, unless that was said just now."""
         ...
 
 
-class _Place:
+class _ResponseSlot:
     """A request's place in the order of answers."""
 
     __slots__ = ("connection", "frame_bytes", "response")
@@ -70,15 +70,15 @@ class _Place:
     def respond(self, response: bytes) -> None:
         assert self.response is None, "a request is answered once"
         self.response = response
-        self.connection.answered(self)
+        self.connection.response_ready(self)
 
 
 class Connection(ConnectionFields, asyncio.Protocol):
     """The state of one connection; the event loop's transport calls it.
 
     Frames go to a handler: the API, or a gate as long as the client has not logged in.  Where there is a
-    compiled module (`coordinator.hot`), it stands in front and carries plain writes to an idle connection in
-    and out, in the same way; everything else comes here.
+    compiled module (`coordinator.fastpath`), it stands in front and carries fast-path writes to an idle
+    connection in and out, in the same way; everything else comes here.
     """
 
     __slots__ = (
@@ -86,24 +86,24 @@ class Connection(ConnectionFields, asyncio.Protocol):
         "_closing_since_s",
         "_connections",
         "_draining",
-        "_frames_waiting",
         "_limits",
         "_loop",
         "_metrics",
         "_partial_since_s",
-        "_places",
+        "_queued_frames",
         "_reader",
-        "_room",
+        "_request_memory",
+        "_response_slots",
         "_transport",
         "_trust",
         "_unwritable_since_s",
-        "gate",
+        "sasl_authenticator",
     )
 
     def __init__(
         self,
         handler: Handler,
-        connections: Connections,
+        connections: ConnectionRegistry,
         metrics: Metrics,
         limits: ServerLimits,
         trust: Trust | None = None,
@@ -111,17 +111,17 @@ class Connection(ConnectionFields, asyncio.Protocol):
         """Prepare; `trust` is that of the client's certificate, if it showed one."""
         self._trust = trust
         self._handler = handler
-        self.gate = handler if isinstance(handler, Gate) else None
+        self.sasl_authenticator = handler if isinstance(handler, SaslAuthenticator) else None
         self._connections = connections
-        self._room = connections.room
+        self._request_memory = connections.request_memory
         self._metrics = metrics
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(0)
-        self.handle_by(handler)
+        self.set_handler(handler)
         self._transport: asyncio.Transport | None = None
-        self._places: deque[_Place] = deque()
-        self._frames_waiting: deque[bytes] = deque()
+        self._response_slots: deque[_ResponseSlot] = deque()
+        self._queued_frames: deque[bytes] = deque()
         self._partial_bytes = 0
         self._partial_since_s = 0.0
         self._writable = True
@@ -131,7 +131,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._draining = False
         self._closing_reason: str | None = None
         self._closing_since_s = 0.0
-        self.gone = False
+        self.disconnected = False
         self.active_s = self._loop.time()
 
     # Transport callbacks.
@@ -144,55 +144,55 @@ class Connection(ConnectionFields, asyncio.Protocol):
         if own_socket is not None:
             # A client whose machine vanished without a word is noticed by the system.
             own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if not self._connections.opened(self):
+        if not self._connections.connection_opened(self):
             self._close("too_many_connections", "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything; work that has not begun is dropped."""
-        self.gone = True
-        held = sum(place.frame_bytes for place in self._places) + self._partial_bytes
-        held += sum(map(len, self._frames_waiting))
-        self._places.clear()
-        self._frames_waiting.clear()
+        self.disconnected = True
+        held = sum(slot.frame_bytes for slot in self._response_slots) + self._partial_bytes
+        held += sum(map(len, self._queued_frames))
+        self._response_slots.clear()
+        self._queued_frames.clear()
         self._partial_bytes = 0
-        self._room.hold(-held)
-        self._connections.closed(self)
+        self._request_memory.hold(-held)
+        self._connections.connection_closed(self)
         self._metrics.connection_closed(self._closing_reason or "client")
 
     def data_received(self, data: bytes) -> None:
         """Cut what arrived into frames and handle them."""
-        if self.gone:
+        if self.disconnected:
             return
         self.active_s = self._loop.time()
         if (
-            not self._places
-            and not self._frames_waiting
+            not self._response_slots
+            and not self._queued_frames
             and self._reading
             and self._writable
             and (frame := self._reader.receive_frame(data)) is not None
         ):
-            self._handle_at_once(frame)
+            self._handle_single_frame(frame)
             return
         try:
             frames = self._reader.receive_data(data)
         except FrameError as error:
             if data.startswith(_TLS_HANDSHAKE):
-                self._connections.complain("a client with TLS came to a port without it", self.peer)
+                self._connections.warn_client("a client with TLS came to a port without it", self.peer)
                 self._close("tls_to_plaintext", "TLS on a port without it")
                 return
             self._close("bad_frame", str(error))
             return
         partial_bytes = self._reader.buffered_bytes
         arrived = sum(map(len, frames))
-        self._room.hold(arrived + partial_bytes - self._partial_bytes)
+        self._request_memory.hold(arrived + partial_bytes - self._partial_bytes)
         if partial_bytes and (frames or not self._partial_bytes):
             self._partial_since_s = self.active_s
         self._partial_bytes = partial_bytes
         if frames:
-            self._frames_waiting.extend(frames)
-            self._handle_waiting()
-        elif self._room.full:
-            self._pace()
+            self._queued_frames.extend(frames)
+            self._handle_queued_frames()
+        elif self._request_memory.is_full:
+            self._update_reading()
 
     def eof_received(self) -> bool:
         """Close when the client has said its last word; nobody half-closes on this protocol."""
@@ -202,72 +202,72 @@ class Connection(ConnectionFields, asyncio.Protocol):
         """Stop reading from a client that does not read its answers."""
         self._writable = False
         self._unwritable_since_s = self._loop.time()
-        self._pace()
+        self._update_reading()
 
     def resume_writing(self) -> None:
         """Read again."""
         self._writable = True
-        self._handle_waiting()
+        self._handle_queued_frames()
 
     # Requests and answers.
 
-    def _handle_waiting(self) -> None:
+    def _handle_queued_frames(self) -> None:
         """Handle frames while there is room for more requests."""
         if self._handling:
             return
         self._handling = True
-        while self._frames_waiting and self._has_room() and not self.gone:
-            self._handle(self._frames_waiting.popleft())
-            if not self._has_room():
+        while self._queued_frames and self._may_accept_request() and not self.disconnected:
+            self._handle(self._queued_frames.popleft())
+            if not self._may_accept_request():
                 # Those that were answered at once make room for the next ones.
                 self._flush()
         self._handling = False
         self._flush()
-        self._pace()
+        self._update_reading()
 
-    def _handle_at_once(self, frame: bytes) -> None:
-        """Do what `_handle_waiting` does, with the one frame of an idle connection: the usual case."""
-        self._room.hold(len(frame))
+    def _handle_single_frame(self, frame: bytes) -> None:
+        """Do what `_handle_queued_frames` does, with the one frame of an idle connection: the usual case."""
+        self._request_memory.hold(len(frame))
         self._handle(frame)
-        if self._room.full or self._limits.requests_in_flight_max == 1:
-            self._pace()
+        if self._request_memory.is_full or self._limits.requests_in_flight_max == 1:
+            self._update_reading()
 
-    def _has_room(self) -> bool:
-        return len(self._places) < self._limits.requests_in_flight_max and self._writable
+    def _may_accept_request(self) -> bool:
+        return len(self._response_slots) < self._limits.requests_in_flight_max and self._writable
 
     def _handle(self, frame: bytes) -> None:
-        place = _Place(self, len(frame))
-        self._places.append(place)
+        slot = _ResponseSlot(self, len(frame))
+        self._response_slots.append(slot)
         try:
-            self._handler.handle(frame, self, place.respond)
+            self._handler.handle(frame, self, slot.respond)
         except Exception as failure:
-            self.handling_failed(failure)
+            self.handler_failed(failure)
 
-    def handling_failed(self, failure: Exception) -> None:
+    def handler_failed(self, failure: Exception) -> None:
         """Close the connection because its request must not be answered, or because of a defect here."""
         if isinstance(failure, CloseConnection):
             self._metrics.frame_refused(failure.reason)
             if failure.advice:
-                self._connections.complain(failure.advice, self.peer)
+                self._connections.warn_client(failure.advice, self.peer)
             self._close(failure.reason, str(failure))
             return
         _logger.error("handling a frame failed", exc_info=failure)
         self._close("internal_error", "handling a frame failed")
 
-    def answered(self, place: _Place) -> None:
+    def response_ready(self, slot: _ResponseSlot) -> None:
         """Send what is ready, in order; called by a place when its response is there."""
-        if self.gone or self._handling or self._places[0] is not place:
+        if self.disconnected or self._handling or self._response_slots[0] is not slot:
             return
         self._flush()
-        if self._frames_waiting:
-            self._handle_waiting()
+        if self._queued_frames:
+            self._handle_queued_frames()
         elif not self._reading:
-            self._pace()
+            self._update_reading()
 
     def _flush(self) -> None:
         """Write the answers at the head of the queue that are ready."""
-        places = self._places
-        if self.gone or not places or (answers := places[0].response) is None:
+        places = self._response_slots
+        if self.disconnected or not places or (answers := places[0].response) is None:
             return
         assert self._transport is not None
         released = places.popleft().frame_bytes
@@ -277,13 +277,13 @@ class Connection(ConnectionFields, asyncio.Protocol):
                 released += places.popleft().frame_bytes
                 ready.append(response)
             answers = b"".join(ready)
-        self._room.hold(-released)
+        self._request_memory.hold(-released)
         if not self._transport.is_closing():
             self._transport.write(answers)
         if not places:
-            self._connections.quiet()
+            self._connections.connection_idle()
 
-    def handle_by(self, handler: Handler) -> None:
+    def set_handler(self, handler: Handler) -> None:
         """Give all further frames to a handler."""
         self._handler = handler
         limits = self._limits
@@ -299,18 +299,20 @@ class Connection(ConnectionFields, asyncio.Protocol):
     @property
     def peer(self) -> str:
         """The client's address, for people."""
-        return peer_of(self._transport)
+        return peer_address(self._transport)
 
     # Back-pressure.
 
-    def _pace(self) -> None:
+    def _update_reading(self) -> None:
         """Read on, or stop reading, as the bounds have it."""
         assert self._transport is not None
-        full = self._room.full
-        read_on = self._has_room() and not self._frames_waiting and not full and not self._draining
-        if full:
-            self._room.waiting.add(self)
-        if read_on == self._reading or self.gone or self._transport.is_closing():
+        is_full = self._request_memory.is_full
+        read_on = (
+            self._may_accept_request() and not self._queued_frames and not is_full and not self._draining
+        )
+        if is_full:
+            self._request_memory.waiting.add(self)
+        if read_on == self._reading or self.disconnected or self._transport.is_closing():
             return
         self._reading = read_on
         if read_on:
@@ -318,14 +320,14 @@ class Connection(ConnectionFields, asyncio.Protocol):
         else:
             self._transport.pause_reading()
 
-    def room_again(self) -> None:
+    def memory_available(self) -> None:
         """Go on reading: clients hold less than they may."""
-        if not self.gone:
-            self._handle_waiting()
+        if not self.disconnected:
+            self._handle_queued_frames()
 
     # Closing.
 
-    def overdue(self, now_s: float, now_ms: int) -> str | None:
+    def timeout_reason(self, now_s: float, now_ms: int) -> str | None:
         """Return why this connection should be closed by now, or None; the time on the loop and the wall."""
         if self._trust is not None and not self._trust.holds(now_ms):
             return "certificate_revoked"
@@ -333,11 +335,15 @@ class Connection(ConnectionFields, asyncio.Protocol):
             return "slow_frame"
         if not self._writable and now_s - self._unwritable_since_s > self._limits.reading_s:
             return "slow_reader"
-        if not self._places and now_s - self.active_s > self._limits.connection_idle_s:
+        if not self._response_slots and now_s - self.active_s > self._limits.connection_idle_s:
             return "idle"
-        return self.gate.overdue(now_s, self) if self.gate is not None else None
+        return (
+            self.sasl_authenticator.timeout_reason(now_s, self)
+            if self.sasl_authenticator is not None
+            else None
+        )
 
-    def break_off_if_stuck(self, now_s: float) -> None:
+    def abort_if_stalled(self, now_s: float) -> None:
         """Break a closed connection off whose client does not take what was written to it.
 
         A transport closes when its last byte has gone out. That of a client which never reads would do so
@@ -350,7 +356,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """True while a request waits for its answer."""
-        return bool(self._places)
+        return bool(self._response_slots)
 
     def close(self, reason: str) -> None:
         """Close in order: what was written goes out first."""
@@ -359,15 +365,15 @@ class Connection(ConnectionFields, asyncio.Protocol):
     def stop_reading(self) -> None:
         """Take no further requests, and answer those that are here."""
         self._draining = True
-        self._room.hold(-sum(map(len, self._frames_waiting)))
-        self._frames_waiting.clear()
-        self._pace()
+        self._request_memory.hold(-sum(map(len, self._queued_frames)))
+        self._queued_frames.clear()
+        self._update_reading()
 
     def _close(self, reason: str, message: str) -> None:
         _logger.debug("closing a connection: %s", message)
         if self._closing_reason is None:
             self._closing_reason = reason
             self._closing_since_s = self._loop.time()
-        self.gone = True
+        self.disconnected = True
         assert self._transport is not None
         self._transport.close()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from coordinator.config import INT32_MAX, HostPort
-from coordinator.ownership import OwnerMap
+from coordinator.ownership import Assignment
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import (
     Coordinator,
@@ -56,13 +56,13 @@ class CoordinatorDirectory:
     """Knows the route to the owner of each shard: at first to this process, at its `advertised` address.
 
     While that has port 0 (the listener has not got its port yet), and for shards without an owner, nobody is
-    named. `edition` grows whenever answers may have changed.
+    named. `route_version` grows whenever answers may have changed.
     """
 
     def __init__(
         self, advertised: HostPort, *, node_id_first: int, node_ids: int, state_partitions: int
     ) -> None:
-        self.edition = 0
+        self.route_version = 0
         self._node_id_first = node_id_first
         self._node_ids = node_ids
         self._state_partitions = state_partitions
@@ -72,30 +72,30 @@ class CoordinatorDirectory:
     def advertise(self, advertised: HostPort) -> None:
         """Name this process as the owner of all shards."""
         self.advertised = advertised
-        self._lead_to(
+        self._set_routes(
             _route(advertised, self._node_id_first + shard % self._node_ids)
             for shard in range(self._state_partitions)
         )
 
-    def follow(self, owner_map: OwnerMap | None) -> None:
+    def follow(self, assignment: Assignment | None) -> None:
         """Name the owners of a map; None: nobody knows who they are."""
-        if owner_map is None:
-            self._lead_to([None] * self._state_partitions)
+        if assignment is None:
+            self._set_routes([None] * self._state_partitions)
             return
-        first_ids = _first_ids(owner_map, self._node_id_first)
+        first_ids = _assign_node_ids(assignment, self._node_id_first)
         routes: list[Route | None] = []
         for shard in range(self._state_partitions):
-            owner = owner_map.owner(shard)
+            owner = assignment.owner(shard)
             if owner is None:
                 routes.append(None)
                 continue
             node_id = first_ids[owner.wire] + shard % min(max(owner.connections, 1), NODE_IDS_PER_REPLICA)
             routes.append(_route(HostPort.parse(owner.wire), node_id))
-        self._lead_to(routes)
+        self._set_routes(routes)
 
-    def _lead_to(self, routes: Iterable[Route | None]) -> None:
+    def _set_routes(self, routes: Iterable[Route | None]) -> None:
         self._routes = list(routes)
-        self.edition += 1
+        self.route_version += 1
 
     def find(self, request: FindCoordinatorRequest, api_version: int) -> FindCoordinatorResponse:
         """Answer a request, in the order of Kafka's checks; each key on its own."""
@@ -111,7 +111,8 @@ class CoordinatorDirectory:
             message = "This server coordinates share groups only: ask in version 6, key type 2."
             return FindCoordinatorResponse(
                 coordinators=[
-                    self._refused(key, ErrorCode.INVALID_REQUEST, message) for key in request.coordinator_keys
+                    self._error_result(key, ErrorCode.INVALID_REQUEST, message)
+                    for key in request.coordinator_keys
                 ]
             )
         return FindCoordinatorResponse(coordinators=[self._find(key) for key in request.coordinator_keys])
@@ -138,10 +139,10 @@ class CoordinatorDirectory:
             key = SharePartitionKey.parse(text)
         except ValueError:
             # Kafka sends an empty message with this error, so its clients expect one.
-            return self._refused(text, ErrorCode.INVALID_REQUEST, "")
+            return self._error_result(text, ErrorCode.INVALID_REQUEST, "")
         route = self._routes[state_partition(key, self._state_partitions)]
         if route is None:
-            return self._refused(text, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+            return self._error_result(text, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
         return Coordinator(
             key=text,
             node_id=route.node_id,
@@ -152,7 +153,7 @@ class CoordinatorDirectory:
         )
 
     @staticmethod
-    def _refused(text: str, error_code: ErrorCode, message: str) -> Coordinator:
+    def _error_result(text: str, error_code: ErrorCode, message: str) -> Coordinator:
         return Coordinator(
             key=text, node_id=-1, host="", port=-1, error_code=int(error_code), error_message=message
         )
@@ -182,11 +183,11 @@ def _route(address: HostPort, node_id: int) -> Route | None:
     return Route(node_id, address.host, address.port)
 
 
-def _first_ids(owner_map: OwnerMap, node_id_first: int) -> dict[str, int]:
+def _assign_node_ids(assignment: Assignment, node_id_first: int) -> dict[str, int]:
     """Return the first node id of each address: a hash of it, or the next that is free."""
     slots = (INT32_MAX - node_id_first) // NODE_IDS_PER_REPLICA
     taken: dict[int, str] = {}
-    for wire in sorted({replica.wire for replica in owner_map.replicas}):
+    for wire in sorted({replica.wire for replica in assignment.replicas}):
         slot = crc32(wire.encode()) % slots
         while slot in taken:
             slot = (slot + 1) % slots

@@ -25,7 +25,7 @@ Steps = Iterator[None]
 class LargeOrigin(Origin, Protocol):
     """The connection that a large request came from."""
 
-    def handling_failed(self, failure: Exception) -> None:
+    def handler_failed(self, failure: Exception) -> None:
         """Close the connection because of an exception."""
         ...
 
@@ -52,7 +52,7 @@ class LargeRequests:
     def add(self, origin: LargeOrigin, begin: Callable[[], Steps]) -> None:
         """Queue a request; `begin` returns its steps when its turn comes.
 
-        An exception in a step goes to `origin.handling_failed` and affects this request only.
+        An exception in a step goes to `origin.handler_failed` and affects this request only.
         """
         self._of_origin[id(origin)] = self._of_origin.get(id(origin), 0) + 1
         self._waiting.append(_Request(origin, begin))
@@ -68,16 +68,16 @@ class LargeRequests:
         current = self._current
         assert current is not None, "a step belongs to a request"
         try:
-            if begin is not None and not current.origin.gone:
+            if begin is not None and not current.origin.disconnected:
                 self._steps = begin()
-            if not current.origin.gone:
+            if not current.origin.disconnected:
                 next(self._steps)
                 asyncio.get_running_loop().call_soon(self._step)
                 return
         except StopIteration:
             pass
         except Exception as failure:
-            current.origin.handling_failed(failure)
+            current.origin.handler_failed(failure)
         self._end(current)
 
     def _end(self, request: _Request) -> None:

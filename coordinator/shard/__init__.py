@@ -5,8 +5,17 @@ meaning of an operation, `machine.Shard` holds the states of one state partition
 """
 
 from coordinator.shard.batches import combine
-from coordinator.shard.decisions import Facts, SnapshotPolicy
-from coordinator.shard.machine import Portion, Result, Shard
+from coordinator.shard.decisions import RequestContext, SnapshotPolicy
+from coordinator.shard.machine import CoordinatorResult, Shard, SnapshotLimits
 from coordinator.shard.state import ShareState, advance
 
-__all__ = ["Facts", "Portion", "Result", "Shard", "ShareState", "SnapshotPolicy", "advance", "combine"]
+__all__ = [
+    "CoordinatorResult",
+    "RequestContext",
+    "Shard",
+    "ShareState",
+    "SnapshotLimits",
+    "SnapshotPolicy",
+    "advance",
+    "combine",
+]

@@ -7,7 +7,7 @@ writes does not matter and a repeated write changes nothing.
 Batches travel and rest in wire form (`protocol.state_batches`: 20 bytes each, ascending, disjoint),
 so that answers, snapshots and updates are copies.  Only `combine` and `normalise` make such runs.
 Both look at a run once and handle what nearly all traffic is (ascending batches, laid behind the
-last one that is there); `lay_over` is the definition and takes whatever is left.
+last one that is there); `merge_batches` is the definition and takes whatever is left.
 
 Source of the rule: PersisterStateBatchCombiner of Kafka 4.4; KIP-932.
 """
@@ -55,10 +55,10 @@ def combine(current: bytes, written: bytes, start_offset: int) -> bytes:
     # A write that was sent again finds itself already there.
     if current.find(written) % BATCH_BYTES == 0:
         return current
-    return _lay_within(current, written, start_offset)
+    return _merge_within(current, written, start_offset)
 
 
-def _lay_within(current: bytes, written: bytes, start_offset: int) -> bytes:
+def _merge_within(current: bytes, written: bytes, start_offset: int) -> bytes:
     """Lay written batches over current ones, touching only the stretch of current that they meet.
 
     Both runs are ascending and disjoint, so current splits into a head that ends before the first
@@ -75,7 +75,7 @@ def _lay_within(current: bytes, written: bytes, start_offset: int) -> bytes:
         current[begin * BATCH_BYTES : end * BATCH_BYTES],
         current[end * BATCH_BYTES :],
     )
-    return head + pack(lay_over((*unpack(stretch), *unpack(written)), start_offset)) + tail
+    return head + pack(merge_batches((*unpack(stretch), *unpack(written)), start_offset)) + tail
 
 
 def _batches_ending_before(batches: bytes, user_offset: int) -> int:
@@ -109,22 +109,22 @@ def normalise(written: bytes, start_offset: int) -> bytes:
     """Bring batches as a client sent them into a run: ascending, disjoint, merged, clipped.
 
     One pass does it for batches that come in ascending order, one per offset as share consumers send
-    them or already merged; anything else goes through `lay_over`.
+    them or already merged; anything else goes through `merge_batches`.
     """
-    if is_run(written):
+    if is_normalised(written):
         return clip(bytes(written), start_offset)
-    floor = _floor(start_offset)
+    floor = _lowest_offset(start_offset)
     run: list[bytes] = []
     batches = _ONE.iter_unpack(written)
     first, last, state, count = next(batches)
     if last < first:
-        return pack(lay_over(unpack(written), start_offset))
+        return pack(merge_batches(unpack(written), start_offset))
     for next_first, next_last, next_state, next_count in batches:
         if next_first == last + 1 and next_state == state and next_count == count and next_last > last:
             last = next_last
             continue
         if next_first <= last or next_last < next_first:
-            return pack(lay_over(unpack(written), start_offset))
+            return pack(merge_batches(unpack(written), start_offset))
         if last >= floor:
             run.append(_ONE.pack(max(first, floor), last, state, count))
         first, last, state, count = next_first, next_last, next_state, next_count
@@ -133,7 +133,7 @@ def normalise(written: bytes, start_offset: int) -> bytes:
     return b"".join(run)
 
 
-def is_run(batches: bytes) -> bool:
+def is_normalised(batches: bytes) -> bool:
     """Tell whether batches are ascending, disjoint, and merged as far as can be."""
     previous_last, previous_state, previous_count = _LOWEST_OFFSET - 1, -1, -1
     for first, last, state, count in _ONE.iter_unpack(batches):
@@ -145,14 +145,14 @@ def is_run(batches: bytes) -> bool:
     return True
 
 
-def lay_over(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
+def merge_batches(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
     """Give every covered offset its greatest (delivery count, delivery state), as a run.
 
     The general path, and the definition of the rule: any order, any overlap.  Batches that end before
     they begin cover nothing (Kafka 4.3 and older stored such; a write that holds one is refused
     before it comes here).  Takes O(n log n) for n batches.
     """
-    floor = _floor(start_offset)
+    floor = _lowest_offset(start_offset)
     waiting = sorted(
         (max(batch.first_offset, floor), batch)
         for batch in batches
@@ -202,5 +202,5 @@ def first_inverted(batches: bytes) -> StateBatch | None:
     return None
 
 
-def _floor(start_offset: int) -> int:
+def _lowest_offset(start_offset: int) -> int:
     return _LOWEST_OFFSET if start_offset == NO_START_OFFSET else start_offset

@@ -37,7 +37,7 @@ UNKNOWN_TOPIC = Refusal(
 )
 
 
-def fenced_leader_epoch(state: ShareState, leader_epoch: int) -> Refusal | None:
+def check_leader_epoch(state: ShareState, leader_epoch: int) -> Refusal | None:
     """Refuse a leader epoch below the greatest one that was seen; equal and higher ones pass."""
     if leader_epoch >= state.leader_epoch_max:
         return None
@@ -48,7 +48,7 @@ def fenced_leader_epoch(state: ShareState, leader_epoch: int) -> Refusal | None:
     )
 
 
-def fenced_state_epoch(state: ShareState, state_epoch: int) -> Refusal | None:
+def check_state_epoch(state: ShareState, state_epoch: int) -> Refusal | None:
     """Refuse a state epoch below the current one; equal and higher ones pass."""
     if state_epoch >= state.state_epoch:
         return None

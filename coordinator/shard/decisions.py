@@ -13,7 +13,7 @@ from typing import NamedTuple
 from coordinator.shard import checks
 from coordinator.shard.batches import NO_START_OFFSET, combine, normalise
 from coordinator.shard.checks import Refusal
-from coordinator.shard.state import ShareState, fencing_memory
+from coordinator.shard.state import ShareState, stored_leader_epoch_max
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
@@ -52,7 +52,7 @@ class SnapshotPolicy(NamedTuple):
         )
 
 
-class Facts(NamedTuple):
+class RequestContext(NamedTuple):
     """What the core must be told: the time, and whether the cluster knows the topic and partition."""
 
     now_ms: int
@@ -60,7 +60,10 @@ class Facts(NamedTuple):
 
 
 def decide_initialize(
-    state: ShareState | None, part: initialize_api.PartitionData, facts: Facts, policy: SnapshotPolicy
+    state: ShareState | None,
+    part: initialize_api.PartitionData,
+    context: RequestContext,
+    policy: SnapshotPolicy,
 ) -> tuple[RecordValue | None, initialize_api.PartitionResult]:
     """Begin a share-partition's state, or begin it anew when it is there.
 
@@ -70,7 +73,7 @@ def decide_initialize(
     (An operator's offset reset always names an offset, and so still takes effect at the same state
     epoch, as brokers 4.1 to 4.4 send it.)
     """
-    refusal = _refuse_initialize(state, part, facts)
+    refusal = _check_initialize(state, part, context)
     if refusal is not None:
         return None, initialize_api.PartitionResult(part.partition, *refusal)
     accepted = initialize_api.PartitionResult(part.partition)
@@ -86,34 +89,34 @@ def decide_initialize(
         state_epoch=part.state_epoch,
         leader_epoch=0,
         start_offset=start_offset,
-        create_timestamp=facts.now_ms,
-        write_timestamp=facts.now_ms,
+        create_timestamp=context.now_ms,
+        write_timestamp=context.now_ms,
         state_batches=b"",
         delivery_complete_count=complete_count,
-        leader_epoch_max=fencing_memory(0, leader_epoch_max),
+        leader_epoch_max=stored_leader_epoch_max(0, leader_epoch_max),
     )
     return snapshot, accepted
 
 
-def _refuse_initialize(
-    state: ShareState | None, part: initialize_api.PartitionData, facts: Facts
+def _check_initialize(
+    state: ShareState | None, part: initialize_api.PartitionData, context: RequestContext
 ) -> Refusal | None:
     if part.partition < 0:
         return checks.NEGATIVE_PARTITION
     if part.state_epoch < 0:
         return checks.NEGATIVE_STATE_EPOCH
     if state is not None:
-        refusal = checks.fenced_state_epoch(state, part.state_epoch)
+        refusal = checks.check_state_epoch(state, part.state_epoch)
         if refusal is not None:
             return refusal
-    return None if facts.topic_known else checks.UNKNOWN_TOPIC
+    return None if context.topic_known else checks.UNKNOWN_TOPIC
 
 
 def decide_read(
-    state: ShareState | None, part: read_api.PartitionData, facts: Facts, policy: SnapshotPolicy
+    state: ShareState | None, part: read_api.PartitionData, context: RequestContext, policy: SnapshotPolicy
 ) -> tuple[RecordValue | None, read_api.PartitionResult]:
     """Answer the state, and note a newer leader: the only way in which a leader epoch changes."""
-    refusal = _refuse_by_leader(state, part.partition, part.leader_epoch, facts)
+    refusal = _check_leader_epoch(state, part.partition, part.leader_epoch, context)
     if refusal is not None:
         return None, read_api.PartitionResult(part.partition, *refusal)
     assert state is not None
@@ -132,7 +135,7 @@ def decide_read(
             state.start_offset,
             state.delivery_complete_count,
             state.batches,
-            facts.now_ms,
+            context.now_ms,
         ), answer
     update = ShareUpdateValue(
         snapshot_epoch=state.snapshot_epoch,
@@ -145,14 +148,14 @@ def decide_read(
 
 
 def decide_write(
-    state: ShareState | None, part: write_api.PartitionData, facts: Facts, policy: SnapshotPolicy
+    state: ShareState | None, part: write_api.PartitionData, context: RequestContext, policy: SnapshotPolicy
 ) -> tuple[RecordValue | None, write_api.PartitionResult]:
     """Lay a leader's batches over the state; one record per accepted write.
 
     The start offset never goes back, and the delivery complete count belongs to the greater one.
     Epochs in the record are those of the state: a write never changes them.
     """
-    refusal = _refuse_write(state, part, facts)
+    refusal = _check_write(state, part, context)
     if refusal is not None:
         return None, write_api.PartitionResult(part.partition, *refusal)
     assert state is not None
@@ -162,7 +165,7 @@ def decide_write(
     if policy.is_due(state):
         batches = combine(state.batches, part.state_batches, start_offset)
         return _snapshot(
-            state, state.leader_epoch, start_offset, complete_count, batches, facts.now_ms
+            state, state.leader_epoch, start_offset, complete_count, batches, context.now_ms
         ), answer
     update = ShareUpdateValue(
         snapshot_epoch=state.snapshot_epoch,
@@ -174,7 +177,9 @@ def decide_write(
     return update, answer
 
 
-def _refuse_write(state: ShareState | None, part: write_api.PartitionData, facts: Facts) -> Refusal | None:
+def _check_write(
+    state: ShareState | None, part: write_api.PartitionData, context: RequestContext
+) -> Refusal | None:
     if part.partition < 0:
         return checks.NEGATIVE_PARTITION
     if part.leader_epoch < 0:
@@ -183,12 +188,12 @@ def _refuse_write(state: ShareState | None, part: write_api.PartitionData, facts
         return checks.NEGATIVE_STATE_EPOCH
     if state is None:
         return checks.UNINITIALISED
-    refusal = checks.fenced_leader_epoch(state, part.leader_epoch) or checks.fenced_state_epoch(
+    refusal = checks.check_leader_epoch(state, part.leader_epoch) or checks.check_state_epoch(
         state, part.state_epoch
     )
     if refusal is not None:
         return refusal
-    if not facts.topic_known:
+    if not context.topic_known:
         return checks.UNKNOWN_TOPIC
     return checks.unreadable(state) or checks.inverted_batch(part.state_batches)
 
@@ -213,12 +218,12 @@ def _snapshot(
         write_timestamp=now_ms,
         state_batches=batches,
         delivery_complete_count=complete_count,
-        leader_epoch_max=fencing_memory(leader_epoch, state.leader_epoch_max),
+        leader_epoch_max=stored_leader_epoch_max(leader_epoch, state.leader_epoch_max),
     )
 
 
 def decide_delete(
-    state: ShareState | None, part: delete_api.PartitionData, facts: Facts, policy: SnapshotPolicy
+    state: ShareState | None, part: delete_api.PartitionData, context: RequestContext, policy: SnapshotPolicy
 ) -> tuple[Tombstone | None, delete_api.PartitionResult]:
     """Delete the state; deleting what is not there succeeds.
 
@@ -231,12 +236,12 @@ def decide_delete(
 
 
 def decide_summary(
-    state: ShareState | None, part: summary_api.PartitionData, facts: Facts, policy: SnapshotPolicy
+    state: ShareState | None, part: summary_api.PartitionData, context: RequestContext, policy: SnapshotPolicy
 ) -> tuple[None, summary_api.PartitionResult]:
     """Answer epochs, start offset and complete count; a share-partition without state has none."""
     if part.partition < 0:
         return None, summary_api.PartitionResult(part.partition, *checks.NEGATIVE_PARTITION)
-    if not facts.topic_known:
+    if not context.topic_known:
         return None, summary_api.PartitionResult(part.partition, *checks.UNKNOWN_TOPIC)
     if state is None:
         return None, summary_api.PartitionResult(part.partition, start_offset=NO_START_OFFSET)
@@ -252,8 +257,8 @@ def decide_summary(
     )
 
 
-def _refuse_by_leader(
-    state: ShareState | None, partition: int, leader_epoch: int, facts: Facts
+def _check_leader_epoch(
+    state: ShareState | None, partition: int, leader_epoch: int, context: RequestContext
 ) -> Refusal | None:
     if partition < 0:
         return checks.NEGATIVE_PARTITION
@@ -261,7 +266,7 @@ def _refuse_by_leader(
         return checks.NEGATIVE_LEADER_EPOCH
     if state is None:
         return checks.UNINITIALISED
-    refusal = checks.fenced_leader_epoch(state, leader_epoch)
+    refusal = checks.check_leader_epoch(state, leader_epoch)
     if refusal is not None:
         return refusal
-    return checks.unreadable(state) if facts.topic_known else checks.UNKNOWN_TOPIC
+    return checks.unreadable(state) if context.topic_known else checks.UNKNOWN_TOPIC

@@ -14,10 +14,17 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from coordinator.shard import decisions
-from coordinator.shard.decisions import TOMBSTONE, Facts, SnapshotPolicy, Tombstone
-from coordinator.shard.frontier import Frontier
-from coordinator.shard.packed import NOT_DURABLE, is_readable, needed_from, pack, snapshot_bytes, unpack
-from coordinator.shard.state import RECORD_OVERHEAD_BYTES, ShareState, advance, snapshot_of
+from coordinator.shard.decisions import TOMBSTONE, RequestContext, SnapshotPolicy, Tombstone
+from coordinator.shard.packed_state import (
+    NOT_DURABLE,
+    first_needed_offset,
+    is_readable,
+    pack,
+    snapshot_bytes,
+    unpack,
+)
+from coordinator.shard.pruning_offsets import PruningOffsets
+from coordinator.shard.state import RECORD_OVERHEAD_BYTES, ShareState, advance, next_snapshot
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
@@ -32,7 +39,7 @@ from protocol.state_records import SharePartitionKey, StateRecord, UnreadableVal
 RECORDS_PER_SHARE_PARTITION_MAX = 2
 
 
-class Result(NamedTuple):
+class CoordinatorResult(NamedTuple):
     """What was decided: the records to make durable, and the answer to give once they are.
 
     The answer is the `PartitionResult` of the API that asked.
@@ -42,7 +49,7 @@ class Result(NamedTuple):
     answer: Any
 
 
-class Portion(NamedTuple):
+class SnapshotLimits(NamedTuple):
     """How much is snapshotted in one go: records, and bytes of them, of which the last one may have more."""
 
     records_max: int
@@ -50,7 +57,7 @@ class Portion(NamedTuple):
 
 
 _Decide = Callable[
-    [ShareState | None, Any, Facts, SnapshotPolicy],
+    [ShareState | None, Any, RequestContext, SnapshotPolicy],
     tuple[decisions.RecordValue | Tombstone | None, Any],
 ]
 
@@ -65,7 +72,7 @@ class Shard:
     refused write as stored; we report success only if all are.)
     """
 
-    __slots__ = ("_frontier", "_key_bytes", "_policy", "_states", "live_bytes", "state_partition")
+    __slots__ = ("_key_bytes", "_policy", "_pruning_offsets", "_states", "live_bytes", "state_partition")
 
     def __init__(self, state_partition: int, policy: SnapshotPolicy) -> None:
         self.state_partition = state_partition
@@ -74,57 +81,59 @@ class Shard:
         self._key_bytes = 0
         self._policy = policy
         self._states: dict[SharePartitionKey, bytes] = {}
-        self._frontier = Frontier(self._states)
+        self._pruning_offsets = PruningOffsets(self._states)
 
     # Decide.
 
     def initialize_state(
-        self, key: SharePartitionKey, unit: Sequence[initialize_api.PartitionData], facts: Facts
-    ) -> Result:
+        self, key: SharePartitionKey, unit: Sequence[initialize_api.PartitionData], context: RequestContext
+    ) -> CoordinatorResult:
         """Decide InitializeShareGroupState for one share-partition."""
-        return self._decide(decisions.decide_initialize, key, unit, facts)
+        return self._decide(decisions.decide_initialize, key, unit, context)
 
     def read_state(
-        self, key: SharePartitionKey, unit: Sequence[read_api.PartitionData], facts: Facts
-    ) -> Result:
+        self, key: SharePartitionKey, unit: Sequence[read_api.PartitionData], context: RequestContext
+    ) -> CoordinatorResult:
         """Decide ReadShareGroupState for one share-partition."""
-        return self._decide(decisions.decide_read, key, unit, facts)
+        return self._decide(decisions.decide_read, key, unit, context)
 
     def write_state(
-        self, key: SharePartitionKey, unit: Sequence[write_api.PartitionData], facts: Facts
-    ) -> Result:
+        self, key: SharePartitionKey, unit: Sequence[write_api.PartitionData], context: RequestContext
+    ) -> CoordinatorResult:
         """Decide WriteShareGroupState for one share-partition."""
-        return self._decide(decisions.decide_write, key, unit, facts)
+        return self._decide(decisions.decide_write, key, unit, context)
 
     def delete_state(
-        self, key: SharePartitionKey, unit: Sequence[delete_api.PartitionData], facts: Facts
-    ) -> Result:
+        self, key: SharePartitionKey, unit: Sequence[delete_api.PartitionData], context: RequestContext
+    ) -> CoordinatorResult:
         """Decide DeleteShareGroupState for one share-partition."""
-        return self._decide(decisions.decide_delete, key, unit, facts)
+        return self._decide(decisions.decide_delete, key, unit, context)
 
     def read_state_summary(
-        self, key: SharePartitionKey, unit: Sequence[summary_api.PartitionData], facts: Facts
-    ) -> Result:
+        self, key: SharePartitionKey, unit: Sequence[summary_api.PartitionData], context: RequestContext
+    ) -> CoordinatorResult:
         """Decide ReadShareGroupStateSummary for one share-partition."""
-        return self._decide(decisions.decide_summary, key, unit, facts)
+        return self._decide(decisions.decide_summary, key, unit, context)
 
-    def _decide(self, decide: _Decide, key: SharePartitionKey, unit: Sequence[Any], facts: Facts) -> Result:
+    def _decide(
+        self, decide: _Decide, key: SharePartitionKey, unit: Sequence[Any], context: RequestContext
+    ) -> CoordinatorResult:
         state = self.state(key)
         records: list[StateRecord] = []
         answer: Any = None
         for position, part in enumerate(unit):
-            value, answer = decide(state, part, facts, self._policy)
+            value, answer = decide(state, part, context, self._policy)
             if answer.error_code:
-                return Result((), answer)
+                return CoordinatorResult((), answer)
             if value is None:
                 continue
             record = StateRecord(key, None if value is TOMBSTONE else value)  # type: ignore[arg-type]
             records.append(record)
             if position + 1 < len(unit):
-                state = advance(state, record, facts.now_ms)
-        return Result(records, answer)
+                state = advance(state, record, context.now_ms)
+        return CoordinatorResult(records, answer)
 
-    def snapshot_cold(self, *, now_ms: int, interval_ms: int, portion: Portion) -> list[StateRecord]:
+    def snapshot_cold(self, *, now_ms: int, interval_ms: int, limits: SnapshotLimits) -> list[StateRecord]:
         """Snapshot share-partitions that hold pruning back: the oldest ones, as many as a portion has.
 
         One is cold when its last snapshot is older than `interval_ms`. Nothing is written while the log
@@ -132,8 +141,8 @@ class Shard:
         Kafka snapshots every idle share-partition as soon as one is active, all in one atomic batch; we take
         those that matter, a few at a time.
         """
-        end_log_offset = self._frontier.end_log_offset
-        length = end_log_offset - self._frontier.redundant_offset
+        end_log_offset = self._pruning_offsets.end_log_offset
+        length = end_log_offset - self._pruning_offsets.redundant_offset
         if length <= RECORDS_PER_SHARE_PARTITION_MAX * len(self._states):
             return []
 
@@ -142,24 +151,24 @@ class Shard:
             # A clock that was set back must not make it warm.
             return state.unreadable is None and not 0 <= now_ms - state.write_timestamp < interval_ms
 
-        oldest = self._frontier.needed_below(end_log_offset)
-        return self._snapshots(takewhile(is_cold, oldest), now_ms, portion)
+        oldest = self._pruning_offsets.keys_needed_below(end_log_offset)
+        return self._snapshots(takewhile(is_cold, oldest), now_ms, limits)
 
-    def snapshot_before(self, log_offset: int, *, now_ms: int, portion: Portion) -> list[StateRecord]:
+    def snapshot_before(self, log_offset: int, *, now_ms: int, limits: SnapshotLimits) -> list[StateRecord]:
         """Snapshot share-partitions that need records below a log offset, as many as a portion has."""
-        return self._snapshots(self._frontier.needed_below(log_offset), now_ms, portion)
+        return self._snapshots(self._pruning_offsets.keys_needed_below(log_offset), now_ms, limits)
 
-    def snapshots_of(
-        self, keys: Iterator[SharePartitionKey], *, now_ms: int, portion: Portion
+    def snapshot_keys(
+        self, keys: Iterator[SharePartitionKey], *, now_ms: int, limits: SnapshotLimits
     ) -> list[StateRecord]:
         """Snapshot those of these share-partitions that have a state, and one that can be read.
 
         As many as a portion has; the others are left in `keys`.
         """
-        return self._snapshots(keys, now_ms, portion)
+        return self._snapshots(keys, now_ms, limits)
 
     def _snapshots(
-        self, keys: Iterable[SharePartitionKey], now_ms: int, portion: Portion
+        self, keys: Iterable[SharePartitionKey], now_ms: int, limits: SnapshotLimits
     ) -> list[StateRecord]:
         records: list[StateRecord] = []
         size_bytes = 0
@@ -167,9 +176,9 @@ class Shard:
             state = self.state(key)
             if state is None or state.unreadable is not None:
                 continue
-            records.append(StateRecord(key, snapshot_of(state, now_ms=now_ms)))
+            records.append(StateRecord(key, next_snapshot(state, now_ms=now_ms)))
             size_bytes += state.snapshot_bytes
-            if len(records) >= portion.records_max or size_bytes >= portion.bytes_max:
+            if len(records) >= limits.records_max or size_bytes >= limits.bytes_max:
                 break
         return records
 
@@ -187,40 +196,41 @@ class Shard:
             self.live_bytes += after.snapshot_bytes
             if packed is None:
                 self._count_key(len(key.group_id))
-            self._states[key] = pack(after, NOT_DURABLE if packed is None else needed_from(packed))
+            self._states[key] = pack(after, NOT_DURABLE if packed is None else first_needed_offset(packed))
         elif packed is not None:
             del self._states[key]
             self._count_key(-len(key.group_id))
-            self._frontier.deleting(key, packed)
+            self._pruning_offsets.record_pending_delete(key, packed)
 
-    def settle(self, record: StateRecord, log_offset: int) -> None:
+    def mark_durable(self, record: StateRecord, log_offset: int) -> None:
         """Note that a record is durable at `log_offset`: the pruning frontier moves."""
-        assert log_offset >= self._frontier.end_log_offset, "records settle in log order"
+        assert log_offset >= self._pruning_offsets.end_log_offset, "records settle in log order"
         if record.value is None:
-            self._frontier.deleted(record.key, log_offset)
+            self._pruning_offsets.record_delete(record.key, log_offset)
         elif isinstance(record.value, ShareUpdateValue | UnreadableValue):
-            self._frontier.updated(record.key, log_offset)
+            self._pruning_offsets.record_update(record.key, log_offset)
         else:
-            self._frontier.snapshotted(record.key, log_offset)
+            self._pruning_offsets.record_snapshot(record.key, log_offset)
 
-    def settle_updates(self, end_log_offset: int) -> None:
+    def mark_updates_durable(self, end_log_offset: int) -> None:
         """Note that all records below a log offset are durable.
 
-        Those that `settle` was not told of are updates of share-partitions that need earlier records already.
+        Those that `mark_durable` was not told of are updates of share-partitions that need earlier records
+        already.
         """
-        assert end_log_offset >= self._frontier.end_log_offset, "records settle in log order"
-        self._frontier.end_log_offset = end_log_offset
+        assert end_log_offset >= self._pruning_offsets.end_log_offset, "records settle in log order"
+        self._pruning_offsets.end_log_offset = end_log_offset
 
     def replay(self, record: StateRecord, log_offset: int, timestamp_ms: int) -> None:
         """Apply and settle a record that was read from the log."""
         self.apply(record, timestamp_ms)
-        self.settle(record, log_offset)
+        self.mark_durable(record, log_offset)
 
-    def adopt(self, key: SharePartitionKey, packed: bytes) -> None:
+    def install_state(self, key: SharePartitionKey, packed: bytes) -> None:
         """Take a packed state that was folded elsewhere, from records that are durable.
 
-        States are adopted in the order of the log offsets from which they need them; `settle_updates` says at
-        last where they end.
+        States are adopted in the order of the log offsets from which they need them; `mark_updates_durable`
+        says at last where they end.
         """
         before = self._states.pop(key, None)
         if before is None:
@@ -249,7 +259,7 @@ class Shard:
     @property
     def redundant_offset(self) -> int:
         """The log offset below which no record is needed any more."""
-        return self._frontier.redundant_offset
+        return self._pruning_offsets.redundant_offset
 
     @property
     def state_batches(self) -> int:

@@ -69,13 +69,13 @@ def advance(state: ShareState | None, record: StateRecord, timestamp_ms: int) ->
     if value is None:
         return None
     if isinstance(value, ShareUpdateValue):
-        return _updated(state, value, timestamp_ms)
+        return _apply_update(state, value, timestamp_ms)
     if isinstance(value, ShareSnapshotValue):
-        return _snapshotted(state, value, timestamp_ms)
-    return _unreadable(state, value, timestamp_ms)
+        return _apply_snapshot(state, value, timestamp_ms)
+    return _mark_unreadable(state, value, timestamp_ms)
 
 
-def _updated(state: ShareState | None, value: ShareUpdateValue, timestamp_ms: int) -> ShareState:
+def _apply_update(state: ShareState | None, value: ShareUpdateValue, timestamp_ms: int) -> ShareState:
     if state is None:
         state = ShareState(snapshot_epoch=value.snapshot_epoch)
     start_offset = state.start_offset if value.start_offset == NO_START_OFFSET else value.start_offset
@@ -98,7 +98,7 @@ def _updated(state: ShareState | None, value: ShareUpdateValue, timestamp_ms: in
     )
 
 
-def _snapshotted(state: ShareState | None, value: ShareSnapshotValue, timestamp_ms: int) -> ShareState:
+def _apply_snapshot(state: ShareState | None, value: ShareSnapshotValue, timestamp_ms: int) -> ShareState:
     leader_epoch_seen = state.leader_epoch_max if state is not None else 0
     return ShareState(
         snapshot_epoch=value.snapshot_epoch,
@@ -115,13 +115,13 @@ def _snapshotted(state: ShareState | None, value: ShareSnapshotValue, timestamp_
     )
 
 
-def _unreadable(state: ShareState | None, value: UnreadableValue, timestamp_ms: int) -> ShareState:
+def _mark_unreadable(state: ShareState | None, value: UnreadableValue, timestamp_ms: int) -> ShareState:
     if state is None:
         state = ShareState()
     return msgspec.structs.replace(state, unreadable=value.reason, last_write_ms=timestamp_ms)
 
 
-def snapshot_of(state: ShareState, *, now_ms: int) -> ShareSnapshotValue:
+def next_snapshot(state: ShareState, *, now_ms: int) -> ShareSnapshotValue:
     """Make the next snapshot of a state, unchanged but for its snapshot epoch and write time."""
     return ShareSnapshotValue(
         snapshot_epoch=state.snapshot_epoch + 1,
@@ -132,11 +132,11 @@ def snapshot_of(state: ShareState, *, now_ms: int) -> ShareSnapshotValue:
         write_timestamp=now_ms,
         state_batches=state.batches,
         delivery_complete_count=state.delivery_complete_count,
-        leader_epoch_max=fencing_memory(state.leader_epoch, state.leader_epoch_max),
+        leader_epoch_max=stored_leader_epoch_max(state.leader_epoch, state.leader_epoch_max),
     )
 
 
-def fencing_memory(leader_epoch: int, leader_epoch_max: int) -> int:
+def stored_leader_epoch_max(leader_epoch: int, leader_epoch_max: int) -> int:
     """Return what a snapshot must say of the greatest leader epoch: -1 if its own leader epoch is it.
 
     Kafka forgets the greatest leader epoch when a re-initialised share-partition's older records are

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from coordinator.clock import SystemClock
 from coordinator.config import Config
 from coordinator.metrics import Metrics
-from coordinator.security.client_side import client_security_of
+from coordinator.security.client_security import make_client_security
 from coordinator.signals.detectors import SignalLimits
 from coordinator.signals.monitor import Event, SignalMonitor
 from coordinator.signals.webhook import Webhook
@@ -32,7 +32,7 @@ class SignalService:
                 # Reported once by the HTTP server, which needs the same library.
                 pass
             else:
-                security = client_security_of(config)
+                security = make_client_security(config)
                 self._topics = UserTopics(config.bootstrap_servers, security=security)
                 self._share_groups = ShareGroups(config.bootstrap_servers, security=security)
         self._webhook = Webhook(config.signals_webhook_url) if config.signals_webhook_url else None

@@ -19,7 +19,6 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.benchmarks.aims import OVERLOADS, SHAPES, TODAY
 from tests.benchmarks.commits import built_commit
 from tests.benchmarks.frames import Workload
 from tests.benchmarks.kafka_log import KafkaSides, Loading, kafka_sides
@@ -30,8 +29,9 @@ from tests.benchmarks.recording import recordings
 from tests.benchmarks.replay import Replay
 from tests.benchmarks.report import LEGEND, as_json, failed_rows, sheets, wide_console
 from tests.benchmarks.shape_costs import SIZES, check, cost_sheet
-from tests.benchmarks.side import Side
-from tests.benchmarks.sides import NEWEST, echo, kafka, ours
+from tests.benchmarks.start_systems import NEWEST, echo, kafka, ours
+from tests.benchmarks.system_under_test import SystemUnderTest
+from tests.benchmarks.targets import OVERLOADS, SHAPES, TODAY
 from tests.kafka.toolchain import how_to_get, missing_programs
 
 TODAY_LOADS = [aim.workload for aim in TODAY]
@@ -71,7 +71,7 @@ class Plan(NamedTuple):
 
 def start_sides(
     stack: ExitStack, folder: Path, options: argparse.Namespace
-) -> tuple[list[Side], list[KafkaSides]]:
+) -> tuple[list[SystemUnderTest], list[KafkaSides]]:
     """Start the coordinators; they end with the stack."""
     if options.log == "kafka":
         pairs = [
@@ -96,7 +96,7 @@ def start_sides(
     return sides, []
 
 
-def measure_all(sides: list[Side], plan: Plan) -> None:
+def measure_all(sides: list[SystemUnderTest], plan: Plan) -> None:
     """Drive all sides with each workload in turn, round by round."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
         work = progress.add_task("measuring", total=(plan.rounds * len(plan.workloads) + 1) * len(sides))
@@ -162,7 +162,7 @@ def _print(
     console: Console,
     machine: Machine,
     plan: Plan,
-    sides: list[Side],
+    sides: list[SystemUnderTest],
     loadings: Sequence[Loading],
     *,
     markdown: bool,

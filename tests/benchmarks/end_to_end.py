@@ -48,7 +48,7 @@ class Aims(NamedTuple):
     always: float
 
 
-class Way(NamedTuple):
+class ConsumeMode(NamedTuple):
     """A way to consume: the topic, how many records, how many consumers, when they commit, and the aims."""
 
     name: str
@@ -73,13 +73,13 @@ _BATCH_BYTES, _SMALL_BATCH_BYTES = 16_384, 1_000
 _SECONDS_MAX = 120
 
 
-def ways(records: int) -> list[Way]:
+def consume_modes(records: int) -> list[ConsumeMode]:
     """Return the ways; the slow ones with fewer records."""
     return [
-        Way("ShareConsumerPerformance", MANY_PARTITIONS, records, Aims(1, 1, 1, 1)),
-        Way("a commit for each poll", MANY_PARTITIONS, records, Aims(1.2, 1.2, 1.2, 1.2), "poll"),
+        ConsumeMode("ShareConsumerPerformance", MANY_PARTITIONS, records, Aims(1, 1, 1, 1)),
+        ConsumeMode("a commit for each poll", MANY_PARTITIONS, records, Aims(1.2, 1.2, 1.2, 1.2), "poll"),
         *(
-            Way(
+            ConsumeMode(
                 f"a commit for each record, {consumers} on one partition",
                 ONE_PARTITION,
                 records // 100,
@@ -111,17 +111,17 @@ class Pair(NamedTuple):
             done = self.rig.broker.jars.run(_PRODUCER, *options, *server, *batches, seconds=300)
             assert done.returncode == 0, done.stdout + done.stderr
 
-    def consume(self, way: Way, group: str) -> float:
+    def consume(self, way: ConsumeMode, group: str) -> float:
         """Consume as a new group; return records a second."""
         self.rig.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
         return self._consumers(way, group) if way.commit else self._performance(way, group)
 
-    def _performance(self, way: Way, group: str) -> float:
+    def _performance(self, way: ConsumeMode, group: str) -> float:
         options = ["--bootstrap-server", self.rig.broker.bootstrap, "--topic", way.topic, "--group", group]
         printed = self._run(_CONSUMER, *options, "--num-records", str(way.records), "--timeout", "20000")
         return performance_rate(printed)
 
-    def _consumers(self, way: Way, group: str) -> float:
+    def _consumers(self, way: ConsumeMode, group: str) -> float:
         poll_records = _FEW_RECORDS if way.commit == "record" else _POLL_RECORDS
         counts = (str(way.consumers), str(way.records), str(_SECONDS_MAX))
         server = self.rig.broker.bootstrap
@@ -180,7 +180,7 @@ def _new_folder(folder: Path, name: str) -> Path:
 def run(folder: Path, records: int, rounds: int) -> dict[str, dict[str, list[float]]]:
     """Consume in every way from every broker in turn; return records a second by way and broker."""
     with pairs(folder) as started, Progress(console=Console(stderr=True), transient=True) as progress:
-        every = ways(records)
+        every = consume_modes(records)
         work = progress.add_task("producing", total=(rounds + 1) * len(every) * len(started))
         for pair in started:
             pair.produce(records)
@@ -239,7 +239,7 @@ def sheet_of(found: dict[str, dict[str, list[float]]], records: int) -> Sheet:
         if name not in (KAFKA, BOUND):
             header += ["aim", "met"]
     rows = []
-    for way in ways(records):
+    for way in consume_modes(records):
         rates = found[way.name]
         cells = [way.name]
         for name in names:

@@ -18,8 +18,8 @@ from coordinator.ownership.limits import GroupLimits
 from tests.benchmarks.plots import STYLE, axes_of, save
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import FakeGroup
-from tests.unit.ownership.fake_link import FakeLink
-from tests.unit.ownership.replicas import Fleet, One
+from tests.unit.ownership.fake_group_client import FakeGroupClient
+from tests.unit.ownership.replicas import GroupReplica, ReplicaGroup
 
 SIZES = (3, 10, 30, 100, 200, 500)
 SHARDS = 1_000
@@ -59,7 +59,7 @@ class _Group:
         )
         self.group.nodes = set(self.brokers)
         self.lead_by(self.brokers)
-        self.fleet = Fleet(self.group.link, state_partitions=SHARDS, limits=limits)
+        self.fleet = ReplicaGroup(self.group.link, state_partitions=SHARDS, limits=limits)
 
     def lead_by(self, brokers: list[int]) -> None:
         """Have these brokers lead the shards in turn."""
@@ -70,7 +70,7 @@ class _Group:
             address = f"share-coordinator-{broker}.kafka.svc.cluster.local:9095"
             await self.fleet.add(wire=address, broker_id=broker)
 
-    async def until_stable(self, ones: list[One]) -> float:
+    async def until_stable(self, ones: list[GroupReplica]) -> float:
         """Wait until these own all shards and know all owners; return how long that took."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -79,8 +79,8 @@ class _Group:
                 await asyncio.sleep(STEP_S)
         return loop.time() - began_s
 
-    def _is_stable(self, ones: list[One]) -> bool:
-        maps = [one.heard.owner_map for one in ones]
+    def _is_stable(self, ones: list[GroupReplica]) -> bool:
+        maps = [one.listener.assignment for one in ones]
         return (
             sum(len(one.owned) for one in ones) == SHARDS
             and all(each is not None and each.generation == self.group.generation for each in maps)
@@ -95,7 +95,7 @@ class _Group:
 
 async def _measure(coordinators: int) -> Cost:
     scene = _Group(coordinators)
-    group, ones = scene.group, scene.fleet.ones
+    group, ones = scene.group, scene.fleet.replicas
     await scene.start()
     start_s = await scene.until_stable(ones)
     before = scene.requests()
@@ -107,18 +107,18 @@ async def _measure(coordinators: int) -> Cost:
     # A broker that no coordinator reaches, though Kafka says that it leads.
     generation = group.generation
     for one in ones:
-        assert isinstance(one.link, FakeLink)
-        one.link.parted = {coordinators}
+        assert isinstance(one.link, FakeGroupClient)
+        one.link.unreachable_brokers = {coordinators}
     await asyncio.sleep(IDLE_S)
     silent_rebalances = group.generation - generation
     for one in ones:
-        assert isinstance(one.link, FakeLink)
-        one.link.parted = set()
+        assert isinstance(one.link, FakeGroupClient)
+        one.link.unreachable_brokers = set()
     await asyncio.sleep(IDLE_S)
 
     # The machine with the group's coordinating broker and a share coordinator dies.
     generation = group.generation
-    assert isinstance(ones[0].link, FakeLink)
+    assert isinstance(ones[0].link, FakeGroupClient)
     ones[0].link.cut = True
     group.down.add(group.node)
     left = [broker for broker in scene.brokers if broker != group.node]

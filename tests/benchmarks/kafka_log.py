@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from coordinator.log.kafka.topic import TopicWish, wanted_configs
-from tests.benchmarks.side import Side
+from coordinator.log.kafka.topic import TopicConfig, wanted_configs
+from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, ready_coordinator
 from tests.kafka.client import KafkaClient
@@ -49,7 +49,7 @@ class KafkaSides:
         self._ours = ours
         self._name = name
         self.sides = [
-            Side(
+            SystemUnderTest(
                 f"ours, {name}",
                 "127.0.0.1",
                 ours.port,
@@ -58,7 +58,7 @@ class KafkaSides:
                 beside=name,
                 package=REPOSITORY / "coordinator",
             ),
-            Side(
+            SystemUnderTest(
                 f"Kafka {rig.broker.jars.release}, {name}",
                 ready.host,
                 ready.port,
@@ -132,7 +132,7 @@ async def _make_topics(bootstrap: str, brokers: int) -> None:
             "retention.ms": "-1",
             "min.insync.replicas": str(min_isr),
         },
-        TopicWish().name: wanted_configs(min_isr),
+        TopicConfig().name: wanted_configs(min_isr),
     }
     replicas = {partition: list(range(1, brokers + 1)) for partition in range(STATE_PARTITIONS)}
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)

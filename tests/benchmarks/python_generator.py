@@ -15,7 +15,7 @@ from tests.benchmarks.frames import API_KEYS, Client, Frame
 _FRAME_BYTES_MAX = 1 << 28
 
 
-class Result(NamedTuple):
+class CoordinatorResult(NamedTuple):
     """Responses a second and p50, p99, p99.9 and maximum latency in µs; responses; those that failed."""
 
     measured: tuple[float, float, float, float, float]
@@ -104,7 +104,9 @@ class _Connection(asyncio.Protocol):
             self.done.set_result(None)
 
 
-async def drive(host: str, port: int, clients: Sequence[Client], seconds: float, answers_max: int) -> Result:
+async def drive(
+    host: str, port: int, clients: Sequence[Client], seconds: float, answers_max: int
+) -> CoordinatorResult:
     """Run the clients, each with its part of `answers_max` if that is not 0."""
     loop = asyncio.get_running_loop()
     connections = []
@@ -132,4 +134,4 @@ async def drive(host: str, port: int, clients: Sequence[Client], seconds: float,
         latencies[int(len(latencies) * 0.999)] * 1e6,
         latencies[-1] * 1e6,
     )
-    return Result(measured, len(latencies), len(errors), errors[0] if errors else 0)
+    return CoordinatorResult(measured, len(latencies), len(errors), errors[0] if errors else 0)

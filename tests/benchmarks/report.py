@@ -6,19 +6,19 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Column, Table
 
-from tests.benchmarks.aims import (
+from tests.benchmarks.frames import Workload
+from tests.benchmarks.spread import ratios
+from tests.benchmarks.system_under_test import SystemUnderTest
+from tests.benchmarks.targets import (
     LATENCIES,
     OVERLOADS,
     PART_OF_AGAINST,
     SHAPES,
     TODAY,
-    Aim,
+    Target,
     cpu_aim,
     verdict,
 )
-from tests.benchmarks.frames import Workload
-from tests.benchmarks.side import Side
-from tests.benchmarks.spread import ratios
 
 # A table that is wider than its terminal loses its last columns.
 LINE_WIDTH_MIN = 240
@@ -50,7 +50,7 @@ class Sheet(NamedTuple):
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def sheets(sides: Sequence[Side], workloads: Sequence[Workload]) -> list[Sheet]:
+def sheets(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> list[Sheet]:
     """Return all tables that the sides have figures for."""
     made = [
         ratio_sheet(sides, workloads),
@@ -62,22 +62,22 @@ def sheets(sides: Sequence[Side], workloads: Sequence[Workload]) -> list[Sheet]:
     return [sheet for sheet in made if sheet is not None and sheet.rows]
 
 
-def _kafka(sides: Sequence[Side]) -> Side | None:
+def _kafka(sides: Sequence[SystemUnderTest]) -> SystemUnderTest | None:
     return next((side for side in sides if side.is_kafka and not side.beside), None)
 
 
-def rate_aim(workload: Workload) -> Aim:
+def rate_aim(workload: Workload) -> Target:
     """Return the aim for the requests a second of a row."""
     for aim in (*TODAY, *SHAPES):
         if aim.workload == workload:
             return aim
     # Recorded traffic.
     if not isinstance(workload, tuple):
-        return Aim(workload, "requests_per_second", 3, 1.2)
-    return Aim(workload, "requests_per_second", None, None)
+        return Target(workload, "requests_per_second", 3, 1.2)
+    return Target(workload, "requests_per_second", None, None)
 
 
-def ratio_sheet(sides: Sequence[Side], workloads: Sequence[Workload]) -> Sheet | None:
+def ratio_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> Sheet | None:
     """Lay out ours / Kafka's: the CPU time of a request first, then requests a second."""
     kafka = _kafka(sides)
     mine = [side for side in sides if side.is_tree]
@@ -97,12 +97,12 @@ def ratio_sheet(sides: Sequence[Side], workloads: Sequence[Workload]) -> Sheet |
     return Sheet(header, rows)
 
 
-def _verdict_cells(aim: Aim, side: Side, kafka: Side) -> list[str]:
+def _verdict_cells(aim: Target, side: SystemUnderTest, kafka: SystemUnderTest) -> list[str]:
     found = verdict(aim, side, kafka)
     return [str(found.ratio), found.asked, {True: "yes", False: "NO", None: ""}[found.met]]
 
 
-def latency_sheet(sides: Sequence[Side]) -> Sheet | None:
+def latency_sheet(sides: Sequence[SystemUnderTest]) -> Sheet | None:
     """Lay out ours / Kafka's for the rows with an aim for latency."""
     kafka = _kafka(sides)
     mine = [side for side in sides if side.is_tree]
@@ -119,7 +119,7 @@ def latency_sheet(sides: Sequence[Side]) -> Sheet | None:
     return Sheet(header, rows)
 
 
-def overload_sheet(sides: Sequence[Side]) -> Sheet:
+def overload_sheet(sides: Sequence[SystemUnderTest]) -> Sheet:
     """Lay out what is left of the peak at ten times the saturating load, for each side by itself."""
     rows = []
     for overload in OVERLOADS:
@@ -127,8 +127,8 @@ def overload_sheet(sides: Sequence[Side]) -> Sheet:
         for side in sides:
             if {overload.ten_times, overload.saturating} <= side.rounds.keys():
                 part = ratios(
-                    side.of(overload.ten_times, "requests_per_second"),
-                    side.of(overload.saturating, "requests_per_second"),
+                    side.per_round(overload.ten_times, "requests_per_second"),
+                    side.per_round(overload.saturating, "requests_per_second"),
                 )
                 row += [str(part), "yes" if part.median >= overload.part_of_peak else "NO"]
         if len(row) > 1:
@@ -139,7 +139,7 @@ def overload_sheet(sides: Sequence[Side]) -> Sheet:
     return Sheet([*header, "aim"], rows)
 
 
-def against_sheet(sides: Sequence[Side], workloads: Sequence[Workload]) -> Sheet | None:
+def against_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> Sheet | None:
     """Lay out this tree / another commit, for the same journal.sync."""
     others = [side for side in sides if side.commit]
     if not others:
@@ -154,7 +154,7 @@ def against_sheet(sides: Sequence[Side], workloads: Sequence[Workload]) -> Sheet
         row = [str(workload)]
         for pair in pairs:
             cpu, rate = (
-                ratios(*(side.of(workload, figure) for side in pair))
+                ratios(*(side.per_round(workload, figure) for side in pair))
                 for figure in ("cpu_us", "requests_per_second")
             )
             met = "yes" if rate.median >= PART_OF_AGAINST else "NO"
@@ -164,7 +164,7 @@ def against_sheet(sides: Sequence[Side], workloads: Sequence[Workload]) -> Sheet
     return Sheet(header, rows)
 
 
-def figures_sheet(sides: Sequence[Side], workloads: Sequence[Workload]) -> Sheet:
+def figures_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> Sheet:
     """Lay the medians out, with the ratio to the Kafka that a side is beside."""
     theirs = {side.beside: side for side in sides if side.beside and side.is_kafka}
     header = ["CPU µs a request; RPC/s; p50/p99/p99.9/max µs"]
@@ -181,13 +181,15 @@ def figures_sheet(sides: Sequence[Side], workloads: Sequence[Workload]) -> Sheet
             cell = f"{figures.cpu_us:,.1f}; {figures.requests_per_second:,.0f}; {latencies}"
             cells.append(" ".join(filter(None, (cell, figures.error_text))))
             if side.beside in theirs and not side.is_kafka:
-                both = (each.of(workload, "requests_per_second") for each in (side, theirs[side.beside]))
+                both = (
+                    each.per_round(workload, "requests_per_second") for each in (side, theirs[side.beside])
+                )
                 cells.append(str(ratios(*both)))
         rows.append(cells)
     return Sheet(header, rows)
 
 
-def failed_rows(sides: Sequence[Side]) -> list[str]:
+def failed_rows(sides: Sequence[SystemUnderTest]) -> list[str]:
     """Return a line for each row and side with failed responses."""
     return [
         f"{side.name}, {workload}: {side.median(workload).error_text}"
@@ -197,7 +199,7 @@ def failed_rows(sides: Sequence[Side]) -> list[str]:
     ]
 
 
-def as_json(sides: Sequence[Side]) -> dict[str, Any]:
+def as_json(sides: Sequence[SystemUnderTest]) -> dict[str, Any]:
     """Return all rounds of all sides, and the verdicts."""
     kafka = _kafka(sides)
     found: dict[str, Any] = {
@@ -224,6 +226,6 @@ def as_json(sides: Sequence[Side]) -> dict[str, Any]:
     return found
 
 
-def _aims(side: Side) -> list[Aim]:
+def _aims(side: SystemUnderTest) -> list[Target]:
     aims = [aim for workload in side.rounds for aim in (cpu_aim(workload), rate_aim(workload))]
     return [*aims, *(aim for aim in LATENCIES if aim.workload in side.rounds)]

@@ -23,9 +23,9 @@ from tests.benchmarks.load import measure
 from tests.benchmarks.loads import Load
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.report import wide_console
-from tests.benchmarks.side import PARTITIONS
-from tests.benchmarks.sides import NEWEST, TOPIC_IDS, our_process
 from tests.benchmarks.spread import ratios
+from tests.benchmarks.start_systems import NEWEST, TOPIC_IDS, our_process
+from tests.benchmarks.system_under_test import PARTITIONS
 from tests.kafka.built_in import STATE_PARTITIONS, ready_coordinator
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import SHIPPED_BROKER_JVM, fetch_jars

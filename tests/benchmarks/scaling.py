@@ -23,9 +23,9 @@ from tests.benchmarks.machine import Machine, resident_bytes
 from tests.benchmarks.many_states import write_journal
 from tests.benchmarks.plots import draw
 from tests.benchmarks.report import wide_console
-from tests.benchmarks.side import Side
-from tests.benchmarks.sides import TOPIC_IDS, kafka, our_process, ours
 from tests.benchmarks.spread import spread
+from tests.benchmarks.start_systems import TOPIC_IDS, kafka, our_process, ours
+from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.kafka.jars import REPOSITORY
 from tests.kafka.toolchain import missing_programs
 
@@ -41,7 +41,7 @@ _WARM_UP_S = 5.0
 FOLDER = REPOSITORY / "docs" / "benchmarks"
 
 
-def sweep(sides: list[Side], rounds: int, seconds: float) -> dict[str, Any]:
+def sweep(sides: list[SystemUnderTest], rounds: int, seconds: float) -> dict[str, Any]:
     """Drive all sides with the loads of all sweeps in turn; return medians by sweep, side and size."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
         count = sum(map(len, SWEEPS.values()))

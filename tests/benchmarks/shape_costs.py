@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from tests.benchmarks.loads import Load
 from tests.benchmarks.report import Sheet
-from tests.benchmarks.side import Side
-from tests.benchmarks.sides import ours
+from tests.benchmarks.start_systems import ours
+from tests.benchmarks.system_under_test import SystemUnderTest
 
 TIMES_MAX = 3.0
 # Share-partition entries a request, and state batches in each.
@@ -48,7 +48,7 @@ def shapes_of(partitions: int, batches: int) -> list[Load]:
     return [*shapes, queued] if queued and queued.batches == batches else shapes
 
 
-def costs(side: Side, loads: Iterable[Load], *, rounds: int, seconds: float) -> list[ShapeCost]:
+def costs(side: SystemUnderTest, loads: Iterable[Load], *, rounds: int, seconds: float) -> list[ShapeCost]:
     """Measure shapes of one size in turn; the least of the rounds counts, as other processes only add to it.
 
     Raises RuntimeError if the coordinator refuses a request.
@@ -58,7 +58,7 @@ def costs(side: Side, loads: Iterable[Load], *, rounds: int, seconds: float) -> 
     return [ShapeCost(load, us, us / least) for load, us in measured.items()]
 
 
-def _us_per_entry(side: Side, load: Load, seconds: float) -> float:
+def _us_per_entry(side: SystemUnderTest, load: Load, seconds: float) -> float:
     figures = side.drive(load, seconds)
     if figures.errors:
         raise RuntimeError(f"{load}: {figures.error_text}")

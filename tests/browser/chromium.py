@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.kafka import DidNotHappen, wait_until
+from tests.kafka import ConditionTimeout, wait_until
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 PACKAGE = "chromium"
@@ -193,8 +193,8 @@ class Page:
 
         try:
             return wait_until(value, seconds=_WAIT_S, what=script)
-        except DidNotHappen as late:
-            raise DidNotHappen(f"{late}; the last that it threw: {thrown}") from None
+        except ConditionTimeout as late:
+            raise ConditionTimeout(f"{late}; the last that it threw: {thrown}") from None
 
     def wait_for(self, text: str) -> None:
         """Wait until the page shows a text."""

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from coordinator.client import ShareCoordinatorClient
-from coordinator.ownership import OwnerMap, Replica
+from coordinator.ownership import Assignment, Replica
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, topic_id_text
@@ -20,8 +20,8 @@ from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
 from tests.kafka import wait_until
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
-from tests.unit.admin.serving import SHARDS, Served, TopicsInMemory, served
-from tests.unit.admin.test_state import snapshot
+from tests.unit.admin.admin_server import SHARDS, Served, TopicsInMemory, served
+from tests.unit.admin.test_state_routes import snapshot
 
 pytestmark = pytest.mark.browser
 
@@ -307,7 +307,7 @@ def test_shards_say_where_they_are_and_lead_there(browser: Chromium, page: Page)
     number = state_partition(snapshot().key, SHARDS)
     with served([snapshot(), snapshot("large")]) as coordinator:
         owners = tuple(int(shard == number) for shard in range(SHARDS))
-        coordinator.do(lambda: coordinator.coordinator.owners.follow(OwnerMap(1, (us, them), owners)))
+        coordinator.do(lambda: coordinator.coordinator.owners.follow(Assignment(1, (us, them), owners)))
         coordinator.do(lambda: coordinator.coordinator.runtime.resign(number))
         go(page, address(coordinator, view="shards"), "elsewhere")
         row = page.rows()[number]

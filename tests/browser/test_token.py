@@ -10,8 +10,8 @@ from protocol.routing import state_partition
 from protocol.state_records import topic_id_text
 from tests.browser.chromium import Page
 from tests.builders import TOPIC_ID, packed
-from tests.unit.admin.serving import SHARDS, Served, served
-from tests.unit.admin.test_state import snapshot
+from tests.unit.admin.admin_server import SHARDS, Served, served
+from tests.unit.admin.test_state_routes import snapshot
 from tests.unit.admin.test_tokens import READING, WRITING, file_of
 
 pytestmark = pytest.mark.browser

@@ -17,11 +17,11 @@ from rich.table import Table
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.builders import TOPIC_ID
-from tests.chaos.books import Book
+from tests.chaos.consistency import agree, compare
 from tests.chaos.groups import PARTITIONS, Groups
 from tests.chaos.topic_reader import TopicState
-from tests.chaos.truth import agree, compare
-from tests.chaos.writers import Gate, Probe, be_stubborn
+from tests.chaos.write_ledger import WriteLedger
+from tests.chaos.writers import Gate, Probe, send_to_wrong_coordinator
 from tests.kafka import CoordinatorProcess, wait_until
 from tests.kafka.ports import free_ports
 from tests.kafka.rig import ReplicatedRig
@@ -64,7 +64,7 @@ class ChaosCluster:
         self._directory = directory
         self._gate = Gate()
         self._dice = random.Random(7)
-        self.books = [Book(key) for key in _a_key_of_each_shard()]
+        self.books = [WriteLedger(key) for key in _a_key_of_each_shard()]
         addresses = [f"127.0.0.1:{one.port}" for one in rig.coordinators]
         self._addresses = addresses
         self.probes = [
@@ -83,7 +83,9 @@ class ChaosCluster:
             async with asyncio.TaskGroup() as self._writers:
                 working = [self._writers.create_task(probe.run()) for probe in self.probes]
                 working += [
-                    self.be_stubborn(one.port) for one in self.coordinators for _ in range(STUBBORN_EACH)
+                    self.send_to_wrong_coordinator(one.port)
+                    for one in self.coordinators
+                    for _ in range(STUBBORN_EACH)
                 ]
                 await self.settled()
                 await self.happens(lambda: all(one.done > 60 for one in self.groups.groups), "groups consume")
@@ -91,11 +93,11 @@ class ChaosCluster:
                 for task in working:
                     task.cancel()
 
-    def be_stubborn(self, port: int) -> asyncio.Task[None]:
+    def send_to_wrong_coordinator(self, port: int) -> asyncio.Task[None]:
         """Ask a coordinator for anything, whatever it owns."""
         assert self._writers is not None
         return self._writers.create_task(
-            be_stubborn(self.books, port, self._gate, random.Random(self._dice.random()))
+            send_to_wrong_coordinator(self.books, port, self._gate, random.Random(self._dice.random()))
         )
 
     def twin(self, of: CoordinatorProcess) -> CoordinatorProcess:
@@ -155,7 +157,7 @@ class ChaosCluster:
             [one.port for one in running], keys
         )
 
-    async def live_through(
+    async def run_disaster(
         self, name: str, disaster: Callable[["ChaosCluster"], Awaitable[str | None]]
     ) -> None:
         """Let something happen, wait until it is over, note what it cost, and hold all against the truth."""

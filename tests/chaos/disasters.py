@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from tests.chaos.cluster import GROUP, ChaosCluster
-from tests.chaos.truth import coordinator_of_group, found_by
+from tests.chaos.consistency import coordinator_of_group, found_by
 from tests.kafka import CoordinatorProcess
 
 # What it returns is worth adding to its name.
@@ -86,7 +86,7 @@ async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> Non
     twin = cluster.twin(one)
     try:
         await _in_thread(twin.start)
-        stubborn = [cluster.be_stubborn(twin.port) for _ in range(4)]
+        stubborn = [cluster.send_to_wrong_coordinator(twin.port) for _ in range(4)]
         await cluster.happens(
             lambda: b"has the same address" in one.get("/readyz")[1], "the older one says so"
         )

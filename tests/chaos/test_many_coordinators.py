@@ -28,7 +28,7 @@ def test_one_truth_through_all_disasters(
         async def main() -> None:
             async with cluster.under_load():
                 for name, disaster in DISASTERS.items():
-                    await cluster.live_through(name, disaster)
+                    await cluster.run_disaster(name, disaster)
                 await asyncio.to_thread(cluster.groups.finish, seconds=300)
 
         try:

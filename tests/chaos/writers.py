@@ -17,7 +17,7 @@ from coordinator.client import (
     CoordinatorUnavailable,
     ShareCoordinatorClient,
 )
-from tests.chaos.books import Book
+from tests.chaos.write_ledger import WriteLedger
 
 # How often a writer writes. That is the load, and the finest gap that a probe sees.
 PACE_S = 0.1
@@ -60,7 +60,7 @@ class Gate:
 class Probe:
     """A steady writer of one shard, and the longest time in which none of its writes succeeded."""
 
-    def __init__(self, book: Book, addresses: Sequence[str], gate: Gate) -> None:
+    def __init__(self, book: WriteLedger, addresses: Sequence[str], gate: Gate) -> None:
         self.book = book
         self.successes = 0
         self._client = ShareCoordinatorClient(
@@ -103,7 +103,9 @@ class Probe:
                 await asyncio.sleep(PACE_S)
 
 
-async def be_stubborn(books: Sequence[Book], port: int, gate: Gate, dice: random.Random) -> None:
+async def send_to_wrong_coordinator(
+    books: Sequence[WriteLedger], port: int, gate: Gate, dice: random.Random
+) -> None:
     """Write to and read from any book at one coordinator until cancelled."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(

@@ -21,7 +21,7 @@ from coordinator.runtime import Runtime, RuntimeLimits
 from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
 from coordinator.service import Service
 from coordinator.shard import SnapshotPolicy
-from coordinator.topics import ListedTopics
+from coordinator.topics import StaticTopics
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
@@ -184,7 +184,7 @@ async def compare(kafka: BuiltInCoordinator) -> dict[str, int]:
     runtime = Runtime(
         log=MemoryLog(50),
         clock=SystemClock(),
-        topics=ListedTopics({kafka.topic_id: kafka.partitions}),
+        topics=StaticTopics({kafka.topic_id: kafka.partitions}),
         metrics=metrics,
         policy=SnapshotPolicy(),
         limits=RuntimeLimits(),

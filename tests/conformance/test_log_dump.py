@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.log.journal.dump_format import kafka_lines, place_text
+from coordinator.log.journal.dump_format import kafka_lines, position_text
 from coordinator.log.journal.inspect import DumpedBatch
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
@@ -132,7 +132,7 @@ def test_our_dump_prints_the_same_lines(tmp_path: Path) -> None:
     for number, data in enumerate(batches):
         (batch,) = decode_batches(data)
         dumped = DumpedBatch("file", position, number, 0, batch)
-        ours += [line.removesuffix(f" {place_text(dumped)}") for line in kafka_lines(dumped)]
+        ours += [line.removesuffix(f" {position_text(dumped)}") for line in kafka_lines(dumped)]
         position += len(data)
     # The reason behind this is in other words.
     assert theirs.pop().startswith(unreadable := ours.pop().partition(", skipping.")[0])

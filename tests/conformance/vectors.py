@@ -13,7 +13,7 @@ from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
 from coordinator.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Service
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
-from coordinator.topics import ListedTopics
+from coordinator.topics import StaticTopics
 from protocol.messages import (
     delete_share_group_state,
     initialize_share_group_state,
@@ -67,10 +67,10 @@ def lines(name: str) -> Iterator[Any]:
             yield json.loads(line)
 
 
-def recorded_rpcs() -> tuple[ListedTopics, list[Recorded]]:
+def recorded_rpcs() -> tuple[StaticTopics, list[Recorded]]:
     """Return the topics that Kafka knew, and every request in order."""
     head, *rest = lines("kafka-4.4.0.rpc.jsonl")
-    topics = ListedTopics({UUID(head["topic_id"]).bytes: head["topic_partitions"]})
+    topics = StaticTopics({UUID(head["topic_id"]).bytes: head["topic_partitions"]})
     return topics, [
         Recorded(
             each["name"],
@@ -109,7 +109,7 @@ def replayed(log: list[LogLine]) -> dict[SharePartitionKey, ShareState]:
     return {key: state for shard in shards.values() for key, state in shard.items()}
 
 
-async def answered(topics: ListedTopics, requests: list[Recorded]) -> tuple[list[Any], Runtime]:
+async def answered(topics: StaticTopics, requests: list[Recorded]) -> tuple[list[Any], Runtime]:
     """Send the requests, one after another, to a coordinator of ours that starts empty."""
     runtime = Runtime(
         log=MemoryLog(50),

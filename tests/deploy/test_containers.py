@@ -20,7 +20,7 @@ from tests.deploy.compose import Stack, composed, release_of, running_stack
 from tests.deploy.container import CoordinatorContainer
 from tests.deploy.engine import CONFINED, NEEDED, Engine, options, running_engine
 from tests.deploy.files import alert_rules, recording_rules
-from tests.deploy.stand_ins import (
+from tests.deploy.local_images import (
     build_ours,
     make_haproxy_image,
     make_kafka_image,
@@ -31,7 +31,7 @@ from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, consuming, new_topic, of_eac
 from tests.e2e.test_share_consumer import is_done
 from tests.kafka import (
     Broker,
-    DidNotHappen,
+    ConditionTimeout,
     HAProxy,
     KafkaClient,
     KafkaJars,
@@ -107,7 +107,7 @@ def test_the_image_says_who_it_runs_as_and_where_state_is(engine: Engine, serve_
     assert known["Config"]["Entrypoint"] == ["share-coordinator"]
     assert known["Config"]["Cmd"] == ["serve"]
     # A compiler was at hand when it was built.
-    loaded = "from coordinator.hot import compiled; print(compiled)"
+    loaded = "from coordinator.fastpath import compiled; print(compiled)"
     assert "_compiled" in engine.docker("run", "--rm", "--entrypoint", "python3", serve_image, "-c", loaded)
 
 
@@ -119,14 +119,14 @@ def test_one_that_serves_with_tls_is_found_healthy_too(
     tokens = folder / "tokens"
     tokens.write_text("somebody read what-only-somebody-knows\n")
     # Secrets are readable for those that they are for: here, the user of the image.
-    for secret in (folder, issued.both, tokens):
+    for secret in (folder, issued.combined_file, tokens):
         os.chown(secret, 10001, -1)
         secret.chmod(0o700)
     port, http_port = free_ports(2)
     settings = {
         "SHARE_COORDINATOR_LISTEN": f"127.0.0.1:{port}",
         "SHARE_COORDINATOR_HTTP": f"127.0.0.1:{http_port}",
-        "SHARE_COORDINATOR_HTTP_SSL_CERTIFICATE_LOCATION": f"/tls/{issued.both.name}",
+        "SHARE_COORDINATOR_HTTP_SSL_CERTIFICATE_LOCATION": f"/tls/{issued.combined_file.name}",
         "SHARE_COORDINATOR_HTTP_TOKEN_FILE": "/tls/tokens",
     }
     started = engine.docker(
@@ -143,9 +143,9 @@ def wait_until_healthy(engine: Engine, container: str) -> None:
 
     try:
         wait_until(lambda: health()["Status"] == "healthy", seconds=120, what="it is healthy")
-    except DidNotHappen as error:
+    except ConditionTimeout as error:
         logs = engine.docker("logs", "--tail", "20", container)
-        raise DidNotHappen(f"{error}\n{health()}\n{logs}") from None
+        raise ConditionTimeout(f"{error}\n{health()}\n{logs}") from None
 
 
 @pytest.mark.broker
@@ -266,8 +266,8 @@ def eventually(stack: Stack, condition: Callable[[], Any], what: str) -> Any:
     """Return the first true value of `condition`; if there is none, say what the services said."""
     try:
         return wait_until(condition, seconds=600, what=what)
-    except DidNotHappen as error:
-        raise DidNotHappen(f"{error}\n{stack.said()}") from None
+    except ConditionTimeout as error:
+        raise ConditionTimeout(f"{error}\n{stack.said()}") from None
 
 
 @pytest.mark.broker

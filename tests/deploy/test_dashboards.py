@@ -20,11 +20,11 @@ from protocol.state_records import SharePartitionKey
 from tests.builders import ACKNOWLEDGED, TOPIC_ID
 from tests.deploy.files import DASHBOARD, GRAFANA, alert_rules, recording_rules, yaml_of
 from tests.deploy.prometheus import PrometheusServer, metric_names
-from tests.kafka.audits import AuditProcess
+from tests.kafka.audit_process import AuditProcess
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.observer import ObserverProcess
 from tests.kafka.ports import free_ports
-from tests.kafka.processes import DidNotHappen, wait_until
+from tests.kafka.processes import ConditionTimeout, wait_until
 from tests.kafka.rig import BuiltInRig
 
 # Families without a series while all is well.
@@ -248,7 +248,7 @@ def test_every_query_of_the_dashboard_shows_something(
 
     try:
         wait_until(lambda: not silent(), seconds=_SCRAPED_S, what="every query shows something")
-    except DidNotHappen:
+    except ConditionTimeout:
         assert silent_at_first == set()
 
 

@@ -10,7 +10,7 @@ import yaml
 from tests.deploy.files import PROMETHEUS
 from tests.deploy.prometheus import PrometheusServer
 from tests.kafka import wait_until
-from tests.unit.admin.serving import served
+from tests.unit.admin.admin_server import served
 from tests.unit.admin.test_http_security import Files
 from tests.unit.admin.test_tokens import READING
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, Command, anchors, commands, links
-from tests.docs.reader import Reader, filled_in
+from tests.docs.shell import PageShell, filled_in
 from tests.kafka import wait_until
 from tests.kafka.jars import KafkaJars
 from tests.kafka.rig import standalone_rig
@@ -19,7 +19,7 @@ ELSEWHERE = {
     r"share-coordinator demo": "tests/unit/demo/test_demo.py",
     r"share-coordinator recovery .*--from .*": "tests/recovery/test_docs.py",
     r"share-coordinator (recovery .* journal:restored.*|recovery archive --from journal:data .*)"
-    r"|share-coordinator serve --data-dir restored": "tests/recovery/test_jobs_on_ours.py",
+    r"|share-coordinator serve --data-dir restored": "tests/recovery/test_jobs_on_coordinators.py",
     r"share-coordinator expiry( .*)?": "tests/e2e/test_expiry_process.py",
     r"share-coordinator migrate --from .*": "tests/e2e/test_migration.py",
     r"share-coordinator observe .*": "tests/e2e/test_observe.py",
@@ -27,7 +27,7 @@ ELSEWHERE = {
     r"share-coordinator (snapshot|prune|hand-over) .*": "tests/topic/test_hand_over.py",
     r"share-coordinator .* --token-file .*": "tests/e2e/test_secure_http.py",
     r"kafka-(dump-log|console-consumer)\.sh .*": "tests/topic/test_tools.py",
-    r"kafka-topics\.sh .* \| grep -x __share_group_state": "tests/e2e/test_mode_b.py",
+    r"kafka-topics\.sh .* \| grep -x __share_group_state": "tests/e2e/test_cluster_migration.py",
     r"docker(-compose)? .*": "tests/deploy/test_containers.py",
     # Of a checkout: no package index has us.
     r"pip (install '\.\[.*\]'.*|wheel --no-deps \.)": "tests/deploy/test_containers.py",
@@ -56,7 +56,7 @@ MENTIONED = [
 
 
 @pytest.fixture(scope="module")
-def reader(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+def reader(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageShell]:
     """A shell beside a cluster, whose share group workers has consumed of topic orders and left something."""
     folder, cluster = tmp_path_factory.mktemp("reader"), tmp_path_factory.mktemp("cluster")
     with standalone_rig(newest_jars, cluster) as rig:
@@ -67,7 +67,7 @@ def reader(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> 
         records = wait_until(consumer.poll, seconds=120, what="records are delivered")
         consumer.settle(["ACCEPT" if record.offset % 2 else "RELEASE" for record in records])
         consumer.close()
-        yield Reader(rig, newest_jars, folder)
+        yield PageShell(rig, newest_jars, folder)
 
 
 def name_of(command: Command) -> str:
@@ -76,7 +76,7 @@ def name_of(command: Command) -> str:
 
 @pytest.mark.broker
 @pytest.mark.parametrize("command", TYPED, ids=name_of)
-def test_a_command_of_a_page_works(reader: Reader, command: Command) -> None:
+def test_a_command_of_a_page_works(reader: PageShell, command: Command) -> None:
     done = reader.type(filled_in(command.text))
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     assert "Traceback" not in done.stderr
@@ -85,12 +85,12 @@ def test_a_command_of_a_page_works(reader: Reader, command: Command) -> None:
 @pytest.mark.parametrize("command", MENTIONED, ids=name_of)
 def test_a_command_that_is_mentioned_exists_with_its_options(command: Command, tmp_path: Path) -> None:
     words = shlex.split(re.sub(r"\[[^\]]*\]|[>|].*", "", command.text))
-    done = told_of(words)
+    done = command_help(words)
     for option in (word for word in words if word.startswith("--")):
         assert option in done, f"{option} is no option of {words}"
 
 
-def told_of(words: list[str]) -> str:
+def command_help(words: list[str]) -> str:
     """Return the help of the command that the words begin with."""
     from typer.testing import CliRunner
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from tests.kafka import Delivery, DidNotHappen, KafkaClient, ShareConsumer, wait_until
+from tests.kafka import ConditionTimeout, Delivery, KafkaClient, ShareConsumer, wait_until
 
 # Settings of a consumer with many small commits: a kill meets one under way.
 FEW_AT_A_TIME = {"max.poll.records": "10"}
@@ -78,15 +78,17 @@ class Ledger:
         deadline = time.monotonic() + seconds
         while len(self.settled) < count:
             if time.monotonic() > deadline:
-                raise DidNotHappen(f"{len(self.settled)} of {count} records are settled after {seconds} s")
+                raise ConditionTimeout(
+                    f"{len(self.settled)} of {count} records are settled after {seconds} s"
+                )
             self.consume(consumer, rule)
 
     def wait_settled(self, count: int, *, seconds: float) -> None:
         """Wait until `count` records are settled by whoever consumes meanwhile."""
         try:
             wait_until(lambda: len(self.settled) >= count, seconds=seconds, what=f"{count} are settled")
-        except DidNotHappen as error:
-            raise DidNotHappen(f"{error}, but {len(self.settled)}") from None
+        except ConditionTimeout as error:
+            raise ConditionTimeout(f"{error}, but {len(self.settled)}") from None
 
     def _note_delivery(self, delivery: Delivery) -> None:
         record = (delivery.partition, delivery.offset)

@@ -47,7 +47,7 @@ SEGMENT_BYTES = 1 << 20
 Progress = tuple[int, int]
 
 
-class Book:
+class ExpectedState:
     """One share-partition: what was asked for, and what of that the coordinator has acknowledged."""
 
     def __init__(self, number: int) -> None:
@@ -120,14 +120,14 @@ class Book:
         self.kept = {offset: there[offset] for offset in there}
 
 
-class Lane:
+class KilledCoordinator:
     """One coordinator that is killed and started again, and its writers."""
 
     def __init__(self, directory: Path, sync: str, dice: random.Random) -> None:
         directory.mkdir()
         port, http_port = free_ports(2)
         self.dice = dice
-        self.books = [Book(number) for number in range(BOOKS)]
+        self.books = [ExpectedState(number) for number in range(BOOKS)]
         self.coordinator = CoordinatorProcess(
             directory,
             port=port,
@@ -185,7 +185,7 @@ class Lane:
                 await asyncio.sleep(self.dice.uniform(0, 0.01))
                 self.coordinator.kill()
 
-    async def _keep_writing(self, client: ShareCoordinatorClient, book: Book) -> None:
+    async def _keep_writing(self, client: ShareCoordinatorClient, book: ExpectedState) -> None:
         try:
             while True:
                 await book.work(client, self.dice)
@@ -202,9 +202,9 @@ class Lane:
 
 @pytest.mark.timeout(1800)
 def test_no_acknowledged_write_is_lost_by_a_kill(tmp_path: Path) -> None:
-    async def main() -> list[Lane]:
+    async def main() -> list[KilledCoordinator]:
         lanes = [
-            Lane(tmp_path / sync, sync, random.Random(SEED + number))
+            KilledCoordinator(tmp_path / sync, sync, random.Random(SEED + number))
             for number, sync in enumerate(("always", "os"))
         ]
         try:

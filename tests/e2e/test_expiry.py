@@ -9,14 +9,14 @@ from coordinator.client import ShareCoordinatorClient
 from coordinator.errors import LogUnavailable
 from coordinator.expiry import Status
 from protocol.state_records import SharePartitionKey, parse_topic_id
-from tests.e2e.expiring import (
+from tests.e2e.expiry_rig import (
     GRACE_MINUTES,
     LOOK_MINUTES,
     RETENTION_MINUTES,
     Coordinator,
     ExpiringRig,
+    before_call,
     expiring_rig,
-    in_between,
 )
 from tests.kafka import RELEASES, KafkaJars, fetch_jars, free_ports, wait_until
 
@@ -159,7 +159,7 @@ def test_who_joins_between_the_look_and_the_deletion_keeps_everything(
     coordinator.round()
     coordinator.clock.move(RETENTION_MINUTES)
     members = []
-    restore = in_between(
+    restore = before_call(
         coordinator.expiry._remover._groups,
         "delete_offsets",
         lambda: members.append(rig.join("racing", "raced")),

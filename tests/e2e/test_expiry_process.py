@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.e2e.expiring import delete_topic
-from tests.e2e.test_mode_b import sample
+from tests.e2e.expiry_rig import delete_topic
+from tests.e2e.test_cluster_migration import sample
 from tests.kafka import Broker, CoordinatorProcess, HAProxy, KafkaClient, KafkaJars, free_ports, wait_until
 from tests.kafka.broker import new_cluster
 from tests.kafka.processes import PROGRAM

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.expiring import delete_topic
-from tests.e2e.test_mode_b import sample
+from tests.e2e.expiry_rig import delete_topic
+from tests.e2e.test_cluster_migration import sample
 from tests.kafka import CoordinatorProcess, KafkaJars, ShareConsumer, ShareGroupTool, wait_until
 from tests.kafka.rig import ReplicatedRig, replicated_rig
 

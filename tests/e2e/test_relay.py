@@ -31,7 +31,7 @@ from tests.kafka.secured import (
     sasl_between_brokers,
     tls_between_brokers,
 )
-from tests.unit.relay.played import FETCHER, METADATA, PERSISTER, handshake, request, token
+from tests.unit.relay.fake_peers import FETCHER, METADATA, PERSISTER, handshake, request, token
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
@@ -204,11 +204,11 @@ def test_a_login_over_tls_to_a_broker_that_wants_a_certificate_too(
     settings = {
         **ALLOWED,
         "relay.security.protocol": "SASL_SSL",
-        "relay.ssl.certificate.location": str(relay.both),
+        "relay.ssl.certificate.location": str(relay.combined_file),
         "ssl.ca.location": trusted,
-        "ssl.certificate.location": str(relay.both),
+        "ssl.certificate.location": str(relay.combined_file),
     }
-    tls = tls_between_brokers(str(broker.both), trusted, client_auth="required")
+    tls = tls_between_brokers(str(broker.combined_file), trusted, client_auth="required")
     with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(SCRAM, BROKERS, tls=tls), settings) as rig:
         share(rig, "over-tls")
 
@@ -219,16 +219,16 @@ def test_tls_with_certificates_on_both_sides(newest_jars: KafkaJars, tmp_path: P
     trusted = str(authority.certificate)
     overrides = {
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:SSL,CONTROLLER:PLAINTEXT",
-        **tls_between_brokers(str(broker.both), trusted, client_auth="required"),
+        **tls_between_brokers(str(broker.combined_file), trusted, client_auth="required"),
     }
     settings = {
         "relay.security.protocol": "SSL",
         "relay.allowed.principals": "User:CN=broker",
-        "relay.ssl.certificate.location": str(relay.both),
+        "relay.ssl.certificate.location": str(relay.combined_file),
         "relay.ssl.ca.location": trusted,
         "relay.ssl.client.auth": "required",
         "ssl.ca.location": trusted,
-        "ssl.certificate.location": str(relay.both),
+        "ssl.certificate.location": str(relay.combined_file),
     }
     with relayed_rig(newest_jars, tmp_path, BrokerSecurity(overrides), settings) as rig:
         share(rig, "tls-alone")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kafka import ChildProcess, free_ports
 from tests.kafka.processes import PROGRAM
-from tests.unit.relay.played import FETCH, FETCHER, PERSISTER, WRITE, request
+from tests.unit.relay.fake_peers import FETCH, FETCHER, PERSISTER, WRITE, request
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

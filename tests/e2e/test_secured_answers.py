@@ -25,7 +25,7 @@ from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
 from tests.kafka.secured import PLAIN, Login, sasl_between_brokers
 from tests.unit.security.test_passwords import PLAIN_TOKENS
-from tests.unit.server.logins import authenticate_frame
+from tests.unit.server.sasl_clients import authenticate_frame
 from tests.unit.server.wire import request_frame
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
@@ -34,14 +34,14 @@ BROKERS, EVE = Login("kafka", "between-brokers"), Login("alice", "alice-secret")
 KEY = "group:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
 
-class Sides(NamedTuple):
+class ListenerPorts(NamedTuple):
     """Where each listens."""
 
     kafka: int
     ours: int
 
 
-class Heard(NamedTuple):
+class WireExchange(NamedTuple):
     """The answers, without their sizes, and whether the connection was closed then."""
 
     answers: list[bytes]
@@ -49,7 +49,7 @@ class Heard(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def sides(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+def sides(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ListenerPorts]:
     """A broker with an authorizer, and a coordinator with a list."""
     folder = tmp_path_factory.mktemp("answers")
     security = sasl_between_brokers(PLAIN, BROKERS, EVE)
@@ -76,7 +76,7 @@ def sides(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> I
     try:
         broker.start()
         coordinator.start()
-        yield Sides(broker.internal_port, coordinator.port)
+        yield ListenerPorts(broker.internal_port, coordinator.port)
     finally:
         coordinator.kill()
         broker.kill()
@@ -86,16 +86,16 @@ def sides(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> I
 CLOSES_WITHIN_S, CLOSES_AT_LAST_WITHIN_S = 2.0, 60.0
 
 
-def hear_both(sides: Sides, frames: Sequence[bytes]) -> tuple[Heard, Heard]:
+def exchange_with_both(sides: ListenerPorts, frames: Sequence[bytes]) -> tuple[WireExchange, WireExchange]:
     """Return what we say and what Kafka says. Where only one of them closes, the other is given time."""
-    heard = hear(sides.ours, frames), hear(sides.kafka, frames)
+    heard = exchange(sides.ours, frames), exchange(sides.kafka, frames)
     if heard[0].closed != heard[1].closed:
         patience_s = CLOSES_AT_LAST_WITHIN_S
-        return hear(sides.ours, frames, patience_s), hear(sides.kafka, frames, patience_s)
+        return exchange(sides.ours, frames, patience_s), exchange(sides.kafka, frames, patience_s)
     return heard
 
 
-def hear(port: int, frames: Sequence[bytes], patience_s: float = CLOSES_WITHIN_S) -> Heard:
+def exchange(port: int, frames: Sequence[bytes], patience_s: float = CLOSES_WITHIN_S) -> WireExchange:
     """Send frames one by one, each after the answer to the last; hear whether there is an end."""
     answers: list[bytes] = []
     with socket.create_connection(("127.0.0.1", port), timeout=120) as peer, peer.makefile("rb") as stream:
@@ -104,14 +104,14 @@ def hear(port: int, frames: Sequence[bytes], patience_s: float = CLOSES_WITHIN_S
                 peer.sendall(frame)
                 size = stream.read(4)
                 if len(size) < 4:
-                    return Heard(answers, True)
+                    return WireExchange(answers, True)
                 answers.append(stream.read(int.from_bytes(size, "big")))
             peer.settimeout(patience_s)
-            return Heard(answers, stream.read(1) == b"")
+            return WireExchange(answers, stream.read(1) == b"")
         except TimeoutError:
-            return Heard(answers, False)
+            return WireExchange(answers, False)
         except ConnectionError:
-            return Heard(answers, True)
+            return WireExchange(answers, True)
 
 
 def handshake(mechanism: str = PLAIN, version: int = 1) -> bytes:
@@ -163,8 +163,8 @@ LOGINS: dict[str, list[bytes]] = {
 
 
 @pytest.mark.parametrize("name", LOGINS)
-def test_a_login_is_answered_as_kafka_answers_it(sides: Sides, name: str) -> None:
-    ours, kafkas = hear_both(sides, LOGINS[name])
+def test_a_login_is_answered_as_kafka_answers_it(sides: ListenerPorts, name: str) -> None:
+    ours, kafkas = exchange_with_both(sides, LOGINS[name])
     assert ours == kafkas
 
 
@@ -200,8 +200,8 @@ REFUSED = {**dict(states()), **{f"FindCoordinator v{version}": find(version) for
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_who_may_not_ask_is_answered_as_kafka_answers(sides: Sides, name: str) -> None:
+def test_who_may_not_ask_is_answered_as_kafka_answers(sides: ListenerPorts, name: str) -> None:
     frames = [*LOGGED_IN, REFUSED[name]]
-    ours, kafkas = hear_both(sides, frames)
+    ours, kafkas = exchange_with_both(sides, frames)
     assert len(ours.answers) == 3
     assert ours == kafkas

@@ -88,7 +88,7 @@ class Certificates:
             {
                 "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:SSL,CONTROLLER:PLAINTEXT",
                 **tls_between_brokers(
-                    str(self.broker.both), str(self.authority.certificate), client_auth="required"
+                    str(self.broker.combined_file), str(self.authority.certificate), client_auth="required"
                 ),
             }
         )
@@ -133,8 +133,8 @@ def test_a_share_group_over_mutual_tls(mutual_tls: SecuredRig) -> None:
 
 def test_only_certificates_on_the_list_are_let_in(mutual_tls: SecuredRig, certificates: Certificates) -> None:
     uninitialised = ErrorCode.INVALID_REQUEST
-    assert read_as(mutual_tls, certificates.client(certificates.tool.both)) == uninitialised
-    refused = read_as(mutual_tls, certificates.client(certificates.stranger.both))
+    assert read_as(mutual_tls, certificates.client(certificates.tool.combined_file)) == uninitialised
+    refused = read_as(mutual_tls, certificates.client(certificates.stranger.combined_file))
     assert refused == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert log_of(mutual_tls).count("is not on the list listen.allowed.principals") == 1
 
@@ -169,7 +169,9 @@ def test_new_certificates_are_taken_while_a_group_consumes(
             assert figure(mutual_tls, "connections_opened_total") == opened
     consumer.close()
     assert ledger.broken_promises == []
-    assert read_as(mutual_tls, certificates.client(certificates.tool.both)) == ErrorCode.INVALID_REQUEST
+    assert (
+        read_as(mutual_tls, certificates.client(certificates.tool.combined_file)) == ErrorCode.INVALID_REQUEST
+    )
 
 
 @pytest.fixture(scope="module")
@@ -179,10 +181,10 @@ def scram(
     """A broker that logs in by SCRAM over TLS, anew twice a minute."""
     folder = tmp_path_factory.mktemp("scram")
     (folder / "users.properties").write_text(f"{BROKERS.user}={BROKERS.password}\neve=hers\n")
-    tls = tls_between_brokers(str(certificates.broker.both), str(certificates.authority.certificate))
+    tls = tls_between_brokers(str(certificates.broker.combined_file), str(certificates.authority.certificate))
     settings = {
         "listen.security.protocol": "SASL_SSL",
-        "listen.ssl.certificate.location": str(certificates.tool.both),
+        "listen.ssl.certificate.location": str(certificates.tool.combined_file),
         "listen.sasl.enabled.mechanisms": SCRAM,
         "listen.sasl.users.file": str(folder / "users.properties"),
         "listen.allowed.principals": f"User:{BROKERS.user}",

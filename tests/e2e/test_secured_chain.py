@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import Authority, Issued
+from tests.certificates import Authority, IssuedCertificate
 from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, new_topic, of_each_kind, produce, what_is_left
 from tests.kafka import KafkaJars
 from tests.kafka.broker import Broker
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 BROKERS = Login("kafka", "between-brokers")
 
 
-def port_for_the_relay(authority: Authority, ours: Issued) -> dict[str, str]:
+def port_for_the_relay(authority: Authority, ours: IssuedCertificate) -> dict[str, str]:
     """Return the settings of a port that the relay alone may connect to."""
     return {
         "listen.security.protocol": "SSL",

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.security.users import ScramKeys, render_keys
+from coordinator.security.users import ScramKeys, format_scram_keys
 from tests.certificates import Authority
 from tests.kafka import KafkaJars
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import QUICK_JVM
 from tests.kafka.ports import free_ports
-from tests.unit.security.signing import Issuer
+from tests.unit.security.token_issuer import Issuer
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
@@ -92,7 +92,9 @@ def test_logins_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Path) -> 
     issuer, now_s = Issuer(), int(time.time())
     (tmp_path / "good.jwt").write_text(issuer.token("carol", iat=now_s - 10, exp=now_s + 600))
     (tmp_path / "expired.jwt").write_text(issuer.token("carol", iat=now_s - 900, exp=now_s - 300))
-    keys = render_keys("SCRAM-SHA-512", ScramKeys.of("bob-secret", "SCRAM-SHA-512", b"salt" * 6, 8192))
+    keys = format_scram_keys(
+        "SCRAM-SHA-512", ScramKeys.derive("bob-secret", "SCRAM-SHA-512", b"salt" * 6, 8192)
+    )
     (tmp_path / "users.properties").write_text(f"alice=alice-secret\nbob={keys}\n")
     settings = {
         "listen.security.protocol": "SASL_PLAINTEXT",
@@ -175,10 +177,10 @@ def test_certificates_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Pat
             newest_jars,
             tmp_path,
             coordinator,
-            client(authority, str(authority.issue("broker-1").both)),
-            client(stranger, str(authority.issue("broker-1").both)),
-            soon | client(authority, str(stranger.issue("broker-1").both)),
-            soon | client(authority, str(authority.issue("late", ended=True).both)),
+            client(authority, str(authority.issue("broker-1").combined_file)),
+            client(stranger, str(authority.issue("broker-1").combined_file)),
+            soon | client(authority, str(stranger.issue("broker-1").combined_file)),
+            soon | client(authority, str(authority.issue("late", ended=True).combined_file)),
             soon | client(authority),
             soon | {"security.protocol": "PLAINTEXT"},
         )

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from coordinator.client import ClientSecurity, RetryPolicy, ShareCoordinatorClient
-from coordinator.migration.run import migrate
+from coordinator.migration.migrate import migrate
 from protocol.state_records import SharePartitionKey
 from tests.certificates import Authority
 from tests.kafka import BuiltInRig
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
 from tests.topic.logs import new_topic
-from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.command_line import CommandLine
 from tests.unit.cli.conftest import share_coordinator as share_coordinator
-from tests.unit.migration.places import EXECUTE, Places, journal_target, quietly, some_state
+from tests.unit.migration.locations import EXECUTE, MigrationLogs, journal_target, no_progress, some_state
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -145,7 +145,7 @@ def test_tools_ask_a_coordinator_that_asks_them(
     share_coordinator: CommandLine, side: Side, tmp_path: Path
 ) -> None:
     journal = tmp_path / "from"
-    asyncio.run(migrate(Places(some_state(6)).source(), journal_target(journal), EXECUTE, quietly))
+    asyncio.run(migrate(MigrationLogs(some_state(6)).source(), journal_target(journal), EXECUTE, no_progress))
     port, http_port = free_ports(2)
     coordinator = CoordinatorProcess(
         tmp_path, port=port, http_port=http_port, log="memory", settings=side.settings("coordinator")

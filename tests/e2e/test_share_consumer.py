@@ -105,7 +105,7 @@ def test_no_commit_is_undone_by_kills_of_the_coordinator(standalone: StandaloneR
     assert ledger.broken_promises == []
 
 
-def live_through(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> None:
+def run_disaster(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> None:
     """Let records come once, twice or three times, with a `disaster` after the first and the second time.
 
     They are released one commit before it, so their next delivery counts on from what was stored.
@@ -132,7 +132,7 @@ def test_delivery_counts_go_on_when_the_broker_was_killed(rig: BuiltInRig) -> No
         rig.broker.kill()
         rig.broker.start()
 
-    live_through(rig, "broker-killed", disaster)
+    run_disaster(rig, "broker-killed", disaster)
 
 
 @only_ours
@@ -145,4 +145,4 @@ def test_delivery_counts_go_on_when_broker_and_coordinator_were_killed(standalon
         standalone.coordinator.start()
         standalone.broker.start()
 
-    live_through(standalone, "both-killed", disaster)
+    run_disaster(standalone, "both-killed", disaster)

@@ -10,7 +10,7 @@ from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.haproxy import HAProxy
 from tests.kafka.jars import RELEASES, KafkaJars, fetch_jars
 from tests.kafka.ports import free_ports
-from tests.kafka.processes import ChildProcess, DidNotHappen, wait_until
+from tests.kafka.processes import ChildProcess, ConditionTimeout, wait_until
 from tests.kafka.rig import BuiltInRig, StandaloneRig, ThreeBrokerRig
 from tests.kafka.share_group_tool import ShareGroupTool
 
@@ -20,9 +20,9 @@ __all__ = [
     "BuiltInRig",
     "ChildProcess",
     "CommitFailure",
+    "ConditionTimeout",
     "CoordinatorProcess",
     "Delivery",
-    "DidNotHappen",
     "HAProxy",
     "KafkaClient",
     "KafkaClientError",

@@ -30,7 +30,7 @@ RELEASED = (4, 5)
 REJECTED = (7,)
 
 
-class Show:
+class StepPrinter:
     """Prints the steps."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ def deliver(consumer: ShareConsumer, count: int) -> list[Delivery]:
     return got
 
 
-def play(rig: StandaloneRig, show: Show) -> None:
+def play(rig: StandaloneRig, show: StepPrinter) -> None:
     """Play the whole story on a running rig."""
     topic_id = rig.client.create_topic(TOPIC)
     path = f"/api/v1/groups/{quote(GROUP, safe='')}/{topic_id}/0"
@@ -140,7 +140,7 @@ def without_kafka(missing: list[str]) -> int:
 
 def with_kafka(folder: Path) -> int:
     """Start everything and play the story."""
-    show = Show()
+    show = StepPrinter()
     release = RELEASES[-1]
     show.step(f"An unmodified Apache Kafka {release}, HAProxy and the share coordinator start")
     show.say("(the first time, Maven fetches Kafka's jars)")

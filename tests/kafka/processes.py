@@ -25,19 +25,19 @@ _POLL_S = 0.02
 _LOG_TAIL_BYTES = 4_000
 
 
-class DidNotHappen(AssertionError):
+class ConditionTimeout(AssertionError):
     """A condition did not come true before its deadline. The text says which, and what was seen."""
 
 
 def wait_until(condition: Callable[[], T | None], *, seconds: float, what: str) -> T:
     """Return the first true value of `condition`, asked again and again for `seconds`.
 
-    Raises `DidNotHappen` with `what` after that time. What `condition` raises is not caught.
+    Raises `ConditionTimeout` with `what` after that time. What `condition` raises is not caught.
     """
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise DidNotHappen(f"not within {seconds} s: {what}")
+            raise ConditionTimeout(f"not within {seconds} s: {what}")
         time.sleep(_POLL_S)
     return value
 
@@ -148,27 +148,29 @@ class ChildProcess:
         return self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
 
     def wait_ready(self, ready: Callable[[], object], *, seconds: float) -> None:
-        """Wait until `ready()`. Raises `DidNotHappen` with the end of the log if it ends or takes longer."""
+        """Wait until `ready()`. Raises `ConditionTimeout` with the end of the log if it ends or takes
+        longer.
+        """
         try:
             wait_until(
                 lambda: bool(ready()) or not self.running, seconds=seconds, what=f"{self.name} is ready"
             )
-        except DidNotHappen as error:
-            raise DidNotHappen(f"{error}\n{self.log}:\n{self.log_tail()}") from None
+        except ConditionTimeout as error:
+            raise ConditionTimeout(f"{error}\n{self.log}:\n{self.log_tail()}") from None
         if not self.running:
-            raise DidNotHappen(f"{self.name} ended before it was ready\n{self.log}:\n{self.log_tail()}")
+            raise ConditionTimeout(f"{self.name} ended before it was ready\n{self.log}:\n{self.log_tail()}")
 
     def kill(self) -> None:
         """End the whole process group at once (SIGKILL) and wait for it. Nothing happens if it is over."""
         self._end(signal.SIGKILL, seconds=60)
 
     def stop(self, *, seconds: float = 90) -> None:
-        """Ask the process to end (SIGTERM) and wait; kill it and raise `DidNotHappen` after `seconds`."""
+        """Ask the process to end (SIGTERM) and wait; kill it and raise `ConditionTimeout` after `seconds`."""
         try:
             self._end(signal.SIGTERM, seconds=seconds)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise DidNotHappen(f"{self.name} did not stop within {seconds} s") from None
+            raise ConditionTimeout(f"{self.name} did not stop within {seconds} s") from None
 
     def _end(self, how: signal.Signals, *, seconds: float) -> None:
         process = self._process

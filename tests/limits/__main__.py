@@ -17,7 +17,7 @@ from socket import create_connection
 from typing import NamedTuple
 
 from tests.benchmarks.machine import resident_bytes
-from tests.benchmarks.sides import our_process
+from tests.benchmarks.start_systems import our_process
 from tests.certificates import Authority
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.limits import frames

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from coordinator.server import Api, ServerLimits
-from coordinator.server.entrance import Refused
+from coordinator.server.error_responses import UNTRUSTED_ELEMENTS_MAX
 from coordinator.server.large_requests import LARGE_FIND_BYTES
-from coordinator.server.refusals import UNTRUSTED_ELEMENTS_MAX
+from coordinator.server.listener_security import UnauthorizedHandler
 from protocol.errors import TooManyElementsError
 from protocol.messages import (
     APIS,
@@ -165,7 +165,7 @@ def test_a_client_that_leaves_during_a_large_request_does_not_stop_the_next_one(
 def test_a_response_above_its_limit_asks_the_broker_to_read_the_rest_again() -> None:
     async def scenario() -> None:
         async with served() as one:
-            service: Any = one.listener._entrance.api._service
+            service: Any = one.listener._listener_security.api._service
             service.limits = service.limits._replace(response_bytes_max=1_000)
             await exchange(one, frames.with_partitions(frames.INITIALIZE, 5))
             for partition in range(5):
@@ -221,10 +221,10 @@ def test_a_client_that_is_not_on_the_list_gets_the_smallest_limits() -> None:
 
     async def scenario() -> None:
         async with served() as one:
-            api: Api = one.listener._entrance.api
-            refused = Refused(api, one.metrics)
-            one.listener._entrance.api = refused  # type: ignore[assignment]
-            refused.plain_writes = None  # type: ignore[attr-defined]
+            api: Api = one.listener._listener_security.api
+            refused = UnauthorizedHandler(api, one.metrics)
+            one.listener._listener_security.api = refused  # type: ignore[assignment]
+            refused.fast_path_writes = None  # type: ignore[attr-defined]
             keys = [b""] * UNTRUSTED_ELEMENTS_MAX
             answer = await exchange(one, frames.with_keys(keys))
             assert answer is not None
@@ -240,9 +240,9 @@ def test_a_pipeline_of_refused_requests_leaves_the_event_loop_free() -> None:
 
     async def scenario() -> None:
         async with served() as one:
-            refused = Refused(one.listener._entrance.api, one.metrics)
-            one.listener._entrance.api = refused  # type: ignore[assignment]
-            refused.plain_writes = None  # type: ignore[attr-defined]
+            refused = UnauthorizedHandler(one.listener._listener_security.api, one.metrics)
+            one.listener._listener_security.api = refused  # type: ignore[assignment]
+            refused.fast_path_writes = None  # type: ignore[attr-defined]
             client = await one.connect()
             with longest_callback() as longest:
                 client.send(60 * frames.with_keys([b""] * UNTRUSTED_ELEMENTS_MAX))

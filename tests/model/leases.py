@@ -4,8 +4,9 @@ Processes claim whenever they like: the group is a hint, so nothing is assumed o
 off reaches only a broker that is cut off with it: its appends are never committed.  Requests may be lost,
 answers too, and one request that was given up may arrive later.  Time passes in ticks for all at once.
 
-Which claim is accepted, and for how long an earlier lease may last, is decided by the product's `Validity`.
-A claim that follows an ownership of the same process does not wait: that ownership has waited already.
+Which claim is accepted, and for how long an earlier lease may last, is decided by the product's
+`FencingFilter`. A claim that follows an ownership of the same process does not wait: that ownership has
+waited already.
 
 The property: a process that may answer a read has every write that was acknowledged to a client.
 """
@@ -15,8 +16,8 @@ from functools import cache
 from typing import NamedTuple
 
 from coordinator.log.claims import (
-    Accepted,
-    Validity,
+    AcceptedClaim,
+    FencingFilter,
     encode_claim,
     encode_release,
     encode_renewal,
@@ -102,7 +103,7 @@ class State(NamedTuple):
 class Reading(NamedTuple):
     """The result of reading the log from its start."""
 
-    claim: Accepted | None
+    claim: AcceptedClaim | None
     value: int
     write_offset: int
 
@@ -110,9 +111,9 @@ class Reading(NamedTuple):
 @cache
 def read(log: tuple[Record, ...], start: int, lease_ticks: int) -> Reading:
     """Read a log by the product's rule."""
-    validity, value, write_offset = Validity(), 0, -1
+    validity, value, write_offset = FencingFilter(), 0, -1
     for offset, record in enumerate(log, start):
-        if validity.counts(_encoded(record, offset, lease_ticks)) and record.kind == WRITE:
+        if validity.accepts(_encoded(record, offset, lease_ticks)) and record.kind == WRITE:
             value, write_offset = record.value, offset
     return Reading(validity.claim, value, write_offset)
 
@@ -281,14 +282,14 @@ class Model:
             yield "prunes", process, {"log": state.log[before - state.start :], "start": before}
 
 
-class Result(NamedTuple):
+class CoordinatorResult(NamedTuple):
     """The number of states that were visited, and the steps to the first that is not safe."""
 
     states: int
     trace: list[str] | None
 
 
-def check(rules: Rules, scope: Scope) -> Result:
+def check(rules: Rules, scope: Scope) -> CoordinatorResult:
     """Visit every state, nearest first; stop at one that is not safe."""
     model = Model(rules, scope)
     came_from: dict[State, tuple[State, str] | None] = {model.first: None}
@@ -301,9 +302,9 @@ def check(rules: Rules, scope: Scope) -> Result:
                 continue
             came_from[following] = (state, name)
             if not model.is_safe(following):
-                return Result(len(came_from), _trace(came_from, following))
+                return CoordinatorResult(len(came_from), _trace(came_from, following))
             waiting.append(following)
-    return Result(len(came_from), None)
+    return CoordinatorResult(len(came_from), None)
 
 
 def _trace(came_from: dict[State, tuple[State, str] | None], state: State) -> list[str]:

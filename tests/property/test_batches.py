@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.shard.batches import NO_START_OFFSET, clip, combine, lay_over, normalise
+from coordinator.shard.batches import NO_START_OFFSET, clip, combine, merge_batches, normalise
 from protocol.state_batches import StateBatch, pack, unpack
 
 # Few offsets, states and counts, so that batches meet, overlap and tie all the time.
@@ -29,7 +29,7 @@ ascending = st.builds(
 start_offsets = st.one_of(st.just(NO_START_OFFSET), st.integers(0, OFFSET_MAX + 2))
 
 
-def by_the_rule(covering: list[StateBatch], start_offset: int) -> dict[int, tuple[int, int]]:
+def merge_by_definition(covering: list[StateBatch], start_offset: int) -> dict[int, tuple[int, int]]:
     """Return offset -> greatest (count, state), by looking at each offset of each batch."""
     greatest: dict[int, tuple[int, int]] = {}
     for batch in covering:
@@ -61,7 +61,7 @@ def test_combining_is_the_rule_offset_by_offset(
 ) -> None:
     run = normalise(pack(current), NO_START_OFFSET)
     assert_is_run_of(
-        combine(run, pack(written), start_offset), by_the_rule([*current, *written], start_offset)
+        combine(run, pack(written), start_offset), merge_by_definition([*current, *written], start_offset)
     )
 
 
@@ -83,7 +83,7 @@ def test_the_order_of_writes_does_not_matter_and_repetition_changes_nothing(
 
 @given(st.one_of(batches, ascending), start_offsets)
 def test_normalising_is_laying_over_nothing(written: list[StateBatch], start_offset: int) -> None:
-    assert normalise(pack(written), start_offset) == pack(lay_over(written, start_offset))
+    assert normalise(pack(written), start_offset) == pack(merge_batches(written, start_offset))
 
 
 @given(batches, start_offsets, start_offsets)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.log.claims import (
-    Accepted,
-    Validity,
+    AcceptedClaim,
+    FencingFilter,
     encode_claim,
     is_claim,
     owner_epoch_headers,
@@ -30,11 +30,11 @@ def record(log_offset: int, entry: Entry) -> LogRecord:
 
 def counting(entries: list[Entry], start: int = 0) -> list[int]:
     """Return the log offsets that count for a reader from a start offset."""
-    validity = Validity()
+    fencing_filter = FencingFilter()
     return [
         log_offset
         for log_offset, entry in enumerate(entries)
-        if log_offset >= start and validity.counts(record(log_offset, entry))
+        if log_offset >= start and fencing_filter.accepts(record(log_offset, entry))
     ]
 
 
@@ -100,12 +100,12 @@ def test_what_a_deposed_owner_adds_behind_a_claim_changes_nothing(
 
 @given(logs)
 def test_accepted_owner_epochs_rise(entries: list[Entry]) -> None:
-    validity = Validity()
-    seen: list[Accepted] = []
+    fencing_filter = FencingFilter()
+    seen: list[AcceptedClaim] = []
     for log_offset, entry in enumerate(entries):
-        validity.counts(record(log_offset, entry))
-        if validity.claim is not None and validity.claim not in seen:
-            seen.append(validity.claim)
+        fencing_filter.accepts(record(log_offset, entry))
+        if fencing_filter.claim is not None and fencing_filter.claim not in seen:
+            seen.append(fencing_filter.claim)
     assert all(one.owner_epoch < next_one.owner_epoch for one, next_one in pairwise(seen))
     assert [one.owner for one in seen] == [f"owner {one.log_offset}" for one in seen]
 
@@ -116,10 +116,10 @@ def test_a_claim_reads_back(owner_epoch: int, owner: str) -> None:
     one = LogRecord(3, 1, key, value, (("other", b"x"), *owner_epoch_headers(owner_epoch)))
     assert is_claim(one)
     assert owner_epoch_of(one) == owner_epoch
-    validity = Validity()
-    assert validity.counts(one)
-    assert validity.claim is not None
-    assert validity.claim.owner_epoch == owner_epoch
+    fencing_filter = FencingFilter()
+    assert fencing_filter.accepts(one)
+    assert fencing_filter.claim is not None
+    assert fencing_filter.claim.owner_epoch == owner_epoch
 
 
 def test_what_only_looks_like_an_owner_epoch_is_none() -> None:

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from tests.simulation.disk import DiskFaults
-from tests.unit.log.lives import Lives
+from tests.unit.log.restarts import RestartTest
 
 SEEDS_AT_A_TIME = 20
 
@@ -29,7 +29,7 @@ def drawn_faults(rng: Random) -> DiskFaults:
     )
 
 
-def live(seed: int) -> Lives:
+def live(seed: int) -> RestartTest:
     """Go through the lives of one seed."""
     rng = Random(seed)
     sync = rng.choice(("always", "os"))
@@ -38,7 +38,7 @@ def live(seed: int) -> Lives:
     # in the middle, and that is refused as the damage that it is.
     lossy = sync == "os" and faults.sync_fails_rate > 0
     deaths = ("close", "kill") if lossy else ("close", "kill", "power")
-    lives = Lives(seed, faults, sync, deaths, life_s=rng.choice((0.05, 0.2, 1.0)))
+    lives = RestartTest(seed, faults, sync, deaths, life_s=rng.choice((0.05, 0.2, 1.0)))
     try:
         lives.run(5)
     except BaseException as error:

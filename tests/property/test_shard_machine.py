@@ -182,14 +182,14 @@ class ShardBesideModel(RuleBasedStateMachine):
     def snapshot_cold(self, elapsed_ms: int) -> None:
         self.driven.now_ms += elapsed_ms
         for record in self.driven.shard.snapshot_cold(
-            now_ms=self.driven.now_ms, interval_ms=300_000, portion=portion(2)
+            now_ms=self.driven.now_ms, interval_ms=300_000, limits=portion(2)
         ):
             self.driven.append(record)
 
     @rule()
     def compact(self) -> None:
         driven = self.driven
-        for record in driven.shard.snapshot_before(len(driven.log), now_ms=driven.now_ms, portion=portion(2)):
+        for record in driven.shard.snapshot_before(len(driven.log), now_ms=driven.now_ms, limits=portion(2)):
             driven.append(record)
 
     @rule(part=st.floats(0, 1))

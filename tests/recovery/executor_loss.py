@@ -18,9 +18,9 @@ from coordinator.recovery.engines import open_engine
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.records import Records
-from coordinator.recovery.sources.base import Cut, LogRange, Plan, Pruned
+from coordinator.recovery.sources.base import Cut, LogRange, Plan, PrunedError
 from coordinator.recovery.sources.segments import SegmentSource
-from tests.recovery.logs import by_key, comparable
+from tests.recovery.log_strategies import by_key, comparable
 from tests.recovery.spark_cluster import kill_executors
 
 
@@ -39,7 +39,7 @@ class PrunableSource:
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Read a range unless it was pruned."""
         if Path(self.marker).exists():
-            raise Pruned(log_range.state_partition, log_range.end)
+            raise PrunedError(log_range.state_partition, log_range.end)
         yield from self.inner.read(log_range)
 
 

@@ -14,8 +14,8 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import decode_batches, encode_batch
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
-from tests.recovery.logs import core_rows
-from tests.unit.log.worlds import append_durably
+from tests.recovery.log_strategies import core_rows
+from tests.unit.log.environments import append_durably
 
 TOPIC = "__share_group_state"
 

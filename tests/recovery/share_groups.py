@@ -15,11 +15,11 @@ from typing import Any
 from crc32c import crc32c
 
 from coordinator.log.claims import owner_epoch_headers
-from coordinator.recovery.audit import Audited, Options, audit
+from coordinator.recovery.audit import AuditResult, Options, audit
 from coordinator.recovery.engines import Engine, LocalEngine
 from coordinator.recovery.sources.segments import SegmentSource
-from coordinator.shard import Facts, Shard, SnapshotPolicy
-from coordinator.shard.state import snapshot_of
+from coordinator.shard import RequestContext, Shard, SnapshotPolicy
+from coordinator.shard.state import next_snapshot
 from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch
@@ -147,7 +147,9 @@ class Groups:
         shard = self.shards[state_partition(leader.key, STATE_PARTITIONS)]
         self._now_ms += self._random.randrange(20)
         decide = getattr(shard, operation)
-        result = decide(leader.key, [replace_partition(part, leader.key.partition)], Facts(self._now_ms))
+        result = decide(
+            leader.key, [replace_partition(part, leader.key.partition)], RequestContext(self._now_ms)
+        )
         assert result.answer.error_code == 0
         for record in result.records:
             self.append(shard, record)
@@ -178,7 +180,7 @@ class Groups:
             self._now_ms += 50_000
             state = shard.state(leader.key)
             assert state is not None
-            self.append(shard, StateRecord(leader.key, snapshot_of(state, now_ms=self._now_ms)))
+            self.append(shard, StateRecord(leader.key, next_snapshot(state, now_ms=self._now_ms)))
         else:
             self.act(leader, "write_state", leader.delivers(self._random))
 
@@ -224,7 +226,7 @@ def write_log(folder: Path, log: Log, *, topic: str = TOPIC) -> Path:
     return folder
 
 
-def audited(folder: Path, options: Options | None = None, engine: Engine | None = None) -> Audited:
+def audited(folder: Path, options: Options | None = None, engine: Engine | None = None) -> AuditResult:
     """Audit segment files."""
     return audit(engine or LocalEngine(1), SegmentSource(str(folder)), options or Options())
 

@@ -18,7 +18,7 @@ from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.state_checkpoints import checkpoint_states
 from protocol.record_batch import encode_batch
-from tests.recovery.logs import Entry, by_key, comparable, core_rows, core_states, stored
+from tests.recovery.log_strategies import Entry, by_key, comparable, core_rows, core_states, stored
 from tests.recovery.logs_on_disk import (
     TOPIC,
     batches_of,
@@ -28,7 +28,7 @@ from tests.recovery.logs_on_disk import (
     write_journal,
     write_segments,
 )
-from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.command_line import CommandLine
 
 ALONE = LocalEngine(1)
 

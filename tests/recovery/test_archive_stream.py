@@ -23,7 +23,7 @@ from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.archive import FILES, ArchiveSource, Commit, read_commits
-from coordinator.recovery.sources.base import LogRange, Pruned
+from coordinator.recovery.sources.base import LogRange, PrunedError
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.spark import (
@@ -43,7 +43,7 @@ from tests.recovery.logs_on_disk import (
     write_journal,
     write_segments,
 )
-from tests.unit.log.worlds import append_durably
+from tests.unit.log.environments import append_durably
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
@@ -249,7 +249,7 @@ def test_what_was_pruned_since_it_was_planned_is_left_out(
     def read(self: JournalSource, wanted: LogRange) -> Iterator[Records]:
         if wanted.start < 120:
             yield whole.between(wanted.start, 60)
-            raise Pruned(0, 120)
+            raise PrunedError(0, 120)
         yield whole.between(wanted.start, wanted.end)
 
     monkeypatch.setattr(JournalSource, "read", read)

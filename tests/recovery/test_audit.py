@@ -17,11 +17,11 @@ from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.state_records import decode_record
 from tests.conformance.vectors import RELEASES_WITH_LOG, recorded_log
-from tests.recovery.faults import CLEAN_LIMITS
-from tests.recovery.history_faults import FAULTS
+from tests.recovery.injected_faults import CLEAN_LIMITS
+from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.logs_on_disk import TOPIC, some_records, write_journal
 from tests.recovery.share_groups import Groups, Log, Written, audited, write_log
-from tests.recovery.test_audit_outside import FOUND_HERE
+from tests.recovery.test_external_checks import FOUND_HERE
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine

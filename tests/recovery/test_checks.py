@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from coordinator.recovery.checks.catalogue import CATALOGUE
 from coordinator.recovery.checks.findings import FINDINGS_OUTPUT, finding_of, findings_table, merged
-from coordinator.recovery.checks.flow import WRITERS_OUTPUT, check_flow
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.checks.tasks import audit_range, join_audit
+from coordinator.recovery.checks.range_audit import audit_range, join_audit
+from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, check_writer_sequence
 from coordinator.recovery.engines.base import by_partition
+from coordinator.recovery.final_states import owner_epochs
 from coordinator.recovery.ranges import RANGES_OUTPUT
-from coordinator.recovery.settle import owner_epochs
 from coordinator.recovery.tasks import Output
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_records import StateRecord, encode_record
-from tests.recovery.logs import KEYS, STATE_PARTITION, Entry, kafkas_logs, our_logs, parsed, stored
+from tests.recovery.log_strategies import KEYS, STATE_PARTITION, Entry, kafkas_logs, our_logs, parsed, stored
 
 LIMITS = Limits(updates_max=3, delivery_count_max=2, clock_ms_max=3, record_bytes_max=120, in_flight_max=20)
 any_logs = kafkas_logs | our_logs
@@ -29,7 +29,7 @@ def found_in(outputs: Sequence[Output]) -> list[dict[str, Any]]:
     """Join what ranges gave, as an audit does."""
     ranges = [row for each in outputs if each.name == RANGES_OUTPUT for row in each.rows.to_pylist()]
     writers = [row for each in outputs if each.name == WRITERS_OUTPUT for row in each.rows.to_pylist()]
-    found = check_flow(writers, {STATE_PARTITION: 0}, LIMITS)
+    found = check_writer_sequence(writers, {STATE_PARTITION: 0}, LIMITS)
     known = owner_epochs(ranges)
     for state_partition, tables in by_partition(outputs):
         joined = join_audit(known, LIMITS, 4, {STATE_PARTITION: 0}, state_partition, tables)

@@ -12,7 +12,7 @@ from coordinator.recovery.manifest import read_manifest
 from tests.kafka.ports import free_ports
 from tests.recovery.logs_on_disk import TOPIC, batches_of, some_records, write_segments
 from tests.recovery.share_groups import Groups, write_log
-from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.command_line import CommandLine
 
 
 @pytest.fixture(autouse=True)

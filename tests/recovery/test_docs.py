@@ -13,9 +13,9 @@ from coordinator.cli.recovery import recovery_app
 from coordinator.recovery.checks.catalogue import CATALOGUE
 from coordinator.recovery.checks.findings import FINDINGS
 from coordinator.recovery.schema import HISTORY, RECORDS, STATES
-from tests.recovery.history_faults import FAULTS
+from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.share_groups import Groups, write_log
-from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.command_line import CommandLine
 
 PAGE = Path(__file__).parents[2] / "docs" / "recovery.md"
 MANIFEST = PAGE.parents[1] / "deploy" / "spark" / "audit.yaml"

@@ -17,24 +17,24 @@ import pytest
 from coordinator.errors import ConfigError, LogDamaged, LogUnavailable
 from coordinator.recovery import api
 from coordinator.recovery.engines import LocalEngine, open_engine, spark_session
-from coordinator.recovery.engines.base import ALONE_MAX, Gathered
+from coordinator.recovery.engines.base import ALONE_MAX, GatheredOutputs
 from coordinator.recovery.engines.counts import COUNTS_OUTPUT, PRUNED_OUTPUT, ResultsIncomplete
-from coordinator.recovery.engines.local import LocalGathered
+from coordinator.recovery.engines.local import LocalOutputs
 from coordinator.recovery.engines.spark_session import SparkMissing, session
 from coordinator.recovery.manifest import MANIFEST, iso_time, parse_time, read_manifest, read_results
-from coordinator.recovery.progress import Phases, shown
+from coordinator.recovery.progress import Phases, progress_display
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import RANGES, STATES
-from coordinator.recovery.sources.base import Cut, LogRange, Plan, Pruned
+from coordinator.recovery.sources.base import Cut, LogRange, Plan, PrunedError
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.tasks import Output
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_batches import StateBatch, unpack
 from protocol.state_records import decode_record
-from tests.recovery.logs import by_key, comparable
+from tests.recovery.log_strategies import by_key, comparable
 from tests.recovery.logs_on_disk import TOPIC, batches_of, expected, some_records, write_segments
 
 ALONE = LocalEngine(1)
@@ -72,7 +72,7 @@ def test_processes_find_the_same_as_one(source: SegmentSource) -> None:
     assert in_order(gathered) == in_order(alone)
 
 
-def in_order(gathered: Gathered) -> list[dict[str, object]]:
+def in_order(gathered: GatheredOutputs) -> list[dict[str, object]]:
     rows = [row for _, found in gathered.rows("ranges") for row in found.to_pylist()]
     return sorted(rows, key=lambda row: (row["state_partition"], row["range_start"]))
 
@@ -85,11 +85,11 @@ def test_an_output_that_is_lost_or_duplicated_between_phases_is_an_error(
     class Careless(LocalEngine):
         """Loses or duplicates one output of phase 1."""
 
-        def gather(self, *arguments: Any) -> LocalGathered:
+        def gather(self, *arguments: Any) -> LocalOutputs:
             outputs = super().gather(*arguments).outputs
             wrong = next(each for each in outputs if each.name == name)
             outputs = [each for each in outputs if each is not wrong] + [wrong] * 2 * (change == "twice")
-            return LocalGathered(outputs)
+            return LocalOutputs(outputs)
 
     with pytest.raises(ResultsIncomplete, match="the results are incomplete: "):
         rebuild(Careless(1), source)
@@ -97,13 +97,13 @@ def test_an_output_that_is_lost_or_duplicated_between_phases_is_an_error(
 
 def test_a_range_that_is_pruned_after_it_was_planned_is_an_error() -> None:
     start = pa.RecordBatch.from_pylist([{"start": 5}])
-    outputs = LocalGathered([Output(PRUNED_OUTPUT, 3, start)])
+    outputs = LocalOutputs([Output(PRUNED_OUTPUT, 3, start)])
     with pytest.raises(ResultsIncomplete, match="state partition 3 was pruned after it was planned"):
         outputs.joined(lambda state_partition, tables: (), lambda more: None)
 
 
 def test_errors_travel_between_processes_whole() -> None:
-    for error in (LogDamaged("f", 3, "found", "advice"), ConfigError("a", 1, "b"), Pruned(1, 2)):
+    for error in (LogDamaged("f", 3, "found", "advice"), ConfigError("a", 1, "b"), PrunedError(1, 2)):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
@@ -152,7 +152,7 @@ class PrunedSource:
             self.times -= 1
             self.starts[1] = self.starts.get(1, 0) + self.step
             self.end += self.step
-            raise Pruned(1, self.starts[1])
+            raise PrunedError(1, self.starts[1])
         yield from self.inner.read(log_range)
 
 
@@ -252,7 +252,7 @@ class Terminal(io.StringIO):
 def test_phases_are_bars_on_a_terminal_and_nothing_elsewhere(source: SegmentSource) -> None:
     terminal, file = Terminal(), io.StringIO()
     for stream in (terminal, file):
-        with shown(stream) as phases:
+        with progress_display(stream) as phases:
             rebuild(ALONE, source, phases=phases)
     assert file.getvalue() == ""
     assert "read" in terminal.getvalue()

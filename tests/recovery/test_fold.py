@@ -11,7 +11,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import StateRecord, encode_record
-from tests.recovery.logs import (
+from tests.recovery.log_strategies import (
     KEYS,
     STATE_PARTITION,
     Entry,

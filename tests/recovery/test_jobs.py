@@ -11,24 +11,24 @@ from coordinator.config import load_config
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.migration import MigrationRefused
 from coordinator.migration import Options as Allowed
-from coordinator.recovery.audit import Audited, Options
+from coordinator.recovery.audit import AuditResult, Options
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.continuous import AuditMetrics, repeat
+from coordinator.recovery.deduplication import deduplicate, key_of
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.explain import explain
 from coordinator.recovery.prune_plan import prune_plan, replay_cost
 from coordinator.recovery.rebuild import rebuild
-from coordinator.recovery.rewrite import Rewritten, rewrite
-from coordinator.recovery.routing import each_once, key_of
+from coordinator.recovery.rewrite import RewriteResult, rewrite
 from coordinator.recovery.sources.base import Cut
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.routing import state_partition
 from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey
-from tests.recovery.faults import CLEAN_LIMITS
-from tests.recovery.history_faults import FAULTS
-from tests.recovery.logs import comparable, core_rows
+from tests.recovery.injected_faults import CLEAN_LIMITS
+from tests.recovery.injected_history_faults import FAULTS
+from tests.recovery.log_strategies import comparable, core_rows
 from tests.recovery.share_groups import STATE_PARTITIONS, Groups, audited, left_elsewhere, write_log
 
 ALONE = LocalEngine(1)
@@ -130,7 +130,7 @@ def test_loading_is_measured_with_the_loader_of_the_coordinator(
         def finish(self, count_max: int) -> bool:
             return True
 
-    monkeypatch.setattr("coordinator.recovery.prune_plan.replays_of", lambda shards: {0: Counted()})
+    monkeypatch.setattr("coordinator.recovery.prune_plan.make_replays", lambda shards: {0: Counted()})
     assert replay_cost(source, rebuild(ALONE, source)).is_measured
     assert taken
 
@@ -138,7 +138,7 @@ def test_loading_is_measured_with_the_loader_of_the_coordinator(
 # rewrite
 
 
-def rewritten(source: object, folder: Path, partitions: int, options: Allowed = EXECUTE) -> Rewritten:
+def rewritten(source: object, folder: Path, partitions: int, options: Allowed = EXECUTE) -> RewriteResult:
     config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
     return rewrite(ALONE, source, f"journal:{folder}", config, state_partitions=partitions, options=options)  # type: ignore[arg-type]
 
@@ -184,9 +184,11 @@ def test_of_states_that_are_all_misplaced_the_newest_is_the_one(source: SegmentS
         {**row, "state_partition": (place + away) % 5, "last_write_ms": ms}
         for away, ms in ((1, 9), (2, 8), (0, 1))
     )
-    assert each_once([older, newest], 5) == each_once([newest, older], 5) == ({key_of(row): newest}, [older])
-    assert each_once([newest, placed], 5) == ({key_of(row): placed}, [newest])
-    assert each_once([placed, newest], None) == ({key_of(row): newest}, [placed])
+    assert (
+        deduplicate([older, newest], 5) == deduplicate([newest, older], 5) == ({key_of(row): newest}, [older])
+    )
+    assert deduplicate([newest, placed], 5) == ({key_of(row): placed}, [newest])
+    assert deduplicate([placed, newest], None) == ({key_of(row): newest}, [placed])
 
 
 def test_a_target_that_holds_something_else_is_refused(source: SegmentSource, tmp_path: Path) -> None:
@@ -236,7 +238,7 @@ def test_what_pruning_may_have_taken_is_not_written_unless_it_may_be_incomplete(
     source = SegmentSource(str(write_log(tmp_path / "pruned", log)))
     target = tmp_path / "there"
 
-    def attempt(options: Allowed, **more: bool) -> Rewritten:
+    def attempt(options: Allowed, **more: bool) -> RewriteResult:
         config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
         return rewrite(
             *(ALONE, source, f"journal:{target}", config),
@@ -261,11 +263,11 @@ def test_a_run_that_found_a_loss_is_not_compared_with(tmp_path: Path) -> None:
     key = log[0][0].record.key
     log[0] = [each for each in log[0] if each.record.key != key]
     folder = write_log(tmp_path / "lost", {n: list(each) for n, each in log.items()})
-    told: list[Audited | Exception] = []
+    told: list[AuditResult | Exception] = []
     compared_with: list[str | None] = []
     runs = iter([whole, None, LogUnavailable("not now"), ZeroDivisionError("a job failed"), None])
 
-    def run(baseline: Baseline | None) -> Audited:
+    def run(baseline: Baseline | None) -> AuditResult:
         compared_with.append(None if baseline is None else baseline.run_id)
         found = next(runs)
         if isinstance(found, Exception):
@@ -274,7 +276,7 @@ def test_a_run_that_found_a_loss_is_not_compared_with(tmp_path: Path) -> None:
             found = audited(folder, Options(limits=CLEAN_LIMITS, baseline=baseline))
         return found
 
-    def note(found: Audited | Exception) -> None:
+    def note(found: AuditResult | Exception) -> None:
         told.append(found)
         if len(told) == 5:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
@@ -284,7 +286,7 @@ def test_a_run_that_found_a_loss_is_not_compared_with(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) is before
     assert compared_with == [None, *[whole.manifest["run_id"]] * 4]
     assert [type(found) for found in told[2:4]] == [LogUnavailable, ZeroDivisionError]
-    assert ["X3" in found.manifest["checks"] for found in told if isinstance(found, Audited)] == [
+    assert ["X3" in found.manifest["checks"] for found in told if isinstance(found, AuditResult)] == [
         *(False, True, True),
     ]
 

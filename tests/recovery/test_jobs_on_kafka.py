@@ -18,7 +18,7 @@ from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.diff import compared, diff
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.explain import explain
-from coordinator.recovery.outside import ClusterCheck, LiveCheck, SampleCheck, topic_id_of
+from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, SampleCheck, topic_id_of
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.base import Cut
@@ -28,7 +28,7 @@ from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.kafka import BuiltInRig, wait_until
 from tests.recovery.logs_on_disk import TOPIC
-from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.command_line import CommandLine
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -146,8 +146,8 @@ def test_an_audit_of_the_topic_finds_nothing_but_the_single_replica(
     cluster = ClusterCheck(
         consumed.bootstrap, security=ClientSecurity(), topic=TOPIC, state_partitions=50, limits=Limits()
     )
-    outside = [cluster, LiveCheck(source, consumed.bootstrap), SampleCheck(source, 50, Cut())]
-    found = audit(ALONE, source, Options(outside=outside, to=tmp_path / "first"))
+    external = [cluster, LiveCheck(source, consumed.bootstrap), SampleCheck(source, 50, Cut())]
+    found = audit(ALONE, source, Options(external=external, to=tmp_path / "first"))
     rows = [row for row in found.findings.to_pylist() if row["group_id"] in (None, GROUP)]
     assert [(row["check"], row["severity"]) for row in rows] == [("P5", "warning")], rows
     assert "min.insync.replicas is 1" in rows[0]["evidence"]

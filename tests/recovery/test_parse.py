@@ -19,7 +19,7 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import decode_batches, encode_batch
 from protocol.state_records import UnreadableValue, decode_record
-from tests.recovery.logs import Entry, kafkas_logs, our_logs, stored
+from tests.recovery.log_strategies import Entry, kafkas_logs, our_logs, stored
 
 Row = tuple[Any, ...]
 

@@ -8,15 +8,15 @@ from xml.etree import ElementTree
 import pytest
 
 from coordinator.errors import ConfigError
-from coordinator.recovery.audit import Audited, Options
+from coordinator.recovery.audit import AuditResult, Options
 from coordinator.recovery.checks.catalogue import CATALOGUE
-from coordinator.recovery.report import as_json, as_markdown, as_text, content_of, write_report
+from coordinator.recovery.report import as_json, as_markdown, as_text, make_content, write_report
 from coordinator.recovery.report.content import EXAMPLES_MAX, place_of
 from coordinator.recovery.report.html import as_html
-from tests.recovery.faults import CLEAN_LIMITS
-from tests.recovery.history_faults import FAULTS
+from tests.recovery.injected_faults import CLEAN_LIMITS
+from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.share_groups import Groups, audited, write_log
-from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.command_line import CommandLine
 
 # A name that every form must keep from being taken for something else.
 EVIL = "<b>&\"'|`_*[x](y)"
@@ -33,20 +33,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path) -> Audited:
+def run(folder: Path) -> AuditResult:
     return audited(folder, Options(limits=CLEAN_LIMITS._replace(updates_max=1)))
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Audited:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     """An audit that has findings of the group with the hostile name only."""
     log = Groups(3, names=(HOSTILE,)).work(600).log
     FAULTS["K1"](log)
     return audited(write_log(tmp_path_factory.mktemp("log"), log), Options(limits=CLEAN_LIMITS))
 
 
-def test_text_begins_with_the_verdict_and_ends_with_what_was_not_checked(run: Audited) -> None:
-    content = content_of(run)
+def test_text_begins_with_the_verdict_and_ends_with_what_was_not_checked(run: AuditResult) -> None:
+    content = make_content(run)
     lines = as_text(content).splitlines()
     assert lines[0] == f"Recovery audit of {run.manifest['source']}: {run.verdict.upper()}"
     assert "after it: NO: " in " ".join(" ".join(lines).split())
@@ -73,7 +73,7 @@ def test_text_begins_with_the_verdict_and_ends_with_what_was_not_checked(run: Au
 def test_the_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, tmp_path: Path) -> None:
     log = Groups(3).work(600).log
     limits = FAULTS[fault](log) or CLEAN_LIMITS
-    content = content_of(audited(write_log(tmp_path, log), Options(limits=limits)))
+    content = make_content(audited(write_log(tmp_path, log), Options(limits=limits)))
     assert content.answer.endswith(answer)
     passed = next(line for line in as_text(content).splitlines() if line.startswith("passed"))
     assert ("in what could be read:" in passed) == (fault == "P4")
@@ -90,16 +90,16 @@ def test_a_finding_of_no_state_partition_is_of_the_log() -> None:
     )
 
 
-def test_examples_are_capped_and_all_are_counted(run: Audited) -> None:
-    (section,) = (each for each in content_of(run).sections if each.check.id == "K9")
+def test_examples_are_capped_and_all_are_counted(run: AuditResult) -> None:
+    (section,) = (each for each in make_content(run).sections if each.check.id == "K9")
     assert len(section.rows) > EXAMPLES_MAX > len(section.examples)
-    text = as_text(content_of(run))
+    text = as_text(make_content(run))
     assert f"({section.total} in {len(section.rows)})" in text or f"({len(section.rows)})" in text
     assert f"... and {len(section.rows) - len(section.examples)} more; by group: " in " ".join(text.split())
 
 
-def test_json_has_everything(run: Audited) -> None:
-    said = json.loads(as_json(content_of(run)))
+def test_json_has_everything(run: AuditResult) -> None:
+    said = json.loads(as_json(make_content(run)))
     assert (said["verdict"], said["exit_code"]) == (run.verdict, 2)
     assert len(said["findings"]) == len(run.findings)
     assert all(each["meaning"] and each["advice"] for each in said["findings"])
@@ -109,21 +109,21 @@ def test_json_has_everything(run: Audited) -> None:
     assert sum(each["records"] for each in said["partitions"]) == said["manifest"]["totals"]["records"]
 
 
-def test_json_has_nothing_that_a_terminal_would_obey(hostile: Audited) -> None:
-    said = as_json(content_of(hostile))
+def test_json_has_nothing_that_a_terminal_would_obey(hostile: AuditResult) -> None:
+    said = as_json(make_content(hostile))
     assert all(line.isprintable() for line in said.split("\n"))
     assert HOSTILE in {each["group_id"] for each in json.loads(said)["findings"]}
 
 
-def test_markdown_keeps_names_as_they_are(run: Audited) -> None:
-    page = as_markdown(content_of(run)).partition("```")[0]
+def test_markdown_keeps_names_as_they_are(run: AuditResult) -> None:
+    page = as_markdown(make_content(run)).partition("```")[0]
     assert "\\<b\\>" in page
     assert "<b>" not in page
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3}
 
 
-def test_html_is_one_page_that_needs_nothing_else(run: Audited, tmp_path: Path) -> None:
+def test_html_is_one_page_that_needs_nothing_else(run: AuditResult, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     write_report(path, run)
     page = path.read_text("utf-8")
@@ -140,8 +140,8 @@ def test_html_is_one_page_that_needs_nothing_else(run: Audited, tmp_path: Path) 
     assert page == _written_again(run, tmp_path)
 
 
-def test_pages_write_names_out_and_html_sets_them_apart(hostile: Audited) -> None:
-    html, markdown = as_html(content_of(hostile)), as_markdown(content_of(hostile))
+def test_pages_write_names_out_and_html_sets_them_apart(hostile: AuditResult) -> None:
+    html, markdown = as_html(make_content(hostile)), as_markdown(make_content(hostile))
     for page in (html, markdown):
         assert all(line.isprintable() for line in page.split("\n"))
     assert r"<td><bdi>\u202eevil\x9b31m</bdi> <bdi>" in html
@@ -150,14 +150,14 @@ def test_pages_write_names_out_and_html_sets_them_apart(hostile: Audited) -> Non
     assert "td { overflow-wrap: anywhere; }" in html
 
 
-def _written_again(run: Audited, folder: Path) -> str:
+def _written_again(run: AuditResult, folder: Path) -> str:
     write_report(folder / "again.html", run)
     return (folder / "again.html").read_text("utf-8")
 
 
 def test_a_clean_report_is_short(tmp_path: Path) -> None:
     run = audited(write_log(tmp_path / "log", Groups(3).work(50).log), Options(limits=CLEAN_LIMITS))
-    text = as_text(content_of(run))
+    text = as_text(make_content(run))
     assert text.startswith(f"Recovery audit of segments:{tmp_path / 'log'}: clean\n")
     assert "updates after it: yes" in text
     for name in ("report.html", "report.md", "report.json", "report.txt"):

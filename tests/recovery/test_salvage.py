@@ -21,9 +21,9 @@ from protocol.record_batch import decode_batches
 from protocol.routing import state_partition as routed_to
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
-from tests.recovery.logs import by_key, comparable
+from tests.recovery.log_strategies import by_key, comparable
 from tests.recovery.logs_on_disk import TOPIC, batches_of, write_journal, write_segments
-from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.command_line import CommandLine
 
 ALONE = LocalEngine(1)
 PARTITIONS = 4
@@ -117,7 +117,7 @@ def frames_of(path: Path) -> list[tuple[int, layout.Frame]]:
     number = segment_number(path.name)
     assert number is not None
     position, found = layout.first_position(PARTITIONS), []
-    while (frame := layout.frame_at(data, position, number, position)) is not None:
+    while (frame := layout.decode_frame_at(data, position, number, position)) is not None:
         found.append((position, frame))
         position = frame.end
     return found
@@ -128,7 +128,7 @@ def test_a_tampered_journal_names_exactly_the_share_partitions_that_lost_updates
 ) -> None:
     path = used_files(journal.folder, "*.journal")[0]
     position, frame = frames_of(path)[12]
-    ((state_partition, batch),) = layout.entries_of(frame)
+    ((state_partition, batch),) = layout.decode_entries(frame)
     lost = set()
     for decoded in decode_batches(batch):
         for each in decoded.records:

@@ -12,18 +12,26 @@ from typing import Any, cast
 import pytest
 
 from coordinator.errors import ConfigError, LogDamaged
-from coordinator.kafka.cluster import Listed
+from coordinator.kafka.cluster import ListedOffset
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.job import read_log
 from coordinator.recovery.ranges import fold_range
-from coordinator.recovery.rebuild import Rebuilt, rebuild
+from coordinator.recovery.rebuild import RebuildResult, rebuild
 from coordinator.recovery.sources import Cut, open_source
-from coordinator.recovery.sources.base import ALL, END, LogRange, Pruned, Source, ends_after, parse_offsets
+from coordinator.recovery.sources.base import (
+    ALL,
+    END,
+    LogRange,
+    PrunedError,
+    Source,
+    ends_after,
+    parse_offsets,
+)
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.topic import TopicSource
 from protocol.record_batch import encode_batch
-from tests.recovery.logs import by_key, comparable
+from tests.recovery.log_strategies import by_key, comparable
 from tests.recovery.logs_on_disk import (
     TOPIC,
     batches_of,
@@ -34,16 +42,16 @@ from tests.recovery.logs_on_disk import (
     write_journal,
     write_segments,
 )
-from tests.unit.log.worlds import append_durably
+from tests.unit.log.environments import append_durably
 
 ALONE = LocalEngine(1)
 
 
-def rebuilt(source: Source, cut: Cut | None = None, range_records: int = 100) -> Rebuilt:
+def rebuilt(source: Source, cut: Cut | None = None, range_records: int = 100) -> RebuildResult:
     return rebuild(ALONE, source, cut=cut, range_records=range_records)
 
 
-def rows(run: Rebuilt) -> list[dict[str, object]]:
+def rows(run: RebuildResult) -> list[dict[str, object]]:
     return comparable(by_key(run.states.to_pylist()))
 
 
@@ -287,7 +295,7 @@ def test_a_journal_whose_segment_was_dropped_meanwhile_is_planned_anew(tmp_path:
     source = JournalSource(str(tmp_path))
     first = source.plan(Cut()).ranges[0]
     (tmp_path / first.place[0]).unlink()
-    with pytest.raises(Pruned):
+    with pytest.raises(PrunedError):
         list(source.read(first))
 
 
@@ -298,17 +306,17 @@ class BusyTopic(TopicSource):
     async def _connected(self) -> AsyncIterator[Any]:
         busy = SimpleNamespace(start=0, end=100, leader=lambda partition: 1)
 
-        def listed(offset: int) -> dict[int, Listed]:
+        def listed(offset: int) -> dict[int, ListedOffset]:
             busy.start, busy.end = busy.end, busy.end + 100
-            return {0: Listed(0, offset)}
+            return {0: ListedOffset(0, offset)}
 
         async def describe_topic() -> SimpleNamespace:
             return SimpleNamespace(partitions=1)
 
-        async def list_starts(*asked: object) -> dict[int, Listed]:
+        async def list_starts(*asked: object) -> dict[int, ListedOffset]:
             return listed(busy.start)
 
-        async def list_ends(*asked: object) -> dict[int, Listed]:
+        async def list_ends(*asked: object) -> dict[int, ListedOffset]:
             return listed(busy.end)
 
         busy.describe_topic, busy.list_starts, busy.list_ends = describe_topic, list_starts, list_ends

@@ -26,7 +26,7 @@ from coordinator.recovery.sources.topic import TopicSource
 from protocol.record_batch import decode_batches
 from protocol.state_records import parse_topic_id
 from tests.benchmarks.state_logs import write_log
-from tests.recovery.logs import Entry, by_key, comparable, core_rows, core_states, stored
+from tests.recovery.log_strategies import Entry, by_key, comparable, core_rows, core_states, stored
 from tests.recovery.logs_on_disk import (
     TOPIC,
     batches_of,

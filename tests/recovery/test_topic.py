@@ -27,10 +27,10 @@ from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, topic_id_text
 from tests.kafka.built_in import BuiltInCoordinator
 from tests.kafka.rig import BuiltInRig
-from tests.recovery.logs import by_key, comparable, core_rows, core_shard
+from tests.recovery.log_strategies import by_key, comparable, core_rows, core_shard
 from tests.recovery.logs_on_disk import some_records
 from tests.topic.logs import new_topic, topic_log
-from tests.unit.log.worlds import append, read_all
+from tests.unit.log.environments import append, read_all
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine

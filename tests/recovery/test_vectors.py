@@ -12,7 +12,7 @@ from protocol.record_batch import encode_batch
 from protocol.state_batches import unpack
 from protocol.state_records import topic_id_text
 from tests.conformance.vectors import RELEASES_WITH_LOG, answered, recorded_log, recorded_rpcs, replayed
-from tests.recovery.logs import comparable, core_rows, settled_states
+from tests.recovery.log_strategies import comparable, core_rows, settled_states
 
 
 def rebuilt(release: str, records_in_range: int) -> list[dict[str, Any]]:

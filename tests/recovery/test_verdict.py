@@ -12,18 +12,18 @@ from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.baselines import BaselineStore
 from coordinator.recovery.checks.catalogue import CATALOGUE, Severity
 from coordinator.recovery.engines import LocalEngine
-from coordinator.recovery.report import as_text, content_of
+from coordinator.recovery.report import as_text, make_content
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import ALL
 from coordinator.recovery.sources.segments import SegmentSource
-from coordinator.recovery.verdict import Facts, LogCopy, Status, verdict_of
-from tests.recovery.faults import CLEAN_LIMITS
-from tests.recovery.history_faults import FAULTS
+from coordinator.recovery.verdict import LogCopy, RequestContext, Status, format_verdict
+from tests.recovery.injected_faults import CLEAN_LIMITS
+from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.share_groups import Groups, audited, write_log
-from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.command_line import CommandLine
 
 TOPIC = "A" * 22
-LOG = Facts("segments:log")
+LOG = RequestContext("segments:log")
 
 
 def state(
@@ -83,7 +83,7 @@ findings = st.builds(
 def test_the_headline_is_positive_only_without_critical_findings(
     found: list[dict[str, Any]], copy: LogCopy | None, is_unread: bool
 ) -> None:
-    verdict = verdict_of(found, STATES, LOG._replace(copy=copy, is_unread=is_unread))
+    verdict = format_verdict(found, STATES, LOG._replace(copy=copy, is_unread=is_unread))
     is_critical = any(row["severity"] == "critical" for row in found)
     assert verdict.is_positive == (not is_critical and not is_unread)
     assert verdict.headline.partition(";")[0].endswith(": yes") == verdict.is_positive
@@ -97,7 +97,7 @@ def test_the_headline_is_positive_only_without_critical_findings(
 
 @pytest.mark.parametrize("check", CATALOGUE)
 def test_every_critical_finding_of_the_catalogue_makes_its_group_suspect_or_worse(check: str) -> None:
-    verdict = verdict_of([finding(check, group_id="one", at=60)], STATES, LOG)
+    verdict = format_verdict([finding(check, group_id="one", at=60)], STATES, LOG)
     assert {group.group_id: group.status is Status.WHOLE for group in verdict.groups} == {
         "one": False,
         "two": True,
@@ -106,7 +106,7 @@ def test_every_critical_finding_of_the_catalogue_makes_its_group_suspect_or_wors
 
 def test_a_lost_state_is_recoverable_from_an_archive_that_holds_its_records() -> None:
     row = finding("K1", group_id="one", at=30, timestamp_ms=1_700_000_000_000)
-    (lost, whole) = verdict_of([row], STATES, LOG).groups
+    (lost, whole) = format_verdict([row], STATES, LOG).groups
     assert (lost.status, whole.status) == (Status.LOST, Status.WHOLE)
     assert lost.command.startswith("kafka-share-groups.sh --bootstrap-server HOST:PORT --reset-offsets")
     assert (lost.since_ms, lost.checks) == (1_700_000_000_000, ["K1"])
@@ -118,17 +118,17 @@ def test_a_lost_state_is_recoverable_from_an_archive_that_holds_its_records() ->
         (LogCopy("archive:copy", {0: 31}, {0: 99}), Status.LOST),
         (LogCopy("archive:copy", {1: 0}, {1: 99}), Status.LOST),
     ):
-        group = verdict_of([row], STATES, LOG._replace(copy=copy)).groups[0]
+        group = format_verdict([row], STATES, LOG._replace(copy=copy)).groups[0]
         assert group.status is status
-    assert verdict_of([row], STATES, LOG._replace(copy=LogCopy("archive:copy", {0: 0}, {0: 31}))).groups[
+    assert format_verdict([row], STATES, LOG._replace(copy=LogCopy("archive:copy", {0: 0}, {0: 31}))).groups[
         0
     ].command == ("share-coordinator recovery rewrite --from archive:copy --to journal:restored")
 
 
 def test_a_wrong_record_is_recoverable_from_before_it() -> None:
     rows = [finding("K8", group_id="one", at=40), finding("R1", group_id="one", at=30)]
-    facts = Facts("kafka:states", "b1:9092")
-    group = verdict_of(rows, STATES, facts).groups[0]
+    facts = RequestContext("kafka:states", "b1:9092")
+    group = format_verdict(rows, STATES, facts).groups[0]
     assert (group.status, group.recover_from) == (Status.RECOVERABLE, "kafka:states")
     assert "--from kafka:states --as-of-offset 0:30 --to journal:restored --bootstrap-servers b1:9092" in (
         group.command
@@ -136,7 +136,7 @@ def test_a_wrong_record_is_recoverable_from_before_it() -> None:
 
 
 def test_a_hole_makes_suspect_what_has_no_snapshot_after_it() -> None:
-    verdict = verdict_of([finding("P2", at=10, until=12)], STATES, LOG)
+    verdict = format_verdict([finding("P2", at=10, until=12)], STATES, LOG)
     (one, two) = verdict.groups
     assert (one.group_id, one.status, two.status) == ("one", Status.SUSPECT, Status.WHOLE)
     assert [each.partition for each in one.affected] == [1]
@@ -151,7 +151,7 @@ def test_a_report_of_a_fault_that_loses_state_does_not_say_yes(name: str, tmp_pa
     limits = FAULTS[name](log) or CLEAN_LIMITS
     found = audited(write_log(tmp_path, log), Options(limits=limits))
     severities = set(found.findings.column("severity").to_pylist())
-    text = as_text(content_of(found))
+    text = as_text(make_content(found))
     assert ("after it: NO" in text) == ("critical" in severities)
     assert ("after it: yes" in text) == ("critical" not in severities)
 
@@ -164,7 +164,7 @@ def test_topic_names_times_and_commands_are_in_the_report(tmp_path: Path) -> Non
     archive(SegmentSource(str(write_log(tmp_path / "whole", whole))), tmp_path / "copy")
     copy = ArchiveSource(str(tmp_path / "copy")).as_copy()
     found = audited(folder, Options(limits=CLEAN_LIMITS, copy=copy))
-    text = as_text(content_of(found))
+    text = as_text(make_content(found))
     assert f"recoverable from archive:{tmp_path / 'copy'}" in " ".join(text.split())
     assert (
         f"share-coordinator recovery rewrite --from archive:{tmp_path / 'copy'} --to journal:restored" in text

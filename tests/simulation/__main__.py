@@ -9,7 +9,7 @@ from dataclasses import asdict
 from random import SystemRandom
 from time import perf_counter
 
-from tests.simulation.runs import KINDS, verdicts
+from tests.simulation.run_seeds import KINDS, verdicts
 
 SEEDS = 1_000
 

@@ -8,7 +8,17 @@ from itertools import pairwise
 
 from protocol.state_batches import StateBatch, unpack
 from protocol.state_records import SharePartitionKey
-from tests.simulation.history import DELETE, INITIALIZE, NEVER, READ, SUMMARY, WRITE, History, Op, Violation
+from tests.simulation.history import (
+    DELETE,
+    INITIALIZE,
+    NEVER,
+    READ,
+    SUMMARY,
+    WRITE,
+    History,
+    Operation,
+    Violation,
+)
 from tests.simulation.linearize import StartState, TopicKnown, every_topic, linearizable, nothing
 from tests.simulation.model import Progress, progress_of
 
@@ -51,7 +61,7 @@ def acknowledged_is_durable(history: History) -> None:
     """
     for key, ops in history.by_key():
         resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_have_effect(op)]
-        floors: list[tuple[Op, int, Progress]] = [
+        floors: list[tuple[Operation, int, Progress]] = [
             (op, part.start_offset, progress_of(part.state_batches))
             for op in ops
             if op.kind == WRITE and op.accepted
@@ -70,8 +80,8 @@ def acknowledged_is_durable(history: History) -> None:
 
 def _must_show(
     key: SharePartitionKey,
-    write: Op,
-    read: Op,
+    write: Operation,
+    read: Operation,
     start_offset: int,
     progress: Progress,
     shown: dict[int, tuple[int, ...]],
@@ -83,11 +93,11 @@ def _must_show(
             raise Violation(f"offset {user_offset} of {key} lost an acknowledged write:\n  {write}\n  {read}")
 
 
-def _may_have_effect(op: Op) -> bool:
+def _may_have_effect(op: Operation) -> bool:
     return op.accepted or not op.known
 
 
-def _between(reset: Op, earlier: Op, later: Op) -> bool:
+def _between(reset: Operation, earlier: Operation, later: Operation) -> bool:
     """Tell whether a reset may have come between the call of one operation and the answer to another."""
     end = (reset.answered if reset.known else reset.deadline) or NEVER
     assert later.answered is not None
@@ -97,7 +107,7 @@ def _between(reset: Op, earlier: Op, later: Op) -> bool:
 def refused_is_invisible(history: History, start_state: StartState = nothing) -> None:
     """What only a refused write wrote is never read: such writes carry delivery counts of their own."""
     for key, ops in history.by_key():
-        refused: dict[int, Op] = {}
+        refused: dict[int, Operation] = {}
         for op in ops:
             if op.kind == WRITE and op.known and not op.accepted:
                 for part in op.parts:
@@ -136,7 +146,7 @@ def epochs_never_fall(history: History) -> None:
                         raise Violation(f"the {name} of {key} fell:\n  {earlier}\n  {later}")
 
 
-def _state_epochs(op: Op) -> tuple[int, int] | None:
+def _state_epochs(op: Operation) -> tuple[int, int] | None:
     """Return what the state epoch is at least after an operation, and at most when it was accepted."""
     if op.kind == INITIALIZE:
         epochs = [part.state_epoch for part in op.parts]
@@ -151,7 +161,7 @@ def _state_epochs(op: Op) -> tuple[int, int] | None:
     return None
 
 
-def _leader_epochs(op: Op) -> tuple[int, int] | None:
+def _leader_epochs(op: Operation) -> tuple[int, int] | None:
     if op.kind == READ:
         epochs = [part.leader_epoch for part in op.parts]
         return max(epochs), min(epochs)

@@ -28,7 +28,7 @@ from protocol.messages import request_header, response_header
 from protocol.messages import write_share_group_state as write_api
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, History, Op, Violation
+from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, History, Operation, Violation
 from tests.simulation.net import ClientEnd, Network
 
 REQUEST_TIMEOUT_S = 30.0
@@ -56,7 +56,7 @@ RPCS = {
 }
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The connection is gone; what was asked on it has an unknown outcome."""
 
 
@@ -117,7 +117,7 @@ class Peer:
         frame = request_header.encode(header, 2) + api.encode_request(request, version)
         answered: asyncio.Future[Any] = self._loop.create_future()
         if self.lost:
-            answered.set_exception(Lost(self.name))
+            answered.set_exception(ConnectionLost(self.name))
             return answered
 
         def decode(response: bytes) -> Any:
@@ -129,7 +129,7 @@ class Peer:
         self.end.send(_SIZE.pack(len(frame)) + frame)
         return answered
 
-    async def ask(self, kind: str, asked: Asked, *, version: int | None = None) -> list[Op]:
+    async def ask(self, kind: str, asked: Asked, *, version: int | None = None) -> list[Operation]:
         """Send one request about share-partitions of one group; return an operation for each of them.
 
         An operation without an answer has an unknown outcome: then this connection is lost, too.
@@ -147,7 +147,7 @@ class Peer:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 response = await self.send(rpc.api, version, request, response_header_version=1)
-        except (Lost, TimeoutError) as error:
+        except (ConnectionLost, TimeoutError) as error:
             waited_in_vain = isinstance(error, TimeoutError) and self.end.is_sound
             if waited_in_vain and self._answers_in_time and self.outstanding == 1:
                 self._report(
@@ -158,7 +158,7 @@ class Peer:
         self._note_results(kind, ops, response)
         return list(ops.values())
 
-    def _note_results(self, kind: str, ops: dict[SharePartitionKey, Op], response: Any) -> None:
+    def _note_results(self, kind: str, ops: dict[SharePartitionKey, Operation], response: Any) -> None:
         now_s = self._loop.time()
         group_id = next(iter(ops)).group_id
         answered = [
@@ -216,7 +216,7 @@ class Peer:
         while self._outstanding:
             outstanding = self._outstanding.popleft()
             if not outstanding.answered.done():
-                outstanding.answered.set_exception(Lost(self.name))
+                outstanding.answered.set_exception(ConnectionLost(self.name))
 
 
 class Clients:
@@ -255,7 +255,7 @@ class Clients:
             async with asyncio.timeout(10.0):
                 end = await self.network.connect(*self.address(node))
         except (ConnectionRefusedError, TimeoutError):
-            raise Lost(name) from None
+            raise ConnectionLost(name) from None
         return Peer(
             name,
             end,
@@ -272,7 +272,7 @@ class Clients:
     def missed(self, key: SharePartitionKey, who: str) -> None:
         """Note that somebody did not learn at a node what became of an operation."""
 
-    def within_reach(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
+    def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
         """Return what somebody may ask about on a connection: all, or something."""
         return keys
 
@@ -283,7 +283,7 @@ class Clients:
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
         """Ask who coordinates a share-partition, and check the answer. Raises Lost."""
         request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
-        async with lost_in_time(peer):
+        async with close_on_timeout(peer):
             response = await peer.send(find_api, 6, request, response_header_version=1)
         expected = find_api.Coordinator(
             str(key), self._node_id_first + self.node_of(key), *self._address, error_message=""
@@ -291,9 +291,9 @@ class Clients:
         if response.coordinators != [expected]:
             self.report(Violation(f"expected {expected}, was answered {response}"))
 
-    async def greet(self, peer: Peer) -> None:
+    async def send_api_versions(self, peer: Peer) -> None:
         """Ask for API versions, as every connection of Kafka's begins. Raises Lost."""
-        async with lost_in_time(peer):
+        async with close_on_timeout(peer):
             response = await peer.send(
                 versions_api, 3, versions_api.ApiVersionsRequest("x", "1"), response_header_version=0
             )
@@ -301,7 +301,7 @@ class Clients:
             self.report(Violation(f"{peer.name} was answered {response}"))
 
 
-class lost_in_time:
+class close_on_timeout:
     """Close a connection on which no answer comes, and call it lost."""
 
     def __init__(self, peer: Peer) -> None:
@@ -316,7 +316,7 @@ class lost_in_time:
             await self._timeout.__aexit__(kind, error, traceback)
         except TimeoutError:
             self._peer.close()
-            raise Lost(self._peer.name) from None
+            raise ConnectionLost(self._peer.name) from None
 
 
 class Broker:
@@ -328,10 +328,10 @@ class Broker:
         self._rng = rng
         self._look_up_rate = look_up_rate
         self._peers: dict[int, Peer] = {}
-        self._waiting: dict[int, list[tuple[str, SharePartitionKey, Any, asyncio.Future[Op]]]] = {}
+        self._waiting: dict[int, list[tuple[str, SharePartitionKey, Any, asyncio.Future[Operation]]]] = {}
         self._sending: dict[int, asyncio.Task[None]] = {}
 
-    async def call(self, kind: str, key: SharePartitionKey, part: Any, *, attempts: int = 5) -> Op:
+    async def call(self, kind: str, key: SharePartitionKey, part: Any, *, attempts: int = 5) -> Operation:
         """Ask until the outcome is known, or so many times; return the last operation."""
         pause_s = 1.0
         while True:
@@ -345,9 +345,9 @@ class Broker:
             await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
             pause_s = min(2 * pause_s, 30.0)
 
-    def _submit(self, kind: str, key: SharePartitionKey, part: Any) -> asyncio.Future[Op]:
+    def _submit(self, kind: str, key: SharePartitionKey, part: Any) -> asyncio.Future[Operation]:
         node = self._clients.node_of(key, self.name)
-        answered: asyncio.Future[Op] = self._clients.loop.create_future()
+        answered: asyncio.Future[Operation] = self._clients.loop.create_future()
         self._waiting.setdefault(node, []).append((kind, key, part, answered))
         if node not in self._sending:
             self._sending[node] = asyncio.create_task(self._send_waiting(node))
@@ -361,14 +361,14 @@ class Broker:
             self._waiting[node] = [
                 entry for entry in waiting if entry[0] != kind or entry[1].group_id != group_id
             ]
-            ops: dict[SharePartitionKey, Op] = {}
+            ops: dict[SharePartitionKey, Operation] = {}
             try:
                 peer = await self._peer(node)
                 if self._rng.random() < self._look_up_rate:
                     await self._clients.look_up(peer, together[0][1])
                 asked = [(key, part) for _, key, part, _ in together]
                 ops = {op.key: op for op in await peer.ask(kind, asked)}
-            except Lost:
+            except ConnectionLost:
                 pass
             for _, key, part, answered in together:
                 if not answered.done():
@@ -382,10 +382,10 @@ class Broker:
         if peer is None or peer.lost:
             peer = await self._clients.connect(f"{self.name}/{node}", node)
             self._peers[node] = peer
-            await self._clients.greet(peer)
+            await self._clients.send_api_versions(peer)
         return peer
 
     @staticmethod
-    def _never_sent(kind: str, key: SharePartitionKey, part: Any) -> Op:
+    def _never_sent(kind: str, key: SharePartitionKey, part: Any) -> Operation:
         """Make an operation that nobody has seen: it is not part of the history."""
-        return Op(-1, "", kind, key, (part,), (0.0, 0))
+        return Operation(-1, "", kind, key, (part,), (0.0, 0))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 
 from coordinator.errors import LogLocked
-from coordinator.log.journal.disk import WriteDone
+from coordinator.log.journal.disk import WriteCallback
 
 SECTOR_BYTES = 512
 
@@ -74,7 +74,7 @@ class _Write:
     position: int
     data: bytes
     sync: bool
-    done: WriteDone
+    done: WriteCallback
 
 
 class SimStorage:
@@ -159,12 +159,12 @@ class SimDisk:
     def __init__(self, storage: SimStorage) -> None:
         self._storage = storage
         self._is_alive = True
-        self._under_way: _Write | None = None
+        self._in_flight: _Write | None = None
 
     def die(self) -> None:
         """Stop between two instants: of the write under way, some first part was taken."""
         self._is_alive = False
-        write = self._under_way
+        write = self._in_flight
         if write is not None and write.name in self._storage.files:
             taken = self._storage.rng.randrange(len(write.data) + 1)
             self._storage.files[write.name].write(write.position, write.data[:taken])
@@ -176,7 +176,7 @@ class SimDisk:
 
     def unlock(self) -> None:
         """Let go of the folder."""
-        assert self._under_way is None or not self._is_alive, "a write is under way"
+        assert self._in_flight is None or not self._is_alive, "a write is under way"
         self._storage.let_go(self)
 
     def names(self) -> list[str]:
@@ -235,14 +235,14 @@ class SimDisk:
         """Do nothing: here every write takes its time, and may break off."""
         return False
 
-    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
         """Write, sync if asked, and tell: three instants, at each of which the process can die."""
-        assert self._under_way is None, "one write at a time"
-        self._under_way = _Write(name, position, data, sync, done)
+        assert self._in_flight is None, "one write at a time"
+        self._in_flight = _Write(name, position, data, sync, done)
         self._later(self._storage.faults.write_s, self._write)
 
     def _write(self) -> None:
-        write = self._under_way
+        write = self._in_flight
         assert write is not None
         if write.name not in self._storage.files:
             self._tell(OSError(errno.ENOENT, "No such file"))
@@ -270,9 +270,9 @@ class SimDisk:
         return None
 
     def _tell(self, error: OSError | None) -> None:
-        write = self._under_way
+        write = self._in_flight
         assert write is not None
-        self._under_way = None
+        self._in_flight = None
         write.done(error)
 
     def _file(self, name: str) -> SimFile:

@@ -1,6 +1,6 @@
 """What clients asked and were told, in the order in which it happened.
 
-An `Op` is one share-partition's part of one request: what is decided as a unit and answered with one
+An `Operation` is one share-partition's part of one request: what is decided as a unit and answered with one
 result.  Its outcome is *known* when the answer says what became of it, and *unknown* when the connection
 broke, the wait was too long, or the coordinator answered that it cannot say.  An unknown operation may
 still take effect until its deadline: the death of the process that it was sent to, or the longest time that
@@ -26,7 +26,7 @@ SUMMARY = "summary"
 NEVER = (float("inf"), 0)
 
 # With these codes the coordinator does not say whether the operation has taken, or will take, effect.
-PUT_OFF = frozenset(
+DEFERRED = frozenset(
     {
         int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         int(ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -36,7 +36,7 @@ PUT_OFF = frozenset(
 # The message of a coordinator that did not even look at an operation.
 NOT_OURS = "This coordinator does not own the share-partition."
 # And with these, our client library says that it heard nothing.
-UNSURE = PUT_OFF | {int(ErrorCode.NETWORK_EXCEPTION), int(ErrorCode.REQUEST_TIMED_OUT)}
+UNSURE = DEFERRED | {int(ErrorCode.NETWORK_EXCEPTION), int(ErrorCode.REQUEST_TIMED_OUT)}
 
 
 class Violation(AssertionError):
@@ -44,7 +44,7 @@ class Violation(AssertionError):
 
 
 @dataclass(eq=False, slots=True)
-class Op:
+class Operation:
     """One unit of one request. Times are (seconds, order); `answer` is a PartitionResult, or None."""
 
     number: int
@@ -68,7 +68,7 @@ class Op:
         return self.answer is not None and self.answer.error_code not in UNSURE
 
     @property
-    def went_astray(self) -> bool:
+    def reached_wrong_coordinator(self) -> bool:
         """Tell whether it came to a coordinator that did not own the share-partition, and did nothing."""
         return self.error_code == int(ErrorCode.NOT_COORDINATOR) and self.answer.error_message == NOT_OURS
 
@@ -98,11 +98,11 @@ class Op:
 class History:
     """All operations of a run."""
 
-    ops: list[Op] = field(default_factory=list)
+    ops: list[Operation] = field(default_factory=list)
     # How many of them are not counted as work.
     idle_ops: int = 0
     _order: int = 0
-    _open: dict[int, Op] = field(default_factory=dict)
+    _open: dict[int, Operation] = field(default_factory=dict)
     # Those of them that a client may not even have sent yet.
     _held: set[int] = field(default_factory=set)
 
@@ -120,21 +120,21 @@ class History:
         parts: Sequence[Any],
         *,
         held: bool = False,
-    ) -> Op:
+    ) -> Operation:
         """Note that an operation is about to be sent; with `held`, at any time until the client has done."""
-        op = Op(len(self.ops), client, kind, key, tuple(parts), self.stamp(now_s))
+        op = Operation(len(self.ops), client, kind, key, tuple(parts), self.stamp(now_s))
         self.ops.append(op)
         self._open[op.number] = op
         if held:
             self._held.add(op.number)
         return op
 
-    def answer(self, now_s: float, op: Op, result: Any) -> None:
+    def answer(self, now_s: float, op: Operation, result: Any) -> None:
         """Note the answer to an operation."""
         op.answered = self.stamp(now_s)
         op.answer = result
         self._held.discard(op.number)
-        self.idle_ops += op.went_astray
+        self.idle_ops += op.reached_wrong_coordinator
         if op.known:
             self._open.pop(op.number, None)
 
@@ -153,9 +153,9 @@ class History:
                 op.deadline = point
                 del self._open[op.number]
 
-    def by_key(self) -> Iterator[tuple[SharePartitionKey, list[Op]]]:
+    def by_key(self) -> Iterator[tuple[SharePartitionKey, list[Operation]]]:
         """Yield every share-partition's operations, in order of invocation."""
-        keys: dict[SharePartitionKey, list[Op]] = {}
+        keys: dict[SharePartitionKey, list[Operation]] = {}
         for op in self.ops:
             keys.setdefault(op.key, []).append(op)
         yield from keys.items()

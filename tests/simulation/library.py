@@ -13,7 +13,7 @@ from coordinator.client import ONCE, ShareCoordinatorClient
 from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
 from protocol.messages.read_share_group_state import PartitionData as ReadPart
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.messages.write_share_group_state import PartitionData as WritePart
+from protocol.messages.write_share_group_state import PartitionData as WriteOperation
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import RPCS
@@ -92,7 +92,7 @@ class LibraryUser:
         first = rng.randrange(60)
         last = first + rng.randrange(8)
         batch = StateBatch(first, last, rng.choice((0, 2, 4)), cluster.strange_count % 32_000)
-        return WritePart(
+        return WriteOperation(
             key.partition,
             state_epoch,
             max(0, leader_epoch - rng.randrange(2)),

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 from protocol.errors import ErrorCode
 from protocol.state_records import SharePartitionKey
-from tests.simulation.history import DELETE, NEVER, READ, SUMMARY, WRITE, History, Op, Violation
+from tests.simulation.history import DELETE, NEVER, READ, SUMMARY, WRITE, History, Operation, Violation
+from tests.simulation.linearization_search import Search, SearchLimitExceeded
 from tests.simulation.model import State
-from tests.simulation.search import Search, TooMany
 
 TopicKnown = Callable[[SharePartitionKey], bool]
 StartState = Callable[[SharePartitionKey], State | None]
@@ -42,20 +42,20 @@ def linearizable(
         try:
             search = Search(topic_known(key), start_state(key))
             _linearize(key, [op for op in ops if _is_telling(op)], search)
-        except TooMany:
+        except SearchLimitExceeded:
             given_up += 1
     return given_up
 
 
-def _is_telling(op: Op) -> bool:
+def _is_telling(op: Operation) -> bool:
     """Tell whether an operation can have had an effect, or shows one."""
-    if op.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or op.went_astray:
+    if op.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or op.reached_wrong_coordinator:
         # Refused before it was looked at: if it shows all the same, no order explains that.
         return False
     return op.known or op.kind != SUMMARY
 
 
-def _linearize(key: SharePartitionKey, ops: Sequence[Op], search: Search) -> None:
+def _linearize(key: SharePartitionKey, ops: Sequence[Operation], search: Search) -> None:
     events = [(op.invoked, False, op) for op in ops]
     events += [(_end(op, ops), True, op) for op in ops]
     # A read may be the end of the writes that it had the chance to show: those come after it.
@@ -73,7 +73,7 @@ def _linearize(key: SharePartitionKey, ops: Sequence[Op], search: Search) -> Non
             )
 
 
-def _end(op: Op, ops: Sequence[Op]) -> tuple[float, int]:
+def _end(op: Operation, ops: Sequence[Operation]) -> tuple[float, int]:
     """Return when an operation is over.
 
     An unanswered write is kept beyond its deadline until an operation that began behind the deadline tells,
@@ -95,7 +95,7 @@ def _end(op: Op, ops: Sequence[Op]) -> tuple[float, int]:
     )
 
 
-def _is_of_interest(op: Op, other: Op) -> bool:
+def _is_of_interest(op: Operation, other: Operation) -> bool:
     """Tell whether a reader wants to see another operation: the latest ones until the answer."""
     assert op.answered is not None
     return other is not op and other.invoked < op.answered and other.invoked[0] > op.invoked[0] - 60.0

@@ -14,7 +14,7 @@ from math import inf
 from random import Random
 
 from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
-from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, LoggedBatch, Unit
+from coordinator.log.base import RECORD_BYTES_MAX, AppendCallback, LoggedBatch, Unit
 from protocol.record_batch import encode_batch, next_offset_at
 
 
@@ -73,8 +73,8 @@ class FaultyLog:
         self.record_bytes_max = RECORD_BYTES_MAX
         self._storage = storage
         self._rng = rng
-        self._starts = [0] * len(storage.batches)
-        self._under_way: set[int] = set()
+        self._start_offsets = [0] * len(storage.batches)
+        self._in_flight: set[int] = set()
         self._refuses_until_s = 0.0
         self._pins: dict[int, int] = {}
         self._pins_until_s = 0.0
@@ -93,7 +93,7 @@ class FaultyLog:
 
     async def close(self) -> None:
         """Wait for the appends under way."""
-        while self._under_way:  # noqa: ASYNC110
+        while self._in_flight:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
@@ -117,12 +117,12 @@ class FaultyLog:
         state_partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
-        done: AppendDone,
+        done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
         """Write after a while, and say so after another."""
-        assert state_partition not in self._under_way, "one append per state partition at a time"
-        self._under_way.add(state_partition)
+        assert state_partition not in self._in_flight, "one append per state partition at a time"
+        self._in_flight.add(state_partition)
         loop = asyncio.get_running_loop()
         rng, faults = self._rng, self.faults
         base_offset = self._storage.end(state_partition)
@@ -146,7 +146,7 @@ class FaultyLog:
             loop.call_later(report_s, report)
 
         def report() -> None:
-            self._under_way.remove(state_partition)
+            self._in_flight.remove(state_partition)
             done(base_offset, error)
 
         loop.call_later(write_s, write)
@@ -154,15 +154,15 @@ class FaultyLog:
     def prune(self, state_partition: int, before_offset: int) -> None:
         """Move the start offset; storage is freed when the log is opened again, or now."""
         start_offset = min(before_offset, self._storage.end(state_partition))
-        if start_offset > self._starts[state_partition]:
-            self._starts[state_partition] = start_offset
+        if start_offset > self._start_offsets[state_partition]:
+            self._start_offsets[state_partition] = start_offset
             self._storage.pruned[state_partition] = max(self._storage.pruned[state_partition], start_offset)
-            if self._rng.random() < 0.5 and not self._under_way:
+            if self._rng.random() < 0.5 and not self._in_flight:
                 self._storage.free(self._rng)
 
     def start_offset(self, state_partition: int) -> int:
         """Return the offset from which records are still promised."""
-        return self._starts[state_partition]
+        return self._start_offsets[state_partition]
 
     def end_offset(self, state_partition: int) -> int:
         """Return the offset that the next record gets."""
@@ -175,13 +175,13 @@ class FaultyLog:
             self._pins_until_s = now_s + self._rng.expovariate(0.2)
             self._pins = {
                 state_partition: self._rng.randrange(self._storage.end(state_partition) + 1)
-                for state_partition in range(len(self._starts))
+                for state_partition in range(len(self._start_offsets))
                 if self._rng.random() < self.faults.pinned_rate
             }
         return {
             state_partition: log_offset
             for state_partition, log_offset in self._pins.items()
-            if self._starts[state_partition] < log_offset
+            if self._start_offsets[state_partition] < log_offset
         }
 
     def health(self) -> str | None:

@@ -60,7 +60,7 @@ def _held_back(handle: asyncio.Handle) -> bool:
     return True
 
 
-class Stuck(Exception):
+class LoopStuck(Exception):
     """Nobody waits for anything that will ever happen."""
 
 
@@ -93,7 +93,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def select(self, timeout: float | None) -> list[Any]:
         """Take the selector's place: move the clock instead of waiting."""
         if timeout is None:
-            raise Stuck("no callback is ready and no timer is set")
+            raise LoopStuck("no callback is ready and no timer is set")
         self._turns = 0 if timeout else self._turns + 1
         self._now_s += timeout or (TURN_S if self._turns > TURNS_AT_ONCE else 0.0)
         return []
@@ -156,7 +156,7 @@ class SimLoop(asyncio.BaseEventLoop):
         handle._scheduled = True  # type: ignore[attr-defined]
         return handle
 
-    def go_on(self, process: Process) -> None:
+    def resume(self, process: Process) -> None:
         """End the pause of a process: first comes what fell due meanwhile."""
         process.paused = False
         held_back, process.held_back = process.held_back, []
@@ -168,7 +168,7 @@ class SimLoop(asyncio.BaseEventLoop):
         Whatever the unwinding code touches must be dead before this is called.
         """
         process.alive = False
-        self.go_on(process)
+        self.resume(process)
         while tasks := list(process.tasks):
             for task in tasks:
                 task.cancel()

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from protocol.errors import ErrorCode
 from protocol.state_batches import unpack
-from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Op
+from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
 
 # (user-topic offset, delivery count, delivery state), ascending by offset.
 Progress = tuple[tuple[int, int, int], ...]
 
 
-class Told(NamedTuple):
+class AnswerFields(NamedTuple):
     """What an answer says, without its message. Fields that an API does not answer are None."""
 
     error_code: int
@@ -43,11 +43,11 @@ class State(NamedTuple):
     progress: Progress
 
 
-_OK = Told(0)
-_INVALID = Told(int(ErrorCode.INVALID_REQUEST))
-_FENCED_LEADER = Told(int(ErrorCode.FENCED_LEADER_EPOCH))
-_FENCED_STATE = Told(int(ErrorCode.FENCED_STATE_EPOCH))
-_UNKNOWN_TOPIC = Told(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+_OK = AnswerFields(0)
+_INVALID = AnswerFields(int(ErrorCode.INVALID_REQUEST))
+_FENCED_LEADER = AnswerFields(int(ErrorCode.FENCED_LEADER_EPOCH))
+_FENCED_STATE = AnswerFields(int(ErrorCode.FENCED_STATE_EPOCH))
+_UNKNOWN_TOPIC = AnswerFields(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
 
 @lru_cache(maxsize=4_096)
@@ -66,7 +66,7 @@ def _inverted(state_batches: bytes) -> bool:
 
 
 @lru_cache(maxsize=4_096)
-def lay_over(current: Progress, written: Progress, start_offset: int) -> Progress:
+def merge_batches(current: Progress, written: Progress, start_offset: int) -> Progress:
     """Give every offset from the start offset on the greater of both."""
     best: dict[int, tuple[int, int]] = {}
     for user_offset, count, state in (*current, *written):
@@ -75,7 +75,7 @@ def lay_over(current: Progress, written: Progress, start_offset: int) -> Progres
     return tuple((user_offset, *best[user_offset]) for user_offset in sorted(best))
 
 
-def _initialize(state: State | None, part: Any, known: bool) -> tuple[State | None, Told]:
+def _initialize(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
     if part.partition < 0 or part.state_epoch < 0:
         return state, _INVALID
     if state is not None and part.state_epoch < state.state_epoch:
@@ -96,20 +96,22 @@ def _initialize(state: State | None, part: Any, known: bool) -> tuple[State | No
     return State(part.state_epoch, 0, leader_epoch_max, part.start_offset, complete_count, ()), _OK
 
 
-def _read(state: State | None, part: Any, known: bool) -> tuple[State | None, Told]:
+def _read(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
     if part.partition < 0 or part.leader_epoch < 0 or state is None:
         return state, _INVALID
     if part.leader_epoch < state.leader_epoch_max:
         return state, _FENCED_LEADER
     if not known:
         return state, _UNKNOWN_TOPIC
-    told = Told(0, state_epoch=state.state_epoch, start_offset=state.start_offset, progress=state.progress)
+    told = AnswerFields(
+        0, state_epoch=state.state_epoch, start_offset=state.start_offset, progress=state.progress
+    )
     if part.leader_epoch > state.leader_epoch_max:
         state = state._replace(leader_epoch=part.leader_epoch, leader_epoch_max=part.leader_epoch)
     return state, told
 
 
-def _write(state: State | None, part: Any, known: bool) -> tuple[State | None, Told]:
+def _write(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
     if part.partition < 0 or part.leader_epoch < 0 or part.state_epoch < 0 or state is None:
         return state, _INVALID
     if part.leader_epoch < state.leader_epoch_max:
@@ -129,27 +131,29 @@ def _write(state: State | None, part: Any, known: bool) -> tuple[State | None, T
     return state._replace(
         start_offset=start_offset,
         complete_count=complete_count,
-        progress=lay_over(state.progress, progress_of(part.state_batches), start_offset),
+        progress=merge_batches(state.progress, progress_of(part.state_batches), start_offset),
     ), _OK
 
 
-def _delete(state: State | None, part: Any, known: bool) -> tuple[State | None, Told]:
+def _delete(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
     if part.partition < 0:
         return state, _INVALID
     return None, _OK
 
 
-def _summary(state: State | None, part: Any, known: bool) -> tuple[State | None, Told]:
+def _summary(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
     if part.partition < 0:
         return state, _INVALID
     if not known:
         return state, _UNKNOWN_TOPIC
     if state is None:
-        return None, Told(0, 0, 0, -1, -1)
-    return state, Told(0, state.state_epoch, state.leader_epoch, state.start_offset, state.complete_count)
+        return None, AnswerFields(0, 0, 0, -1, -1)
+    return state, AnswerFields(
+        0, state.state_epoch, state.leader_epoch, state.start_offset, state.complete_count
+    )
 
 
-_APPLY: dict[str, Callable[[State | None, Any, bool], tuple[State | None, Told]]] = {
+_APPLY: dict[str, Callable[[State | None, Any, bool], tuple[State | None, AnswerFields]]] = {
     INITIALIZE: _initialize,
     READ: _read,
     WRITE: _write,
@@ -160,7 +164,7 @@ _APPLY: dict[str, Callable[[State | None, Any, bool], tuple[State | None, Told]]
 
 def apply(
     state: State | None, kind: str, parts: Sequence[Any], topic_known: bool = True
-) -> tuple[State | None, Told]:
+) -> tuple[State | None, AnswerFields]:
     """Carry out one unit: all its parts in order, or none of them if one is refused."""
     moved, told = state, _OK
     for part in parts:
@@ -170,20 +174,20 @@ def apply(
     return moved, told
 
 
-def told_by(op: Op) -> Told:
+def answer_fields(op: Operation) -> AnswerFields:
     """Return what an operation's answer says (in the newest version of its API)."""
     answer = op.answer
     if answer.error_code:
-        return Told(int(answer.error_code))
+        return AnswerFields(int(answer.error_code))
     if op.kind == READ:
-        return Told(
+        return AnswerFields(
             0,
             state_epoch=answer.state_epoch,
             start_offset=answer.start_offset,
             progress=progress_of(answer.state_batches),
         )
     if op.kind == SUMMARY:
-        return Told(
+        return AnswerFields(
             0, answer.state_epoch, answer.leader_epoch, answer.start_offset, answer.delivery_complete_count
         )
     return _OK

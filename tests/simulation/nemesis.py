@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.simulation.world import World
 
-Strike = Callable[[World, Random], Coroutine[Any, Any, None]]
+FaultFactory = Callable[[World, Random], Coroutine[Any, Any, None]]
 
 
 async def _crash(world: World, rng: Random) -> None:
@@ -50,10 +50,10 @@ async def _fill(world: World, rng: Random) -> None:
     world.storage.fill(False)
 
 
-def strikes(world: World, rng: Random) -> list[Coroutine[Any, Any, None]]:
+def make_faults(world: World, rng: Random) -> list[Coroutine[Any, Any, None]]:
     """Return a coroutine for each kind of strike that the plan has; they run for ever."""
     plan = world.plan.nemesis
-    kinds: tuple[tuple[float | None, Strike], ...] = (
+    kinds: tuple[tuple[float | None, FaultFactory], ...] = (
         (plan.crash_s, _crash),
         (plan.stop_s, _stop),
         (plan.clog_s, _clog),
@@ -69,7 +69,7 @@ def strikes(world: World, rng: Random) -> list[Coroutine[Any, Any, None]]:
     ]
 
 
-async def _repeat(world: World, mean_s: float, strike: Strike, rng: Random) -> None:
+async def _repeat(world: World, mean_s: float, strike: FaultFactory, rng: Random) -> None:
     while True:
         await asyncio.sleep(rng.expovariate(1 / mean_s))
         if world.faulty:

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from coordinator.topics import EveryTopic, ListedTopics, TopicDirectory
+from coordinator.topics import AllTopics, StaticTopics, TopicDirectory
 from protocol.messages.read_share_group_state import PartitionData as ReadPart
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import judge
-from tests.simulation.clients import Lost
-from tests.simulation.history import PUT_OFF, READ, SUMMARY, History, Violation
+from tests.simulation.clients import ConnectionLost
+from tests.simulation.history import DEFERRED, READ, SUMMARY, History, Violation
+from tests.simulation.hostile_clients import GarbageSender, HostileClient, PollingReader
 from tests.simulation.library import LibraryUser
 from tests.simulation.loop import SimLoop
-from tests.simulation.strangers import Noise, Stranger, Watcher
 from tests.simulation.workloads import Cluster, GroupCoordinator, Leader
 from tests.simulation.world import PATIENCE_S, until
 
@@ -68,9 +68,9 @@ class Simulation:
         self._rng = Random(plan.seed ^ 0x5EED)
         self._violations: list[BaseException] = []
         self._keys = self._make_keys()
-        self._topics: TopicDirectory = EveryTopic()
+        self._topics: TopicDirectory = AllTopics()
         if plan.load.topics_listed:
-            self._topics = ListedTopics({key.topic_id: plan.load.partitions for key in self._keys})
+            self._topics = StaticTopics({key.topic_id: plan.load.partitions for key in self._keys})
         self._cluster: Cluster
         self._tasks: list[asyncio.Task[None]] = []
         self._given_up = 0
@@ -151,7 +151,7 @@ class Simulation:
         self.loop.close()
 
     def _topic_known(self, key: SharePartitionKey) -> bool:
-        return self._topics.knows(key.topic_id, key.partition)
+        return self._topics.contains(key.topic_id, key.partition)
 
     # Phases.
 
@@ -182,16 +182,16 @@ class Simulation:
             for number in range(load.leaders_per_key):
                 workers.append(Leader(f"leader {number} of {key}", cluster, key, self._fork()))
         for number in range(load.strangers):
-            workers.append(Stranger(f"stranger {number}", cluster, self._fork()))
+            workers.append(HostileClient(f"stranger {number}", cluster, self._fork()))
         for number in range(load.library_users):
             workers.append(LibraryUser(f"library user {number}", cluster, self._fork()))
         if load.watch_s is not None:
             for number in range(load.watchers):
-                workers.append(Watcher(f"watcher {number}", cluster, self._fork(), load.watch_s))
+                workers.append(PollingReader(f"watcher {number}", cluster, self._fork(), load.watch_s))
         for worker in workers:
             self._spawn(worker.run())
         if load.noise_s is not None:
-            self._spawn(Noise(cluster, self._fork(), load.noise_s).run())
+            self._spawn(GarbageSender(cluster, self._fork(), load.noise_s).run())
         return [worker.name for worker in workers]
 
     async def _live(self, workers: list[str]) -> None:
@@ -209,9 +209,9 @@ class Simulation:
                 raise Violation(f"healed, but {lagging} got too few answers; not ready: {self._health()}")
             await asyncio.sleep(0.5)
             self._stop_if_wrong()
-        if self.plan.runtime_limits.mailbox_operations_max > OPERATIONS_AT_A_TIME_MAX:
+        if self.plan.runtime_limits.queued_operations_max > OPERATIONS_AT_A_TIME_MAX:
             for op in history.ops:
-                if op.invoked > healed_at and op.error_code in PUT_OFF and not op.went_astray:
+                if op.invoked > healed_at and op.error_code in DEFERRED and not op.reached_wrong_coordinator:
                     raise Violation(f"nothing is wrong, but an operation was put off: {op}")
 
     async def _until_nobody_asks(self) -> None:
@@ -224,7 +224,7 @@ class Simulation:
         try:
             for node in dict.fromkeys(map(clients.home_of, self._keys)):
                 peers[node] = await clients.connect("observer", node)
-        except Lost:
+        except ConnectionLost:
             raise Violation("nothing is wrong, but no connection is to be had") from None
         for key in self._keys:
             peer = peers[clients.home_of(key)]

@@ -154,19 +154,19 @@ class Plan:
         return replace(self, net=quick, log_faults=calm, disk_faults=sound)
 
 
-def between(rng: Random, low: float, high: float) -> float:
+def draw_log_uniform(rng: Random, low: float, high: float) -> float:
     """Draw a number whose logarithm is even between two bounds."""
     return exp(rng.uniform(log(low), log(high)))
 
 
-def perhaps(rng: Random, low: float, high: float, chance: float = 0.5) -> float:
+def draw_rate(rng: Random, low: float, high: float, chance: float = 0.5) -> float:
     """Draw a rate, or 0."""
-    return between(rng, low, high) if rng.random() < chance else 0.0
+    return draw_log_uniform(rng, low, high) if rng.random() < chance else 0.0
 
 
-def perhaps_every(rng: Random, low: float, high: float, chance: float = 0.5) -> float | None:
+def draw_interval(rng: Random, low: float, high: float, chance: float = 0.5) -> float | None:
     """Draw a mean time between two of something, or None for never."""
-    return between(rng, low, high) if rng.random() < chance else None
+    return draw_log_uniform(rng, low, high) if rng.random() < chance else None
 
 
 def draw(seed: int, *, minutes: float | None = None) -> Plan:
@@ -184,13 +184,13 @@ def draw(seed: int, *, minutes: float | None = None) -> Plan:
         log_faults=_draw_log(rng),
         journal_sync=rng.choice(("always", "always", "os")),
         disk_faults=_draw_disk(rng),
-        damage_rate=perhaps(rng, 0.1, 0.7, 0.4),
+        damage_rate=draw_rate(rng, 0.1, 0.7, 0.4),
         policy=draw_policy(rng),
         runtime_limits=draw_runtime_limits(rng),
         server_limits=_draw_server_limits(rng),
         segment_bytes=_draw_segment_bytes(rng),
-        cold_interval_ms=int(between(rng, 500, 60_000)),
-        prune_interval_ms=int(between(rng, 500, 60_000)),
+        cold_interval_ms=int(draw_log_uniform(rng, 500, 60_000)),
+        prune_interval_ms=int(draw_log_uniform(rng, 500, 60_000)),
     )
     if minutes is not None:
         plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
@@ -216,53 +216,53 @@ def draw_load(rng: Random) -> Load:
         partitions=rng.randrange(1, 4),
         brokers=rng.randrange(1, 4),
         leaders_per_key=rng.randrange(1, 4),
-        think_s=between(rng, 0.001, 5.0),
+        think_s=draw_log_uniform(rng, 0.001, 5.0),
         writes_outstanding_max=rng.randrange(1, 5),
-        lead_s=between(rng, 0.5, 60.0),
-        reset_s=between(rng, 2.0, 120.0),
-        look_s=between(rng, 0.2, 20.0),
-        watch_s=perhaps_every(rng, 0.02, 2.0),
+        lead_s=draw_log_uniform(rng, 0.5, 60.0),
+        reset_s=draw_log_uniform(rng, 2.0, 120.0),
+        look_s=draw_log_uniform(rng, 0.2, 20.0),
+        watch_s=draw_interval(rng, 0.02, 2.0),
         library_users=rng.choice((0, 0, 1, 2)),
         library_calls=rng.randrange(1, 5),
         strangers=rng.randrange(3),
-        stranger_think_s=between(rng, 0.005, 5.0),
+        stranger_think_s=draw_log_uniform(rng, 0.005, 5.0),
         stranger_pipeline_max=rng.choice((1, 3, 20)),
-        noise_s=perhaps_every(rng, 0.2, 10.0, 0.3),
+        noise_s=draw_interval(rng, 0.2, 10.0, 0.3),
         look_up_rate=rng.choice((0.02, 0.2, 1.0)),
-        slow_reader_rate=perhaps(rng, 0.01, 0.2, 0.3),
+        slow_reader_rate=draw_rate(rng, 0.01, 0.2, 0.3),
         topics_listed=rng.random() < 0.3,
     )
 
 
 def _draw_nemesis(rng: Random) -> Nemesis:
     return Nemesis(
-        crash_s=perhaps_every(rng, 0.3, 60.0, 0.7),
-        crash_again_rate=perhaps(rng, 0.05, 0.9),
-        interrupt_rate=perhaps(rng, 0.05, 0.9),
-        stop_s=perhaps_every(rng, 2.0, 60.0, 0.3),
-        down_s=between(rng, 0.01, 10.0),
-        clog_s=perhaps_every(rng, 1.0, 60.0, 0.3),
-        clogged_s=between(rng, 0.1, 10.0),
-        suspend_s=perhaps_every(rng, 5.0, 60.0, 0.2),
-        suspended_s=between(rng, 0.5, 40.0),
-        clock_jump_s=perhaps_every(rng, 1.0, 60.0, 0.4),
-        clock_jump_max_ms=int(between(rng, 100, 10_000_000)),
-        fill_s=perhaps_every(rng, 1.0, 60.0, 0.4),
-        full_s=between(rng, 0.1, 20.0),
+        crash_s=draw_interval(rng, 0.3, 60.0, 0.7),
+        crash_again_rate=draw_rate(rng, 0.05, 0.9),
+        interrupt_rate=draw_rate(rng, 0.05, 0.9),
+        stop_s=draw_interval(rng, 2.0, 60.0, 0.3),
+        down_s=draw_log_uniform(rng, 0.01, 10.0),
+        clog_s=draw_interval(rng, 1.0, 60.0, 0.3),
+        clogged_s=draw_log_uniform(rng, 0.1, 10.0),
+        suspend_s=draw_interval(rng, 5.0, 60.0, 0.2),
+        suspended_s=draw_log_uniform(rng, 0.5, 40.0),
+        clock_jump_s=draw_interval(rng, 1.0, 60.0, 0.4),
+        clock_jump_max_ms=int(draw_log_uniform(rng, 100, 10_000_000)),
+        fill_s=draw_interval(rng, 1.0, 60.0, 0.4),
+        full_s=draw_log_uniform(rng, 0.1, 20.0),
     )
 
 
 def draw_net(rng: Random) -> NetFaults:
     """Draw what the network does to connections."""
     return NetFaults(
-        latency_s=between(rng, 0.0001, 0.05),
-        jitter_s=perhaps(rng, 0.0001, 0.5),
-        split_rate=perhaps(rng, 0.01, 0.9),
-        cut_rate=perhaps(rng, 0.01, 0.9),
-        half_open_rate=perhaps(rng, 0.01, 0.3, 0.3),
-        cut_after_bytes=int(between(rng, 50, 20_000)),
-        stall_rate=perhaps(rng, 0.001, 0.1, 0.3),
-        stall_s=between(rng, 0.05, 5.0),
+        latency_s=draw_log_uniform(rng, 0.0001, 0.05),
+        jitter_s=draw_rate(rng, 0.0001, 0.5),
+        split_rate=draw_rate(rng, 0.01, 0.9),
+        cut_rate=draw_rate(rng, 0.01, 0.9),
+        half_open_rate=draw_rate(rng, 0.01, 0.3, 0.3),
+        cut_after_bytes=int(draw_log_uniform(rng, 50, 20_000)),
+        stall_rate=draw_rate(rng, 0.001, 0.1, 0.3),
+        stall_s=draw_log_uniform(rng, 0.05, 5.0),
         send_buffer_bytes=rng.choice((64, 1_024, 65_536)),
         high_water_bytes=rng.choice((0, 256, 65_536)),
     )
@@ -270,44 +270,44 @@ def draw_net(rng: Random) -> NetFaults:
 
 def _draw_log(rng: Random) -> LogFaults:
     return LogFaults(
-        append_s=between(rng, 0.0002, 0.2),
-        stall_rate=perhaps(rng, 0.001, 0.2),
-        stall_s=between(rng, 0.1, 8.0),
-        unavailable_rate=perhaps(rng, 0.002, 0.2),
-        unknown_rate=perhaps(rng, 0.002, 0.2),
-        read_fails_rate=perhaps(rng, 0.01, 0.5, 0.3),
-        refuses_rate=perhaps(rng, 0.002, 0.05, 0.3),
-        refuses_s=between(rng, 0.2, 10.0),
-        pinned_rate=perhaps(rng, 0.05, 0.9),
+        append_s=draw_log_uniform(rng, 0.0002, 0.2),
+        stall_rate=draw_rate(rng, 0.001, 0.2),
+        stall_s=draw_log_uniform(rng, 0.1, 8.0),
+        unavailable_rate=draw_rate(rng, 0.002, 0.2),
+        unknown_rate=draw_rate(rng, 0.002, 0.2),
+        read_fails_rate=draw_rate(rng, 0.01, 0.5, 0.3),
+        refuses_rate=draw_rate(rng, 0.002, 0.05, 0.3),
+        refuses_s=draw_log_uniform(rng, 0.2, 10.0),
+        pinned_rate=draw_rate(rng, 0.05, 0.9),
         has_lease=rng.random() >= 0.2,
     )
 
 
 def _draw_disk(rng: Random) -> DiskFaults:
     return DiskFaults(
-        write_fails_rate=perhaps(rng, 0.002, 0.1),
-        sync_fails_rate=perhaps(rng, 0.002, 0.1),
-        prepare_fails_rate=perhaps(rng, 0.01, 0.5, 0.3),
-        read_fails_rate=perhaps(rng, 0.01, 0.2, 0.3),
-        remove_fails_rate=perhaps(rng, 0.01, 0.5, 0.3),
-        write_s=between(rng, 0.0001, 0.02),
-        sync_s=between(rng, 0.0005, 0.2),
-        stall_rate=perhaps(rng, 0.001, 0.1),
-        stall_s=between(rng, 0.1, 8.0),
+        write_fails_rate=draw_rate(rng, 0.002, 0.1),
+        sync_fails_rate=draw_rate(rng, 0.002, 0.1),
+        prepare_fails_rate=draw_rate(rng, 0.01, 0.5, 0.3),
+        read_fails_rate=draw_rate(rng, 0.01, 0.2, 0.3),
+        remove_fails_rate=draw_rate(rng, 0.01, 0.5, 0.3),
+        write_s=draw_log_uniform(rng, 0.0001, 0.02),
+        sync_s=draw_log_uniform(rng, 0.0005, 0.2),
+        stall_rate=draw_rate(rng, 0.001, 0.1),
+        stall_s=draw_log_uniform(rng, 0.1, 8.0),
     )
 
 
 def draw_runtime_limits(rng: Random) -> RuntimeLimits:
     """Draw the bounds of the runtime."""
     return RuntimeLimits(
-        mailbox_operations_max=rng.choice((3, 20, 100_000)),
+        queued_operations_max=rng.choice((3, 20, 100_000)),
         operations_per_append_max=rng.choice((1, 3, 4_096)),
-        write_timeout_s=between(rng, 0.2, 5.0),
-        load_wait_s=between(rng, 0.2, 10.0),
+        write_timeout_s=draw_log_uniform(rng, 0.2, 5.0),
+        load_wait_s=draw_log_uniform(rng, 0.2, 10.0),
         load_slice_batches=rng.choice((1, 5, 256)),
         job_records_max=rng.choice((1, 2, 500)),
-        compaction_interval_s=between(rng, 0.5, 10.0),
-        reload_backoff_max_s=between(rng, 0.5, 30.0),
+        compaction_interval_s=draw_log_uniform(rng, 0.5, 10.0),
+        reload_backoff_max_s=draw_log_uniform(rng, 0.5, 30.0),
     )
 
 
@@ -322,7 +322,7 @@ def _draw_server_limits(rng: Random) -> ServerLimits:
         frame_bytes_max=frame_bytes_max,
         requests_in_flight_max=rng.choice((1, 2, 64)),
         queued_bytes_max=rng.choice((frame_bytes_max, 256 << 20)),
-        connection_idle_s=between(rng, 5.0, idle_max_s),
-        frame_s=between(rng, 2.0, 30.0),
-        reading_s=between(rng, 2.0, 30.0),
+        connection_idle_s=draw_log_uniform(rng, 5.0, idle_max_s),
+        frame_s=draw_log_uniform(rng, 2.0, 30.0),
+        reading_s=draw_log_uniform(rng, 2.0, 30.0),
     )

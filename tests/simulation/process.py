@@ -98,7 +98,7 @@ class CoordinatorProcess:
 
         Raises LogError when the log cannot be opened.
         """
-        await self.inside(self._start, limit_s)
+        await self.run_in_process(self._start, limit_s)
 
     async def _start(self) -> None:
         plan = self._plan
@@ -128,11 +128,11 @@ class CoordinatorProcess:
 
     async def stop(self, limit_s: float | None = None) -> None:
         """Stop in order, as on SIGTERM, if that is done in time; else raise Interrupted."""
-        await self.inside(self._stop, limit_s)
+        await self.run_in_process(self._stop, limit_s)
         await self._loop.kill(self._process)
 
     async def _stop(self) -> None:
-        self.runtime.refuse_readiness()
+        self.runtime.mark_not_ready()
         await self.listener.drain(25.0)
         await self.listener.stop()
         await self.runtime.stop()
@@ -143,7 +143,7 @@ class CoordinatorProcess:
         self._loop.network.cut_all(ADDRESS)
         await self._loop.kill(self._process)
 
-    async def inside(
+    async def run_in_process(
         self, run: Callable[[], Coroutine[Any, Any, _Result]], limit_s: float | None = None
     ) -> _Result:
         """Run a coroutine as part of the process: what it begins dies with the process.

@@ -14,7 +14,7 @@ from coordinator.shard import ShareState
 from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import Clients
 from tests.simulation.history import History, Violation
-from tests.simulation.nemesis import strikes
+from tests.simulation.nemesis import make_faults
 from tests.simulation.phases import Outcome, Simulation
 from tests.simulation.plan import Plan
 from tests.simulation.process import ADDRESS, NODE_ID_FIRST, Storage
@@ -62,7 +62,7 @@ class Simulator(Simulation):
         await world.start()
         self._spawn(self._close_what_is_late())
         workers = self._spawn_workloads()
-        for strike in strikes(world, self._fork()):
+        for strike in make_faults(world, self._fork()):
             self._spawn(strike)
         faulty_until_s = self.loop.time() + plan.faulty_s
         for point in range(plan.quiet_points + 1):
@@ -70,7 +70,7 @@ class Simulator(Simulation):
             await self._work_until(faulty_until_s - (1 - share) * plan.faulty_s, int(share * plan.ops_max))
             if point < plan.quiet_points:
                 await self._quiet_point()
-        world.heal()
+        world.stop_faults()
         self._cluster.is_noisy = False
         await self._live(workers)
         await self._quiet_point()
@@ -106,7 +106,7 @@ class Simulator(Simulation):
     async def _quiet_point(self) -> None:
         """Let everything come to rest, compare memory with the log, and read all of it."""
         world, cluster, was_faulty = self._world, self._cluster, self._world.faulty
-        world.heal()
+        world.stop_faults()
         cluster.gate.clear()
         await self._until_nobody_asks()
         await until(lambda: world.process is not None, lambda: "no process lives")
@@ -122,7 +122,7 @@ class Simulator(Simulation):
                     raise Violation(f"nothing was under way, but a crash made {after} of {before}")
             await self._read_everything()
         if was_faulty:
-            world.hurt()
+            world.resume_faults()
         cluster.gate.set()
 
 

@@ -13,7 +13,7 @@ from protocol.messages.read_share_group_state import PartitionData as ReadPart
 from protocol.messages.read_share_group_state import PartitionResult as ReadResult
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.messages.read_share_group_state_summary import PartitionResult as SummaryResult
-from protocol.messages.write_share_group_state import PartitionData as WritePart
+from protocol.messages.write_share_group_state import PartitionData as WriteOperation
 from protocol.messages.write_share_group_state import PartitionResult as WriteResult
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
@@ -24,7 +24,7 @@ from tests.simulation.checkers import (
     refused_is_invisible,
     start_offset_never_falls,
 )
-from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, History, Op, Violation
+from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, History, Operation, Violation
 from tests.simulation.linearize import linearizable
 
 KEY = SharePartitionKey("g", bytes(16), 0)
@@ -39,13 +39,13 @@ class Script:
         self._now_s = 0.0
         self._connections = 0
 
-    def begin(self, kind: str, *parts: Any) -> Op:
+    def begin(self, kind: str, *parts: Any) -> Operation:
         self._now_s += 1.0
         # Operations at the same time come from different connections.
         self._connections += 1
         return self.history.invoke(self._now_s, f"connection {self._connections}", kind, KEY, parts)
 
-    def end(self, op: Op, result: Any) -> None:
+    def end(self, op: Operation, result: Any) -> None:
         self._now_s += 1.0
         self.history.answer(self._now_s, op, result)
 
@@ -60,9 +60,9 @@ class Script:
     def write(self, *batches: tuple[int, int, int, int], error_code: int = 0, **fields: int) -> None:
         self.end(self.begin_write(*batches, **fields), WriteResult(0, error_code))
 
-    def begin_write(self, *batches: tuple[int, int, int, int], **fields: int) -> Op:
+    def begin_write(self, *batches: tuple[int, int, int, int], **fields: int) -> Operation:
         values = {"state_epoch": 1, "leader_epoch": 0, "start_offset": 0} | fields
-        part = WritePart(partition=0, state_batches=_packed(*batches), **values)
+        part = WriteOperation(partition=0, state_batches=_packed(*batches), **values)
         return self.begin(WRITE, part)
 
     def read(

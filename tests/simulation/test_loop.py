@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulation.loop import PROCESS, Process, SimLoop, Stuck
+from tests.simulation.loop import PROCESS, LoopStuck, Process, SimLoop
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_sleeping_moves_the_clock(loop: SimLoop) -> None:
 
 
 def test_waiting_for_nothing_is_an_error(loop: SimLoop) -> None:
-    with pytest.raises(Stuck):
+    with pytest.raises(LoopStuck):
         loop.run_until_complete(loop.create_future())
 
 
@@ -98,7 +98,7 @@ def test_a_paused_process_goes_on_late_with_all_that_fell_due(loop: SimLoop) -> 
         process.paused = True
         await asyncio.sleep(5.0)
         note("the world")
-        loop.go_on(process)
+        loop.resume(process)
         await asyncio.sleep(1.0)
 
     loop.run_until_complete(main())

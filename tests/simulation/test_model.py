@@ -6,10 +6,10 @@ from protocol.messages.delete_share_group_state import PartitionData as DeletePa
 from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
 from protocol.messages.read_share_group_state import PartitionData as ReadPart
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.messages.write_share_group_state import PartitionData as WritePart
+from protocol.messages.write_share_group_state import PartitionData as WriteOperation
 from protocol.state_batches import StateBatch, pack
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE
-from tests.simulation.model import Progress, State, Told, apply, lay_over
+from tests.simulation.model import AnswerFields, Progress, State, apply, merge_batches
 
 INVALID, FENCED_LEADER, FENCED_STATE, UNKNOWN_TOPIC = 42, 74, 124, 3
 
@@ -24,40 +24,40 @@ class Session:
     def __init__(self) -> None:
         self.state: State | None = None
 
-    def step(self, kind: str, *parts: Any, topic_known: bool = True) -> Told:
+    def step(self, kind: str, *parts: Any, topic_known: bool = True) -> AnswerFields:
         self.state, told = apply(self.state, kind, parts, topic_known)
         return told
 
     def initialize(self, state_epoch: int, start_offset: int) -> int:
         return self.step(INITIALIZE, InitializePart(0, state_epoch, start_offset)).error_code
 
-    def read(self, leader_epoch: int) -> Told:
+    def read(self, leader_epoch: int) -> AnswerFields:
         return self.step(READ, ReadPart(0, leader_epoch))
 
     def write(self, *batches: StateBatch, **fields: int) -> int:
         return self.step(WRITE, self.part(*batches, **fields)).error_code
 
     @staticmethod
-    def part(*batches: StateBatch, **fields: int) -> WritePart:
+    def part(*batches: StateBatch, **fields: int) -> WriteOperation:
         values = {"state_epoch": 1, "leader_epoch": 2, "start_offset": 110} | fields
-        return WritePart(partition=0, state_batches=pack(batches), **values)
+        return WriteOperation(partition=0, state_batches=pack(batches), **values)
 
-    def summary(self) -> Told:
+    def summary(self) -> AnswerFields:
         return self.step(SUMMARY, SummaryPart(0, 0))
 
 
 def test_a_session() -> None:
     session = Session()
-    assert session.summary() == Told(0, 0, 0, -1, -1)
+    assert session.summary() == AnswerFields(0, 0, 0, -1, -1)
     assert session.write() == INVALID
     assert session.initialize(1, -1) == 0
     assert session.initialize(1, -1) == 0
-    assert session.read(0) == Told(0, state_epoch=1, start_offset=-1, progress=())
-    assert session.read(2) == Told(0, state_epoch=1, start_offset=-1, progress=())
-    assert session.read(1) == Told(FENCED_LEADER)
+    assert session.read(0) == AnswerFields(0, state_epoch=1, start_offset=-1, progress=())
+    assert session.read(2) == AnswerFields(0, state_epoch=1, start_offset=-1, progress=())
+    assert session.read(1) == AnswerFields(FENCED_LEADER)
     assert session.write(StateBatch(100, 109, 2, 1), start_offset=100, delivery_complete_count=0) == 0
     assert session.write(StateBatch(110, 119, 0, 1), start_offset=100, delivery_complete_count=10) == 0
-    assert session.summary() == Told(0, 1, 2, 100, 10)
+    assert session.summary() == AnswerFields(0, 1, 2, 100, 10)
     assert session.write(StateBatch(120, 129, 4, 1), delivery_complete_count=0) == 0
     # A start offset never goes back, and the complete count belongs to the greater one.
     assert session.write(StateBatch(100, 112, 2, 2), start_offset=105, delivery_complete_count=7) == 0
@@ -70,7 +70,7 @@ def test_a_session() -> None:
     assert (
         session.write(written, state_epoch=9, leader_epoch=9, start_offset=-1, delivery_complete_count=3) == 0
     )
-    assert session.summary() == Told(0, 1, 2, 110, 0)
+    assert session.summary() == AnswerFields(0, 1, 2, 110, 0)
     assert session.initialize(0, 5) == FENCED_STATE
     # Ours: "no start offset" at the same state epoch is a repetition and wipes nothing.
     assert session.initialize(1, -1) == 0
@@ -78,17 +78,17 @@ def test_a_session() -> None:
     assert session.initialize(2, 50) == 0
     # Begun anew, but it is not forgotten who was fenced.
     assert session.state == State(2, 0, 2, 50, 0, ())
-    assert session.read(1) == Told(FENCED_LEADER)
-    assert session.step(DELETE, DeletePart(0)) == Told(0)
-    assert session.step(DELETE, DeletePart(0)) == Told(0)
-    assert session.read(3) == Told(INVALID)
+    assert session.read(1) == AnswerFields(FENCED_LEADER)
+    assert session.step(DELETE, DeletePart(0)) == AnswerFields(0)
+    assert session.step(DELETE, DeletePart(0)) == AnswerFields(0)
+    assert session.read(3) == AnswerFields(INVALID)
     assert session.initialize(0, 7) == 0
-    assert session.summary() == Told(0, 0, 0, 7, 0)
+    assert session.summary() == AnswerFields(0, 0, 0, 7, 0)
 
 
 def test_the_greater_count_wins_then_the_greater_state() -> None:
-    assert lay_over(run(0, 2, 0, 2), run(1, 3, 2, 1), 0) == run(0, 2, 0, 2) + run(3, 3, 2, 1)
-    assert lay_over(run(0, 1, 0, 1), run(0, 1, 2, 1), 1) == run(1, 1, 2, 1)
+    assert merge_batches(run(0, 2, 0, 2), run(1, 3, 2, 1), 0) == run(0, 2, 0, 2) + run(3, 3, 2, 1)
+    assert merge_batches(run(0, 1, 0, 1), run(0, 1, 2, 1), 1) == run(1, 1, 2, 1)
 
 
 def test_a_unit_is_carried_out_as_a_whole_or_not_at_all() -> None:
@@ -97,9 +97,9 @@ def test_a_unit_is_carried_out_as_a_whole_or_not_at_all() -> None:
     good = session.part(StateBatch(0, 0, 2, 1), start_offset=0)
     bad = session.part(StateBatch(1, 0, 2, 1), start_offset=0)
     before = session.state
-    assert session.step(WRITE, good, bad) == Told(INVALID)
+    assert session.step(WRITE, good, bad) == AnswerFields(INVALID)
     assert session.state == before
-    assert session.step(WRITE, good, good) == Told(0)
+    assert session.step(WRITE, good, good) == AnswerFields(0)
     assert session.state == State(1, 0, 0, 0, 0, run(0, 0, 2, 1))
 
 
@@ -107,7 +107,7 @@ def test_an_unknown_topic_is_refused_behind_the_other_checks() -> None:
     session = Session()
     session.initialize(1, 0)
     unknown = {"topic_known": False}
-    assert session.step(READ, ReadPart(0, 0), **unknown) == Told(UNKNOWN_TOPIC)
-    assert session.step(READ, ReadPart(0, -1), **unknown) == Told(INVALID)
-    assert session.step(SUMMARY, SummaryPart(0, 0), **unknown) == Told(UNKNOWN_TOPIC)
-    assert session.step(DELETE, DeletePart(0), **unknown) == Told(0)
+    assert session.step(READ, ReadPart(0, 0), **unknown) == AnswerFields(UNKNOWN_TOPIC)
+    assert session.step(READ, ReadPart(0, -1), **unknown) == AnswerFields(INVALID)
+    assert session.step(SUMMARY, SummaryPart(0, 0), **unknown) == AnswerFields(UNKNOWN_TOPIC)
+    assert session.step(DELETE, DeletePart(0), **unknown) == AnswerFields(0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.runs import KINDS, verdict, verdicts
+from tests.simulation.run_seeds import KINDS, verdict, verdicts
 from tests.simulation.seeds import FIXED, RANGES
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def test_a_seed_does_the_same_each_time(kind: str) -> None:
 
     def trace(hash_seed: str) -> bytes:
         program = (
-            "from tests.simulation.runs import KINDS\n"
+            "from tests.simulation.run_seeds import KINDS\n"
             f"print(*(KINDS[{kind!r}](seed, None).trace for seed in (12, 32, 45)))"
         )
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -17,11 +17,11 @@ from protocol.messages.delete_share_group_state import PartitionData as DeletePa
 from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
 from protocol.messages.read_share_group_state import PartitionData as ReadPart
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.messages.write_share_group_state import PartitionData as WritePart
+from protocol.messages.write_share_group_state import PartitionData as WriteOperation
 from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import Broker, Clients
-from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Op
+from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
 from tests.simulation.plan import Load
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
@@ -61,7 +61,7 @@ class Cluster:
         """Pause for a random while."""
         await asyncio.sleep(rng.expovariate(1 / mean_s))
 
-    async def call(self, who: str, broker: Broker, kind: str, key: SharePartitionKey, part: Any) -> Op:
+    async def call(self, who: str, broker: Broker, kind: str, key: SharePartitionKey, part: Any) -> Operation:
         """Make a call when the gate is open; count it if it succeeds."""
         await self.begin(who)
         try:
@@ -77,7 +77,7 @@ class Cluster:
             await (asyncio.sleep(1.0) if self.gate.is_set() else self.gate.wait())
         self.busy += 1
 
-    def note(self, who: str, op: Op) -> None:
+    def note(self, who: str, op: Operation) -> None:
         """Count what was answered for good: a refusal is an answer, too."""
         if op.known:
             self.answers[who] = self.answers.get(who, 0) + 1
@@ -132,7 +132,7 @@ class Leader:
         if writes:
             await asyncio.gather(*writes)
 
-    def _begin(self, op: Op) -> None:
+    def _begin(self, op: Operation) -> None:
         answer = op.answer
         self._fenced = False
         self._state_epoch = answer.state_epoch
@@ -165,7 +165,7 @@ class Leader:
         batches = [StateBatch(user_offset, user_offset, *decided[user_offset]) for user_offset in chosen]
         if rng.random() < 0.5:
             batches = _merged(batches)
-        part = WritePart(
+        part = WriteOperation(
             self._key.partition,
             self._state_epoch,
             self._leader_epoch,
@@ -197,7 +197,7 @@ class Leader:
             del self._complete[self._start_offset]
             self._start_offset += 1
 
-    def _call(self, kind: str, part: Any) -> Awaitable[Op]:
+    def _call(self, kind: str, part: Any) -> Awaitable[Operation]:
         return self._cluster.call(self.name, self._broker, kind, self._key, part)
 
 
@@ -268,5 +268,5 @@ class GroupCoordinator:
         while not (await self._call(INITIALIZE, key, part)).known:
             await self._cluster.think(self._rng, 1.0)
 
-    def _call(self, kind: str, key: SharePartitionKey, part: Any) -> Awaitable[Op]:
+    def _call(self, kind: str, key: SharePartitionKey, part: Any) -> Awaitable[Operation]:
         return self._cluster.call(self.name, self._broker, kind, key, part)

@@ -117,14 +117,14 @@ class World:
             return self._rng.expovariate(20.0)
         return None
 
-    def heal(self) -> None:
+    def stop_faults(self) -> None:
         """Let nothing go wrong from now on."""
         healed = self.plan.healed()
         self.faulty = False
         self.network.faults = healed.net
         self.storage.change(healed)
 
-    def hurt(self) -> None:
+    def resume_faults(self) -> None:
         """Let things go wrong again."""
         self.faulty = True
         self.network.faults = self.plan.net
@@ -143,7 +143,7 @@ class World:
         replayed: dict[SharePartitionKey, ShareState] = {}
         live: dict[SharePartitionKey, ShareState] = {}
         for _ in range(5):
-            replayed = await self.process.inside(self._replay)
+            replayed = await self.process.run_in_process(self._replay)
             live = {key: state async for key, state in runtime.share_partitions()}
             if replayed == live:
                 return live

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from time import monotonic
 
 from coordinator.client import ClientSecurity
-from coordinator.kafka.cluster import NoAnswer
-from coordinator.kafka.group import Described, Found, Joined, Look, Synced
-from coordinator.kafka.group_link import KafkaGroupLink
+from coordinator.kafka.cluster import NoResponse
+from coordinator.kafka.group import CoordinatorLookup, Described, JoinResult, MetadataSnapshot, SyncResult
+from coordinator.kafka.group_client import KafkaGroupClient
 from coordinator.ownership.limits import GroupLimits
-from tests.unit.ownership.replicas import Fleet
+from tests.unit.ownership.replicas import ReplicaGroup
 
 # For what waits until a session is over.
 LIMITS = GroupLimits(session_timeout_s=12.0, heartbeat_interval_s=0.5)
@@ -36,52 +36,54 @@ def sharing(bootstrap: str, topic: str, shards: int) -> dict[str, str]:
     }
 
 
-class CuttableLink:
+class CuttableGroupClient:
     """A link to a real Kafka that can be cut: its connections close, and no others are made."""
 
-    def __init__(self, link: KafkaGroupLink) -> None:
-        self._link = link
+    def __init__(self, link: KafkaGroupClient) -> None:
+        self._group_client = link
         self.cut = False
 
     async def _check(self) -> None:
         if self.cut:
-            await self._link.close()
-            raise NoAnswer("cut", sent=False)
+            await self._group_client.close()
+            raise NoResponse("cut", sent=False)
 
-    async def find_coordinator(self) -> Found:
+    async def find_coordinator(self) -> CoordinatorLookup:
         await self._check()
-        return await self._link.find_coordinator()
+        return await self._group_client.find_coordinator()
 
-    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> Joined:
+    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> JoinResult:
         await self._check()
-        return await self._link.join(node, member_id, metadata, instance_id)
+        return await self._group_client.join(node, member_id, metadata, instance_id)
 
     async def sync(
         self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
-    ) -> Synced:
+    ) -> SyncResult:
         await self._check()
-        return await self._link.sync(node, generation, member_id, assignments, instance_id)
+        return await self._group_client.sync(node, generation, member_id, assignments, instance_id)
 
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
         await self._check()
-        return await self._link.heartbeat(node, generation, member_id, instance_id)
+        return await self._group_client.heartbeat(node, generation, member_id, instance_id)
 
     async def leave(self, node: int, member_id: str) -> int:
         await self._check()
-        return await self._link.leave(node, member_id)
+        return await self._group_client.leave(node, member_id)
 
     async def describe(self, node: int) -> Described:
         await self._check()
-        return await self._link.describe(node)
+        return await self._group_client.describe(node)
 
     async def leaders(self) -> Mapping[int, int]:
-        return await self._link.leaders()
+        return await self._group_client.leaders()
 
-    async def look(self, choose: Callable[[Mapping[int, int]], Collection[int]]) -> Look | None:
-        return None if self.cut else await self._link.look(choose)
+    async def probe_leaders(
+        self, choose: Callable[[Mapping[int, int]], Collection[int]]
+    ) -> MetadataSnapshot | None:
+        return None if self.cut else await self._group_client.probe_leaders(choose)
 
     async def close(self) -> None:
-        await self._link.close()
+        await self._group_client.close()
 
 
 @asynccontextmanager
@@ -91,13 +93,13 @@ async def fleet_of(
     *,
     limits: GroupLimits = PATIENT,
     security: ClientSecurity | None = None,
-) -> AsyncIterator[Fleet]:
+) -> AsyncIterator[ReplicaGroup]:
     """Give a fleet whose replicas run as in a coordinator, each on a thread of its own; stop them all."""
     group_id = f"coordinators-{next(_groups)}"
 
-    def link() -> CuttableLink:
-        return CuttableLink(
-            KafkaGroupLink(
+    def link() -> CuttableGroupClient:
+        return CuttableGroupClient(
+            KafkaGroupClient(
                 bootstrap,
                 group_id,
                 topic,
@@ -108,7 +110,7 @@ async def fleet_of(
             )
         )
 
-    fleet = Fleet(
+    fleet = ReplicaGroup(
         link, group_id=group_id, limits=limits, monotonic=monotonic, own_thread=True, patience_s=PATIENCE_S
     )
     try:

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 from coordinator.clock import SystemClock
 from coordinator.kafka.brokers import Brokers
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
-from tests.unit.log.coordinators import served
-from tests.unit.log.worlds import read_all
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
+from tests.unit.log.environments import read_all
+from tests.unit.log.kafka_logs import served
 
 # A broker that others keep busy is slow, and that is no answer here.
 LIMITS = KafkaLogLimits(
@@ -37,7 +37,7 @@ async def topic_log(
     """Open the log as one more process does, own all of it, and read it."""
     log = KafkaLog(
         Brokers(bootstrap, topic, request_timeout_s=LIMITS.request_timeout_s),
-        TopicWish(topic, partitions, replication_factor=replicas, min_isr=(replicas + 1) // 2),
+        TopicConfig(topic, partitions, replication_factor=replicas, min_isr=(replicas + 1) // 2),
         owner="test",
         clock=SystemClock(),
         limits=LIMITS,

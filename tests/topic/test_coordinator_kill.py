@@ -33,7 +33,7 @@ WRITES = 600
 PATIENCE_S = 60
 
 
-class Book:
+class ExpectedState:
     """One share-partition whose offsets are acknowledged one after the other."""
 
     def __init__(self, number: int) -> None:
@@ -61,12 +61,12 @@ class Book:
         self.acknowledged = self.asked = ends[0]
 
 
-class Lives:
+class KilledCoordinator:
     """One coordinator, killed and started again."""
 
     def __init__(self, bootstrap: str, topic: str, directory: Path) -> None:
         port, http_port = free_ports(2)
-        self.books = [Book(number) for number in range(BOOKS)]
+        self.books = [ExpectedState(number) for number in range(BOOKS)]
         self.address = ("127.0.0.1", port)
         self.coordinator = CoordinatorProcess(
             directory,
@@ -115,7 +115,7 @@ class Lives:
                 for number, book in enumerate(self.books):
                     writers.create_task(self._keep_writing(clients[number % CLIENTS], book, goal))
 
-    async def _keep_writing(self, client: ShareCoordinatorClient, book: Book, goal: int) -> None:
+    async def _keep_writing(self, client: ShareCoordinatorClient, book: ExpectedState, goal: int) -> None:
         try:
             while True:
                 await book.work(client)
@@ -133,7 +133,7 @@ class Lives:
 
 @pytest.mark.timeout(600)
 def test_no_acknowledged_write_is_lost_by_a_kill(built_in: BuiltInRig, tmp_path: Path) -> None:
-    lives = Lives(built_in.broker.bootstrap, new_topic("kills"), tmp_path)
+    lives = KilledCoordinator(built_in.broker.bootstrap, new_topic("kills"), tmp_path)
     try:
         asyncio.run(lives.live(random.Random(SEED)))
     finally:

@@ -9,9 +9,9 @@ from typing import TypeVar
 import pytest
 
 from coordinator.client import ClientSecurity
-from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND
+from coordinator.kafka.share_group_types import GROUP_ID_NOT_FOUND
 from coordinator.kafka.share_groups import ShareGroups
-from coordinator.kafka.topic_presence import TopicPresence
+from coordinator.kafka.topic_id_resolver import TopicIdResolver
 from protocol.state_records import parse_topic_id
 from tests.builders import TOPIC_ID
 from tests.kafka import KafkaClient, wait_until
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 GROUP_AUTHORIZATION_FAILED = 30
 
-Asked = TypeVar("Asked", ShareGroups, TopicPresence)
+Asked = TypeVar("Asked", ShareGroups, TopicIdResolver)
 Answer = TypeVar("Answer")
 
 
@@ -46,7 +46,7 @@ def test_who_may_not_see_is_not_told_that_there_is_nothing(newest_jars: KafkaJar
     security = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
 
     groups = partial(ShareGroups, broker.bootstrap, security=security)
-    topics = partial(TopicPresence, broker.bootstrap, security=security)
+    topics = partial(TopicIdResolver, broker.bootstrap, security=security)
     broker.start()
     client = KafkaClient(newest_jars, f"127.0.0.1:{broker.internal_port}", tmp_path)
     try:
@@ -58,7 +58,7 @@ def test_who_may_not_see_is_not_told_that_there_is_nothing(newest_jars: KafkaJar
         consumer.settle(["ACCEPT"])
         consumer.close()
 
-        presence = ask(topics(), lambda each: each.look([topic_id, TOPIC_ID]))
+        presence = ask(topics(), lambda each: each.resolve([topic_id, TOPIC_ID]))
         assert presence.names == {}
         assert presence.missing == {TOPIC_ID}
         described = ask(groups(), lambda each: each.describe_groups(["hidden", "nobody"]))
@@ -72,16 +72,16 @@ def test_who_may_not_see_is_not_told_that_there_is_nothing(newest_jars: KafkaJar
             what="the group may be seen",
         )
         # Here it is: a group without the topics that we may not see, and no word about them.
-        assert ask(groups(), lambda each: each.bare_groups(["hidden"])) == {"hidden"}
+        assert ask(groups(), lambda each: each.groups_without_offsets(["hidden"])) == {"hidden"}
         allow(broker, "--operation", "DESCRIBE", "--topic", "hidden")
         described = ask(groups(), lambda each: each.describe_groups(["nobody"]))
         assert described["nobody"].error_code == GROUP_ID_NOT_FOUND
         wait_until(
-            lambda: ask(topics(), lambda each: each.look([topic_id])).names == {topic_id: "hidden"},
+            lambda: ask(topics(), lambda each: each.resolve([topic_id])).names == {topic_id: "hidden"},
             seconds=120,
             what="the topic may be seen",
         )
-        assert ask(groups(), lambda each: each.bare_groups(["hidden"])) == set()
+        assert ask(groups(), lambda each: each.groups_without_offsets(["hidden"])) == set()
         # What the page says is needed is needed, and enough.
         refused = ask(groups(), lambda each: each.delete_offsets("hidden", ["hidden"]))
         assert refused["hidden"].error_code == 29

@@ -10,7 +10,7 @@ from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.jars import KafkaJars
 from tests.kafka.rig import BuiltInRig
 from tests.topic.groups import LIMITS, PATIENCE_S, PATIENT, fleet_of
-from tests.unit.ownership.replicas import Fleet, heard_generation
+from tests.unit.ownership.replicas import ReplicaGroup, listener_generation
 from tests.unit.ownership.scenarios import (
     SCENARIOS,
     Scenario,
@@ -39,23 +39,23 @@ def test_scenario(built_in: BuiltInRig, scenario: Scenario) -> None:
 def test_a_main_loop_that_is_busy_costs_no_membership(built_in: BuiltInRig) -> None:
     async def main() -> None:
         async with fleet_of(built_in.broker.bootstrap, limits=LIMITS) as fleet:
-            ones = await fleet.add_all(2)
-            generation = heard_generation(ones[0])
+            replicas = await fleet.add_all(2)
+            generation = listener_generation(replicas[0])
             # Longer than a session, shorter than what makes a replica unready.
             threading.Event().wait(LIMITS.session_timeout_s + 1.0)
-            assert all(one.ownership.lease_is_fresh() for one in ones)
-            assert [one.ownership.generation for one in ones] == [generation] * 2
+            assert all(one.ownership.lease_is_fresh() for one in replicas)
+            assert [one.ownership.generation for one in replicas] == [generation] * 2
 
     asyncio.run(main())
 
 
-async def none_resigns_until(fleet: Fleet, condition: "asyncio.Task[None]") -> None:
+async def none_resigns_until(fleet: ReplicaGroup, condition: "asyncio.Task[None]") -> None:
     """Wait for something while nobody loses a shard."""
-    resigned = [list(one.heard.resignations) for one in fleet.ones]
+    resigned = [list(one.listener.resignations) for one in fleet.replicas]
     await condition
-    await fleet.until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in fleet.ones))
-    await fleet.until(lambda: fleet.shared_by(*fleet.ones))
-    assert [one.heard.resignations for one in fleet.ones] == resigned
+    await fleet.until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in fleet.replicas))
+    await fleet.until(lambda: fleet.shared_by(*fleet.replicas))
+    assert [one.listener.resignations for one in fleet.replicas] == resigned
 
 
 @pytest.mark.timeout(600)
@@ -77,12 +77,12 @@ def test_brokers_of_three_restart_one_by_one_and_nobody_loses_a_shard(
         async with fleet_of(brokers[0].bootstrap) as fleet:
             for _ in range(3):
                 await fleet.add()
-            await fleet.until(lambda: fleet.shared_by(*fleet.ones))
+            await fleet.until(lambda: fleet.shared_by(*fleet.replicas))
             # One of them coordinates the group, whichever that is by then.
             for broker, killed in zip([*brokers, *brokers], [False] * 3 + [True] * 3, strict=True):
                 restarting = asyncio.create_task(restart(broker, killed=killed))
                 await none_resigns_until(fleet, restarting)
-            await fleet.until(lambda: all(one.ownership.health() == [] for one in fleet.ones))
+            await fleet.until(lambda: all(one.ownership.health() == [] for one in fleet.replicas))
 
     try:
         for broker in brokers:
@@ -106,7 +106,7 @@ def test_kafka_comes_late_goes_and_comes_back(newest_jars: KafkaJars, tmp_path: 
             await asyncio.to_thread(broker.start)
             await fleet.until(lambda: fleet.shared_by(one))
             await asyncio.to_thread(broker.kill)
-            await fleet.until(lambda: one.heard.owner_map is None)
+            await fleet.until(lambda: one.listener.assignment is None)
             assert "cannot be reached" in str(one.ownership.health())
             assert not one.ownership.lease_is_fresh()
             began = fleet.now()

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from coordinator.kafka import group as kafka
-from coordinator.kafka.group import Joined, Synced
-from coordinator.kafka.group_link import KafkaGroupLink
+from coordinator.kafka.group import JoinResult, SyncResult
+from coordinator.kafka.group_client import KafkaGroupClient
 from coordinator.ownership.base import Replica
-from coordinator.ownership.messages import Metadata, Setting, encode, group_view, plan
+from coordinator.ownership.messages import GroupSettings, Metadata, encode, group_view, plan
 from tests.kafka.rig import BuiltInRig
 from tests.topic.groups import PATIENT
 from tests.unit.ownership.fake_group import MAX_MESSAGE_BYTES
@@ -26,7 +26,7 @@ class Member:
     """A member of a group that sends requests, and nothing else."""
 
     def __init__(self, bootstrap: str, group_id: str, metadata: bytes) -> None:
-        self.link = KafkaGroupLink(
+        self.link = KafkaGroupClient(
             bootstrap,
             group_id,
             "state",
@@ -49,21 +49,21 @@ class Member:
             await asyncio.sleep(0.2)
         self.member_id = joined.member_id
 
-    async def join(self) -> Joined:
+    async def join(self) -> JoinResult:
         return await self.link.join(self.node, self.member_id, self.metadata)
 
-    async def sync(self, joined: Joined, assignments: Mapping[str, bytes]) -> Synced:
+    async def sync(self, joined: JoinResult, assignments: Mapping[str, bytes]) -> SyncResult:
         leads = joined.leader_id == joined.member_id
         return await self.link.sync(
             self.node, joined.generation, joined.member_id, assignments if leads else {}
         )
 
 
-async def joined_together(members: list[Member]) -> list[Joined]:
+async def joined_together(members: list[Member]) -> list[JoinResult]:
     """Have all join until all of them are in one generation."""
     sizes: dict[int, int] = {}
 
-    async def join(member: Member) -> Joined:
+    async def join(member: Member) -> JoinResult:
         await member.get_member_id()
         while True:
             joined = await member.join()
@@ -88,7 +88,7 @@ async def close(members: list[Member]) -> None:
 def metadata(number: int) -> bytes:
     address = f"share-coordinator-{number}.share-coordinator.kafka.svc.cluster.local"
     replica = Replica(uuid.UUID(int=number).hex, f"{address}:9095", f"{address}:9096", number)
-    return encode(Metadata(setting=Setting("_share-coordinator-state", SHARDS), replica=replica))
+    return encode(Metadata(setting=GroupSettings("_share-coordinator-state", SHARDS), replica=replica))
 
 
 def test_a_group_of_many_coordinators_is_stored_and_described(built_in: BuiltInRig) -> None:

@@ -34,7 +34,9 @@ class Pair:
     def __init__(self, bootstrap: str, directory: Path) -> None:
         self._token = file_of(directory, f"operator write {WRITING}\n")
         topic = new_topic("hand-over")
-        self.both = [self._coordinator(bootstrap, topic, directory / name) for name in ("one", "two")]
+        self.combined_file = [
+            self._coordinator(bootstrap, topic, directory / name) for name in ("one", "two")
+        ]
 
     def _coordinator(self, bootstrap: str, topic: str, directory: Path) -> CoordinatorProcess:
         directory.mkdir()
@@ -66,7 +68,7 @@ class Pair:
         return rows
 
     def share(self) -> bool:
-        sizes = sorted(len(self.served_by(each)) for each in self.both)
+        sizes = sorted(len(self.served_by(each)) for each in self.combined_file)
         return sizes == [SHARDS // 2, SHARDS // 2]
 
 
@@ -74,12 +76,12 @@ class Pair:
 def pair(built_in: BuiltInRig, tmp_path: Path) -> Iterator[Pair]:
     two = Pair(built_in.broker.bootstrap, tmp_path)
     try:
-        for each in two.both:
+        for each in two.combined_file:
             each.start()
         wait_until(two.share, seconds=120, what="each has half of the shards")
         yield two
     finally:
-        for each in two.both:
+        for each in two.combined_file:
             each.kill()
 
 
@@ -87,7 +89,7 @@ class Writers:
     """Acknowledge offset after offset of several share-partitions, whoever has them, until told to stop."""
 
     def __init__(self, pair: Pair) -> None:
-        self._addresses = ",".join(f"127.0.0.1:{each.port}" for each in pair.both)
+        self._addresses = ",".join(f"127.0.0.1:{each.port}" for each in pair.combined_file)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self.acknowledged = [0] * BOOKS
@@ -138,9 +140,9 @@ def test_shards_are_handed_over_to_and_fro_without_a_loss(pair: Pair) -> None:
     writers.start()
     try:
         writers.go_on()
-        shard = min(pair.served_by(pair.both[0]))
+        shard = min(pair.served_by(pair.combined_file[0]))
         for turn in range(HAND_OVERS):
-            giver, taker = pair.both[turn % 2], pair.both[1 - turn % 2]
+            giver, taker = pair.combined_file[turn % 2], pair.combined_file[1 - turn % 2]
             to = f"127.0.0.1:{taker.port}"
             # Whoever does not have it says who does.
             elsewhere = pair.run(taker, "hand-over", str(shard), "--execute")
@@ -160,7 +162,7 @@ def test_shards_are_handed_over_to_and_fro_without_a_loss(pair: Pair) -> None:
     finally:
         writers.stop()
     assert writers.failures == []
-    for each in pair.both:
+    for each in pair.combined_file:
         log = each.process.log.read_text()
         assert "ERROR" not in log, log[-3000:]
         lines = [json.loads(line) for line in log.splitlines() if '"coordinator.audit"' in line]
@@ -169,7 +171,7 @@ def test_shards_are_handed_over_to_and_fro_without_a_loss(pair: Pair) -> None:
 
 
 def test_one_that_is_alone_says_so(pair: Pair) -> None:
-    first, second = pair.both
+    first, second = pair.combined_file
     second.stop()
     wait_until(lambda: len(pair.served_by(first)) == SHARDS, seconds=120, what="one has all shards")
 
@@ -189,7 +191,7 @@ def test_snapshots_and_pruning_reach_the_topic(pair: Pair) -> None:
     writers.go_on()
     writers.stop()
     assert writers.failures == []
-    for each in pair.both:
+    for each in pair.combined_file:
         for shard in sorted(pair.served_by(each)):
             done = pair.run(each, "snapshot", "--shard", str(shard), "--execute")
             assert done.returncode == 0, done.stderr

@@ -13,15 +13,15 @@ from coordinator.client import RetryPolicy, ShareCoordinatorClient
 from coordinator.clock import SystemClock
 from coordinator.kafka.brokers import Brokers
 from coordinator.kafka.cluster import Cluster
-from coordinator.log.kafka import KafkaLog, TopicWish
+from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.migration.coordinator_target import RETRY, CoordinatorTarget
 from coordinator.migration.errors import MigrationRefused
-from coordinator.migration.fold import Folded
+from coordinator.migration.fold import FoldedLog
+from coordinator.migration.locations import KAFKA_STATE_TOPIC
 from coordinator.migration.log_target import OWNER, LogTarget
-from coordinator.migration.places import KAFKAS_TOPIC
-from coordinator.migration.plan import Step
+from coordinator.migration.migrate import Options, Report, TopicSource, migrate
+from coordinator.migration.plan import Action
 from coordinator.migration.readers import TopicReader
-from coordinator.migration.run import Options, Report, TopicSource, migrate
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record, parse_topic_id
@@ -29,8 +29,8 @@ from tests.builders import TOPIC_ID
 from tests.kafka import RELEASES, BuiltInRig, fetch_jars
 from tests.kafka.rig import built_in_rig
 from tests.topic.logs import LIMITS, new_topic, topic_log
-from tests.unit.log.worlds import append_durably
-from tests.unit.migration.places import EXECUTE, quietly
+from tests.unit.log.environments import append_durably
+from tests.unit.migration.locations import EXECUTE, no_progress
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -68,23 +68,23 @@ class KafkaCluster:
     def reader(self, topic: str) -> TopicReader:
         return TopicReader(topic, self.connect, timeout_s=60)
 
-    async def folded(self, topic: str) -> Folded:
-        folded = await self.reader(topic).fold(quietly)
+    async def folded(self, topic: str) -> FoldedLog:
+        folded = await self.reader(topic).fold(no_progress)
         assert folded is not None
         return folded
 
     def ours(self, topic: str, partitions: int) -> LogTarget:
         def make_log(state_partitions: int) -> KafkaLog:
-            wish = TopicWish(topic, state_partitions, replication_factor=1, min_isr=1)
+            wish = TopicConfig(topic, state_partitions, replication_factor=1, min_isr=1)
             return KafkaLog(self.connect(topic), wish, owner=OWNER, clock=SystemClock(), limits=LIMITS)
 
         return LogTarget(self.reader(topic), make_log, state_partitions=partitions, clock=SystemClock())
 
-    def kafkas_own(self, retry: RetryPolicy = RETRY) -> CoordinatorTarget:
-        return CoordinatorTarget(self.bootstrap, self.reader(KAFKAS_TOPIC), retry=retry)
+    def builtin_coordinator(self, retry: RetryPolicy = RETRY) -> CoordinatorTarget:
+        return CoordinatorTarget(self.bootstrap, self.reader(KAFKA_STATE_TOPIC), retry=retry)
 
     async def migrate(self, source: str, target: LogTarget | CoordinatorTarget, options: Options) -> Report:
-        return await migrate(TopicSource(self.reader(source)), target, options, quietly)
+        return await migrate(TopicSource(self.reader(source)), target, options, no_progress)
 
     async def write(self, topic: str, records: list[StateRecord]) -> None:
         """Write records to a topic of ours that has one partition."""
@@ -138,25 +138,25 @@ def test_what_goes_in_comes_out(cluster: KafkaCluster) -> None:
         first, last = new_topic("first"), new_topic("last")
         await cluster.write(first, cluster.some_state(seed=1))
         # Only looked at, so the broker's own topic is not even made.
-        told = await cluster.migrate(first, cluster.kafkas_own(), Options())
-        assert await cluster.reader(KAFKAS_TOPIC).partitions() is None
-        assert told.plan.counts()[Step.COPY] == len(GROUPS) * PARTITIONS
+        told = await cluster.migrate(first, cluster.builtin_coordinator(), Options())
+        assert await cluster.reader(KAFKA_STATE_TOPIC).partitions() is None
+        assert told.plan.counts()[Action.COPY] == len(GROUPS) * PARTITIONS
 
-        target = cluster.kafkas_own()
+        target = cluster.builtin_coordinator()
         report = await cluster.migrate(first, target, EXECUTE)
         assert report.different == []
         assert (
             any("no delivery complete count" in note for note in report.notes) != cluster.keeps_complete_count
         )
-        wanted = {key: target.as_held(state) for key, state in report.folded.states.items()}
-        own = await cluster.folded(KAFKAS_TOPIC)
+        wanted = {key: target.as_stored(state) for key, state in report.folded.states.items()}
+        own = await cluster.folded(KAFKA_STATE_TOPIC)
         assert own.held() == wanted
         ends = own.ends
-        again = await cluster.migrate(first, cluster.kafkas_own(), EXECUTE)
-        assert again.plan.counts()[Step.THERE] == len(wanted)
-        assert (await cluster.folded(KAFKAS_TOPIC)).ends == ends, "looking writes nothing"
+        again = await cluster.migrate(first, cluster.builtin_coordinator(), EXECUTE)
+        assert again.plan.counts()[Action.ALREADY_PRESENT] == len(wanted)
+        assert (await cluster.folded(KAFKA_STATE_TOPIC)).ends == ends, "looking writes nothing"
 
-        back = await cluster.migrate(KAFKAS_TOPIC, cluster.ours(last, 3), EXECUTE)
+        back = await cluster.migrate(KAFKA_STATE_TOPIC, cluster.ours(last, 3), EXECUTE)
         assert back.different == []
         assert (await cluster.folded(last)).held() == wanted
 
@@ -170,12 +170,12 @@ def test_old_state_is_replaced_by_newer_and_by_older(cluster: KafkaCluster) -> N
             # One share-partition less each time: it goes from Kafka's own coordinator too.
             await cluster.write(topic, cluster.some_state(seed)[seed:])
             with pytest.raises(MigrationRefused, match="--replace"):
-                await cluster.migrate(topic, cluster.kafkas_own(), EXECUTE)
-            target = cluster.kafkas_own()
+                await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)
+            target = cluster.builtin_coordinator()
             report = await cluster.migrate(topic, target, REPLACE)
             assert report.different == []
-            wanted = {key: target.as_held(state) for key, state in report.folded.states.items()}
-            assert (await cluster.folded(KAFKAS_TOPIC)).held() == wanted
+            wanted = {key: target.as_stored(state) for key, state in report.folded.states.items()}
+            assert (await cluster.folded(KAFKA_STATE_TOPIC)).held() == wanted
 
     on(cluster, main)
 
@@ -191,9 +191,9 @@ def test_what_was_interrupted_between_two_requests_is_gone_on_with(cluster: Kafk
             await client.initialize(added[0], 5, 90)
             await client.initialize(added[1], 5, 90)
             await client.read(added[1], 7)
-        report = await cluster.migrate(topic, cluster.kafkas_own(), EXECUTE)
-        assert (report.plan.keys(Step.COPY), report.different) == (added, [])
-        assert (await cluster.migrate(topic, cluster.kafkas_own(), EXECUTE)).plan.is_done
+        report = await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)
+        assert (report.plan.keys(Action.COPY), report.different) == (added, [])
+        assert (await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)).plan.is_done
 
     on(cluster, main)
 
@@ -205,9 +205,9 @@ def test_a_group_id_with_colons_is_carried_where_the_broker_can(cluster: KafkaCl
         await cluster.write(topic, [*cluster.some_state(5), StateRecord(key, a_snapshot(random.Random(5)))])
         if cluster.release == "4.1.1":
             with pytest.raises(MigrationRefused, match=f"{key}: INVALID_REQUEST"):
-                await cluster.migrate(topic, cluster.kafkas_own(), REPLACE)
+                await cluster.migrate(topic, cluster.builtin_coordinator(), REPLACE)
         else:
-            assert (await cluster.migrate(topic, cluster.kafkas_own(), REPLACE)).different == []
+            assert (await cluster.migrate(topic, cluster.builtin_coordinator(), REPLACE)).different == []
 
     on(cluster, main)
 
@@ -220,11 +220,11 @@ def test_state_of_a_topic_that_is_gone_is_left_out_on_demand(cluster: KafkaClust
         with pytest.raises(
             MigrationRefused, match=rf"1 share-partitions \({gone}\).*--leave-out-unknown-topics"
         ):
-            await cluster.migrate(topic, cluster.kafkas_own(SOON), REPLACE)
+            await cluster.migrate(topic, cluster.builtin_coordinator(SOON), REPLACE)
         report = await cluster.migrate(
-            topic, cluster.kafkas_own(SOON), REPLACE._replace(leave_out_unknown_topics=True)
+            topic, cluster.builtin_coordinator(SOON), REPLACE._replace(leave_out_unknown_topics=True)
         )
         assert report.different == []
-        assert report.plan.keys(Step.LEAVE_OUT) == [gone]
+        assert report.plan.keys(Action.OMIT) == [gone]
 
     on(cluster, main)

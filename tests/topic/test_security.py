@@ -10,14 +10,14 @@ from coordinator.client import ClientSecurity
 from coordinator.clock import SystemClock
 from coordinator.errors import LogRefused
 from coordinator.kafka.brokers import Brokers
-from coordinator.log.kafka import KafkaLog, TopicWish
+from coordinator.log.kafka import KafkaLog, TopicConfig
 from tests.kafka import wait_until
 from tests.kafka.broker import Broker
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import KafkaJars
 from tests.kafka.ports import free_ports
 from tests.kafka.toolchain import program_path
-from tests.unit.log.worlds import append_durably, read_all
+from tests.unit.log.environments import append_durably, read_all
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -54,7 +54,7 @@ def secure(broker: Broker, directory: Path) -> Path:
 def log_of(broker: Broker, security: ClientSecurity) -> KafkaLog:
     return KafkaLog(
         Brokers(broker.bootstrap, "secured", security=security),
-        TopicWish("secured", 1, replication_factor=1, min_isr=1),
+        TopicConfig("secured", 1, replication_factor=1, min_isr=1),
         owner="test",
         clock=SystemClock(),
     )

@@ -12,8 +12,8 @@ from coordinator.kafka import cluster as kafka
 from coordinator.kafka.share_groups import (
     GROUP_ID_NOT_FOUND,
     NON_EMPTY_GROUP,
+    ChangeResult,
     GroupDescription,
-    Outcome,
     ShareGroups,
 )
 from tests.kafka import RELEASES, BuiltInRig, fetch_jars
@@ -23,7 +23,7 @@ from tests.kafka.rig import built_in_rig
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-DONE = Outcome(0)
+DONE = ChangeResult(0)
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from tests.kafka.jars import RELEASES, fetch_jars
 from tests.kafka.log_dump import dump_share_group_state
 from tests.kafka.rig import BuiltInRig, built_in_rig
 from tests.topic.logs import new_topic, topic_log
-from tests.unit.log.worlds import append_durably, read_all
+from tests.unit.log.environments import append_durably, read_all
 
 pytestmark = pytest.mark.broker
 
@@ -90,7 +90,7 @@ def test_the_console_formatter_shows_the_state(built_in: BuiltInRig, topic: str)
     assert shown[2]["value"] is None
 
 
-class KafkasOwn(NamedTuple):
+class BuiltInCluster(NamedTuple):
     """A broker with the coordinator that is built into it."""
 
     bootstrap: str
@@ -98,16 +98,16 @@ class KafkasOwn(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def kafkas_own(
+def builtin_coordinator(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KafkasOwn]:
+) -> Iterator[BuiltInCluster]:
     """Kafka's own coordinator of each release."""
     if request.param == NEWEST:
         built_in = request.getfixturevalue("built_in")
-        yield KafkasOwn(built_in.broker.bootstrap, request.getfixturevalue("built_in_coordinator"))
+        yield BuiltInCluster(built_in.broker.bootstrap, request.getfixturevalue("built_in_coordinator"))
         return
     with built_in_rig(fetch_jars(request.param), tmp_path_factory.mktemp(request.param)) as rig:
-        yield KafkasOwn(rig.broker.bootstrap, ready_coordinator(rig, topic="read", partitions=4))
+        yield BuiltInCluster(rig.broker.bootstrap, ready_coordinator(rig, topic="read", partitions=4))
 
 
 async def live_some(client: ShareCoordinatorClient, key: SharePartitionKey, dice: random.Random) -> None:
@@ -148,14 +148,16 @@ async def fold_topic(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
     return {key: state for shard in shards for key, state in shard.items()}
 
 
-def test_the_state_of_kafkas_own_coordinator_is_read_from_its_topic(kafkas_own: KafkasOwn) -> None:
-    peer, dice = kafkas_own.coordinator, random.Random(5)
+def test_the_state_of_kafkas_own_coordinator_is_read_from_its_topic(
+    builtin_coordinator: BuiltInCluster,
+) -> None:
+    peer, dice = builtin_coordinator.coordinator, random.Random(5)
     keys = [SharePartitionKey(f"read-from-kafka-{n}", peer.topic_id, n % 4) for n in range(40)]
 
     async def main() -> None:
         async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
             await asyncio.gather(*(live_some(client, key, dice) for key in keys))
-            found = await fold_topic(kafkas_own.bootstrap)
+            found = await fold_topic(builtin_coordinator.bootstrap)
             assert 0 < sum(key not in found for key in keys) < len(keys)
             for key in keys:
                 summary, state = await client.summary(key), found.get(key)
@@ -182,7 +184,7 @@ def test_kafkas_internal_topics_and_another_number_of_partitions_are_refused(
     async def main() -> None:
         for name, partitions, what in (
             ("__share_group_state", 50, r"topic\.name=__share_group_state .* an ordinary topic"),
-            (topic, 2, rf"num\.partitions=2 .* 1, which is what topic {topic} has"),
+            (topic, 2, rf"num\.partitions=2 .* 1, as topic {topic} has"),
         ):
             with pytest.raises(ConfigError, match=what):
                 async with topic_log(built_in.broker.bootstrap, name, partitions):

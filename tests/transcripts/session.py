@@ -83,7 +83,7 @@ class Session:
 
     def _snapshot_cold(self, key: None, settings: dict[str, str]) -> str:
         for record in self.driven.shard.snapshot_cold(
-            now_ms=self.driven.now_ms, interval_ms=300_000, portion=portion(100)
+            now_ms=self.driven.now_ms, interval_ms=300_000, limits=portion(100)
         ):
             self.driven.append(record)
         return f"redundant below log offset {self.driven.shard.redundant_offset}"

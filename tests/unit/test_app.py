@@ -12,12 +12,12 @@ import pytest
 from coordinator import app
 from coordinator.clock import SystemClock
 from coordinator.config import Config, HostPort
-from coordinator.log.kafka import KafkaLog, TopicWish
+from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.runtime import Runtime
 from coordinator.server import Listener
 from protocol.messages import write_share_group_state as write_api
 from tests.unit.log.fake_kafka import FakeKafka
-from tests.unit.runtime.held_log import HeldLog
+from tests.unit.runtime.blocking_log import BlockingLog
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, write_body
 from tests.unit.server.wire import Client, request_frame
 
@@ -28,7 +28,7 @@ STOP_TIMEOUT_MS = 60_000
 class Running:
     """A coordinator of this process, with a log that a test lets appends through."""
 
-    def __init__(self, log: HeldLog, client: Client, ended: "asyncio.Task[int]") -> None:
+    def __init__(self, log: BlockingLog, client: Client, ended: "asyncio.Task[int]") -> None:
         self.log = log
         self.client = client
         self.ended = ended
@@ -50,8 +50,8 @@ async def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncItera
         state_partitions=4,
         stop_timeout_ms=STOP_TIMEOUT_MS,
     )
-    log = HeldLog(config.state_partitions)
-    log.holding = False
+    log = BlockingLog(config.state_partitions)
+    log.blocking = False
     monkeypatch.setattr(app, "make_log", lambda *_: log)
     said: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     ended = asyncio.create_task(app._Coordinator(config).run(said.set_result))
@@ -63,8 +63,8 @@ async def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncItera
     try:
         yield Running(log, client, ended)
     finally:
-        log.holding = False
-        log.let_through()
+        log.blocking = False
+        log.release_appends()
         client.writer.close()
         signal.raise_signal(signal.SIGTERM)
         await ended
@@ -73,14 +73,14 @@ async def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncItera
 def test_a_signal_lets_what_was_accepted_be_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(monkeypatch, tmp_path) as one:
-            one.log.holding = True
+            one.log.blocking = True
             one.client.send(request_frame(85, 1, 2, write_body()))
             await one.until_held()
             signal.raise_signal(signal.SIGTERM)
             await asyncio.sleep(0.05)
             assert not one.ended.done()
-            one.log.holding = False
-            one.log.let_through()
+            one.log.blocking = False
+            one.log.release_appends()
             correlation_id, rest = await one.client.frame()
             response = write_api.decode_response(rest, 1, 1)
             assert (correlation_id, response.results[0].partitions[0].error_code) == (2, 0)
@@ -93,7 +93,7 @@ def test_a_signal_lets_what_was_accepted_be_finished(monkeypatch: pytest.MonkeyP
 def test_a_second_signal_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(monkeypatch, tmp_path) as one:
-            one.log.holding = True
+            one.log.blocking = True
             one.client.send(request_frame(85, 1, 2, write_body()))
             await one.until_held()
             signal.raise_signal(signal.SIGTERM)
@@ -114,7 +114,7 @@ def test_the_owner_of_all_claims_before_anybody_can_ask(monkeypatch: pytest.Monk
     )
     log = KafkaLog(
         FakeKafka().cluster(config.state_topic),
-        TopicWish(config.state_topic, config.state_partitions),
+        TopicConfig(config.state_topic, config.state_partitions),
         owner="test",
         clock=SystemClock(),
     )
@@ -127,7 +127,7 @@ def test_the_owner_of_all_claims_before_anybody_can_ask(monkeypatch: pytest.Monk
 
     async def listen_when_loaded(listener: Listener, address: HostPort) -> None:
         async with asyncio.timeout(60):
-            while not made[0].loaded_once:  # noqa: ASYNC110 - nobody announces it
+            while not made[0].initial_load_done:  # noqa: ASYNC110 - nobody announces it
                 await asyncio.sleep(0.001)
         await listen(listener, address)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka import DidNotHappen, wait_until
+from tests.kafka import ConditionTimeout, wait_until
 from tests.kafka import ports as port_support
 from tests.kafka.jars import REPOSITORY, KafkaJars
 from tests.kafka.ports import free_ports
@@ -87,7 +87,7 @@ def is_running(pid: int) -> bool:
 
 
 def test_waiting_ends_with_what_did_not_happen() -> None:
-    with pytest.raises(DidNotHappen, match="the moon is made of cheese"):
+    with pytest.raises(ConditionTimeout, match="the moon is made of cheese"):
         wait_until(lambda: False, seconds=0, what="the moon is made of cheese")
 
 

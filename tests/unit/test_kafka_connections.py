@@ -10,7 +10,7 @@ from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
 from coordinator.kafka import connections
 from coordinator.kafka.brokers import Brokers
-from coordinator.kafka.cluster import NoAnswer
+from coordinator.kafka.cluster import NoResponse
 
 
 def test_without_a_token_to_log_in_with_nothing_is_sent_and_no_broker_can_be_reached(
@@ -25,12 +25,12 @@ def test_without_a_token_to_log_in_with_nothing_is_sent_and_no_broker_can_be_rea
         )
         brokers = Brokers("broker:9092", "state", security=security)
         brokers._connections.learn(1, "broker", 9092)
-        with pytest.raises(NoAnswer, match="no token in") as failed:
+        with pytest.raises(NoResponse, match="no token in") as failed:
             await brokers.delete_records(1, {0: 5})
         assert not failed.value.sent
         with pytest.raises(LogUnavailable, match="no token in"):
             await brokers.connect()
-        assert "no token in" in (brokers.trouble() or "")
+        assert "no token in" in (brokers.unreachable_reason() or "")
         await brokers.close()
 
     monkeypatch.setattr(connections, "create_conn", log_in)

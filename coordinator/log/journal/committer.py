@@ -14,9 +14,9 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Protocol
 
-from coordinator import hot
+from coordinator import fastpath
 
-WriteDone = Callable[[Exception | None], None]
+WriteCallback = Callable[[Exception | None], None]
 
 _logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 class Committer(Protocol):
     """One write at a time. All methods are for the event loop's thread."""
 
-    def commit(self, descriptor: int, position: int, data: bytes, done: WriteDone) -> None:
+    def commit(self, descriptor: int, position: int, data: bytes, done: WriteCallback) -> None:
         """Overwrite part of an open file, sync all of it, and call `done` on the event loop."""
         ...
 
@@ -35,7 +35,7 @@ class Committer(Protocol):
 
 def new_committer() -> Committer:
     """Return the quicker one that this system can do. Raises RuntimeError if no thread can be started."""
-    if hot.compiled is not None:
+    if fastpath.compiled is not None:
         try:
             return KernelCommitter()
         except OSError as error:
@@ -52,12 +52,12 @@ class KernelCommitter:
     """
 
     def __init__(self) -> None:
-        assert hot.compiled is not None
-        self._commits = hot.compiled.Commits()
+        assert fastpath.compiled is not None
+        self._commits = fastpath.compiled.Commits()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._done: WriteDone | None = None
+        self._done: WriteCallback | None = None
 
-    def commit(self, descriptor: int, position: int, data: bytes, done: WriteDone) -> None:
+    def commit(self, descriptor: int, position: int, data: bytes, done: WriteCallback) -> None:
         assert self._done is None, "one write at a time"
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
@@ -92,7 +92,7 @@ class ThreadCommitter:
         self._thread = threading.Thread(target=self._run, name="journal-commit", daemon=True)
         self._thread.start()
 
-    def commit(self, descriptor: int, position: int, data: bytes, done: WriteDone) -> None:
+    def commit(self, descriptor: int, position: int, data: bytes, done: WriteCallback) -> None:
         loop = asyncio.get_running_loop()
 
         def commit() -> None:

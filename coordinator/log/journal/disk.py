@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Protocol
 
 from coordinator.errors import LogLocked, LogUnavailable
-from coordinator.log.journal.committer import Committer, WriteDone, new_committer, write_fully
+from coordinator.log.journal.committer import Committer, WriteCallback, new_committer, write_fully
 
 LOCK_NAME = "lock"
 # The journal has the state of all share groups: its user writes it, its group may read it, nobody else does.
@@ -35,7 +35,7 @@ FOLDER_MODE, FILE_MODE = 0o750, 0o640
 # it for each commit: with 1 MiB one takes 1.2 µs longer, with a sync 12 µs of 100 (ext4, Linux 6.18).
 _ZEROS = bytes(1 << 16)
 # Threads for what is no commit.
-_CHORES = 2
+_BACKGROUND_THREADS = 2
 
 
 class Disk(Protocol):
@@ -95,7 +95,7 @@ class Disk(Protocol):
         """
         ...
 
-    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
         """Overwrite part of a file that was prepared, and make all of the file durable if `sync`.
 
         `done` is called once, on the event loop, never from within this call.  At most one write is under way
@@ -104,7 +104,9 @@ class Disk(Protocol):
         ...
 
 
-def write_promptly(disk: Disk, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> bool:
+def write_promptly(
+    disk: Disk, name: str, position: int, data: bytes, sync: bool, done: WriteCallback
+) -> bool:
     """Write now and return True, where that needs no waiting; or do what `Disk.write` does, and return False.
 
     Raises what the disk raises; then `done` is not called.
@@ -162,7 +164,7 @@ class RealDisk:
         self._lock_descriptor: int | None = None
         self._committer: Committer | None = None
         # A reader does not wait while a file is being prepared.
-        self._chores: ThreadPoolExecutor | None = None
+        self._background_pool: ThreadPoolExecutor | None = None
 
     def lock(self) -> None:
         """Take the folder, which is made if it is not there."""
@@ -182,9 +184,9 @@ class RealDisk:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         self._lock_descriptor = descriptor
-        self._chores = ThreadPoolExecutor(_CHORES, thread_name_prefix="journal-chores")
+        self._background_pool = ThreadPoolExecutor(_BACKGROUND_THREADS, thread_name_prefix="journal-chores")
         try:
-            _start_threads(self._chores, _CHORES)
+            _start_threads(self._background_pool, _BACKGROUND_THREADS)
             self._committer = new_committer()
         except RuntimeError as error:
             self.unlock()
@@ -201,9 +203,9 @@ class RealDisk:
         if self._committer is not None:
             self._committer.close()
             self._committer = None
-        if self._chores is not None:
-            self._chores.shutdown()
-            self._chores = None
+        if self._background_pool is not None:
+            self._background_pool.shutdown()
+            self._background_pool = None
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
@@ -226,7 +228,7 @@ class RealDisk:
     async def read(self, name: str, position: int, size: int) -> bytes:
         """Return up to `size` bytes; less only at the end of the file."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._chores, self._read, name, position, size)
+        return await loop.run_in_executor(self._background_pool, self._read, name, position, size)
 
     def _read(self, name: str, position: int, size: int) -> bytes:
         with open(self._folder / name, "rb", buffering=0) as file:
@@ -239,7 +241,7 @@ class RealDisk:
 
     async def prepare(self, name: str, size: int) -> None:
         """Make a file of zeros, durable with its name; one that cannot be made as a whole is removed."""
-        await asyncio.get_running_loop().run_in_executor(self._chores, self._prepare, name, size)
+        await asyncio.get_running_loop().run_in_executor(self._background_pool, self._prepare, name, size)
 
     def _prepare(self, name: str, size: int) -> None:
         path = self._folder / name
@@ -262,7 +264,9 @@ class RealDisk:
     async def remove(self, name: str) -> None:
         """Remove a file, durably."""
         descriptor = self._descriptors.pop(name, None)
-        await asyncio.get_running_loop().run_in_executor(self._chores, self._remove, name, descriptor)
+        await asyncio.get_running_loop().run_in_executor(
+            self._background_pool, self._remove, name, descriptor
+        )
 
     def _remove(self, name: str, descriptor: int | None) -> None:
         if descriptor is not None:
@@ -272,14 +276,14 @@ class RealDisk:
 
     async def sync(self, name: str) -> None:
         """Make all of a file durable."""
-        await asyncio.get_running_loop().run_in_executor(self._chores, self._sync, name)
+        await asyncio.get_running_loop().run_in_executor(self._background_pool, self._sync, name)
 
     def _sync(self, name: str) -> None:
         os.fdatasync(self._descriptor(name))
 
     async def replace(self, name: str, data: bytes) -> None:
         """Make a file hold exactly one sector of data, durably."""
-        await asyncio.get_running_loop().run_in_executor(self._chores, self._replace, name, data)
+        await asyncio.get_running_loop().run_in_executor(self._background_pool, self._replace, name, data)
 
     def _replace(self, name: str, data: bytes) -> None:
         path = self._folder / name
@@ -298,7 +302,7 @@ class RealDisk:
         write_fully(self._descriptor(name), position, data)
         return True
 
-    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
         """Overwrite part of a file, and make all of the file durable if `sync`."""
         try:
             descriptor = self._descriptor(name)

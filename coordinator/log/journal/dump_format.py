@@ -29,12 +29,12 @@ _OPTIONAL_EMPTY = "OptionalLong.empty"
 
 def kafka_lines(dumped: DumpedBatch) -> Iterator[str]:
     """Yield the line of a batch and those of its records, as Kafka's tool prints them."""
-    yield f"{batch_line(dumped.batch, dumped.position)} {place_text(dumped)}"
+    yield f"{batch_line(dumped.batch, dumped.position)} {position_text(dumped)}"
     for index, record in enumerate(dumped.batch.records):
         yield record_line(record, dumped.batch.base_sequence + index if _has_sequence(dumped.batch) else -1)
 
 
-def place_text(dumped: DumpedBatch) -> str:
+def position_text(dumped: DumpedBatch) -> str:
     """Say where in the journal a batch stands, in the manner of the rest of its line."""
     return f"statePartition: {dumped.state_partition} commit: {dumped.commit} file: {dumped.file}"
 

@@ -15,11 +15,11 @@ from coordinator.errors import LogDamaged
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk
 from coordinator.log.journal.scan import ADVICE, Scan, frames
-from coordinator.log.journal.walk import Walk
+from coordinator.log.journal.walk import SegmentWalk
 from protocol.errors import DecodeError
 from protocol.record_batch import RecordBatch, decode_batches
 
-LOOKS_MAX = 6
+ATTEMPTS_MAX = 6
 # A look that met a segment which a coordinator removed meanwhile says nothing, and does not count as one.
 REMOVALS_MAX = 100
 
@@ -49,8 +49,8 @@ class JournalReport(NamedTuple):
 
     `start_offsets` and `end_offsets` are log offsets by state partition.  `unused_files` are those that the
     next start removes or goes on with; none of their records count.  `recovery_point` is the last commit that
-    is recorded as durable.  A journal `in_motion` was written to so fast that the end of it could not be seen
-    at rest.
+    is recorded as durable.  A journal `is_changing` was written to so fast that the end of it could not be
+    seen at rest.
     """
 
     folder: str
@@ -61,7 +61,7 @@ class JournalReport(NamedTuple):
     unused_files: list[str]
     torn_tail: TornTail | None
     recovery_point: int | None
-    in_motion: bool
+    is_changing: bool
     damage: LogDamaged | None
 
 
@@ -80,7 +80,7 @@ def verify(folder: Path) -> JournalReport:
 
     Damage is in the report, not raised.  Raises OSError if the folder or a file cannot be read.
     """
-    return asyncio.run(look(RealDisk(folder)))
+    return asyncio.run(inspect_journal(RealDisk(folder)))
 
 
 def dump(folder: Path, *, state_partitions: Collection[int] | None = None) -> Iterator[DumpedBatch]:
@@ -97,47 +97,47 @@ def dump(folder: Path, *, state_partitions: Collection[int] | None = None) -> It
             first_position = layout.first_position(report.state_partitions)
             found = frames(data, segment.number, first_position, segment.used_bytes, segment.first_commit)
             for frame in found:
-                yield from _batches_of(segment.file, frame, state_partitions)
+                yield from _decode_batches(segment.file, frame, state_partitions)
     if report.damage is not None:
         raise report.damage
 
 
-async def look(disk: Disk, *, count_records: bool = True) -> JournalReport:
+async def inspect_journal(disk: Disk, *, count_records: bool = True) -> JournalReport:
     """Look at a journal until it is seen at rest, or has been in motion for long enough.
 
     Counting records takes decoding them, which is most of what looking costs. Raises FileNotFoundError where
     segments are removed faster than they can be looked at.
     """
     bad_place: object = None
-    for looks_left in reversed(range(LOOKS_MAX)):
-        looked, damage = await _look_undisturbed(disk, count_records)
+    for looks_left in reversed(range(ATTEMPTS_MAX)):
+        looked, damage = await _inspect_unchanged(disk, count_records)
         tail = looked.walk.tail
         place: object = (damage.file, damage.position, damage.found) if damage is not None else tail
         if place == bad_place or (damage is None and (tail is None or tail.is_clean)):
-            return looked.report(damage, in_motion=False)
+            return looked.report(damage, is_changing=False)
         if not looks_left:
-            return looked.report(None, in_motion=True)
+            return looked.report(None, is_changing=True)
         bad_place = place
     raise AssertionError("the last look returns or raises")
 
 
-class _Look:
+class _Inspection:
     """One walk, and the records that it counted."""
 
     def __init__(self, disk: Disk, count_records: bool) -> None:
         self._describe = disk.describe
-        self.walk = Walk(disk, None, self._visit if count_records else None)
+        self.walk = SegmentWalk(disk, None, self._visit if count_records else None)
         self.records: dict[str, int] = {}
 
     def _visit(self, name: str, frame: layout.Frame) -> None:
         count = self.records.get(name, 0)
         try:
-            count += sum(len(dumped.batch.records) for dumped in _batches_of(name, frame, None))
+            count += sum(len(dumped.batch.records) for dumped in _decode_batches(name, frame, None))
         except DecodeError as error:
             raise LogDamaged(self._describe(name), frame.begin, str(error), ADVICE) from None
         self.records[name] = count
 
-    def report(self, damage: LogDamaged | None, *, in_motion: bool) -> JournalReport:
+    def report(self, damage: LogDamaged | None, *, is_changing: bool) -> JournalReport:
         walk = self.walk
         headers = {begun.name: begun.header for begun in walk.begun}
         segments = [
@@ -153,40 +153,40 @@ class _Look:
             for segment in walk.scan.segments
         ]
         tail = walk.tail
-        torn = tail is not None and not tail.is_clean and not in_motion
+        torn = tail is not None and not tail.is_clean and not is_changing
         return JournalReport(
             folder=self._describe(""),
             state_partitions=walk.state_partitions or 0,
             segments=segments,
             start_offsets=walk.scan.start_offsets,
             end_offsets=walk.scan.end_offsets,
-            unused_files=[*walk.dropped, *walk.cut_off, *walk.unbegun],
+            unused_files=[*walk.dropped, *walk.cut_off, *walk.headerless],
             torn_tail=TornTail(tail.name, tail.position, tail.lost_commits) if tail and torn else None,
             recovery_point=walk.recovery_point.commit if walk.recovery_point is not None else None,
-            in_motion=in_motion,
+            is_changing=is_changing,
             damage=damage,
         )
 
 
-async def _look_undisturbed(disk: Disk, count_records: bool) -> tuple[_Look, LogDamaged | None]:
+async def _inspect_unchanged(disk: Disk, count_records: bool) -> tuple[_Inspection, LogDamaged | None]:
     for _ in range(REMOVALS_MAX - 1):
         with suppress(FileNotFoundError):
-            return await _look_once(disk, count_records)
-    return await _look_once(disk, count_records)
+            return await _inspect_once(disk, count_records)
+    return await _inspect_once(disk, count_records)
 
 
-async def _look_once(disk: Disk, count_records: bool) -> tuple[_Look, LogDamaged | None]:
-    looked = _Look(disk, count_records)
+async def _inspect_once(disk: Disk, count_records: bool) -> tuple[_Inspection, LogDamaged | None]:
+    looked = _Inspection(disk, count_records)
     try:
         await looked.walk.run()
     except LogDamaged as damage:
         if not looked.walk.scan.segments:
-            await _walk_up_to(looked.walk, disk, damage)
+            await _walk_before_damage(looked.walk, disk, damage)
         return looked, damage
     return looked, None
 
 
-async def _walk_up_to(walk: Walk, disk: Disk, damage: LogDamaged) -> None:
+async def _walk_before_damage(walk: SegmentWalk, disk: Disk, damage: LogDamaged) -> None:
     """Walk the segments before a file that is bad from byte 0 on and so kept the walk from starting."""
     good = [begun for begun in walk.begun if disk.describe(begun.name) < damage.file]
     walk.scan = Scan(good, walk.state_partitions or 0, disk.describe, walk.recovery_point)
@@ -195,12 +195,12 @@ async def _walk_up_to(walk: Walk, disk: Disk, damage: LogDamaged) -> None:
             walk.scan.segment(memoryview(await disk.read(name, 0, disk.size(name))), walk.visit)
 
 
-def _batches_of(
+def _decode_batches(
     file: str, frame: layout.Frame, state_partitions: Collection[int] | None
 ) -> Iterator[DumpedBatch]:
     """Decode the batches of a commit. Raises DecodeError, which no commit with a valid checksum should."""
     position = frame.begin + layout.HEAD_BYTES
-    for state_partition, batch in layout.entries_of(frame):
+    for state_partition, batch in layout.decode_entries(frame):
         position += layout.ENTRY_HEAD_BYTES
         if state_partitions is None or state_partition in state_partitions:
             for decoded in decode_batches(batch):

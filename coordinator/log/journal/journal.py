@@ -2,7 +2,7 @@
 
 Theory of operation.  Appends queue; everything that waits goes out as one frame, in one write and one
 fdatasync, and while that is under way the next frame collects: one commit is in flight at a time.  It tells
-when a commit is over, so that who appends can wait for more (`coordinator.runtime.gathering`).
+when a commit is over, so that who appends can wait for more (`coordinator.runtime.group_commit`).
 
 A commit that fails leaves bytes of which nobody knows whether they are on the disk, and no further sync can
 tell.  So that stretch is given up: a new segment is begun, whose durable header says where the one before
@@ -25,16 +25,23 @@ from pathlib import Path
 from typing import Literal
 
 from coordinator.errors import LogUnavailable
-from coordinator.log.base import RECORD_BYTES_MAX, AppendDone, Gathered, LoggedBatch, Unit, UnsharedLog
+from coordinator.log.base import (
+    RECORD_BYTES_MAX,
+    AppendCallback,
+    LoggedBatch,
+    PendingEntries,
+    Unit,
+    UnsharedLog,
+)
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
-from coordinator.log.journal.pending import Append, way
+from coordinator.log.journal.failures import PROBE_S, fail_appends, log_failure, probe_delay_s, reason
+from coordinator.log.journal.pending import Append, append_codec
 from coordinator.log.journal.reading import read_stretches
 from coordinator.log.journal.recovery import recover
 from coordinator.log.journal.recovery_point import RecoveryPointRecorder
 from coordinator.log.journal.scan import Segment
 from coordinator.log.journal.segments import Segments
-from coordinator.log.journal.trouble import PROBE_S, log_failure, probe_delay_s, reason, refuse_all
 
 _logger = logging.getLogger(__name__)
 
@@ -63,22 +70,22 @@ class Journal(UnsharedLog):
         self._segment_bytes = segment_bytes
         self._sync_mode: Literal["always", "os"] = sync
         self._segments = Segments(self._disk, segment_bytes, [])
-        self._starts, self._ends = [0] * state_partitions, [0] * state_partitions
+        self._start_offsets, self._end_offsets = [0] * state_partitions, [0] * state_partitions
         self._next_commit = 1
-        self._oldest = self._oldest_said = 1  # The oldest needed segment, and the one that a frame names.
-        self._way = way()
+        self._oldest = self._oldest_recorded = 1  # The oldest needed segment, and the one that a frame names.
+        self._codec = append_codec()
         self._pending: list[Append] = []
         # So many of the pending appends may also stand in the stretch that was given up.
-        self._doubtful = 0
+        self._unconfirmed = 0
         self._failures = 0
-        self._planned = self._gathering = self.committing = False
-        self._over: Callable[[], None] = lambda: None
+        self._commit_is_scheduled = self._gathering = self.committing = False
+        self._commit_callback: Callable[[], None] = lambda: None
         self._recovery_point = RecoveryPointRecorder(self._disk, self._segments)
         self._rolling: asyncio.Task[None] | None = None
         self._probe: asyncio.TimerHandle | None = None
-        self._trouble: str | None = "the journal is not open"
-        self._given_up = True
-        self._quiet = asyncio.Event()
+        self._failure: str | None = "the journal is not open"
+        self._abandoned_stretches = True
+        self._idle_event = asyncio.Event()
         self._is_open = False
 
     # Life.
@@ -103,14 +110,14 @@ class Journal(UnsharedLog):
     async def _recover(self) -> None:
         found = await recover(self._disk, self._state_partitions)
         self._segments = Segments(self._disk, self._segment_bytes, found.segments)
-        self._starts, self._ends = found.start_offsets, found.end_offsets
+        self._start_offsets, self._end_offsets = found.start_offsets, found.end_offsets
         self._next_commit = found.next_commit
-        self._oldest = self._oldest_said = found.oldest
-        self._given_up = not found.can_go_on
-        self._trouble, self._failures, self._doubtful = None, 0, 0
+        self._oldest = self._oldest_recorded = found.oldest
+        self._abandoned_stretches = not found.can_go_on
+        self._failure, self._failures, self._unconfirmed = None, 0, 0
         self._recovery_point = RecoveryPointRecorder(self._disk, self._segments, found.recorded_commit)
         await self._recovery_point.record()
-        if self._given_up:
+        if self._abandoned_stretches:
             # Behind a torn tail nothing is written: what is left of it could be taken for damage later.
             try:
                 await self._begin_segment(0)
@@ -124,27 +131,27 @@ class Journal(UnsharedLog):
         if not self._is_open:
             return
         self._is_open = False
-        while self.committing or self._planned or self._pending or self._rolling is not None:
-            self._quiet.clear()
-            await self._quiet.wait()
+        while self.committing or self._commit_is_scheduled or self._pending or self._rolling is not None:
+            self._idle_event.clear()
+            await self._idle_event.wait()
         if self._probe is not None:
             self._probe.cancel()
-        await self._segments.settle()
-        await self._mark_end()
+        await self._segments.wait_for_background_tasks()
+        await self._write_end_frame()
         await self._recovery_point.record()
         self._disk.unlock()
-        self._trouble = "the journal is not open"
+        self._failure = "the journal is not open"
 
-    async def _mark_end(self) -> None:
+    async def _write_end_frame(self) -> None:
         """Make the last segment durable, and name in a last frame the segments that may go."""
-        segment = self._segments.with_room(layout.frame_bytes(0), has_entries=False)
-        if segment is None or self._given_up:
+        segment = self._segments.segment_with_space(layout.frame_bytes(0), has_entries=False)
+        if segment is None or self._abandoned_stretches:
             return
         try:
             if self._sync_mode == "os" and self._segments.retired_are_durable():
                 await self._disk.sync(segment.name)
                 self._segments.durable_commit = self._next_commit - 1
-            if self._has_news():
+            if self._needs_progress():
                 durable_commit = self._segments.durable_commit
                 frame = layout.encode_frame(
                     segment.number, segment.end, self._next_commit, durable_commit, self._oldest, ()
@@ -160,41 +167,41 @@ class Journal(UnsharedLog):
         state_partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
-        done: AppendDone,
+        done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
         """Queue records for the next commit."""
-        base_offset = self._ends[state_partition]
-        if self._trouble is not None or not self._is_open:
-            error = LogUnavailable(self._trouble or "the journal is being closed")
+        base_offset = self._end_offsets[state_partition]
+        if self._failure is not None or not self._is_open:
+            error = LogUnavailable(self._failure or "the journal is being closed")
             asyncio.get_running_loop().call_soon(done, base_offset, error)
             return
         if not records:
             asyncio.get_running_loop().call_soon(done, base_offset, None)
             return
-        self._pending.append(self._way.append(state_partition, base_offset, timestamp_ms, records, done))
-        if not self._planned and not self.committing and not self._gathering:
-            self._plan()
+        self._pending.append(self._codec.append(state_partition, base_offset, timestamp_ms, records, done))
+        if not self._commit_is_scheduled and not self.committing and not self._gathering:
+            self._schedule_commit()
 
-    def tell_of_commits(self, over: Callable[[], None]) -> bool:
+    def set_commit_callback(self, over: Callable[[], None]) -> bool:
         """Have `over` called after each commit, if commits wait for the disk."""
-        self._over = over if self._sync_mode == "always" else self._over
+        self._commit_callback = over if self._sync_mode == "always" else self._commit_callback
         return self._sync_mode == "always"
 
-    def gather(self) -> Gathered | None:
+    def take_pending(self) -> PendingEntries | None:
         """Let appends wait until `flush`."""
         self._gathering = True
-        return None if self._trouble is not None or not self._is_open else (self._pending, self._ends)
+        return None if self._failure is not None or not self._is_open else (self._pending, self._end_offsets)
 
     def flush(self) -> None:
         """Commit what was gathered, unless a commit is under way: it travels with the next one."""
         self._gathering = False
-        if self._pending and not self._planned:
+        if self._pending and not self._commit_is_scheduled:
             self._commit()
 
-    def _plan(self) -> None:
+    def _schedule_commit(self) -> None:
         """Commit on the next turn of the loop: what is appended until then travels along."""
-        self._planned = True
+        self._commit_is_scheduled = True
         asyncio.get_running_loop().call_soon(self._commit)
 
     def _commit(self) -> None:
@@ -202,24 +209,24 @@ class Journal(UnsharedLog):
 
         In trouble nothing waits; but a frame that lets older segments go may be what ends the trouble.
         """
-        self._planned = False
+        self._commit_is_scheduled = False
         if self.committing or self._rolling is not None:
             return
-        has_news = self._has_news()
+        has_news = self._needs_progress()
         if not (self._pending or has_news):
-            self._quiet.set()
+            self._idle_event.set()
             return
-        entries, size_bytes = self._way.next_entries(self._pending)
+        entries, size_bytes = self._codec.take_frame_entries(self._pending)
         count = len(entries)
-        segment = self._segments.with_room(size_bytes, has_entries=count > 0)
-        if segment is None or self._given_up:
+        segment = self._segments.segment_with_space(size_bytes, has_entries=count > 0)
+        if segment is None or self._abandoned_stretches:
             if count:
                 self._roll(size_bytes)
             else:
-                self._quiet.set()
+                self._idle_event.set()
             return
         group, self._pending = self._pending[:count], self._pending[count:]
-        oldest = self._oldest if has_news else self._oldest_said
+        oldest = self._oldest if has_news else self._oldest_recorded
         sync = has_news or self._sync_mode == "always"
         self.committing = True
 
@@ -231,10 +238,10 @@ class Journal(UnsharedLog):
                 else:
                     self._failed(group, error)
             finally:
-                self._over()
+                self._commit_callback()
 
         try:
-            frame = self._way.encode_frame(
+            frame = self._codec.encode_frame(
                 segment.number, segment.end, self._next_commit, self._segments.durable_commit, oldest, entries
             )
             is_written = write_promptly(self._disk, segment.name, segment.end, frame, sync, written)
@@ -255,13 +262,13 @@ class Journal(UnsharedLog):
             self._segments.durable_commit = self._next_commit
         self._next_commit += 1
         self._failures = 0
-        self._way.note_ends(group, self._ends, segment.last_offsets)
-        if oldest != self._oldest_said:
-            self._oldest_said = oldest
+        self._codec.advance_end_offsets(group, self._end_offsets, segment.last_offsets)
+        if oldest != self._oldest_recorded:
+            self._oldest_recorded = oldest
             self._segments.drop_below(oldest)
         if self._pending or self._oldest > oldest or not self._is_open:
             self._commit()
-        self._way.tell_all(group)
+        self._codec.complete_appends(group)
         self._recovery_point.commit_done()
         self._segments.prepare_spare()
 
@@ -269,13 +276,13 @@ class Journal(UnsharedLog):
 
     def _failed(self, group: list[Append], error: Exception) -> None:
         """Give the stretch up and write the records elsewhere; if that was tried before, refuse them."""
-        self._given_up = True
+        self._abandoned_stretches = True
         self._pending[:0] = group
-        self._doubtful = len(group)
+        self._unconfirmed = len(group)
         self._failures += 1
         log_failure(_logger, logging.ERROR, "a commit failed; its stretch of the journal is given up", error)
-        if self._trouble is not None:
-            self._quiet.set()
+        if self._failure is not None:
+            self._idle_event.set()
         elif self._failures > 1:
             self._refuse("commits fail", error)
         else:
@@ -284,26 +291,26 @@ class Journal(UnsharedLog):
     def _refuse(self, what: str, error: Exception) -> None:
         """Take no appends until a new segment is begun; tell those that wait what is known of them."""
         trouble = f"the journal takes no writes: {what}: {reason(error)}"
-        if self._trouble != trouble:
+        if self._failure != trouble:
             log_failure(_logger, logging.ERROR, f"the journal takes no writes: {what}", error)
-        self._trouble = trouble
-        refuse_all(self._pending, self._doubtful, self._trouble)
-        self._pending, self._doubtful = [], 0
-        self._probe = asyncio.get_running_loop().call_later(probe_delay_s(self._failures), self._try_again)
-        self._quiet.set()
+        self._failure = trouble
+        fail_appends(self._pending, self._unconfirmed, self._failure)
+        self._pending, self._unconfirmed = [], 0
+        self._probe = asyncio.get_running_loop().call_later(probe_delay_s(self._failures), self._probe_disk)
+        self._idle_event.set()
 
-    def _try_again(self) -> None:
+    def _probe_disk(self) -> None:
         if self.committing:
             # A new segment says where this one ends, which the commit is about to move.
-            self._probe = asyncio.get_running_loop().call_later(PROBE_S, self._try_again)
+            self._probe = asyncio.get_running_loop().call_later(PROBE_S, self._probe_disk)
         elif self._is_open:
             self._roll(0)
 
     def _roll(self, frame_bytes: int) -> None:
         """Go on in a new segment, with room for a frame of this size at least."""
-        self._rolling = asyncio.get_running_loop().create_task(self._go_on(frame_bytes), name="journal roll")
+        self._rolling = asyncio.get_running_loop().create_task(self._extend(frame_bytes), name="journal roll")
 
-    async def _go_on(self, frame_bytes: int) -> None:
+    async def _extend(self, frame_bytes: int) -> None:
         try:
             await self._begin_segment(frame_bytes)
         except Exception as error:
@@ -312,9 +319,9 @@ class Journal(UnsharedLog):
             self._commit()
             return
         self._rolling = None
-        if self._trouble is not None:
+        if self._failure is not None:
             _logger.warning("the journal takes writes again")
-        self._trouble = None
+        self._failure = None
         self._commit()
 
     async def _begin_segment(self, frame_bytes: int) -> None:
@@ -322,7 +329,7 @@ class Journal(UnsharedLog):
         before = self._segments.current
         # The header is durable at once, but in `os` mode what was written anew before it may not be.
         may_tell = before is None or before.durable
-        oldest = self._oldest if may_tell and self._has_news() else self._oldest_said
+        oldest = self._oldest if may_tell and self._needs_progress() else self._oldest_recorded
         header = layout.SegmentHeader(
             number=before.number + 1 if before else 1,
             sync=self._sync_mode,
@@ -330,13 +337,13 @@ class Journal(UnsharedLog):
             first_commit=self._next_commit,
             durable=self._segments.durable_commit,
             oldest=oldest,
-            end_offsets=tuple(self._ends),
+            end_offsets=tuple(self._end_offsets),
         )
         await self._segments.begin(header, frame_bytes)
-        self._given_up = False
-        self._doubtful = 0
-        if oldest != self._oldest_said:
-            self._oldest_said = oldest
+        self._abandoned_stretches = False
+        self._unconfirmed = 0
+        if oldest != self._oldest_recorded:
+            self._oldest_recorded = oldest
             self._segments.drop_below(oldest)
         if self._sync_mode == "os":
             self._segments.sync_retired()
@@ -359,40 +366,40 @@ class Journal(UnsharedLog):
 
     def prune(self, state_partition: int, before_offset: int) -> None:
         """Declare records not needed; the oldest segments go when none of their records is."""
-        before_offset = min(before_offset, self._ends[state_partition])
-        if before_offset <= self._starts[state_partition]:
+        before_offset = min(before_offset, self._end_offsets[state_partition])
+        if before_offset <= self._start_offsets[state_partition]:
             return
-        self._starts[state_partition] = before_offset
-        self._oldest = max(self._oldest, self._segments.first_needed(self._starts).number)
-        if self._is_open and not self._planned and not self.committing and self._has_news():
-            self._plan()
+        self._start_offsets[state_partition] = before_offset
+        self._oldest = max(self._oldest, self._segments.first_needed(self._start_offsets).number)
+        if self._is_open and not self._commit_is_scheduled and not self.committing and self._needs_progress():
+            self._schedule_commit()
 
-    def _has_news(self) -> bool:
+    def _needs_progress(self) -> bool:
         """Say whether a frame should tell that older segments may go.
 
         It must be durable with all before it, or a crash could leave neither the frame nor the files.
         """
-        return self._oldest > self._oldest_said and (
+        return self._oldest > self._oldest_recorded and (
             self._sync_mode == "always" or self._segments.retired_are_durable()
         )
 
     def pinned(self, live_bytes: int) -> Mapping[int, int]:
         """Return what must be written anew for the oldest segment to go, if the journal is too big."""
-        return self._segments.pinned(self._starts, live_bytes)
+        return self._segments.pinned(self._start_offsets, live_bytes)
 
     # Figures.
 
     def start_offset(self, state_partition: int) -> int:
         """Return the offset from which records are still promised."""
-        return self._starts[state_partition]
+        return self._start_offsets[state_partition]
 
     def end_offset(self, state_partition: int) -> int:
         """Return the offset that the next record gets."""
-        return self._ends[state_partition]
+        return self._end_offsets[state_partition]
 
     def health(self) -> str | None:
         """Return None, or why no write can succeed now."""
-        return self._trouble
+        return self._failure
 
     def size_bytes(self) -> int:
         """Return the bytes of all files, in use or not."""

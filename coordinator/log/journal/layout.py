@@ -203,7 +203,7 @@ class FrameHead(NamedTuple):
     entries_crc: int
 
 
-def head_at(data: memoryview, at: int, segment: int, position: int) -> FrameHead | None:
+def decode_head_at(data: memoryview, at: int, segment: int, position: int) -> FrameHead | None:
     """Return the valid head at `at` in the data, which is `position` in the segment, or None."""
     if at + HEAD_BYTES > len(data) or data[at : at + 4] != _FRAME_MAGIC:
         return None
@@ -213,9 +213,9 @@ def head_at(data: memoryview, at: int, segment: int, position: int) -> FrameHead
     return FrameHead(*_HEAD.unpack_from(data, at)[1:])
 
 
-def frame_at(data: memoryview, at: int, segment: int, position: int) -> Frame | None:
+def decode_frame_at(data: memoryview, at: int, segment: int, position: int) -> Frame | None:
     """Return the valid frame at `at` in the data, which is `position` in the segment, or None."""
-    head = head_at(data, at, segment, position)
+    head = decode_head_at(data, at, segment, position)
     if head is None:
         return None
     begin = at + HEAD_BYTES
@@ -226,7 +226,7 @@ def frame_at(data: memoryview, at: int, segment: int, position: int) -> Frame | 
     return Frame(at, at + frame_bytes(head.length), head.commit, head.durable, head.oldest, entries)
 
 
-def entries_of(frame: Frame) -> Iterator[LoggedBatch]:
+def decode_entries(frame: Frame) -> Iterator[LoggedBatch]:
     """Yield the entries of a valid frame. Raises ValueError if their lengths do not add up."""
     entries = bytes(frame.entries)
     at, end = 0, len(entries)
@@ -241,7 +241,7 @@ def entries_of(frame: Frame) -> Iterator[LoggedBatch]:
         yield LoggedBatch(state_partition, entries[batch_at:at])
 
 
-def least_bytes(data: memoryview, last_end: int, segment: int) -> int:
+def minimum_file_bytes(data: memoryview, last_end: int, segment: int) -> int:
     """Return the size that the file of a segment has at least, after what was written into it.
 
     `last_end` is the end of a valid frame with entries, or where the first one begins.  Every frame with
@@ -259,7 +259,7 @@ def later_heads(data: memoryview, position: int, segment: int) -> Iterator[tuple
     raw = bytes(data)
     found = raw.find(_FRAME_MAGIC, position + 1)
     while found != -1:
-        head = head_at(data, found, segment, found) if found % ALIGN_BYTES == 0 else None
+        head = decode_head_at(data, found, segment, found) if found % ALIGN_BYTES == 0 else None
         if head is not None:
             yield found, head
         found = raw.find(_FRAME_MAGIC, found + 1)
@@ -270,7 +270,7 @@ def is_torn(data: memoryview, position: int, segment: int) -> bool:
 
     It can if a part of it is still as the file was before: zeros.  Anything else was written as a whole once.
     """
-    head = head_at(data, position, segment, position)
+    head = decode_head_at(data, position, segment, position)
     if head is None:
         # A head lies in one sector.  It is not there at all, or the write broke off inside it.
         return not any(data[position : position + HEAD_BYTES]) or is_zero(data[position + HEAD_BYTES :])

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from coordinator import hot
+from coordinator import fastpath
 from coordinator.errors import LogError
-from coordinator.log.base import AppendDone
+from coordinator.log.base import AppendCallback
 from coordinator.log.journal import layout
 from protocol.record_batch import encode_batch
 
@@ -25,7 +25,7 @@ class Append:
         base_offset: int,
         timestamp_ms: int,
         records: Sequence[tuple[bytes, bytes | None]],
-        done: AppendDone,
+        done: AppendCallback,
     ) -> None:
         batch = encode_batch(base_offset, timestamp_ms, records)
         self.state_partition = state_partition
@@ -45,13 +45,13 @@ def tell(append: Append, error: LogError | None) -> None:
         )
 
 
-def tell_all(group: Sequence[Append]) -> None:
+def complete_appends(group: Sequence[Append]) -> None:
     """Tell those who appended that it is there."""
     for append in group:
         tell(append, None)
 
 
-def next_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:
+def take_frame_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:
     """Return the entries of the next frame, which are those of the first appends, and its size in bytes."""
     entries: list[bytes] = []
     entries_bytes = 0
@@ -64,32 +64,34 @@ def next_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:
     return entries, layout.frame_bytes(entries_bytes)
 
 
-def note_ends(group: Sequence[Append], ends: list[int], last_offsets: dict[int, int]) -> None:
+def advance_end_offsets(group: Sequence[Append], ends: list[int], last_offsets: dict[int, int]) -> None:
     """Note by state partition where it ends when a group of appends is there, and its last offset."""
     for append in group:
         ends[append.state_partition] = append.end_offset
         last_offsets[append.state_partition] = append.end_offset - 1
 
 
-class Way(NamedTuple):
-    """How appends are dealt with: in Python, or compiled (`coordinator.hot`), with the same outcome."""
+class AppendCodec(NamedTuple):
+    """How appends are dealt with: in Python, or compiled (`coordinator.fastpath`), with the same outcome."""
 
-    append: Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], AppendDone], Append]
-    next_entries: Callable[[Sequence[Append]], tuple[list[bytes], int]]
+    append: Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], AppendCallback], Append]
+    take_frame_entries: Callable[[Sequence[Append]], tuple[list[bytes], int]]
     encode_frame: Callable[[int, int, int, int, int, Sequence[bytes]], bytes]
-    note_ends: Callable[[Sequence[Append], list[int], dict[int, int]], None]
-    tell_all: Callable[[Sequence[Append]], None]
+    advance_end_offsets: Callable[[Sequence[Append], list[int], dict[int, int]], None]
+    complete_appends: Callable[[Sequence[Append]], None]
 
 
-def way() -> Way:
+def append_codec() -> AppendCodec:
     """Return the way that there is."""
-    compiled = hot.compiled
+    compiled = fastpath.compiled
     if compiled is None:
-        return Way(Append, next_entries, layout.encode_frame, note_ends, tell_all)
-    return Way(
+        return AppendCodec(
+            Append, take_frame_entries, layout.encode_frame, advance_end_offsets, complete_appends
+        )
+    return AppendCodec(
         compiled.Append,
-        compiled.next_entries,
+        compiled.take_frame_entries,
         compiled.encode_frame,
-        compiled.note_ends,
-        compiled.tell_all,
+        compiled.advance_end_offsets,
+        compiled.complete_appends,
     )

@@ -33,8 +33,10 @@ async def read_stretches(
                 raise LogUnavailable(f"the journal cannot be read: {error}") from error
             chunk: list[LoggedBatch] = []
             at = 0
-            while (frame := layout.frame_at(data, at, number, position + at)) is not None:
-                chunk += [logged for logged in layout.entries_of(frame) if logged.state_partition in wanted]
+            while (frame := layout.decode_frame_at(data, at, number, position + at)) is not None:
+                chunk += [
+                    logged for logged in layout.decode_entries(frame) if logged.state_partition in wanted
+                ]
                 at = frame.end
             if at == 0:
                 path = disk.describe(segment_name(number))
@@ -48,7 +50,7 @@ async def _read_frames(disk: Disk, number: int, position: int, end: int) -> memo
     """Read one chunk, or as much more as the first frame in it needs."""
     name = segment_name(number)
     data = memoryview(await disk.read(name, position, min(READ_CHUNK_BYTES, end - position)))
-    head = layout.head_at(data, 0, number, position)
+    head = layout.decode_head_at(data, 0, number, position)
     if head is not None and layout.frame_bytes(head.length) > len(data):
         data = memoryview(await disk.read(name, position, layout.frame_bytes(head.length)))
     return data

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, write_durably
 from coordinator.log.journal.scan import Scan, Segment, Tail
-from coordinator.log.journal.walk import Walk
+from coordinator.log.journal.walk import SegmentWalk
 
 _logger = logging.getLogger(__name__)
 
 
-class Recovered(NamedTuple):
+class RecoveredJournal(NamedTuple):
     """What was found.
 
     `can_go_on` is False if the last segment must not be written to any more. `recorded_commit` is the commit
@@ -33,28 +33,28 @@ class Recovered(NamedTuple):
     recorded_commit: int = 0
 
 
-async def recover(disk: Disk, state_partitions: int) -> Recovered:
+async def recover(disk: Disk, state_partitions: int) -> RecoveredJournal:
     """Read all segments, check every commit, find the end, and remove what does not count.
 
     Raises LogDamaged for damage before the tail, ConfigError if the journal has another number of state
     partitions, OSError if it cannot be read or made durable.
     """
-    walk = Walk(disk, state_partitions)
+    walk = SegmentWalk(disk, state_partitions)
     await walk.run()
     scan, begun, tail = walk.scan, walk.begun, walk.tail
     if tail is None:
         # Not even the first segment was begun.
-        for name in reversed(walk.unbegun):
+        for name in reversed(walk.headerless):
             await disk.remove(name)
-        return Recovered([], [0] * state_partitions, [0] * state_partitions, 1, 1, False)
+        return RecoveredJournal([], [0] * state_partitions, [0] * state_partitions, 1, 1, False)
     _report(disk.describe(tail.name), tail)
     await _make_durable(disk, scan, begun[len(scan.segments) - 1].header)
     first = next(place for place, segment in enumerate(scan.segments) if segment.number >= scan.oldest)
     unneeded = [segment.name for segment in scan.segments[:first]]
     # From the ends inwards, so that a crash in between leaves no gap.
-    for name in (*walk.dropped, *unneeded, *reversed(walk.unbegun), *reversed(walk.cut_off)):
+    for name in (*walk.dropped, *unneeded, *reversed(walk.headerless), *reversed(walk.cut_off)):
         await disk.remove(name)
-    return Recovered(
+    return RecoveredJournal(
         segments=scan.segments[first:],
         start_offsets=list(begun[first].header.end_offsets),
         end_offsets=scan.end_offsets,

@@ -10,8 +10,8 @@ import logging
 
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk
+from coordinator.log.journal.failures import log_failure
 from coordinator.log.journal.segments import Segments
-from coordinator.log.journal.trouble import log_failure
 
 _logger = logging.getLogger(__name__)
 

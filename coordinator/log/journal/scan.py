@@ -63,7 +63,7 @@ class Segment(msgspec.Struct):
         self.name = segment_name(self.number)
 
 
-class Begun(NamedTuple):
+class SegmentWithHeader(NamedTuple):
     """A file with a valid segment header."""
 
     name: str
@@ -79,7 +79,7 @@ class Tail(NamedTuple):
     lost_commits: int
 
 
-class Witness(NamedTuple):
+class LaterFrame(NamedTuple):
     """A header or frame's head written after some place; `durable` is the last durable commit then."""
 
     name: str
@@ -120,7 +120,7 @@ def read_header(path: str, data: bytes, state_partitions: int | None) -> layout.
     return header
 
 
-def check_unbegun(
+def check_headerless_file(
     name: str, data: memoryview, last_number: int, state_partitions: int, describe: Callable[[str], str]
 ) -> None:
     """Refuse a file without a valid header that must have had one; what is prepared for later holds zeros.
@@ -136,7 +136,7 @@ def check_unbegun(
     if number > last_number + 1:
         missing = describe(segment_name(number - 1))
         raise LogDamaged(missing, 0, f"the file is missing, but {name} is there", ADVICE_MISSING)
-    if len(data) < layout.least_bytes(data, layout.first_position(state_partitions), number):
+    if len(data) < layout.minimum_file_bytes(data, layout.first_position(state_partitions), number):
         # Where the making of a file broke off there are only zeros.
         if not layout.is_zero(data):
             raise _cut_short(path, 0, len(data))
@@ -161,7 +161,7 @@ class Scan:
 
     def __init__(
         self,
-        begun: Sequence[Begun],
+        begun: Sequence[SegmentWithHeader],
         state_partitions: int,
         describe: Callable[[str], str],
         recovery_point: layout.RecoveryPoint | None = None,
@@ -200,20 +200,20 @@ class Scan:
         self.segments.append(Segment(header.number, len(data), position, last_offsets, self.next_commit - 1))
         return successor is not None and position == limit
 
-    def tail(self, data: memoryview, later: Sequence[Witness]) -> Tail:
+    def tail(self, data: memoryview, later: Sequence[LaterFrame]) -> Tail:
         """Accept the place where the valid frames of the last walked segment end, or refuse it.
 
         `data` is that segment; `later` are the witnesses of all segments after it.
         """
         name, header = self._begun[len(self.segments) - 1]
         position = self.segments[-1].end
-        if len(data) < layout.least_bytes(data, self._entries_end, header.number):
+        if len(data) < layout.minimum_file_bytes(data, self._entries_end, header.number):
             raise _cut_short(self._describe(name), position, len(data))
         self.check_recovery_point()
         if not later and layout.is_zero(data[position:]):
             return Tail(name, position, True, 0)
         lost_commits = 0
-        for witness in (*witnesses(name, header, data, position), *later):
+        for witness in (*find_later_frames(name, header, data, position), *later):
             if witness.durable >= self.next_commit:
                 raise self._damaged(
                     name,
@@ -268,7 +268,7 @@ class Scan:
     def _take(self, name: str, frame: layout.Frame, last_offsets: dict[int, int]) -> None:
         ends = self.end_offsets
         try:
-            for state_partition, batch in layout.entries_of(frame):
+            for state_partition, batch in layout.decode_entries(frame):
                 base_offset = int.from_bytes(batch[:8])
                 if base_offset != ends[state_partition]:
                     raise ValueError(
@@ -290,7 +290,7 @@ class Scan:
 def frames(data: memoryview, segment: int, position: int, limit: int, commit: int) -> Iterator[layout.Frame]:
     """Yield the valid frames from a position on, numbered from `commit` up without a gap."""
     while position < limit:
-        frame = layout.frame_at(data, position, segment, position)
+        frame = layout.decode_frame_at(data, position, segment, position)
         if frame is None or frame.commit != commit or frame.end > limit:
             return
         yield frame
@@ -298,9 +298,11 @@ def frames(data: memoryview, segment: int, position: int, limit: int, commit: in
         commit += 1
 
 
-def witnesses(name: str, header: layout.SegmentHeader, data: memoryview, position: int) -> Iterator[Witness]:
+def find_later_frames(
+    name: str, header: layout.SegmentHeader, data: memoryview, position: int
+) -> Iterator[LaterFrame]:
     """Yield what is behind a position of a segment, its header too if the position is 0."""
     if position == 0:
-        yield Witness(name, 0, header.first_commit, header.durable)
+        yield LaterFrame(name, 0, header.first_commit, header.durable)
     for where, head in layout.later_heads(data, position, header.number):
-        yield Witness(name, where, head.commit, head.durable)
+        yield LaterFrame(name, where, head.commit, head.durable)

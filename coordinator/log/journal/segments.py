@@ -13,8 +13,8 @@ from typing import Any
 
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, write_durably
+from coordinator.log.journal.failures import log_failure
 from coordinator.log.journal.scan import Segment, segment_name
-from coordinator.log.journal.trouble import log_failure
 
 _logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Segments:
         self._preparing: asyncio.Task[None] | None = None
         self._retry_s = float("-inf")
         self._dropping: asyncio.Task[None] | None = None
-        self._doomed: list[Segment] = []
+        self._pending_removal: list[Segment] = []
         self._syncing: asyncio.Task[None] | None = None
         self._readers = 0
         self.used = used
@@ -62,10 +62,10 @@ class Segments:
 
     def size_bytes(self) -> int:
         """Return what all files take, the spare one included."""
-        used_bytes = sum(segment.size_bytes for segment in (*self._doomed, *self.used))
+        used_bytes = sum(segment.size_bytes for segment in (*self._pending_removal, *self.used))
         return used_bytes + (self._segment_bytes if self._spare is not None else 0)
 
-    def with_room(self, frame_bytes: int, *, has_entries: bool) -> Segment | None:
+    def segment_with_space(self, frame_bytes: int, *, has_entries: bool) -> Segment | None:
         """Return the current segment if a frame goes into it."""
         segment, reserve_bytes = self.current, layout.RESERVE_BYTES if has_entries else 0
         if segment is None or self._is_ended:
@@ -103,11 +103,11 @@ class Segments:
 
     def prepare_spare(self) -> None:
         """See to it that the next segment's file is made ahead of its use."""
-        if self._spare is not None or _runs(self._preparing):
+        if self._spare is not None or _is_running(self._preparing):
             return
         if asyncio.get_running_loop().time() < self._retry_s:
             return
-        self._preparing = _start(self._prepare(segment_name(self.used[-1].number + 1)), "journal spare")
+        self._preparing = _start_task(self._prepare(segment_name(self.used[-1].number + 1)), "journal spare")
 
     async def _prepare(self, name: str) -> None:
         try:
@@ -123,7 +123,7 @@ class Segments:
 
     def first_needed(self, starts: Sequence[int]) -> Segment:
         """Return the oldest segment with a record that is needed, or the current one."""
-        return next((segment for segment in self.used if _holds_from(segment, starts)), self.used[-1])
+        return next((segment for segment in self.used if _blocking_ends(segment, starts)), self.used[-1])
 
     def pinned(self, starts: Sequence[int], live_bytes: int) -> dict[int, int]:
         """Return how far the starts must move for the oldest segment to go, if all take too much."""
@@ -134,30 +134,30 @@ class Segments:
         allowed_bytes = max(SEGMENTS_MIN * self._segment_bytes, LIVE_BYTES_FACTOR * live_bytes)
         if needed_bytes <= allowed_bytes or first is self.current:
             return {}
-        return _holds_from(first, starts)
+        return _blocking_ends(first, starts)
 
     # Dropping.
 
     def drop_below(self, oldest: int) -> None:
         """Remove the segments before `oldest`, which a durable frame calls not needed."""
         while self.used[0].number < oldest:
-            self._doomed.append(self.used.pop(0))
-        self._drop_soon()
+            self._pending_removal.append(self.used.pop(0))
+        self._schedule_removal()
 
-    def _drop_soon(self) -> None:
-        if self._doomed and not self._readers and not _runs(self._dropping):
-            self._dropping = _start(self._drop(), "journal drop")
+    def _schedule_removal(self) -> None:
+        if self._pending_removal and not self._readers and not _is_running(self._dropping):
+            self._dropping = _start_task(self._remove_files(), "journal drop")
 
-    async def _drop(self) -> None:
+    async def _remove_files(self) -> None:
         # A reader that has begun still wants what was there when it began.  The oldest goes first: no gaps.
-        while self._doomed and not self._readers:
+        while self._pending_removal and not self._readers:
             try:
-                await self._disk.remove(self._doomed[0].name)
+                await self._disk.remove(self._pending_removal[0].name)
             except Exception as error:
                 what = "a segment of the journal that is not needed cannot be removed"
                 log_failure(_logger, logging.WARNING, what, error)
                 return
-            del self._doomed[0]
+            del self._pending_removal[0]
 
     def begin_reading(self) -> None:
         """Keep all segments until `end_reading`."""
@@ -166,14 +166,14 @@ class Segments:
     def end_reading(self) -> None:
         """Let go of what was kept for a reader."""
         self._readers -= 1
-        self._drop_soon()
+        self._schedule_removal()
 
     # What `os` mode wrote and did not sync.
 
     def sync_retired(self) -> None:
         """Make all segments but the current one durable, in the background."""
-        if not _runs(self._syncing):
-            self._syncing = _start(self._sync_retired(), "journal sync")
+        if not _is_running(self._syncing):
+            self._syncing = _start_task(self._sync_retired(), "journal sync")
 
     async def _sync_retired(self) -> None:
         while retired := [segment for segment in self.used[:-1] if not segment.durable]:
@@ -192,14 +192,14 @@ class Segments:
         """Say whether all segments but the current one are durable."""
         return all(segment.durable for segment in self.used[:-1])
 
-    async def settle(self) -> None:
+    async def wait_for_background_tasks(self) -> None:
         """Wait for what runs in the background."""
         for task in (self._preparing, self._dropping, self._syncing):
             if task is not None:
                 await asyncio.wait({task})
 
 
-def _holds_from(segment: Segment, starts: Sequence[int]) -> dict[int, int]:
+def _blocking_ends(segment: Segment, starts: Sequence[int]) -> dict[int, int]:
     """Return the end in this segment of each state partition that still needs records of it."""
     return {
         state_partition: last_offset + 1
@@ -208,9 +208,9 @@ def _holds_from(segment: Segment, starts: Sequence[int]) -> dict[int, int]:
     }
 
 
-def _runs(task: asyncio.Task[None] | None) -> bool:
+def _is_running(task: asyncio.Task[None] | None) -> bool:
     return task is not None and not task.done()
 
 
-def _start(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+def _start_task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
     return asyncio.get_running_loop().create_task(work, name=name)

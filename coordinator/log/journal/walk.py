@@ -10,21 +10,21 @@ import logging
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk
 from coordinator.log.journal.scan import (
-    Begun,
+    LaterFrame,
     Scan,
+    SegmentWithHeader,
     Tail,
     Visit,
-    Witness,
-    check_unbegun,
+    check_headerless_file,
+    find_later_frames,
     read_header,
     segment_number,
-    witnesses,
 )
 
 _logger = logging.getLogger(__name__)
 
 
-class Walk:
+class SegmentWalk:
     """One walk. The attributes are the results; after an exception they tell how far it came."""
 
     def __init__(self, disk: Disk, state_partitions: int | None, visit: Visit | None = None) -> None:
@@ -36,10 +36,10 @@ class Walk:
         self.visit = visit
         self.state_partitions = state_partitions
         # Segments with a valid header, oldest first.
-        self.begun: list[Begun] = []
+        self.begun: list[SegmentWithHeader] = []
         # Files that were being removed, that were made and not begun, and that lie behind the end.
         self.dropped: list[str] = []
-        self.unbegun: list[str] = []
+        self.headerless: list[str] = []
         self.cut_off: list[str] = []
         self.scan = Scan([], 0, disk.describe)
         self.tail: Tail | None = None
@@ -54,7 +54,7 @@ class Walk:
         await self._read_recovery_point()
         await self._read_headers()
         try:
-            await self._check_unbegun()
+            await self._check_headerless_files()
         finally:
             # Removing these was under way when the process died: nobody needs them, whatever is in them.
             oldest = self.begun[-1].header.oldest if self.begun else 0
@@ -85,16 +85,16 @@ class Walk:
             head = await self._disk.read(name, 0, layout.header_bytes(layout.STATE_PARTITIONS_MAX))
             header = read_header(self._disk.describe(name), head, self.state_partitions)
             if header is None:
-                self.unbegun.append(name)
+                self.headerless.append(name)
             else:
-                self.begun.append(Begun(name, header))
+                self.begun.append(SegmentWithHeader(name, header))
                 self.state_partitions = len(header.end_offsets)
 
-    async def _check_unbegun(self) -> None:
+    async def _check_headerless_files(self) -> None:
         last_number = max((segment_number(name) or 0 for name, _ in self.begun), default=0)
-        for name in self.unbegun:
+        for name in self.headerless:
             data = await self._read(name)
-            check_unbegun(name, data, last_number, self.state_partitions or 1, self._disk.describe)
+            check_headerless_file(name, data, last_number, self.state_partitions or 1, self._disk.describe)
 
     async def _scan(self) -> None:
         self.scan = Scan(self.begun, self.state_partitions or 0, self._disk.describe, self.recovery_point)
@@ -105,14 +105,14 @@ class Walk:
             # On another thread: it takes about half a second for 64 MiB, too long for the event loop.
             if not await asyncio.to_thread(self.scan.segment, data, self.visit):
                 later = self.begun[place + 1 :]
-                self.tail = self.scan.tail(data, await self._later_witnesses(later))
+                self.tail = self.scan.tail(data, await self._collect_later_frames(later))
                 self.cut_off = [after.name for after in later]
                 return
 
-    async def _later_witnesses(self, later: list[Begun]) -> list[Witness]:
-        found: list[Witness] = []
+    async def _collect_later_frames(self, later: list[SegmentWithHeader]) -> list[LaterFrame]:
+        found: list[LaterFrame] = []
         for name, header in later:
-            found += witnesses(name, header, await self._read(name), 0)
+            found += find_later_frames(name, header, await self._read(name), 0)
         return found
 
     async def _read(self, name: str) -> memoryview:

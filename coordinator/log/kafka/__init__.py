@@ -5,6 +5,6 @@ The rule of ownership is `coordinator.log.claims`; `kafka_log` is the log. What 
 """
 
 from coordinator.log.kafka.kafka_log import KafkaLog, KafkaLogLimits
-from coordinator.log.kafka.topic import TopicWish
+from coordinator.log.kafka.topic import TopicConfig
 
-__all__ = ["KafkaLog", "KafkaLogLimits", "TopicWish"]
+__all__ = ["KafkaLog", "KafkaLogLimits", "TopicConfig"]

@@ -10,7 +10,7 @@ are in the log, and the shard has to be loaded again before anything else is app
 from collections.abc import Callable, Iterator, Sequence
 
 from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
-from coordinator.log.base import AppendDone, Unit
+from coordinator.log.base import AppendCallback, Unit
 from coordinator.log.kafka.ownership import Ownership
 from protocol.record_batch import HEADER_BYTES, RECORD_BYTES_IN_BATCH, encode_batch
 
@@ -22,7 +22,7 @@ def record_bytes_max(batch_bytes_max: int) -> int:
     return batch_bytes_max - HEADER_BYTES - RECORD_BYTES_IN_BATCH
 
 
-def encode_owned(ownership: Ownership, records: Sequence[Record], timestamp_ms: int) -> bytes:
+def encode_owner_batch(ownership: Ownership, records: Sequence[Record], timestamp_ms: int) -> bytes:
     """Return the batch in which an owner appends records next."""
     return encode_batch(
         0,
@@ -35,7 +35,7 @@ def encode_owned(ownership: Ownership, records: Sequence[Record], timestamp_ms: 
     )
 
 
-def portions(records: Sequence[Record], units: Sequence[Unit], bytes_max: int) -> Iterator[list[Record]]:
+def split_records(records: Sequence[Record], units: Sequence[Unit], bytes_max: int) -> Iterator[list[Record]]:
     """Divide records between units into runs of at most `bytes_max` as a batch; a larger unit goes alone."""
     portion: list[Record] = []
     size_bytes = HEADER_BYTES
@@ -63,7 +63,8 @@ def _all_units(count: int, units: Sequence[Unit]) -> Iterator[Unit]:
 class BatchedAppend:
     """One append, in as many batches as it takes; `done` is called once, as by an `Appender`.
 
-    `send` is that of an `Appender`; `landed` is told the place and the bytes of each batch in the log.
+    `send` is that of an `Appender`; `record_appended` is told the place and the bytes of each batch in the
+    log.
     """
 
     def __init__(
@@ -71,14 +72,14 @@ class BatchedAppend:
         ownership: Ownership,
         timestamp_ms: int,
         *,
-        send: Callable[[Ownership, bytes, int, AppendDone], None],
+        send: Callable[[Ownership, bytes, int, AppendCallback], None],
         landed: Callable[[int, int], None],
-        done: AppendDone,
+        done: AppendCallback,
     ) -> None:
         self._ownership = ownership
         self._timestamp_ms = timestamp_ms
         self._send = send
-        self._landed = landed
+        self._record_result = landed
         self._done = done
         self._base_offset = ownership.next_offset
         self._batch_bytes = 0
@@ -87,18 +88,18 @@ class BatchedAppend:
 
     def begin(self, records: Sequence[Record], units: Sequence[Unit], bytes_max: int) -> None:
         """Send the first batch."""
-        batch = encode_owned(self._ownership, records, self._timestamp_ms)
+        batch = encode_owner_batch(self._ownership, records, self._timestamp_ms)
         if len(batch) <= bytes_max:
             self._dispatch(batch, len(records))
             return
-        self._waiting = portions(records, units, bytes_max)
+        self._waiting = split_records(records, units, bytes_max)
         self._next()
 
     def _next(self) -> bool:
         """Send the next batch; False if there is none."""
         records = next(self._waiting, None)
         if records is not None:
-            self._dispatch(encode_owned(self._ownership, records, self._timestamp_ms), len(records))
+            self._dispatch(encode_owner_batch(self._ownership, records, self._timestamp_ms), len(records))
         return records is not None
 
     def _dispatch(self, batch: bytes, count: int) -> None:
@@ -107,7 +108,7 @@ class BatchedAppend:
 
     def _settle(self, base_offset: int, error: LogError | None) -> None:
         if error is None:
-            self._landed(base_offset, self._batch_bytes)
+            self._record_result(base_offset, self._batch_bytes)
             self._begun = True
             if not self._next():
                 self._done(self._base_offset, None)

@@ -19,17 +19,17 @@ from typing import NamedTuple
 from coordinator.clock import Clock, seconds_since_boot
 from coordinator.errors import LogDamaged, LogError, LogUnavailable
 from coordinator.kafka.cluster import Cluster
-from coordinator.log.base import AppendDone, LoggedBatch, Unit
-from coordinator.log.claims import Validity, encode_claim, encode_release, encode_renewal
+from coordinator.log.base import AppendCallback, LoggedBatch, Unit
+from coordinator.log.claims import FencingFilter, encode_claim, encode_release, encode_renewal
 from coordinator.log.kafka.appends import Appender
-from coordinator.log.kafka.batches import BatchedAppend, encode_owned, record_bytes_max
+from coordinator.log.kafka.batches import BatchedAppend, encode_owner_batch, record_bytes_max
 from coordinator.log.kafka.offsets import OffsetFinder
-from coordinator.log.kafka.ownership import LastWord, Ownership, ProducerIds, last_word
+from coordinator.log.kafka.ownership import LogTailOwner, Ownership, ProducerIdAllocator, read_tail_owner
 from coordinator.log.kafka.ownerships import Ownerships
 from coordinator.log.kafka.pruning import Pruner
-from coordinator.log.kafka.replay import Replay, counting_batches
+from coordinator.log.kafka.replay import PartitionReader, valid_batches
 from coordinator.log.kafka.sizes import PartitionSize
-from coordinator.log.kafka.topic import BATCH_BYTES_MAX, BatchBytes, TopicWish, ensure_topic, find_topic
+from coordinator.log.kafka.topic import BATCH_BYTES_MAX, BatchBytes, TopicConfig, ensure_topic, find_topic
 from protocol.errors import DecodeError
 from protocol.record_batch import next_offset_at
 
@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 SLICE_BATCHES = 128
 CHUNK_BYTES = 1 << 20
 # Reads wait for these answers. With one lane each would wait for the one under way, and then for its own.
-END_LANES = ("ends 1", "ends 2", "ends 3")
+END_CHANNELS = ("ends 1", "ends 2", "ends 3")
 # How often the log is looked at for the release of its owner.
 RELEASE_POLL_S = 0.02
 # The brokers of a cluster that was not there yet come one by one; a topic that is made too early would have
@@ -67,7 +67,7 @@ class KafkaLog:
     def __init__(
         self,
         cluster: Cluster,
-        wish: TopicWish,
+        topic_config: TopicConfig,
         *,
         owner: str,
         clock: Clock,
@@ -82,7 +82,7 @@ class KafkaLog:
         reading only creates nothing and owns nothing, and may be in any topic that exists.
         """
         self._cluster = cluster
-        self._wish = wish
+        self._topic_config = topic_config
         self._owner = owner
         self._clock = clock
         self._limits = limits or KafkaLogLimits()
@@ -90,14 +90,14 @@ class KafkaLog:
         self._monotonic = monotonic
         self._read_only = read_only
         self._open = False
-        self._few_brokers_do_s = float("-inf")
+        self._few_brokers_timeout_s = float("-inf")
         self._batch_bytes = BatchBytes(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
-        self._ownerships = Ownerships(wish.partitions, monotonic)
-        self._starts = [0] * wish.partitions
-        self._ends = [0] * wish.partitions
+        self._ownerships = Ownerships(topic_config.partitions, monotonic)
+        self._start_offsets = [0] * topic_config.partitions
+        self._end_offsets = [0] * topic_config.partitions
         self._sizes: defaultdict[int, PartitionSize] = defaultdict(PartitionSize)
-        self._under_way = 0
-        self._quiet = asyncio.Event()
+        self._in_flight = 0
+        self._idle_event = asyncio.Event()
 
     @property
     def record_bytes_max(self) -> int:
@@ -111,20 +111,23 @@ class KafkaLog:
         try:
             await cluster.connect()
         except LogUnavailable:
-            self._few_brokers_do_s = now_s() + BROKERS_COME_WITHIN_S
+            self._few_brokers_timeout_s = now_s() + BROKERS_COME_WITHIN_S
             raise
         if self._read_only:
-            await find_topic(cluster, self._wish)
+            await find_topic(cluster, self._topic_config)
         else:
-            few_brokers_do = now_s() >= self._few_brokers_do_s
+            allow_few_brokers = now_s() >= self._few_brokers_timeout_s
             self._batch_bytes = await ensure_topic(
-                cluster, self._wish, timeout_s=limits.start_timeout_s, few_brokers_do=few_brokers_do
+                cluster,
+                self._topic_config,
+                timeout_s=limits.start_timeout_s,
+                allow_few_brokers=allow_few_brokers,
             )
         wait_s = limits.append_timeout_s
-        self._replay = Replay(cluster, timeout_s=wait_s)
-        self._end_finder = OffsetFinder(cluster, END_LANES, cluster.list_ends, timeout_s=wait_s)
+        self._replay = PartitionReader(cluster, timeout_s=wait_s)
+        self._end_finder = OffsetFinder(cluster, END_CHANNELS, cluster.list_ends, timeout_s=wait_s)
         self._start_finder = OffsetFinder(cluster, ("starts",), cluster.list_starts, timeout_s=wait_s)
-        self._producer_ids = ProducerIds(cluster, self._wish.name, timeout_s=wait_s)
+        self._producer_ids = ProducerIdAllocator(cluster, self._topic_config.name, timeout_s=wait_s)
         self._pruner = Pruner(cluster, self._prune_failed, self._may_prune)
         self._appender = Appender(
             cluster,
@@ -142,9 +145,9 @@ class KafkaLog:
             self._open = False
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.close_timeout_s):
-                    while self._under_way:
-                        self._quiet.clear()
-                        await self._quiet.wait()
+                    while self._in_flight:
+                        self._idle_event.clear()
+                        await self._idle_event.wait()
                     await self._pruner.close()
             for part in (self._appender, self._end_finder, self._start_finder):
                 part.close()
@@ -165,7 +168,7 @@ class KafkaLog:
         producer = await self._producer_ids.get(state_partition)
         self._ownerships.give_up(state_partition)
         self._pruner.forget(state_partition)
-        last = await self._last_word(state_partition, release_wait_s)
+        last = await self._wait_for_release(state_partition, release_wait_s)
         owner_epoch = self._ownerships.next_owner_epoch(state_partition, last.owner_epoch)
         ownership = Ownership(state_partition, owner_epoch, producer, self._limits.lease_s)
         claim = encode_claim(state_partition, self._owner, ownership.lease_ms)
@@ -194,10 +197,10 @@ class KafkaLog:
             return
         while (wait_s := ownership.serve_from_s - self._monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(wait_s)
-        self._ends[state_partition] = ownership.next_offset
+        self._end_offsets[state_partition] = ownership.next_offset
         release = encode_release(state_partition)
         await self._append_mark(ownership, release, anywhere=False)
-        self._ends[state_partition] = ownership.next_offset
+        self._end_offsets[state_partition] = ownership.next_offset
 
     def _check_writable(self) -> None:
         if not self._open:
@@ -217,23 +220,23 @@ class KafkaLog:
                 self._sizes[ownership.state_partition].add(base_offset, len(batch))
                 appended.set_result(base_offset)
 
-        batch = encode_owned(ownership, [record], self._clock.now_ms())
-        self._under_way += 1
+        batch = encode_owner_batch(ownership, [record], self._clock.now_ms())
+        self._in_flight += 1
         self._appender.append(ownership, batch, 1, done, anywhere=anywhere)
         # The append goes on if the caller is cancelled, and somebody has to hear of it.
         appended.add_done_callback(lambda appended: appended.cancelled() or appended.exception())
         return await asyncio.shield(appended)
 
-    async def _last_word(self, state_partition: int, release_wait_s: float) -> LastWord:
+    async def _wait_for_release(self, state_partition: int, release_wait_s: float) -> LogTailOwner:
         """Return what the last record says of its owner; for a while, wait for that to be a release."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + release_wait_s
-        seen_end, last = -1, LastWord()
+        seen_end, last = -1, LogTailOwner()
         while True:
             end = await self._end_finder.find(state_partition)
             if end != seen_end:
                 start = await self._start_finder.find(state_partition)
-                last = await last_word(self._replay, state_partition, start, end)
+                last = await read_tail_owner(self._replay, state_partition, start, end)
                 seen_end = end
             if last.owner_epoch == 0 or last.is_release or loop.time() >= until_s:
                 return last
@@ -246,11 +249,11 @@ class KafkaLog:
         partitions = list(state_partitions)
         if not partitions:
             return
-        await self._pruner.settled(partitions)
+        await self._pruner.wait_until_idle(partitions)
         claims = {partition: self._ownerships.get(partition) for partition in partitions}
-        ends = dict(zip(partitions, await self._all(self._end_finder, partitions), strict=True))
-        starts = dict(zip(partitions, await self._all(self._start_finder, partitions), strict=True))
-        validity = {partition: Validity() for partition in partitions}
+        ends = dict(zip(partitions, await self._find_all(self._end_finder, partitions), strict=True))
+        starts = dict(zip(partitions, await self._find_all(self._start_finder, partitions), strict=True))
+        fencing_filter = {partition: FencingFilter() for partition in partitions}
         sizes = {partition: PartitionSize() for partition in partitions}
         state_ends = dict.fromkeys(partitions, 0)
         looked_at = 0
@@ -261,7 +264,7 @@ class KafkaLog:
                 partition, batch_bytes = logged
                 sizes[partition].add(int.from_bytes(batch_bytes[:8]), len(batch_bytes))
                 try:
-                    kept = counting_batches(batch_bytes, validity[partition], starts[partition])
+                    kept = valid_batches(batch_bytes, fencing_filter[partition], starts[partition])
                 except DecodeError as error:
                     raise self._damaged(partition, batch_bytes, error) from error
                 counting.extend(LoggedBatch(partition, batch) for batch in kept)
@@ -277,16 +280,16 @@ class KafkaLog:
                 yield counting
         for partition in partitions:
             ownership = claims[partition]
-            self._ends[partition] = max(self._ends[partition], ends[partition])
-            self._starts[partition] = max(self._starts[partition], starts[partition])
+            self._end_offsets[partition] = max(self._end_offsets[partition], ends[partition])
+            self._start_offsets[partition] = max(self._start_offsets[partition], starts[partition])
             if ownership is None or not ownership.verified:
                 self._sizes[partition] = sizes[partition]
             if ownership is not None:
                 self._ownerships.verify(
-                    ownership, validity[partition], ends[partition], state_ends[partition]
+                    ownership, fencing_filter[partition], ends[partition], state_ends[partition]
                 )
 
-    async def _all(self, finder: OffsetFinder, partitions: Sequence[int]) -> list[int]:
+    async def _find_all(self, finder: OffsetFinder, partitions: Sequence[int]) -> list[int]:
         return await asyncio.gather(*(finder.find(partition) for partition in partitions))
 
     def append(
@@ -294,7 +297,7 @@ class KafkaLog:
         state_partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
-        done: AppendDone,
+        done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
         """Send the records to the leader of the partition; without any, a renewal of the lease."""
@@ -306,7 +309,7 @@ class KafkaLog:
             asyncio.get_running_loop().call_soon(done, self.end_offset(state_partition), refusal)
             return
         assert ownership is not None
-        self._under_way += 1
+        self._in_flight += 1
 
         renewing = not records
         if renewing:
@@ -338,9 +341,9 @@ class KafkaLog:
         return self._ownerships.renewal_due(state_partition, read=read)
 
     def _leave(self) -> None:
-        self._under_way -= 1
-        if not self._under_way:
-            self._quiet.set()
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._idle_event.set()
 
     def prune(self, state_partition: int, before_offset: int) -> None:
         """Have the records below deleted, as far as a record of ours stays that says owner epoch and lease.
@@ -348,9 +351,9 @@ class KafkaLog:
         If there is none above, they are deleted after the next renewal.
         """
         start_offset = min(before_offset, self.end_offset(state_partition))
-        if start_offset <= self._starts[state_partition]:
+        if start_offset <= self._start_offsets[state_partition]:
             return
-        self._starts[state_partition] = start_offset
+        self._start_offsets[state_partition] = start_offset
         self._sizes[state_partition].cut(start_offset)
         ownership = self._ownerships.get(state_partition)
         if ownership is not None:
@@ -374,12 +377,12 @@ class KafkaLog:
 
     def start_offset(self, state_partition: int) -> int:
         """Return the offset from which records are still promised, as far as it was read or pruned."""
-        return self._starts[state_partition]
+        return self._start_offsets[state_partition]
 
     def end_offset(self, state_partition: int) -> int:
         """Return the offset of the next record, as far as we have read or written."""
         ownership = self._ownerships.get(state_partition)
-        return self._ends[state_partition] if ownership is None else ownership.next_offset
+        return self._end_offsets[state_partition] if ownership is None else ownership.next_offset
 
     def pinned(self, live_bytes: int) -> Mapping[int, int]:
         """Return nothing: the brokers free what was pruned, segment by segment."""
@@ -387,12 +390,12 @@ class KafkaLog:
 
     def health(self) -> str | None:
         """Return None while some broker can be reached."""
-        return self._cluster.trouble() if self._open else "The log is not open yet."
+        return self._cluster.unreachable_reason() if self._open else "The log is not open yet."
 
     def size_bytes(self) -> int:
         """Return the bytes between start and end, of one replica, that we have read or written."""
         return sum(size.total_bytes for size in self._sizes.values())
 
     def _damaged(self, state_partition: int, batch_bytes: bytes, error: DecodeError) -> LogDamaged:
-        place = f"{self._wish.name}-{state_partition} at log offset {int.from_bytes(batch_bytes[:8])}"
+        place = f"{self._topic_config.name}-{state_partition} at log offset {int.from_bytes(batch_bytes[:8])}"
         return LogDamaged(place, 0, str(error), "restore the topic from another replica or a backup")

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from coordinator.errors import LogUnavailable
-from coordinator.kafka.cluster import NONE, Cluster, Listed
-from coordinator.log.kafka.courier import Courier
+from coordinator.kafka.cluster import NONE, Cluster, ListedOffset
+from coordinator.log.kafka.partition_batcher import PartitionBatcher
 
-_Ask = Callable[[int, str, Sequence[int]], Awaitable[Mapping[int, Listed]]]
+_Ask = Callable[[int, str, Sequence[int]], Awaitable[Mapping[int, ListedOffset]]]
 
 
-class _Question:
+class _OffsetRequest:
     """Where is that end of a state partition's log?"""
 
     size_bytes = 0
@@ -25,13 +25,13 @@ class _Question:
 class OffsetFinder:
     """Finds one kind of offset; which, is what `ask` asks a broker for."""
 
-    def __init__(self, cluster: Cluster, lanes: Sequence[str], ask: _Ask, *, timeout_s: float) -> None:
+    def __init__(self, cluster: Cluster, channels: Sequence[str], ask: _Ask, *, timeout_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._ask = ask
-        self._courier: Courier[_Question, Listed] = Courier(
+        self._batcher: PartitionBatcher[_OffsetRequest, ListedOffset] = PartitionBatcher(
             cluster,
-            lanes=lanes,
+            channels=channels,
             request_bytes_max=1,
             send=self._send,
             settle=self._settle,
@@ -42,18 +42,20 @@ class OffsetFinder:
     def find(self, state_partition: int) -> "asyncio.Future[int]":
         """Return a future of the offset, asked for after this call; LogUnavailable if nobody can tell."""
         answer: asyncio.Future[int] = self._loop.create_future()
-        self._courier.take(_Question(state_partition, self._loop.time() + self._timeout_s, answer))
+        self._batcher.submit(_OffsetRequest(state_partition, self._loop.time() + self._timeout_s, answer))
         return answer
 
     def close(self) -> None:
         """Stop asking."""
-        self._courier.close()
+        self._batcher.close()
 
-    async def _send(self, node: int, lane: str, questions: list[_Question]) -> Mapping[int, Listed]:
-        return await self._ask(node, lane, sorted({question.state_partition for question in questions}))
+    async def _send(
+        self, node: int, channel: str, questions: list[_OffsetRequest]
+    ) -> Mapping[int, ListedOffset]:
+        return await self._ask(node, channel, sorted({question.state_partition for question in questions}))
 
     @staticmethod
-    def _settle(question: _Question, listed: Listed) -> str | None:
+    def _settle(question: _OffsetRequest, listed: ListedOffset) -> str | None:
         if listed.error_code != NONE:
             return f"Kafka's error {listed.error_code}"
         if not question.answer.done():
@@ -61,7 +63,7 @@ class OffsetFinder:
         return None
 
     @staticmethod
-    def _give_up(question: _Question, why: str) -> None:
+    def _give_up(question: _OffsetRequest, why: str) -> None:
         if not question.answer.done():
             question.answer.set_exception(
                 LogUnavailable(f"the end of partition {question.state_partition} cannot be found: {why}")

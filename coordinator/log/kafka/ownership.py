@@ -16,11 +16,11 @@ from coordinator.kafka.cluster import (
     NONE,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     Cluster,
-    NoAnswer,
+    NoResponse,
     ProducerId,
 )
-from coordinator.log.claims import Accepted, is_release, owner_epoch_headers, owner_epoch_of
-from coordinator.log.kafka.replay import Replay
+from coordinator.log.claims import AcceptedClaim, is_release, owner_epoch_headers, owner_epoch_of
+from coordinator.log.kafka.replay import PartitionReader
 from protocol.record_batch import decode_batches
 
 _logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 _PAUSE_S = 0.1
 # How long the broker that keeps a transactional id may not answer before a claim is made without one: as
 # long as Kafka takes to miss a broker that died and have another one keep it, and then some.
-_KEEPER_SILENT_S = 15.0
+_COORDINATOR_TIMEOUT_S = 15.0
 _FORBIDDEN = (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED)
 _SEQUENCES = 1 << 31
 # A claimant waits so much longer than the lease of the owner before it, as their clocks may differ in rate.
@@ -72,7 +72,7 @@ class Ownership:
         self.lease_offset = -1
         self.prune_before: int | None = None
 
-    def landed(self, base_offset: int, count: int, sent_s: float = float("-inf")) -> None:
+    def record_appended(self, base_offset: int, count: int, sent_s: float = float("-inf")) -> None:
         """Note that our next records, first sent at this time, are in the log."""
         self.next_offset = base_offset + count
         self.last_own_offset = self.next_offset - 1
@@ -80,7 +80,7 @@ class Ownership:
         # Kafka's sequences wrap to 0.
         self.sequence = (self.sequence + count) % _SEQUENCES
 
-    def accepted(self, claim: Accepted, before: "Ownership | None" = None) -> None:
+    def accepted(self, claim: AcceptedClaim, before: "Ownership | None" = None) -> None:
         """Note that the claim was accepted, and until when earlier owners may answer.
 
         `before` is the last ownership of this process, which answers nothing any more.
@@ -118,27 +118,29 @@ class Ownership:
         return min(before_offset, self.last_own_offset)
 
 
-class LastWord(NamedTuple):
+class LogTailOwner(NamedTuple):
     """What the end of a log says of its owner: the owner epoch, 0 if none, and whether it is a release."""
 
     owner_epoch: int = 0
     is_release: bool = False
 
 
-async def last_word(replay: Replay, state_partition: int, start: int, end: int) -> LastWord:
+async def read_tail_owner(
+    replay: PartitionReader, state_partition: int, start: int, end: int
+) -> LogTailOwner:
     """Look at the last batch of a state partition; at nothing else, so it may be a deposed owner's."""
-    last = LastWord()
+    last = LogTailOwner()
     if start < end:
         async for chunk in replay.batches({state_partition: end - 1}, {state_partition: end}):
             for logged in chunk:
                 for batch in decode_batches(logged.batch):
                     for record in batch.records:
                         owner_epoch = max(last.owner_epoch, owner_epoch_of(record) or 0)
-                        last = LastWord(owner_epoch, is_release(record))
+                        last = LogTailOwner(owner_epoch, is_release(record))
     return last
 
 
-class ProducerIds:
+class ProducerIdAllocator:
     """Gets producer ids, and goes without a transactional id where it is not allowed to have one.
 
     So does a claim for which the broker that keeps the transactional id cannot be reached: the leader of the
@@ -155,7 +157,7 @@ class ProducerIds:
         """Return a producer id for a new ownership. Raises LogUnavailable."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_s
-        silent_until_s = loop.time() + _KEEPER_SILENT_S
+        silent_until_s = loop.time() + _COORDINATOR_TIMEOUT_S
         named = self._transactional
         while True:
             name = f"share-coordinator.{self._topic}.{state_partition}" if named else None
@@ -166,12 +168,12 @@ class ProducerIds:
                 if producer.error_code == NONE:
                     return producer
                 why = f"Kafka's error {producer.error_code}"
-                silent_until_s = loop.time() + _KEEPER_SILENT_S
+                silent_until_s = loop.time() + _COORDINATOR_TIMEOUT_S
                 if producer.error_code in _FORBIDDEN and named:
-                    self._go_without(why)
+                    self._disable_transactional_id(why)
                     named = False
                     continue
-            except (NoAnswer, TimeoutError) as error:
+            except (NoResponse, TimeoutError) as error:
                 why = str(error) or "no answer"
                 if named and loop.time() >= silent_until_s:
                     _logger.warning(
@@ -183,7 +185,7 @@ class ProducerIds:
                 raise LogUnavailable(f"no producer id for state partition {state_partition}: {why}")
             await asyncio.sleep(_PAUSE_S)
 
-    def _go_without(self, why: str) -> None:
+    def _disable_transactional_id(self, why: str) -> None:
         if not self._transactional:
             return
         self._transactional = False

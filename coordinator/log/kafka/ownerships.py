@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
-from coordinator.log.claims import Validity
-from coordinator.log.kafka.appends import deposed
+from coordinator.log.claims import FencingFilter
+from coordinator.log.kafka.appends import fenced_error
 from coordinator.log.kafka.ownership import Ownership
 
 
@@ -37,9 +37,9 @@ class Ownerships:
         self._owner_epochs[state_partition] = max(self._owner_epochs[state_partition], heard) + 1
         return self._owner_epochs[state_partition]
 
-    def verify(self, ownership: Ownership, validity: Validity, end: int, state_end: int) -> None:
+    def verify(self, ownership: Ownership, fencing_filter: FencingFilter, end: int, state_end: int) -> None:
         """See whether a claim was accepted, and is the last; LogUnavailable if it has to be made anew."""
-        partition, claim = ownership.state_partition, validity.claim
+        partition, claim = ownership.state_partition, fencing_filter.claim
         if ownership.verified or ownership.lost is not None:
             return
         if claim is not None and claim.log_offset == ownership.claim_offset:
@@ -48,9 +48,9 @@ class Ownerships:
             ownership.state_end = state_end
             ownership.accepted(claim, self._before.get(partition))
         elif claim is not None and claim.log_offset > ownership.claim_offset:
-            ownership.lost = deposed(partition, validity)
+            ownership.lost = fenced_error(partition, fencing_filter)
         else:
-            heard = validity.owner_epoch or 0
+            heard = fencing_filter.owner_epoch or 0
             self._owner_epochs[partition] = max(self._owner_epochs[partition], heard)
             raise LogUnavailable(
                 f"our claim of state partition {partition} does not count: owner epoch {heard} is in the log"

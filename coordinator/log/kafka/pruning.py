@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 
 from coordinator.errors import LogError
-from coordinator.kafka.cluster import NO_NODE, NONE, Cluster, Unsupported
+from coordinator.kafka.cluster import NO_NODE, NONE, Cluster, UnsupportedApi
 
 _logger = logging.getLogger(__name__)
 
@@ -31,16 +31,16 @@ class Pruner:
         self._cluster = cluster
         self._failed = failed
         self._may_prune = may_prune
-        self._wanted: dict[int, int] = {}
-        self._off = False
-        self._complained: set[int] = set()
+        self._prune_targets: dict[int, int] = {}
+        self._retry_after_s = False
+        self._last_logged: set[int] = set()
         self._working: asyncio.Task[None] | None = None
 
     def prune(self, partition: int, before_offset: int) -> None:
         """Delete the records below a log offset soon. What fails is tried again with the next call."""
-        if self._off:
+        if self._retry_after_s:
             return
-        self._wanted[partition] = max(before_offset, self._wanted.get(partition, 0))
+        self._prune_targets[partition] = max(before_offset, self._prune_targets.get(partition, 0))
         if self._working is None or self._working.done():
             self._working = asyncio.get_running_loop().create_task(self._work())
 
@@ -49,14 +49,14 @@ class Pruner:
 
         Its log may have gone back meanwhile, and then lacks the records that made those below unneeded.
         """
-        self._wanted.pop(partition, None)
+        self._prune_targets.pop(partition, None)
 
-    async def settled(self, partitions: Collection[int]) -> None:
+    async def wait_until_idle(self, partitions: Collection[int]) -> None:
         """Wait while records of these partitions are deleted: their start would move under a reader."""
         while (
             self._working is not None
             and not self._working.done()
-            and not self._wanted.keys().isdisjoint(partitions)
+            and not self._prune_targets.keys().isdisjoint(partitions)
         ):
             await asyncio.wait({self._working})
 
@@ -72,18 +72,18 @@ class Pruner:
         # Whatever else is pruned on this turn of the loop goes along.
         await asyncio.sleep(0)
         tried: dict[int, int] = {}
-        while wanted := {p: o for p, o in self._wanted.items() if tried.get(p) != o}:
+        while wanted := {p: o for p, o in self._prune_targets.items() if tried.get(p) != o}:
             tried.update(wanted)
             for partition in [partition for partition in wanted if not self._may_prune(partition)]:
-                self._wanted.pop(partition, None)
+                self._prune_targets.pop(partition, None)
                 del wanted[partition]
             by_node: defaultdict[int, dict[int, int]] = defaultdict(dict)
             for partition, offset in wanted.items():
                 by_node[self._cluster.leader(partition)][partition] = offset
             for node, offsets in by_node.items():
                 await self._delete(node, offsets)
-            if self._off:
-                self._wanted.clear()
+            if self._retry_after_s:
+                self._prune_targets.clear()
 
     async def _delete(self, node: int, offsets: dict[int, int]) -> None:
         if node == NO_NODE:
@@ -91,10 +91,10 @@ class Pruner:
             return
         try:
             answers = await self._cluster.delete_records(node, offsets)
-        except Unsupported as error:
+        except UnsupportedApi as error:
             _logger.warning("pruning is off, and the state topic grows: %s", error)
             self._failed("unsupported")
-            self._off = True
+            self._retry_after_s = True
             return
         except LogError:
             self._failed("unreachable")
@@ -102,16 +102,16 @@ class Pruner:
         for partition, offset in offsets.items():
             code = answers.get(partition, -1)
             if code == NONE:
-                if self._wanted.get(partition) == offset:
-                    del self._wanted[partition]
+                if self._prune_targets.get(partition) == offset:
+                    del self._prune_targets[partition]
             else:
-                self._complain(partition, code)
+                self._log_failure(partition, code)
 
-    def _complain(self, partition: int, code: int) -> None:
+    def _log_failure(self, partition: int, code: int) -> None:
         self._failed("refused")
         self._cluster.refresh_soon()
-        if code not in self._complained:
-            self._complained.add(code)
+        if code not in self._last_logged:
+            self._last_logged.add(code)
             _logger.warning(
                 "partition %d of the state topic was not pruned: Kafka's error %d", partition, code
             )

@@ -9,17 +9,17 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 
 from coordinator.errors import LogUnavailable
-from coordinator.kafka.cluster import NO_NODE, NONE, OFFSET_OUT_OF_RANGE, Cluster, Fetched, NoAnswer
+from coordinator.kafka.cluster import NO_NODE, NONE, OFFSET_OUT_OF_RANGE, Cluster, FetchResult, NoResponse
 from coordinator.log.base import LoggedBatch
-from coordinator.log.claims import Validity, is_mark
+from coordinator.log.claims import FencingFilter, is_ownership_record
 from protocol.record_batch import LogRecord, batch_size_at, decode_batches, encode_batch, next_offset_at
 
-LANE = "fetch"
+CHANNEL = "fetch"
 FETCH_BYTES_MAX = 4 << 20
 _PAUSE_S = 0.05
 
 
-class Replay:
+class PartitionReader:
     """Fetches from a cluster; gives up when nothing moved for `timeout_s`."""
 
     def __init__(self, cluster: Cluster, *, timeout_s: float) -> None:
@@ -46,7 +46,7 @@ class Replay:
                 if chunk:
                     moved_s = loop.time()
                 elif loop.time() - moved_s > self._timeout_s:
-                    raise LogUnavailable(f"{_named(positions)} cannot be read now")
+                    raise LogUnavailable(f"{_format_partitions(positions)} cannot be read now")
                 else:
                     await asyncio.sleep(_PAUSE_S)
                 if positions:
@@ -56,33 +56,33 @@ class Replay:
         finally:
             fetching.cancel()
 
-    async def _fetch(self, positions: Mapping[int, int]) -> dict[int, Fetched]:
+    async def _fetch(self, positions: Mapping[int, int]) -> dict[int, FetchResult]:
         """Ask every leader once; leave out what did not come."""
         by_node: defaultdict[int, dict[int, int]] = defaultdict(dict)
         for partition, position in positions.items():
             by_node[self._cluster.leader(partition)][partition] = position
         if by_node.pop(NO_NODE, None):
             self._cluster.refresh_soon()
-        came: dict[int, Fetched] = {}
+        came: dict[int, FetchResult] = {}
         for answers in await asyncio.gather(*(self._fetch_from(*asked) for asked in by_node.items())):
             for partition, fetched in answers.items():
                 if fetched.error_code == NONE:
                     came[partition] = fetched
                 elif fetched.error_code == OFFSET_OUT_OF_RANGE:
-                    raise LogUnavailable(f"{_named([partition])} was pruned while it was read")
+                    raise LogUnavailable(f"{_format_partitions([partition])} was pruned while it was read")
                 else:
                     self._cluster.refresh_soon()
         return came
 
-    async def _fetch_from(self, node: int, positions: Mapping[int, int]) -> Mapping[int, Fetched]:
+    async def _fetch_from(self, node: int, positions: Mapping[int, int]) -> Mapping[int, FetchResult]:
         try:
-            return await self._cluster.fetch(node, LANE, positions, FETCH_BYTES_MAX)
-        except NoAnswer:
+            return await self._cluster.fetch(node, CHANNEL, positions, FETCH_BYTES_MAX)
+        except NoResponse:
             self._cluster.refresh_soon()
             return {}
 
 
-def _named(partitions: "Mapping[int, int] | list[int]") -> str:
+def _format_partitions(partitions: "Mapping[int, int] | list[int]") -> str:
     return "state partition " + ", ".join(map(str, partitions))
 
 
@@ -100,7 +100,7 @@ def _take_batches(
         at += size_bytes
 
 
-def counting_batches(batch_bytes: bytes, validity: Validity, start_offset: int) -> list[bytes]:
+def valid_batches(batch_bytes: bytes, fencing_filter: FencingFilter, start_offset: int) -> list[bytes]:
     """Apply the rule to the next batch of a log; return it without marks and what does not count.
 
     A batch of which all records stay is returned as it is: that is nearly every one.  Of one that is mixed,
@@ -111,18 +111,18 @@ def counting_batches(batch_bytes: bytes, validity: Validity, start_offset: int) 
     for batch in decode_batches(batch_bytes):
         if batch.is_control:
             continue
-        counts = validity.counts
+        counts = fencing_filter.accepts
         records = [
             record
             for record in batch.records
-            if record.offset >= start_offset and counts(record) and not is_mark(record)
+            if record.offset >= start_offset and counts(record) and not is_ownership_record(record)
         ]
         if len(records) == len(batch.records):
             kept.append(batch_bytes)
         else:
-            kept.extend(_encode_one(record) for record in records)
+            kept.extend(_encode_record(record) for record in records)
     return kept
 
 
-def _encode_one(record: LogRecord) -> bytes:
+def _encode_record(record: LogRecord) -> bytes:
     return encode_batch(record.offset, record.timestamp_ms, [(record.key or b"", record.value)])

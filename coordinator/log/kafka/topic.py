@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.kafka.cluster import Cluster, TopicShape
+from coordinator.kafka.cluster import Cluster, TopicDescription
 from coordinator.log.base import RECORD_BYTES_MAX
 
 _logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ BROKERS_BATCH_BYTES_MAX = 1_048_588
 _PAUSE_S = 0.2
 
 
-class TopicWish(NamedTuple):
+class TopicConfig(NamedTuple):
     """What the state topic should be like."""
 
     name: str = "_share-coordinator-state"
@@ -69,37 +69,37 @@ class BatchBytes(NamedTuple):
 
 
 async def ensure_topic(
-    cluster: Cluster, wish: TopicWish, *, timeout_s: float, few_brokers_do: bool = True
+    cluster: Cluster, config: TopicConfig, *, timeout_s: float, allow_few_brokers: bool = True
 ) -> BatchBytes:
     """Create the topic or check it, and wait until all its partitions have leaders.
 
     Returns how large batches may be.  Raises ConfigError if the topic cannot be used as it is,
     LogUnavailable if it cannot be made or does not get ready in time; in time, other starting coordinators
-    included, one creates it and all find it.  Unless `few_brokers_do`, it is not created while there are
+    included, one creates it and all find it.  Unless `allow_few_brokers`, it is not created while there are
     fewer brokers than it should have replicas.
     """
-    check_name(wish.name)
+    check_name(config.name)
     deadline_s = asyncio.get_running_loop().time() + timeout_s
-    shape = await cluster.describe_topic()
-    found = shape is not None
+    topic = await cluster.describe_topic()
+    found = topic is not None
     if not found:
-        await _create(cluster, wish, few_brokers_do=few_brokers_do)
-    while shape is None or not shape.ready:
+        await _create(cluster, config, allow_few_brokers=allow_few_brokers)
+    while topic is None or not topic.ready:
         if asyncio.get_running_loop().time() >= deadline_s:
-            if shape is not None:
+            if topic is not None:
                 # What has a leader can be served.
-                _logger.warning("some partitions of topic %s have no leader", wish.name)
+                _logger.warning("some partitions of topic %s have no leader", config.name)
                 break
-            raise LogUnavailable(f"topic {wish.name} was created and does not show up")
+            raise LogUnavailable(f"topic {config.name} was created and does not show up")
         await asyncio.sleep(_PAUSE_S)
-        shape = await cluster.describe_topic()
+        topic = await cluster.describe_topic()
     # If it is new, another coordinator may have been faster, with another number.
-    check_shape(wish, shape)
+    check_partition_count(config, topic)
     if not found:
         return BatchBytes(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
     configs = await cluster.topic_configs()
-    for finding in findings(wish, shape, configs):
-        _logger.warning("topic %s: %s", wish.name, finding)
+    for finding in config_problems(config, topic, configs):
+        _logger.warning("topic %s: %s", config.name, finding)
     if configs is None:
         # What the topic takes is not known: a record that needs more is tried.
         return BatchBytes(BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
@@ -107,12 +107,12 @@ async def ensure_topic(
     return BatchBytes(min(bytes_max, BATCH_BYTES_MAX), bytes_max)
 
 
-async def find_topic(cluster: Cluster, wish: TopicWish) -> None:
+async def find_topic(cluster: Cluster, config: TopicConfig) -> None:
     """Check that a topic is there to be read. Raises LogUnavailable or ConfigError."""
-    shape = await cluster.describe_topic()
-    if shape is None:
-        raise LogUnavailable(f"there is no topic {wish.name}")
-    check_shape(wish, shape)
+    topic = await cluster.describe_topic()
+    if topic is None:
+        raise LogUnavailable(f"there is no topic {config.name}")
+    check_partition_count(config, topic)
 
 
 def check_name(name: str) -> None:
@@ -123,23 +123,25 @@ def check_name(name: str) -> None:
         )
 
 
-def check_shape(wish: TopicWish, shape: TopicShape) -> None:
+def check_partition_count(config: TopicConfig, topic: TopicDescription) -> None:
     """Raise ConfigError if the topic has another number of partitions."""
-    if shape.partitions != wish.partitions:
+    if topic.partitions != config.partitions:
         raise ConfigError(
             PARTITIONS_SETTING,
-            wish.partitions,
-            f"{shape.partitions}, which is what topic {wish.name} has; share-partitions would be looked for "
+            config.partitions,
+            f"{topic.partitions}, as topic {config.name} has; share-partitions would be looked for "
             f"in other shards",
         )
 
 
-def findings(wish: TopicWish, shape: TopicShape, configs: Mapping[str, str] | None) -> list[str]:
+def config_problems(
+    config: TopicConfig, topic: TopicDescription, configs: Mapping[str, str] | None
+) -> list[str]:
     """Return what is wrong with a topic, one sentence each. Raises ConfigError if it is compacted."""
     found = []
-    if shape.replicas < wish.replication_factor:
+    if topic.replicas < config.replication_factor:
         found.append(
-            f"it has {shape.replicas} replicas, not {wish.replication_factor}: state is as safe as these are"
+            f"it has {topic.replicas} replicas, not {config.replication_factor}: state is as safe as they are"
         )
     if configs is None:
         found.append("its configs cannot be checked: we are not allowed to see them")
@@ -147,11 +149,11 @@ def findings(wish: TopicWish, shape: TopicShape, configs: Mapping[str, str] | No
     if "compact" in configs.get("cleanup.policy", ""):
         raise ConfigError(
             TOPIC_SETTING,
-            wish.name,
+            config.name,
             f"a topic with cleanup.policy=delete, not {configs['cleanup.policy']}: compaction keeps one "
             f"update of many, and state is lost",
         )
-    wanted = wanted_configs(wish.min_isr)
+    wanted = wanted_configs(config.min_isr)
     for name, why in _WHY.items():
         if configs.get(name, wanted[name]) != wanted[name]:
             found.append(f"{name}={configs[name]}, not {wanted[name]}: {why}")
@@ -160,13 +162,13 @@ def findings(wish: TopicWish, shape: TopicShape, configs: Mapping[str, str] | No
         found.append(
             f"max.message.bytes={bytes_max}, not {BATCH_BYTES_MAX}: the snapshot of a large state may not fit"
         )
-    min_isr = int(configs.get("min.insync.replicas", wish.min_isr))
-    if min_isr < min(wish.min_isr, shape.replicas):
+    min_isr = int(configs.get("min.insync.replicas", config.min_isr))
+    if min_isr < min(config.min_isr, topic.replicas):
         found.append(
-            f"min.insync.replicas={min_isr}, not {wish.min_isr}: records are acknowledged with fewer copies"
+            f"min.insync.replicas={min_isr}, not {config.min_isr}: records are acknowledged with fewer copies"
         )
-    elif min_isr > shape.replicas:
-        found.append(f"min.insync.replicas={min_isr} with {shape.replicas} replicas: nothing can be written")
+    elif min_isr > topic.replicas:
+        found.append(f"min.insync.replicas={min_isr} with {topic.replicas} replicas: nothing can be written")
     return found
 
 
@@ -174,24 +176,24 @@ def _batch_bytes_max(configs: Mapping[str, str]) -> int:
     return int(configs.get("max.message.bytes", BATCH_BYTES_MAX))
 
 
-async def _create(cluster: Cluster, wish: TopicWish, *, few_brokers_do: bool) -> None:
+async def _create(cluster: Cluster, config: TopicConfig, *, allow_few_brokers: bool) -> None:
     brokers = await cluster.brokers()
-    replicas = min(wish.replication_factor, brokers)
-    min_isr = min(wish.min_isr, replicas)
-    if replicas < wish.replication_factor and not few_brokers_do:
+    replicas = min(config.replication_factor, brokers)
+    min_isr = min(config.min_isr, replicas)
+    if replicas < config.replication_factor and not allow_few_brokers:
         raise LogUnavailable(
-            f"topic {wish.name} is to have {wish.replication_factor} replicas, and there are {brokers} "
+            f"topic {config.name} is to have {config.replication_factor} replicas, and there are {brokers} "
             f"brokers until now"
         )
-    if replicas < wish.replication_factor:
+    if replicas < config.replication_factor:
         _logger.warning(
             "%s=%d, but there are %d brokers: topic %s gets %d replicas and min.insync.replicas=%d",
             REPLICATION_SETTING,
-            wish.replication_factor,
+            config.replication_factor,
             brokers,
-            wish.name,
+            config.name,
             replicas,
             min_isr,
         )
-    if await cluster.create_topic(wish.partitions, replicas, wanted_configs(min_isr)):
-        _logger.info("created topic %s: %d partitions, %d replicas", wish.name, wish.partitions, replicas)
+    if await cluster.create_topic(config.partitions, replicas, wanted_configs(min_isr)):
+        _logger.info("created topic %s: %d partitions, %d replicas", config.name, config.partitions, replicas)

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding
+from coordinator.recovery.deduplication import identity_of_row
 from coordinator.recovery.manifest import read_manifest, read_results
-from coordinator.recovery.routing import identity_of_row
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
 

@@ -1,6 +1,6 @@
 """P5, X2 and X5: what the cluster says of the topic, of the groups, and of the topics that they consume.
 
-The findings are made of plain values; who asks the cluster for these is `coordinator.recovery.outside`.
+The findings are plain values; `coordinator.recovery.external_checks` asks the cluster for them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.routing import Row, identity_of, identity_of_row
+from coordinator.recovery.deduplication import Row, identity_of, identity_of_row
 from coordinator.recovery.schema import NONE
 from protocol.state_records import parse_topic_id
 

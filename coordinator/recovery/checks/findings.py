@@ -1,7 +1,7 @@
 """Findings as rows: one for each check and share-partition, with a count and the first of them.
 
-While a range is read it is not known yet which of its records count (`coordinator.recovery.ownership`), so a
-finding says whose records it is about, and is dropped later if they do not.  Findings of one check and
+While a range is read it is not known yet which of its records count (`coordinator.recovery.claim_filter`), so
+a finding says whose records it is about, and is dropped later if they do not.  Findings of one check and
 share-partition merge: their counts add up, and the first one's evidence stays.
 """
 
@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.recovery.checks.catalogue import SEVERITIES, Severity, order_of
+from coordinator.recovery.deduplication import named
+from coordinator.recovery.final_states import OwnerEpochs, counting_rows
 from coordinator.recovery.records import Ints, numbers
-from coordinator.recovery.routing import named
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.settle import OwnerEpochs, counting_rows
 
 FINDINGS_OUTPUT = "findings"
 
 # Of whatever records, count or not: a record that is of no share-partition is there whoever wrote it.
-ANYBODYS = -2
+NO_OWNER_YET = -2
 
 
 def _required(name: str, type_: pa.DataType) -> pa.Field:
@@ -177,7 +177,7 @@ def settled_findings(tables: Iterable[pa.RecordBatch], known: OwnerEpochs) -> It
     """Give the findings that are about records that count."""
     for table in tables:
         columns = [numbers(table.column(name)) for name in _WHOSE]
-        anybodys = columns[2] == ANYBODYS
+        anybodys = columns[2] == NO_OWNER_YET
         counts = anybodys.copy()
         counts[~anybodys] = counting_rows(known, *(column[~anybodys] for column in columns))
         for row in table.filter(pa.array(counts)).to_pylist():

@@ -7,16 +7,16 @@ a cold one, which only renews what was there and must be equal.
 
 import numpy as np
 
+from coordinator.recovery.batch_overlay import cut_below, join_batches, overlay_batches
+from coordinator.recovery.checks.adjacent_records import Flag, make_flag
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Findings
-from coordinator.recovery.checks.histories import RUN, SNAPSHOT, Histories, folded_as
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.checks.neighbours import Flag, flagging
+from coordinator.recovery.checks.record_histories import RUN, SNAPSHOT, Histories, folded_as
 from coordinator.recovery.decode import StateBatches
 from coordinator.recovery.partials import floors
 from coordinator.recovery.records import Bools, Ints
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.sweep import cut_below, join_batches, lay_all_over
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
 
@@ -28,12 +28,12 @@ def check_generations(histories: Histories, limits: Limits, found: Findings) -> 
     closed = reset & (base >= 0) & (histories["behind_gap"] == 0)
     if not closed.any():
         return
-    flag = flagging(histories, found)
+    flag = make_flag(histories, found)
     before = np.arange(-1, len(histories) - 1)
     has_run = closed & (histories["kind"][before] == RUN)
     many = np.zeros(len(histories), np.bool_)
     many[before[has_run]] = histories["updates"][before[has_run]] > limits.updates_max + 1
-    flag_many(histories, many, flag)
+    flag_long_runs(histories, many, flag)
     both = closed & (histories["kind"] == SNAPSHOT) & (histories["kind"][base] == SNAPSHOT)
     _check_epochs(histories, both, base, flag)
     anew = histories["state_epoch"] > histories["state_epoch"][base]
@@ -44,7 +44,7 @@ def check_generations(histories: Histories, limits: Limits, found: Findings) -> 
         _check_fidelity(histories, rows, base[rows], has_run[rows], flag)
 
 
-def flag_many(histories: Histories, many: Bools, flag: Flag) -> None:
+def flag_long_runs(histories: Histories, many: Bools, flag: Flag) -> None:
     """Note runs of too many updates."""
     updates = histories["updates"]
     flag("K9", _W, many, lambda row: f"{updates[row]} updates without a snapshot", "first_at")
@@ -108,10 +108,10 @@ def _check_fidelity(histories: Histories, rows: Ints, base: Ints, has_run: Bools
     ends[rows] = True
     snapshots = histories.folded.take(ends)
     floor = floors(snapshots["start_offset"])
-    known = lay_all_over(cut_below(prior.batches, floor[prior.batches.row]))
+    known = overlay_batches(cut_below(prior.batches, floor[prior.batches.row]))
     held = snapshots.batches
     cold = histories["is_cold"][rows] != 0
-    both = lay_all_over(join_batches(known, held))
+    both = overlay_batches(join_batches(known, held))
     forgets = different_rows(both, held, len(rows))
     other = cold & different_rows(known, held, len(rows))
     wrong = np.zeros(len(histories), np.bool_)

@@ -19,7 +19,7 @@ ALONE_MAX = 300_000
 Advance = Callable[[int], None]
 
 
-class Gathered(Protocol):
+class GatheredOutputs(Protocol):
     """The outputs of a phase, wherever they are stored."""
 
     def rows(self, name: str) -> list[tuple[int, pa.RecordBatch]]:
@@ -30,15 +30,15 @@ class Gathered(Protocol):
         """Return all outputs of a name as one table, in this process."""
         ...
 
-    def without(self, state_partitions: Collection[int]) -> "Gathered":
+    def without(self, state_partitions: Collection[int]) -> "GatheredOutputs":
         """Return the outputs of all other state partitions."""
         ...
 
-    def with_more(self, more: "Gathered") -> "Gathered":
+    def plus(self, more: "GatheredOutputs") -> "GatheredOutputs":
         """Return these outputs and others of the same engine."""
         ...
 
-    def joined(self, join: JoinTask, advance: Advance) -> "Gathered":
+    def joined(self, join: JoinTask, advance: Advance) -> "GatheredOutputs":
         """Join the outputs of each state partition; `advance` counts state partitions.
 
         Raises ResultsIncomplete if not all of them were read.
@@ -65,7 +65,7 @@ class Engine(Protocol):
 
     def gather(
         self, source: Source, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
-    ) -> Gathered:
+    ) -> GatheredOutputs:
         """Read ranges. A range that was pruned has the output `PRUNED_OUTPUT` and its counts."""
         ...
 

@@ -20,12 +20,12 @@ from coordinator.errors import LogError
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.sources.base import ALL, LogRange, Pruned, Source
+from coordinator.recovery.sources.base import ALL, LogRange, PrunedError, Source
 from coordinator.recovery.sources.checkpoints import StoredRange, stored_outputs
 from coordinator.recovery.tasks import JoinTask, Output, ReadTask, Tables
 
 COUNTS_OUTPUT = "counts"
-# The output of a range that could not be read because it was pruned; see `Pruned`.
+# The output of a range that could not be read because it was pruned; see `PrunedError`.
 PRUNED_OUTPUT = "pruned"
 
 _PRUNED = pa.schema([pa.field("start", pa.int64(), nullable=False)])
@@ -78,7 +78,7 @@ def read_counted(source: Source, log_range: LogRange, read: ReadTask) -> list[Ou
     try:
         outputs = list(read(chunks))
         given = chunks.records
-    except Pruned as pruned:
+    except PrunedError as pruned:
         start = pa.RecordBatch.from_pylist([{"start": pruned.start}], _PRUNED)
         outputs, given = [Output(PRUNED_OUTPUT, pruned.state_partition, start)], 0
     return [*outputs, *_counts(outputs, log_range.number), _given(log_range, given)]

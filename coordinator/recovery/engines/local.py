@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.errors import LogError
-from coordinator.recovery.engines.base import ALONE_MAX, Advance, Gathered, by_partition
+from coordinator.recovery.engines.base import ALONE_MAX, Advance, GatheredOutputs, by_partition
 from coordinator.recovery.engines.counts import check_joined, join_counted, read_counted
 from coordinator.recovery.sources.base import ALL, LogRange, Source
 from coordinator.recovery.tasks import JoinTask, Output, ReadTask
 
 
 @dataclass
-class LocalGathered:
+class LocalOutputs:
     """Outputs in the memory of this process."""
 
     outputs: list[Output]
@@ -32,28 +32,28 @@ class LocalGathered:
         """Return all outputs of a name."""
         return [(output.state_partition, output.rows) for output in self.outputs if output.name == name]
 
-    def without(self, state_partitions: Collection[int]) -> "LocalGathered":
+    def without(self, state_partitions: Collection[int]) -> "LocalOutputs":
         """Return the outputs of all other state partitions."""
         if ALL in state_partitions:
-            return LocalGathered([])
-        return LocalGathered([each for each in self.outputs if each.state_partition not in state_partitions])
+            return LocalOutputs([])
+        return LocalOutputs([each for each in self.outputs if each.state_partition not in state_partitions])
 
-    def with_more(self, more: Gathered) -> "LocalGathered":
+    def plus(self, more: GatheredOutputs) -> "LocalOutputs":
         """Return these outputs and others."""
-        assert isinstance(more, LocalGathered)
-        return LocalGathered([*self.outputs, *more.outputs])
+        assert isinstance(more, LocalOutputs)
+        return LocalOutputs([*self.outputs, *more.outputs])
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
         """Return all outputs of a name as one table."""
         return pa.Table.from_batches([rows for _, rows in self.rows(name)], schema)
 
-    def joined(self, join: JoinTask, advance: Advance) -> "LocalGathered":
+    def joined(self, join: JoinTask, advance: Advance) -> "LocalOutputs":
         """Join the outputs of each state partition, one after the other: they are small."""
         found: list[Output] = []
         for state_partition, named in by_partition(self.outputs):
             found += join_counted(join, state_partition, named)
             advance(1)
-        joined = LocalGathered(found)
+        joined = LocalOutputs(found)
         check_joined(self, joined)
         return joined
 
@@ -79,7 +79,7 @@ class LocalEngine:
 
     def gather(
         self, source: Source, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
-    ) -> LocalGathered:
+    ) -> LocalOutputs:
         """Read ranges, the largest first."""
         ordered = sorted(ranges, key=lambda each: -each.records)
         found: list[Output] = []
@@ -87,7 +87,7 @@ class LocalEngine:
             for log_range in ordered:
                 found += read_counted(source, log_range, read)
                 advance(log_range.records)
-            return LocalGathered(found)
+            return LocalOutputs(found)
         pool = self._started()
         waiting = {pool.submit(read_counted, source, each, read): each for each in ordered}
         try:
@@ -101,7 +101,7 @@ class LocalEngine:
         finally:
             for future in waiting:
                 future.cancel()
-        return LocalGathered(found)
+        return LocalOutputs(found)
 
     def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:

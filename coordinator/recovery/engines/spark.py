@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from coordinator.recovery.engines.base import Advance, Gathered, by_partition
+from coordinator.recovery.engines.base import Advance, GatheredOutputs, by_partition
 from coordinator.recovery.engines.counts import (
     COUNTS_OUTPUT,
     PRUNED_OUTPUT,
@@ -54,7 +54,7 @@ _PACKED_ROWS_MAX = 50_000
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-class SparkGathered:
+class SparkOutputs:
     """Outputs of a phase as Parquet files in the work folder."""
 
     def __init__(self, stored: "WorkFolder", frame: "DataFrame") -> None:
@@ -82,23 +82,23 @@ class SparkGathered:
         """Return all outputs of a name as one table, on the driver."""
         return pa.Table.from_batches([rows for _, rows in self.rows(name)], schema)
 
-    def without(self, state_partitions: Collection[int]) -> "SparkGathered":
+    def without(self, state_partitions: Collection[int]) -> "SparkOutputs":
         """Leave some state partitions out."""
         wanted = ~self.frame["state_partition"].isin(list(state_partitions))
         frame = self.frame.limit(0) if ALL in state_partitions else self.frame.where(wanted)
-        return SparkGathered(self._stored, frame)
+        return SparkOutputs(self._stored, frame)
 
-    def with_more(self, more: Gathered) -> "SparkGathered":
+    def plus(self, more: GatheredOutputs) -> "SparkOutputs":
         """Return these outputs and others."""
-        assert isinstance(more, SparkGathered)
-        return SparkGathered(self._stored, self.frame.unionByName(more.frame))
+        assert isinstance(more, SparkOutputs)
+        return SparkOutputs(self._stored, self.frame.unionByName(more.frame))
 
-    def joined(self, join: JoinTask, advance: Advance) -> "SparkGathered":
+    def joined(self, join: JoinTask, advance: Advance) -> "SparkOutputs":
         """Join all state partitions on the executors, in one shuffle."""
         tasks = parallelism(self._stored.spark)
         shuffled = self.frame.where(self.frame["name"] != COUNTS_OUTPUT).repartition(tasks, "state_partition")
         frame = shuffled.mapInArrow(_joining(join), OUTPUTS_SQL)
-        joined = SparkGathered(self._stored, self._stored.stored(frame, [1] * tasks, advance))
+        joined = SparkOutputs(self._stored, self._stored.stored(frame, [1] * tasks, advance))
         check_joined(self, joined)
         return joined
 
@@ -152,11 +152,11 @@ class SparkEngine:
 
     def gather(
         self, source: Source, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
-    ) -> SparkGathered:
+    ) -> SparkOutputs:
         """Read ranges, a few in each task where they are small: a task costs as much as 50,000 records."""
         if self._connector and isinstance(source, TopicSource):
             return self._gather_through_connector(source, ranges, read, advance)
-        tasks = spread(ranges, self._tasks(sum(each.records for each in ranges)))
+        tasks = balance_ranges(ranges, self._tasks(sum(each.records for each in ranges)))
         numbers = self.spark.range(0, len(tasks), 1, max(len(tasks), 1))
         return self.gathered_from(
             numbers.mapInArrow(_reading(source, tasks, read), OUTPUTS_SQL),
@@ -166,7 +166,7 @@ class SparkEngine:
 
     def _gather_through_connector(
         self, source: TopicSource, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
-    ) -> SparkGathered:
+    ) -> SparkOutputs:
         from coordinator.recovery.sources.spark import connector_frame
 
         records = connector_frame(self.spark, source, ranges)
@@ -177,13 +177,13 @@ class SparkEngine:
     def _tasks(self, records: int) -> int:
         return max(_TASKS_PER_CORE * parallelism(self.spark), records // RANGE_RECORDS)
 
-    def gathered_from(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> SparkGathered:
+    def gathered_from(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> SparkOutputs:
         """Compute a frame of outputs once, and store it."""
-        return SparkGathered(self._work, self._work.stored(frame, weights, advance))
+        return SparkOutputs(self._work, self._work.stored(frame, weights, advance))
 
-    def as_gathered(self, gathered: Gathered) -> SparkGathered:
+    def as_gathered(self, gathered: GatheredOutputs) -> SparkOutputs:
         """Return outputs of this engine as what they are."""
-        assert isinstance(gathered, SparkGathered)
+        assert isinstance(gathered, SparkOutputs)
         return gathered
 
     def close(self) -> None:
@@ -201,7 +201,7 @@ def parallelism(spark: "SparkSession") -> int:
         return _PARALLELISM_UNKNOWN
 
 
-def spread(ranges: Sequence[LogRange], count: int) -> list[list[LogRange]]:
+def balance_ranges(ranges: Sequence[LogRange], count: int) -> list[list[LogRange]]:
     """Spread ranges over so many tasks of about the same size; the largest task first."""
     tasks: list[tuple[int, int, list[LogRange]]] = [(0, n, []) for n in range(min(count, len(ranges)))]
     for each in sorted(ranges, key=lambda each: -each.records):

@@ -15,7 +15,7 @@ _PAUSE_S = 0.25
 
 
 @contextmanager
-def watched(spark: "SparkSession", weights: Sequence[int], advance: Advance) -> Iterator[None]:
+def report_progress(spark: "SparkSession", weights: Sequence[int], advance: Advance) -> Iterator[None]:
     """Report the jobs that run meanwhile; `weights` are what each task amounts to, in order.
 
     Where Spark does not tell (Spark Connect), nothing is reported before the end.

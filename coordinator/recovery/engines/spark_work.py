@@ -11,7 +11,7 @@ from uuid import uuid4
 from coordinator.errors import ConfigError, CoordinatorError, LogError
 from coordinator.recovery.engines.base import Advance
 from coordinator.recovery.engines.counts import ResultsIncomplete
-from coordinator.recovery.engines.spark_progress import watched
+from coordinator.recovery.engines.spark_progress import report_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +52,7 @@ class WorkFolder:
         path = f"{self._folder}/{self._files}"
         self._files += 1
         try:
-            with watched(self.spark, list(weights), advance):
+            with report_progress(self.spark, list(weights), advance):
                 frame.write.partitionBy("name").mode("error").parquet(path)
             return self.spark.read.schema(OUTPUTS_SQL).parquet(path)
         except Exception as error:

@@ -6,12 +6,12 @@ All of them show the same `content`, the verdict first, and say what was not che
 from pathlib import Path
 
 from coordinator.errors import ConfigError
-from coordinator.recovery.audit import Audited
-from coordinator.recovery.durable import write_durably
-from coordinator.recovery.report.content import Content, as_json, content_of
+from coordinator.recovery.audit import AuditResult
+from coordinator.recovery.durable_files import write_durably
+from coordinator.recovery.report.content import Content, as_json, make_content
 from coordinator.recovery.report.text import as_markdown, as_text
 
-__all__ = ["Content", "as_json", "as_markdown", "as_text", "check_report", "content_of", "write_report"]
+__all__ = ["Content", "as_json", "as_markdown", "as_text", "check_report", "make_content", "write_report"]
 
 _KINDS = (".html", ".json", ".md", ".txt")
 
@@ -22,10 +22,10 @@ def check_report(path: Path) -> None:
         raise ConfigError("--report", path, "a file name that ends in .html, .json, .md or .txt")
 
 
-def write_report(path: Path, run: Audited) -> None:
+def write_report(path: Path, run: AuditResult) -> None:
     """Write a report, as the end of the file's name says. Raises ConfigError and OSError."""
     check_report(path)
-    content = content_of(run)
+    content = make_content(run)
     match path.suffix:
         case ".html":
             # Plots take a library that nothing else here needs.

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from coordinator.recovery.audit import Audited
+from coordinator.printable import escape_json_unprintable
+from coordinator.recovery.audit import AuditResult
 from coordinator.recovery.checks.catalogue import CATALOGUE, Check, Severity
 from coordinator.recovery.manifest import iso_time
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.verdict import GroupVerdict, SharePartitionVerdict, Status, Verdict
-from coordinator.visible import written_in_json
 
 # Share-partitions that are named for one check; all are counted, and all are in the JSON.
 EXAMPLES_MAX = 20
@@ -60,7 +60,7 @@ class GroupLines(NamedTuple):
 class Content:
     """A report: facts are label and text; sections are the gravest first."""
 
-    run: Audited
+    run: AuditResult
     title: str
     verdict: str
     answer: str
@@ -80,7 +80,7 @@ class Content:
         return ("in what could be read: " if in_part else "") + ", ".join(self.passed)
 
 
-def content_of(run: Audited) -> Content:
+def make_content(run: AuditResult) -> Content:
     """Return what there is to say about an audit."""
     manifest = run.manifest
     found = run.findings.to_pylist()
@@ -97,7 +97,7 @@ def content_of(run: Audited) -> Content:
         verdict=run.verdict,
         answer=run.answer.headline,
         groups=_groups(run.answer),
-        facts=_facts(run),
+        facts=_describe_source(run),
         sections=sections,
         passed=[name for name in CATALOGUE if name not in found_by and name not in run.not_checked],
     )
@@ -110,7 +110,7 @@ def is_unread(row: Mapping[str, Any]) -> bool:
     )
 
 
-def _facts(run: Audited) -> list[tuple[str, str]]:
+def _describe_source(run: AuditResult) -> list[tuple[str, str]]:
     manifest, totals = run.manifest, run.manifest["totals"]
     cut = manifest["as_of_time"] or (
         "the end of the log" if manifest["as_of_offsets"] is None else f"offsets {manifest['as_of_offsets']}"
@@ -231,4 +231,4 @@ def as_json(content: Content) -> str:
         "manifest": run.manifest,
         "checks": {name: check._asdict() for name, check in CATALOGUE.items()},
     }
-    return written_in_json(json.dumps(found, indent=2, ensure_ascii=False)) + "\n"
+    return escape_json_unprintable(json.dumps(found, indent=2, ensure_ascii=False)) + "\n"

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from html import escape
 
+from coordinator.printable import escape_unprintable
 from coordinator.recovery.report.content import Content, Section, place_of
 from coordinator.recovery.report.plots import plots_of
-from coordinator.visible import written_out
 
 # Partitions that are listed; the largest ones.
 _PARTITIONS_MAX = 20
@@ -61,7 +61,7 @@ def as_html(content: Content) -> str:
 
 
 def _text(said: str) -> str:
-    return escape(written_out(said))
+    return escape(escape_unprintable(said))
 
 
 def _name(said: str) -> str:

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from coordinator.recovery.audit import Audited
+from coordinator.recovery.audit import AuditResult
 from coordinator.recovery.records import numbers
 
 # Colours that nobody would choose, and the variables that they become.
@@ -64,7 +64,7 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def plots_of(run: Audited) -> list[tuple[str, str, str]]:
+def plots_of(run: AuditResult) -> list[tuple[str, str, str]]:
     """Return each plot: its title, a sentence about it, and the SVG."""
     return [
         (
@@ -118,7 +118,7 @@ def _legend(axes: Axes) -> None:
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0.2)
 
 
-def _state(axes: Axes, run: Audited) -> None:
+def _state(axes: Axes, run: AuditResult) -> None:
     place = [each.state_partition for each in run.partitions]
     batches = dict.fromkeys(place, 0)
     states = run.states
@@ -138,7 +138,7 @@ def _state(axes: Axes, run: Audited) -> None:
     _partitions(axes)
 
 
-def _findings(axes: Axes, run: Audited) -> None:
+def _findings(axes: Axes, run: AuditResult) -> None:
     rows = [row for row in run.findings.to_pylist() if row["log_offset"] >= 0]
     for severity, color, marker in _SEVERITIES:
         own = [row for row in rows if row["severity"] == severity]
@@ -159,7 +159,7 @@ def _findings(axes: Axes, run: Audited) -> None:
     _legend(axes)
 
 
-def _pruning(axes: Axes, run: Audited) -> None:
+def _pruning(axes: Axes, run: AuditResult) -> None:
     place = [each.state_partition for each in run.partitions]
     prunable = [each.prunable for each in run.partitions]
     axes.bar(place, prunable, color=_GREY, label="can be pruned")
@@ -170,7 +170,7 @@ def _pruning(axes: Axes, run: Audited) -> None:
     _partitions(axes)
 
 
-def _snapshots(axes: Axes, run: Audited) -> None:
+def _snapshots(axes: Axes, run: AuditResult) -> None:
     newest = {each.state_partition: each.newest_ms for each in run.partitions}
     states = run.states
     written = numbers(states.column("write_timestamp"))
@@ -186,7 +186,7 @@ def _snapshots(axes: Axes, run: Audited) -> None:
     axes.set_ylabel("share-partitions")
 
 
-def _deliveries(axes: Axes, run: Audited) -> None:
+def _deliveries(axes: Axes, run: AuditResult) -> None:
     batches = _flat(run.states)
     if len(batches):
         counts = numbers(batches.field("delivery_count"))

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from textwrap import fill
 
+from coordinator.printable import escape_unprintable
 from coordinator.recovery.report.content import Content, Section, place_of
-from coordinator.visible import written_out
 
 _WIDTH = 100
 
@@ -12,7 +12,7 @@ _WIDTH = 100
 def as_text(content: Content) -> str:
     """Return the report for a terminal: verdict, facts, findings, what was not checked."""
     lines = "\n".join(_lines(content)).split("\n")
-    return "".join(f"{written_out(line)}\n" for line in lines)
+    return "".join(f"{escape_unprintable(line)}\n" for line in lines)
 
 
 def _lines(content: Content) -> Iterator[str]:
@@ -113,13 +113,13 @@ def _markdown(content: Content) -> Iterator[str]:
         yield ""
         yield "```"
         for group in content.groups:
-            yield written_out(group.command)
+            yield escape_unprintable(group.command)
         yield "```"
 
 
 def _escaped(said: str) -> str:
     """Keep what users named from being taken for Markdown, and from turning round what stands beside it."""
-    said = written_out(" ".join(said.split()))
+    said = escape_unprintable(" ".join(said.split()))
     for char in "\\`*_[]<>|":
         said = said.replace(char, f"\\{char}")
     return said

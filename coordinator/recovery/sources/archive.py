@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from coordinator.errors import ConfigError, LogDamaged
-from coordinator.recovery.durable import write_durably
+from coordinator.recovery.durable_files import write_durably
 from coordinator.recovery.records import Records, records_from_arrow
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, ends_after

@@ -89,7 +89,7 @@ class Plan:
         return sum(each.records for each in self.ranges)
 
 
-class Pruned(LogError):
+class PrunedError(LogError):
     """What was to be read is gone: `start` is where the log of the state partition begins now.
 
     Whoever meets it plans that state partition anew, or all of them if it is `ALL`.
@@ -125,7 +125,7 @@ class Source(Protocol):
         ...
 
 
-def run_apart(main: Coroutine[Any, Any, AnyT]) -> AnyT:
+def run_on_thread(main: Coroutine[Any, Any, AnyT]) -> AnyT:
     """Run a coroutine on a thread of its own: this one may have a running loop, as in notebooks."""
     with ThreadPoolExecutor(1, "recovery") as thread:
         return thread.submit(asyncio.run, main).result()

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.errors import LogDamaged
-from coordinator.recovery.durable import sync_file, write_durably
+from coordinator.recovery.durable_files import sync_file, write_durably
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.schema import PARTIALS, RANGES
 from coordinator.recovery.sources.base import LogRange

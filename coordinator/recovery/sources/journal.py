@@ -12,7 +12,7 @@ from pathlib import Path
 from coordinator.errors import ConfigError, LogDamaged
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import RealDisk
-from coordinator.log.journal.inspect import JournalReport, look
+from coordinator.log.journal.inspect import JournalReport, inspect_journal
 from coordinator.log.journal.scan import ADVICE, frames, segment_number
 from coordinator.recovery.parse import no_records, parse_readable
 from coordinator.recovery.records import Records
@@ -23,9 +23,9 @@ from coordinator.recovery.sources.base import (
     Cut,
     LogRange,
     Plan,
-    Pruned,
+    PrunedError,
     ends_after,
-    run_apart,
+    run_on_thread,
 )
 from coordinator.recovery.sources.salvage import (
     Extent,
@@ -60,7 +60,7 @@ class JournalSource:
         """Walk the journal, around damage if there is any; its segments are the ranges."""
         if not Path(self.folder).is_dir():
             raise ConfigError("journal", self.folder, "a folder that exists")
-        report = run_apart(look(RealDisk(Path(self.folder)), count_records=False))
+        report = run_on_thread(inspect_journal(RealDisk(Path(self.folder)), count_records=False))
         if report.damage is None:
             if not report.segments and not report.unused_files:
                 raise ConfigError("journal", self.folder, "the folder of a journal (it has none)")
@@ -103,7 +103,7 @@ class JournalSource:
         try:
             data = memoryview(path.read_bytes())
         except FileNotFoundError:
-            raise Pruned(ALL, 0) from None
+            raise PrunedError(ALL, 0) from None
         waiting: dict[int, list[bytes]] = {}
         waiting_bytes = position = 0
         for state_partition, batch, position in _batches(data, number, extents, path):
@@ -132,7 +132,7 @@ def _sound(report: JournalReport) -> Salvaged:
     for each in report.segments:
         extent = Extent(first, each.used_bytes, each.first_commit)
         found.segments.append(SalvagedSegment(each.file, each.number, [extent]))
-    if report.in_motion:
+    if report.is_changing:
         found.notes.append("a coordinator was writing to it")
     if report.torn_tail is not None:
         found.notes.append(torn_text(report.torn_tail.file, report.torn_tail.position))
@@ -159,7 +159,7 @@ def _batches(
             continue
         position = extent.begin
         for frame in frames(data[: extent.end], number, position, extent.end, extent.commit):
-            for state_partition, batch in layout.entries_of(frame):
+            for state_partition, batch in layout.decode_entries(frame):
                 yield state_partition, batch, frame.end
             position = frame.end
         if position < extent.end:

@@ -138,7 +138,7 @@ class _Walk:
             limit = min(limit, following.header.previous_end)
         position = layout.first_position(self._count)
         while position < limit:
-            frame = layout.frame_at(data, position, file.number, position)
+            frame = layout.decode_frame_at(data, position, file.number, position)
             if frame is not None and frame.end <= limit:
                 self._frame(segment, frame)
                 position = frame.end
@@ -154,7 +154,7 @@ class _Walk:
             position = end
 
     def _frame(self, segment: SalvagedSegment, frame: layout.Frame) -> None:
-        for state_partition, batch in layout.entries_of(frame):
+        for state_partition, batch in layout.decode_entries(frame):
             self._batch(state_partition, batch)
         last = segment.extents[-1] if segment.extents else None
         if last is not None and last.end == frame.begin and last.state_partition < 0:
@@ -165,7 +165,7 @@ class _Walk:
     def _damaged_frame(self, segment: SalvagedSegment, file: SegmentFile, position: int, end: int) -> None:
         """Use the batches of a damaged frame that are good."""
         what = f"{file.name} is damaged at byte {position}"
-        head = layout.head_at(file.data, position, file.number, position)
+        head = layout.decode_head_at(file.data, position, file.number, position)
         begin = position + layout.HEAD_BYTES
         known_end = None if head is None else begin + head.length
         bad: dict[int, tuple[bytes, ...]] = {}

@@ -116,7 +116,7 @@ class SegmentSource:
                 at_end = not more
                 is_past = found.records.reaches(log_range.end)
                 stuck = not is_past and (found.found is not None or (bool(data) and (at_end or cut_off)))
-                torn = stuck and may_be_torn and _broke_off(log_range.state_partition, data, file)
+                torn = stuck and may_be_torn and _is_torn_write(log_range.state_partition, data, file)
                 unread_bytes = end - position if torn else 0
                 records = found.records.between(log_range.start, log_range.end)
                 damages: tuple[Damage, ...] = ()
@@ -168,7 +168,7 @@ def _bytes_of_batch(data: bytes, at: int = 0) -> int | None:
     return size_bytes if size_bytes is None or size_bytes <= _BATCH_BYTES_MAX else 0
 
 
-def _broke_off(state_partition: int, data: bytes, file: BinaryIO) -> bool:
+def _is_torn_write(state_partition: int, data: bytes, file: BinaryIO) -> bool:
     """Say whether what does not parse may be a write that broke off: the head of a batch, or room for one.
 
     Or one that a broker was at when the plan was made: by now there is the whole batch.  Anything else is
@@ -295,7 +295,7 @@ def _byte_ranges(
 def _batch_positions(path: str, size: int, stretch: int) -> list[int]:
     """Return positions of batches about so many bytes apart: from the index, else by going through all."""
     found: list[int] = []
-    for position in _indexed(path) or _walked(path):
+    for position in _index_positions(path) or _scan_positions(path):
         if position >= size:
             break
         if position - (found[-1] if found else 0) >= stretch:
@@ -303,7 +303,7 @@ def _batch_positions(path: str, size: int, stretch: int) -> list[int]:
     return found
 
 
-def _indexed(path: str) -> list[int]:
+def _index_positions(path: str) -> list[int]:
     """Return the positions in the offset index of a segment, which has one every few kilobytes."""
     try:
         data = Path(path).with_suffix(".index").read_bytes()
@@ -320,7 +320,7 @@ def _indexed(path: str) -> list[int]:
     return positions
 
 
-def _walked(path: str) -> Iterator[int]:
+def _scan_positions(path: str) -> Iterator[int]:
     position = 0
     with open(path, "rb", buffering=0) as file:
         while True:

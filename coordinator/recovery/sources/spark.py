@@ -49,7 +49,7 @@ from coordinator.recovery.engines.spark_session import SparkMissing
 from coordinator.recovery.records import Ints, Records
 from coordinator.recovery.schema import NONE, RECORDS
 from coordinator.recovery.sources import Cut, open_source
-from coordinator.recovery.sources.base import ALL, END, LogRange, Plan, Pruned, Source, parse_offsets
+from coordinator.recovery.sources.base import ALL, END, LogRange, Plan, PrunedError, Source, parse_offsets
 from coordinator.recovery.sources.topic import TopicSource
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         yield records.to_arrow()
                         left = replace(left, start=int(records.log_offset[-1]) + 1)
                 return
-            except Pruned as pruned:
+            except PrunedError as pruned:
                 if pruned.start <= left.start:
                     return
                 left = replace(left, start=pruned.start)

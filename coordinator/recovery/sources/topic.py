@@ -16,16 +16,16 @@ from typing import Any
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError, LogDamaged, LogError, LogUnavailable
-from coordinator.extras import KAFKA_EXTRA
 from coordinator.kafka import cluster as kafka
-from coordinator.kafka.cluster import Listed, NoAnswer
+from coordinator.kafka.cluster import ListedOffset, NoResponse
+from coordinator.optional_dependencies import KAFKA_EXTRA
 from coordinator.recovery.parse import parse_readable
 from coordinator.recovery.records import Records
-from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan, Pruned, run_apart
+from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan, PrunedError, run_on_thread
 from protocol.record_batch import batch_size_at, next_offset_at
 from protocol.state_records import topic_id_text
 
-_LANE = "recovery"
+_CHANNEL = "recovery"
 _FETCH_BYTES = 8 << 20
 _PAUSE_S = 0.1
 # Answers that wait to be parsed.
@@ -35,7 +35,7 @@ _ADVICE = "look at the broker's disks; the segments of another replica may be wh
 
 _PLAIN = ClientSecurity()
 
-_Ask = Callable[[int, list[int]], Awaitable[Mapping[int, Listed]]]
+_Ask = Callable[[int, list[int]], Awaitable[Mapping[int, ListedOffset]]]
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ class TopicSource:
 
     def identity(self) -> dict[str, str]:
         """Ask for the ids of the cluster and the topic."""
-        return run_apart(self._identity())
+        return run_on_thread(self._identity())
 
     async def _identity(self) -> dict[str, str]:
-        from coordinator.kafka.topic_presence import TopicPresence
+        from coordinator.kafka.topic_id_resolver import TopicIdResolver
         from coordinator.kafka.user_topics import UserTopics
 
         security, timeout_s = self.security, self.request_timeout_s
-        presence = TopicPresence(self.bootstrap_servers, security=security, request_timeout_s=timeout_s)
+        presence = TopicIdResolver(self.bootstrap_servers, security=security, request_timeout_s=timeout_s)
         topics = UserTopics(self.bootstrap_servers, security=security, request_timeout_s=timeout_s)
         try:
-            cluster_id = (await presence.look(())).cluster_id
+            cluster_id = (await presence.resolve(())).cluster_id
             topic_id = await topics.topic_id(self.topic)
         finally:
             await presence.close()
@@ -75,7 +75,7 @@ class TopicSource:
 
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """Ask where each partition begins and ends now, and cut it into ranges."""
-        return run_apart(self._plan(cut, range_records))
+        return run_on_thread(self._plan(cut, range_records))
 
     async def _plan(self, cut: Cut, range_records: int) -> Plan:
         async with self._connected() as brokers:
@@ -86,12 +86,14 @@ class TopicSource:
             # In this order: what is pruned between is met when it is read.  The other way round, a snapshot
             # that let it be pruned may be behind the end.
             starts = await self._list(
-                brokers, partitions, lambda node, of: brokers.list_starts(node, _LANE, of)
+                brokers, partitions, lambda node, of: brokers.list_starts(node, _CHANNEL, of)
             )
-            ends = await self._list(brokers, partitions, lambda node, of: brokers.list_ends(node, _LANE, of))
+            ends = await self._list(
+                brokers, partitions, lambda node, of: brokers.list_ends(node, _CHANNEL, of)
+            )
             if (time_ms := cut.time_ms) is not None:
                 later = await self._list(
-                    brokers, partitions, lambda node, of: brokers.list_later(node, _LANE, of, time_ms)
+                    brokers, partitions, lambda node, of: brokers.list_later(node, _CHANNEL, of, time_ms)
                 )
                 ends = {p: min(end, later[p]) if later[p] >= 0 else end for p, end in ends.items()}
         ends = {p: max(min(end, cut.end(p)), starts[p]) for p, end in ends.items()}
@@ -171,9 +173,9 @@ class TopicSource:
         """Ask once; None if no good answer came. Raises Pruned."""
         try:
             answers = await brokers.fetch(
-                brokers.leader(partition), _LANE, {partition: position}, _FETCH_BYTES
+                brokers.leader(partition), _CHANNEL, {partition: position}, _FETCH_BYTES
             )
-        except NoAnswer:
+        except NoResponse:
             brokers.refresh_soon()
             return None
         fetched = answers.get(partition)
@@ -181,10 +183,10 @@ class TopicSource:
             return fetched
         if fetched.error_code == kafka.OFFSET_OUT_OF_RANGE:
             starts = await self._list(
-                brokers, [partition], lambda node, of: brokers.list_starts(node, _LANE, of)
+                brokers, [partition], lambda node, of: brokers.list_starts(node, _CHANNEL, of)
             )
             if starts[partition] > position:
-                raise Pruned(partition, starts[partition])
+                raise PrunedError(partition, starts[partition])
         brokers.refresh_soon()
         return None
 
@@ -206,7 +208,7 @@ class TopicSource:
             for node, asked in by_node.items():
                 try:
                     answers = await ask(node, asked)
-                except NoAnswer:
+                except NoResponse:
                     continue
                 found |= {p: each.log_offset for p, each in answers.items() if each.error_code == kafka.NONE}
             if len(found) < len(partitions):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from random import Random
 
 from coordinator.kafka import cluster as kafka
-from coordinator.kafka.cluster import Fetched, Listed, Produced, ProducerId
+from coordinator.kafka.cluster import FetchResult, ListedOffset, ProduceResult, ProducerId
 from protocol.record_batch import next_offset_at
 from tests.simulation.loop import SimLoop
 from tests.unit.log.fake_kafka import FakePartition
@@ -63,7 +63,7 @@ class SimPartition(FakePartition):
         self.on_write: Callable[[], None] = lambda: None
         self.lost_records = False
 
-    def write(self, writer: str, batch: bytes, now_s: float) -> Produced:
+    def write(self, writer: str, batch: bytes, now_s: float) -> ProduceResult:
         """Append a batch of somebody."""
         before = self.end
         produced = self.append(batch)
@@ -196,68 +196,68 @@ class SimBrokers:
 
     def produce(
         self, writer: str, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
-    ) -> tuple[float, Mapping[int, Produced]]:
+    ) -> tuple[float, Mapping[int, ProduceResult]]:
         """Append; a node that is cut off waits for its replicas in vain."""
         answers, wait_s = {}, 0.0
         for number, batch in batches:
             error = self._error((kafka.NOT_LEADER_OR_FOLLOWER, kafka.NOT_ENOUGH_REPLICAS))
             if error != kafka.NONE:
-                answers[number] = Produced(error, -1)
+                answers[number] = ProduceResult(error, -1)
             elif self._leads(node, number):
                 produced = self.partitions[number].write(writer, batch, self.loop.time())
                 # Now and then the replicas are slow, and the leader does not wait for them.
                 slow = self._error((REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND))
-                answers[number] = Produced(slow, -1) if slow else produced
+                answers[number] = ProduceResult(slow, -1) if slow else produced
             elif self._believes_to_lead(node, number):
                 wait_s = timeout_s
                 code = self.rng.choice((REQUEST_TIMED_OUT, kafka.NOT_ENOUGH_REPLICAS))
-                answers[number] = Produced(code, -1)
+                answers[number] = ProduceResult(code, -1)
             else:
-                answers[number] = Produced(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+                answers[number] = ProduceResult(kafka.NOT_LEADER_OR_FOLLOWER, -1)
         return wait_s, answers
 
-    def list_ends(self, node: int, numbers: Sequence[int]) -> Mapping[int, Listed]:
+    def list_ends(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
         """Return ends; a node that is cut off returns that which it has."""
         return {number: self._end(node, number) for number in numbers}
 
-    def _end(self, node: int, number: int) -> Listed:
+    def _end(self, node: int, number: int) -> ListedOffset:
         partition = self.partitions[number]
         if self._believes_to_lead(node, number):
-            return Listed(kafka.NONE, self.views[node][1][number])
+            return ListedOffset(kafka.NONE, self.views[node][1][number])
         if not self._leads(node, number):
-            return Listed(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+            return ListedOffset(kafka.NOT_LEADER_OR_FOLLOWER, -1)
         if self.loop.time() < partition.settled_s:
-            return Listed(OFFSET_NOT_AVAILABLE, -1)
-        return Listed(kafka.NONE, partition.end)
+            return ListedOffset(OFFSET_NOT_AVAILABLE, -1)
+        return ListedOffset(kafka.NONE, partition.end)
 
-    def list_starts(self, node: int, numbers: Sequence[int]) -> Mapping[int, Listed]:
+    def list_starts(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
         """Return starts."""
         return {
-            number: Listed(kafka.NONE, self.partitions[number].start)
+            number: ListedOffset(kafka.NONE, self.partitions[number].start)
             if self._leads(node, number) or self._believes_to_lead(node, number)
-            else Listed(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+            else ListedOffset(kafka.NOT_LEADER_OR_FOLLOWER, -1)
             for number in numbers
         }
 
-    def fetch(self, node: int, positions: Mapping[int, int]) -> Mapping[int, Fetched]:
+    def fetch(self, node: int, positions: Mapping[int, int]) -> Mapping[int, FetchResult]:
         """Return a few batches from each position, the last of them perhaps not as a whole."""
         return {number: self._fetch(node, number, position) for number, position in positions.items()}
 
-    def _fetch(self, node: int, number: int, position: int) -> Fetched:
+    def _fetch(self, node: int, number: int, position: int) -> FetchResult:
         partition = self.partitions[number]
         if self._leads(node, number):
             end = partition.end
         elif self._believes_to_lead(node, number):
             end = min(partition.end, self.views[node][1][number])
         else:
-            return Fetched(kafka.NOT_LEADER_OR_FOLLOWER, -1, b"")
+            return FetchResult(kafka.NOT_LEADER_OR_FOLLOWER, -1, b"")
         if not partition.start <= position <= end:
-            return Fetched(kafka.OFFSET_OUT_OF_RANGE, partition.start, b"")
+            return FetchResult(kafka.OFFSET_OUT_OF_RANGE, partition.start, b"")
         data = [batch for batch in partition.batches if position < next_offset_at(batch, 0) <= end]
         data = data[: self.rng.randrange(1, FETCH_BATCHES_MAX + 1)]
         if len(data) > 1 and self.rng.random() < 0.3:
             data[-1] = data[-1][: len(data[-1]) // 2]
-        return Fetched(kafka.NONE, partition.start, b"".join(data))
+        return FetchResult(kafka.NONE, partition.start, b"".join(data))
 
     def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
         """Delete records; a node that is cut off cannot."""

@@ -7,7 +7,7 @@ from coordinator.config import HostPort
 from protocol.messages import find_coordinator as find_api
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.simulation.clients import Clients, Peer, lost_in_time
+from tests.simulation.clients import Clients, Peer, close_on_timeout
 from tests.simulation.history import History, Violation
 from tests.simulation.net import Network
 
@@ -83,7 +83,7 @@ class ManyClients(Clients):
         if self._rng.random() < 0.7:
             self._known.pop((who, state_partition(key, self._state_partitions)), None)
 
-    def within_reach(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
+    def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
         """Return mostly those that the node of a connection coordinates."""
         if self._rng.random() < self.astray_rate + 0.05:
             return keys
@@ -96,7 +96,7 @@ class ManyClients(Clients):
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
         """Ask who coordinates a share-partition: one of those there are, or nobody knows. Raises Lost."""
         request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
-        async with lost_in_time(peer):
+        async with close_on_timeout(peer):
             response = await peer.send(find_api, 6, request, response_header_version=1)
         (found,) = response.coordinators
         if found.key != str(key) or not (

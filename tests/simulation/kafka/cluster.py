@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 
 from coordinator.errors import LogUnavailable
 from coordinator.kafka import cluster as kafka
-from coordinator.kafka.cluster import Fetched, Listed, NoAnswer, Produced, ProducerId, TopicShape
+from coordinator.kafka.cluster import (
+    FetchResult,
+    ListedOffset,
+    NoResponse,
+    ProduceResult,
+    ProducerId,
+    TopicDescription,
+)
 from tests.simulation.kafka.brokers import SimBrokers
 
 _Answer = TypeVar("_Answer")
@@ -34,7 +41,7 @@ class SimCluster:
         self._timeout_s = request_timeout_s
         self._world = world
         self._leaders: list[int] = []
-        self._trouble: str | None = None
+        self._unreachable_reason: str | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_asked = False
 
@@ -71,25 +78,25 @@ class SimCluster:
         for node in self._rng.sample(self._brokers.nodes, len(self._brokers.nodes)):
             try:
                 self._leaders = await self._ask(node, lambda node=node: (0.0, self._metadata(node)))
-            except NoAnswer:
+            except NoResponse:
                 continue
-            self._trouble = None
+            self._unreachable_reason = None
             return
-        self._trouble = "No broker can be reached."
-        raise LogUnavailable(self._trouble)
+        self._unreachable_reason = "No broker can be reached."
+        raise LogUnavailable(self._unreachable_reason)
 
     def _metadata(self, node: int) -> list[int]:
         views = self._brokers.views
         return list(views[node][0]) if node in views else self._brokers.leaders()
 
-    def trouble(self) -> str | None:
+    def unreachable_reason(self) -> str | None:
         """Return a sentence while no broker answers."""
-        return self._trouble
+        return self._unreachable_reason
 
     # Travel.
 
     def _ask(self, node: int, serve: _Serve[_Answer], *, held_s: float = 0.0) -> "asyncio.Future[_Answer]":
-        """Send a request, which meets its fate on the way; the future gets the answer, or NoAnswer."""
+        """Send a request, which meets its fate on the way; the future gets the answer, or NoResponse."""
         brokers, rng, faults = self._brokers, self._rng, self._brokers.faults
         answered: asyncio.Future[_Answer] = self._loop.create_future()
         there_s, back_s = rng.expovariate(1 / faults.travel_s), rng.expovariate(1 / faults.travel_s)
@@ -135,18 +142,18 @@ class SimCluster:
     @staticmethod
     def _fail(answered: "asyncio.Future[Any]", node: int, sent: bool) -> None:
         if not answered.done():
-            answered.set_exception(NoAnswer(f"broker {node} does not answer", sent=sent))
+            answered.set_exception(NoResponse(f"broker {node} does not answer", sent=sent))
 
     # Requests.
 
     async def produce(
-        self, node: int, lane: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
-    ) -> Mapping[int, Produced]:
+        self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
+    ) -> Mapping[int, ProduceResult]:
         """Append, unless the producers were forgotten on the way."""
         brokers = self._brokers
         forgotten = {number: brokers.partitions[number].forgotten for number, _ in batches}
 
-        def serve() -> tuple[float, Mapping[int, Produced]]:
+        def serve() -> tuple[float, Mapping[int, ProduceResult]]:
             alive = [
                 (number, batch)
                 for number, batch in batches
@@ -156,17 +163,21 @@ class SimCluster:
 
         return await self._ask(node, serve, held_s=brokers.held_for_s(self.name))
 
-    async def list_ends(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
+    async def list_ends(
+        self, node: int, channel: str, partitions: Sequence[int]
+    ) -> Mapping[int, ListedOffset]:
         """Return ends."""
         return await self._ask(node, lambda: (0.0, self._brokers.list_ends(node, partitions)))
 
-    async def list_starts(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
+    async def list_starts(
+        self, node: int, channel: str, partitions: Sequence[int]
+    ) -> Mapping[int, ListedOffset]:
         """Return starts."""
         return await self._ask(node, lambda: (0.0, self._brokers.list_starts(node, partitions)))
 
     async def fetch(
-        self, node: int, lane: str, positions: Mapping[int, int], bytes_max: int
-    ) -> Mapping[int, Fetched]:
+        self, node: int, channel: str, positions: Mapping[int, int], bytes_max: int
+    ) -> Mapping[int, FetchResult]:
         """Return batches."""
         asked = dict(positions)
         return await self._ask(node, lambda: (0.0, self._brokers.fetch(node, asked)))
@@ -187,10 +198,10 @@ class SimCluster:
         """Return how many brokers there are."""
         return len(self._brokers.nodes)
 
-    async def describe_topic(self) -> TopicShape | None:
+    async def describe_topic(self) -> TopicDescription | None:
         """Look at the topic, which is there from the beginning."""
         await self._refresh()
-        return TopicShape(len(self._brokers.partitions), len(self._brokers.nodes), True)
+        return TopicDescription(len(self._brokers.partitions), len(self._brokers.nodes), True)
 
     async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
         """Say that somebody else has done so."""

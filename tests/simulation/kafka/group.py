@@ -13,9 +13,9 @@ from random import Random
 from typing import Any, TypeVar
 
 from coordinator.kafka import group as kafka
-from coordinator.kafka.cluster import NoAnswer
-from coordinator.kafka.group import Described, Found, Joined, Look, Synced
-from coordinator.ownership import OwnerMap, Ownership, Replica
+from coordinator.kafka.cluster import NoResponse
+from coordinator.kafka.group import CoordinatorLookup, Described, JoinResult, MetadataSnapshot, SyncResult
+from coordinator.ownership import Assignment, Ownership, Replica
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.messages import group_view
@@ -30,7 +30,7 @@ _Answer = TypeVar("_Answer")
 TOPIC = "state"
 
 
-class GroupMembership:
+class ProductMembership:
     """The group; has the face of `SimMembership` for the world."""
 
     def __init__(
@@ -55,14 +55,14 @@ class GroupMembership:
         self._coordinators_known: dict[int, int] = {}
         self._shards = shards
         self._named = named
-        self._owner_map: OwnerMap | None = None
+        self._assignment: Assignment | None = None
         self._read: list[bytes] = []
 
     def ownership(self, replica: Replica, world: Context) -> Ownership:
         """Make the ownership of a process."""
         faults = self.faults
         return GroupOwnership(
-            lambda: _Link(self, replica.instance, world),
+            lambda: _SimGroupClient(self, replica.instance, world),
             replica=replica,
             state_topic=TOPIC,
             state_partitions=self._shards,
@@ -74,8 +74,8 @@ class GroupMembership:
                 heartbeat_interval_s=faults.heartbeat_s,
                 rebalance_timeout_s=faults.session_s,
                 # Two looks are to fit into the time that somebody is cut off from a broker.
-                reach_interval_s=0.5,
-                near_interval_s=60.0,
+                reachability_interval_s=0.5,
+                locality_interval_s=60.0,
             ),
             monotonic=self.loop.time,
             started_ms=round(1_000 * self.loop.time()),
@@ -84,8 +84,8 @@ class GroupMembership:
 
     def owner(self, shard: int) -> str | None:
         """Return who should own a shard by the newest assignment."""
-        owner_map = self._map()
-        owner = None if owner_map is None else owner_map.owner(shard)
+        assignment = self._map()
+        owner = None if assignment is None else assignment.owner(shard)
         return None if owner is None else owner.instance
 
     def settled(self, names: set[str]) -> bool:
@@ -97,7 +97,7 @@ class GroupMembership:
         """Remove a member, or have another broker coordinate the group."""
         members = self.group.members
         if members and self.rng.random() < 0.5:
-            self.group.throw_out(self.rng.choice(list(members)))
+            self.group.expel(self.rng.choice(list(members)))
         elif self.group.state not in (PREPARING, COMPLETING):
             self._move_to([node for node in self.brokers.nodes if node not in self.brokers.views])
 
@@ -137,44 +137,44 @@ class GroupMembership:
         if nodes:
             self.group.move(self.rng.choice(nodes))
 
-    def _map(self) -> OwnerMap | None:
+    def _map(self) -> Assignment | None:
         """Return the owners by the newest assignments of all members."""
         assignments = [member.assignment for member in self.group.members.values()]
         if assignments != self._read and all(assignments):
             self._read = assignments
             described = [(member.metadata, member.assignment) for member in self.group.members.values()]
             view = group_view(described, self.group.generation, self._shards)
-            self._owner_map = view and view.owner_map
-        return self._owner_map
+            self._assignment = view and view.assignment
+        return self._assignment
 
 
-class _Link:
-    """A `GroupLink` of one process."""
+class _SimGroupClient:
+    """A `GroupClient` of one process."""
 
-    def __init__(self, membership: GroupMembership, name: str, world: Context) -> None:
+    def __init__(self, membership: ProductMembership, name: str, world: Context) -> None:
         self._membership = membership
         self._name = name
         self._world = world
         self._loop = membership.loop
 
-    async def find_coordinator(self) -> Found:
+    async def find_coordinator(self) -> CoordinatorLookup:
         """Ask any broker that can be reached."""
         membership = self._membership
         nodes = [node for node in membership.brokers.nodes if self._reaches(node)]
         node = membership.rng.choice(nodes or list(membership.brokers.nodes))
-        found = Found(kafka.NONE, membership.coordinator_known_to(node))
+        found = CoordinatorLookup(kafka.NONE, membership.coordinator_known_to(node))
         return await self._send(node, lambda: found)
 
-    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> Joined:
+    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> JoinResult:
         """Join."""
-        return await self._ask(node, lambda group: group.join(member_id, metadata, instance_id), Joined)
+        return await self._ask(node, lambda group: group.join(member_id, metadata, instance_id), JoinResult)
 
     async def sync(
         self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
-    ) -> Synced:
+    ) -> SyncResult:
         """Sync."""
         return await self._ask(
-            node, lambda group: group.sync(generation, member_id, assignments, instance_id), Synced
+            node, lambda group: group.sync(generation, member_id, assignments, instance_id), SyncResult
         )
 
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
@@ -193,7 +193,9 @@ class _Link:
         """Return who leads which state partition."""
         return dict(enumerate(self._membership.brokers.leaders()))
 
-    async def look(self, choose: Callable[[Mapping[int, int]], Collection[int]]) -> Look | None:
+    async def probe_leaders(
+        self, choose: Callable[[Mapping[int, int]], Collection[int]]
+    ) -> MetadataSnapshot | None:
         """Say which leaders this process cannot reach, as a broker that it can reach knows them."""
         brokers = self._membership.brokers
         await asyncio.sleep(self._membership.faults.travel_s)
@@ -203,7 +205,7 @@ class _Link:
                     enumerate(brokers.views[node][0] if node in brokers.views else brokers.leaders())
                 )
                 alive = {*choose(leaders)} - brokers.down
-                return Look(
+                return MetadataSnapshot(
                     leaders, {each: "blocked" for each in alive if (self._name, each) in brokers.blocked}
                 )
         return None
@@ -226,7 +228,7 @@ class _Link:
         return self._send(node, answer)
 
     def _send(self, node: int, serve: Callable[[], Any]) -> "asyncio.Future[Any]":
-        """Send a request through the world; the future gets the answer, or NoAnswer after a while."""
+        """Send a request through the world; the future gets the answer, or NoResponse after a while."""
         rng, faults = self._membership.rng, self._membership.faults
         answered: asyncio.Future[Any] = self._loop.create_future()
         patience_s = faults.session_s * rng.choice((0.1, 0.5, 2.5))
@@ -250,7 +252,7 @@ class _Link:
 
         def give_up(sent: bool) -> None:
             if not answered.done():
-                answered.set_exception(NoAnswer("the group's coordinator does not answer", sent=sent))
+                answered.set_exception(NoResponse("the group's coordinator does not answer", sent=sent))
 
         if not self._reaches(node):
             self._later(rng.expovariate(1 / faults.travel_s), give_up, False)

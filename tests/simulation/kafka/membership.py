@@ -17,7 +17,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from random import Random
 
-from coordinator.ownership import NOBODY, OwnerMap, Ownership, OwnershipListener, Replica
+from coordinator.ownership import NOBODY, Assignment, Ownership, OwnershipListener, Replica
 from tests.simulation.loop import SimLoop
 
 
@@ -41,12 +41,12 @@ class _Member:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _HeartbeatAnswer:
     """The answer to a heartbeat. `shards` is None for somebody who is no member."""
 
     shards: frozenset[int] | None
     released: frozenset[int]
-    owner_map: OwnerMap
+    assignment: Assignment
 
 
 class SimMembership:
@@ -104,7 +104,7 @@ class SimMembership:
 
     # Members.
 
-    def heartbeat(self, replica: Replica, holds: frozenset[int] | None) -> _Told:
+    def heartbeat(self, replica: Replica, holds: frozenset[int] | None) -> _HeartbeatAnswer:
         """Hear a member that still holds some shards; None from one that is new."""
         name = replica.instance
         if holds is None and name not in self._members:
@@ -112,7 +112,7 @@ class SimMembership:
             self._balance()
         member = self._members.get(name)
         if member is None or holds is None:
-            return _Told(None if member is None else frozenset(), frozenset(), self._map())
+            return _HeartbeatAnswer(None if member is None else frozenset(), frozenset(), self._map())
         member.heard_s = self.loop.time()
         for shard, holder in enumerate(self._holders):
             if holder == name and self._wanted[shard] != name and shard not in holds:
@@ -124,7 +124,7 @@ class SimMembership:
         for shard in given:
             self._holders[shard] = name
         self._released -= given
-        return _Told(frozenset(given), released, self._map())
+        return _HeartbeatAnswer(frozenset(given), released, self._map())
 
     def _may_give(self, shard: int, name: str) -> bool:
         holder = self._holders[shard]
@@ -177,11 +177,11 @@ class SimMembership:
                 load[least] += 1
                 self._want(shard, least)
 
-    def _map(self) -> OwnerMap:
+    def _map(self) -> Assignment:
         names = list(self._members)
         owners = tuple(NOBODY if name is None else names.index(name) for name in self._wanted)
         replicas = tuple(member.replica for member in self._members.values())
-        return OwnerMap(self._generation, replicas, owners)
+        return Assignment(self._generation, replicas, owners)
 
 
 class SimOwnership:
@@ -202,13 +202,13 @@ class SimOwnership:
     async def start(self, listener: OwnershipListener) -> None:
         """Begin to send heartbeats."""
         self._listener = listener
-        self._beating = self._loop.create_task(self._beat())
+        self._beating = self._loop.create_task(self._send_heartbeat())
 
     async def drain(self, timeout_s: float) -> None:
         """Give all shards away."""
         self._tell(lambda: self._membership.resign_all(self._replica.instance))
         until_s = self._loop.time() + timeout_s
-        while (self._holds or self._listener.resigning()) and self._loop.time() < until_s:  # noqa: ASYNC110
+        while (self._holds or self._listener.is_resigning()) and self._loop.time() < until_s:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
@@ -222,7 +222,7 @@ class SimOwnership:
         """Tell whether a heartbeat was answered that was sent a short time ago."""
         return self._loop.time() - self._heard_s < self._membership.faults.lease_s
 
-    def fenced(self, state_partition: int) -> None:
+    def on_fenced(self, state_partition: int) -> None:
         """Forget that we have a shard; who still should have it is told again."""
         if self._holds is not None:
             self._holds.discard(state_partition)
@@ -234,7 +234,7 @@ class SimOwnership:
 
     # Heartbeats.
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
         faults = self._membership.faults
         while True:
             sent_s = self._loop.time()
@@ -251,28 +251,28 @@ class SimOwnership:
             else:
                 self._heard_s = sent_s
                 self._take(told.shards, told.released)
-            self._listener.owners_changed(told.owner_map)
+            self._listener.assignment_changed(told.assignment)
             await asyncio.sleep(faults.heartbeat_s)
 
     def _take(self, shards: frozenset[int], released: frozenset[int]) -> None:
         holds = set() if self._holds is None else self._holds
         for shard in sorted((holds | self._fenced) - shards):
             holds.discard(shard)
-            self._listener.resigned(shard)
+            self._listener.on_resigned(shard)
         for shard in sorted(shards - holds):
             holds.add(shard)
-            self._listener.elected(shard, release_expected=shard in released)
+            self._listener.on_elected(shard, release_expected=shard in released)
         self._fenced.clear()
 
-    async def _ask(self) -> _Told:
-        answered: asyncio.Future[_Told] = self._loop.create_future()
+    async def _ask(self) -> _HeartbeatAnswer:
+        answered: asyncio.Future[_HeartbeatAnswer] = self._loop.create_future()
         holds = self._holds
-        if holds is not None and self._listener.resigning():
+        if holds is not None and self._listener.is_resigning():
             # What is on its way out is not given up yet.
             holds = set(range(len(self._membership._wanted)))
         report = None if holds is None else frozenset(holds)
 
-        def come_back(told: _Told) -> None:
+        def come_back(told: _HeartbeatAnswer) -> None:
             if not answered.done():
                 answered.set_result(told)
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.simulation.kafka.plan import PAUSE_FACTOR_MAX
 from tests.simulation.kafka.world import KafkaWorld
 
-Strike = Callable[[KafkaWorld, Random], Coroutine[Any, Any, None]]
+FaultFactory = Callable[[KafkaWorld, Random], Coroutine[Any, Any, None]]
 
 
 def _some_place(world: KafkaWorld, rng: Random) -> int | None:
@@ -52,7 +52,7 @@ async def _pause(world: KafkaWorld, rng: Random) -> None:
             until_s = world.loop.time() + min(rng.expovariate(1 / mean_s), PAUSE_FACTOR_MAX * mean_s)
             while process.paused and world.loop.time() < until_s:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-            process.go_on()
+            process.resume()
 
 
 async def _part(world: KafkaWorld, rng: Random) -> None:
@@ -120,8 +120,8 @@ async def _island(world: KafkaWorld, rng: Random) -> None:
         return
     place = rng.choice(places)
     async with AsyncExitStack() as alone, world.lives[place]:
-        inside = world.processes[place]
-        assert inside is not None
+        run_in_process = world.processes[place]
+        assert run_in_process is not None
         if rng.random() < 0.7:
             for other in set(places) - {place}:
                 await alone.enter_async_context(_crashed(world, other))
@@ -143,7 +143,7 @@ async def _island(world: KafkaWorld, rng: Random) -> None:
                 (process.name, other)
                 for process in world.alive()
                 for other in brokers.nodes
-                if (process is inside) != (other == node)
+                if (process is run_in_process) != (other == node)
             }
             brokers.blocked |= cut
             await asyncio.sleep(0.05)
@@ -208,13 +208,13 @@ async def _producers_expire(world: KafkaWorld, rng: Random) -> None:
 
 async def _unclean(world: KafkaWorld, rng: Random) -> None:
     """Lose the newest records of a partition."""
-    world.eras.lose(rng.randrange(len(world.brokers.partitions)), rng)
+    world.truncations.lose(rng.randrange(len(world.brokers.partitions)), rng)
 
 
-def strikes(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None]]:
+def make_faults(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None]]:
     """Return a coroutine for each kind of strike that the plan has; they run for ever."""
     plan = world.plan.nemesis
-    kinds: tuple[tuple[float | None, Strike], ...] = (
+    kinds: tuple[tuple[float | None, FaultFactory], ...] = (
         (plan.crash_s, _crash),
         (plan.stop_s, _stop),
         (plan.pause_s, _pause),
@@ -236,7 +236,7 @@ def strikes(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None]]:
     ]
 
 
-async def _repeat(world: KafkaWorld, mean_s: float, strike: Strike, rng: Random) -> None:
+async def _repeat(world: KafkaWorld, mean_s: float, strike: FaultFactory, rng: Random) -> None:
     while True:
         await asyncio.sleep(rng.expovariate(1 / mean_s))
         if world.faulty:

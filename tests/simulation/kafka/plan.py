@@ -19,13 +19,13 @@ from tests.simulation.kafka.membership import MembershipFaults
 from tests.simulation.pipes import NetFaults
 from tests.simulation.plan import (
     Load,
-    between,
+    draw_interval,
     draw_load,
+    draw_log_uniform,
     draw_net,
     draw_policy,
+    draw_rate,
     draw_runtime_limits,
-    perhaps,
-    perhaps_every,
 )
 
 FAULTY_S = 90.0
@@ -73,8 +73,8 @@ class KafkaPlan:
     """Everything about a run that is decided before it begins."""
 
     seed: int
-    # Where the run is meant to go. See `tests.simulation.kafka.situations`.
-    situation: str = "any"
+    # Where the run is meant to go. See `tests.simulation.kafka.scenarios`.
+    scenario: str = "any"
     # Who says who owns what: a membership of the simulator's, or the product's own in a Kafka group.
     ownership: Literal["simulated", "group"] = "simulated"
     # Whether the members of that group have names for their places (group.instance.id).
@@ -112,7 +112,7 @@ class KafkaPlan:
     @property
     def kind(self) -> str:
         """Say in a word what this run is about."""
-        return f"kafka, {self.ownership}, {self.situation}"
+        return f"kafka, {self.ownership}, {self.scenario}"
 
     @property
     def settled_s(self) -> float:
@@ -167,22 +167,22 @@ def draw_any(seed: int) -> KafkaPlan:
         brokers=rng.randrange(1, 5),
         state_partitions=rng.randrange(1, 6),
         quiet_points=rng.randrange(2),
-        astray_rate=perhaps(rng, 0.01, 0.5),
+        astray_rate=draw_rate(rng, 0.01, 0.5),
         load=_draw_load(rng),
         nemesis=nemesis,
         net=draw_net(rng),
         broker_faults=_draw_broker_faults(rng),
         membership=membership,
         log_limits=KafkaLogLimits(
-            request_timeout_s=between(rng, 0.2, 5.0),
-            append_timeout_s=between(rng, 0.5, 10.0),
+            request_timeout_s=draw_log_uniform(rng, 0.2, 5.0),
+            append_timeout_s=draw_log_uniform(rng, 0.5, 10.0),
             start_timeout_s=5.0,
-            lease_s=between(Random(seed ^ 0x1EA5E), 0.3, 6.0),
+            lease_s=draw_log_uniform(Random(seed ^ 0x1EA5E), 0.3, 6.0),
         ),
         policy=draw_policy(rng),
         runtime_limits=_draw_runtime_limits(rng, membership),
-        cold_interval_ms=int(between(rng, 500, 60_000)),
-        prune_interval_ms=int(between(rng, 500, 20_000)),
+        cold_interval_ms=int(draw_log_uniform(rng, 500, 60_000)),
+        prune_interval_ms=int(draw_log_uniform(rng, 500, 20_000)),
     )
 
 
@@ -192,10 +192,10 @@ def _draw_load(rng: Random) -> Load:
         draw_load(rng),
         brokers=rng.randrange(1, 3),
         leaders_per_key=rng.randrange(1, 3),
-        think_s=between(rng, 0.5, 10.0),
-        stranger_think_s=between(rng, 0.5, 10.0),
+        think_s=draw_log_uniform(rng, 0.5, 10.0),
+        stranger_think_s=draw_log_uniform(rng, 0.5, 10.0),
         stranger_pipeline_max=rng.choice((1, 1, 3)),
-        watch_s=perhaps_every(rng, 0.2, 5.0),
+        watch_s=draw_interval(rng, 0.2, 5.0),
         library_users=rng.choice((0, 0, 1)),
         library_calls=rng.choice((1, 2)),
     )
@@ -203,48 +203,48 @@ def _draw_load(rng: Random) -> Load:
 
 def _draw_nemesis(rng: Random) -> KafkaNemesis:
     return KafkaNemesis(
-        crash_s=perhaps_every(rng, 2.0, 60.0),
-        stop_s=perhaps_every(rng, 2.0, 60.0, 0.3),
-        down_s=between(rng, 0.1, 10.0),
-        pause_s=perhaps_every(rng, 2.0, 40.0),
-        paused_s=between(rng, 0.2, 15.0),
-        part_s=perhaps_every(rng, 2.0, 40.0),
-        parted_s=between(rng, 0.5, 15.0),
-        cut_off_s=perhaps_every(rng, 2.0, 20.0, 0.5),
-        cut_off_for_s=between(rng, 3.0, 40.0),
-        broker_dies_s=perhaps_every(rng, 2.0, 60.0, 0.4),
-        broker_down_s=between(rng, 0.1, 10.0),
-        leader_moves_s=perhaps_every(rng, 0.5, 20.0, 0.4),
-        shuffle_s=perhaps_every(rng, 0.5, 30.0),
-        clock_jump_s=perhaps_every(rng, 1.0, 60.0, 0.3),
-        clock_jump_max_ms=int(between(rng, 100, 10_000_000)),
-        producers_expire_s=perhaps_every(rng, 1.0, 30.0, 0.3),
-        unclean_s=perhaps_every(rng, 5.0, 60.0, 0.12),
+        crash_s=draw_interval(rng, 2.0, 60.0),
+        stop_s=draw_interval(rng, 2.0, 60.0, 0.3),
+        down_s=draw_log_uniform(rng, 0.1, 10.0),
+        pause_s=draw_interval(rng, 2.0, 40.0),
+        paused_s=draw_log_uniform(rng, 0.2, 15.0),
+        part_s=draw_interval(rng, 2.0, 40.0),
+        parted_s=draw_log_uniform(rng, 0.5, 15.0),
+        cut_off_s=draw_interval(rng, 2.0, 20.0, 0.5),
+        cut_off_for_s=draw_log_uniform(rng, 3.0, 40.0),
+        broker_dies_s=draw_interval(rng, 2.0, 60.0, 0.4),
+        broker_down_s=draw_log_uniform(rng, 0.1, 10.0),
+        leader_moves_s=draw_interval(rng, 0.5, 20.0, 0.4),
+        shuffle_s=draw_interval(rng, 0.5, 30.0),
+        clock_jump_s=draw_interval(rng, 1.0, 60.0, 0.3),
+        clock_jump_max_ms=int(draw_log_uniform(rng, 100, 10_000_000)),
+        producers_expire_s=draw_interval(rng, 1.0, 30.0, 0.3),
+        unclean_s=draw_interval(rng, 5.0, 60.0, 0.12),
     )
 
 
 def _draw_membership(rng: Random) -> MembershipFaults:
-    session_s = between(rng, 2.0, 12.0)
+    session_s = draw_log_uniform(rng, 2.0, 12.0)
     return MembershipFaults(
         heartbeat_s=session_s / rng.choice((3, 6)),
         session_s=session_s,
         lease_s=session_s * rng.uniform(0.5, 0.95),
-        travel_s=between(rng, 0.001, 0.3),
-        lost_rate=perhaps(rng, 0.01, 0.5),
-        hasty_rate=perhaps(rng, 0.05, 1.0),
+        travel_s=draw_log_uniform(rng, 0.001, 0.3),
+        lost_rate=draw_rate(rng, 0.01, 0.5),
+        hasty_rate=draw_rate(rng, 0.05, 1.0),
     )
 
 
 def _draw_broker_faults(rng: Random) -> BrokerFaults:
     return BrokerFaults(
-        travel_s=between(rng, 0.0002, 0.05),
-        request_lost_rate=perhaps(rng, 0.002, 0.2),
-        answer_lost_rate=perhaps(rng, 0.002, 0.3),
-        late_rate=perhaps(rng, 0.002, 0.2),
-        late_max_s=between(rng, 0.1, 15.0),
-        error_rate=perhaps(rng, 0.002, 0.2),
-        forgets_rate=perhaps(rng, 0.1, 1.0, 0.3),
-        elections_s=between(rng, 0.02, 3.0),
+        travel_s=draw_log_uniform(rng, 0.0002, 0.05),
+        request_lost_rate=draw_rate(rng, 0.002, 0.2),
+        answer_lost_rate=draw_rate(rng, 0.002, 0.3),
+        late_rate=draw_rate(rng, 0.002, 0.2),
+        late_max_s=draw_log_uniform(rng, 0.1, 15.0),
+        error_rate=draw_rate(rng, 0.002, 0.2),
+        forgets_rate=draw_rate(rng, 0.1, 1.0, 0.3),
+        elections_s=draw_log_uniform(rng, 0.02, 3.0),
         transactional=rng.random() < 0.7,
     )
 
@@ -253,6 +253,6 @@ def _draw_runtime_limits(rng: Random, membership: MembershipFaults) -> RuntimeLi
     limits = draw_runtime_limits(rng)
     rng.choice((5.0, 60.0, 43_200.0))
     return limits._replace(
-        reload_backoff_max_s=between(rng, 0.5, 10.0),
+        reload_backoff_max_s=draw_log_uniform(rng, 0.5, 10.0),
         release_wait_s=membership.session_s + 1.0,
     )

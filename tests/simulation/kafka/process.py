@@ -7,16 +7,16 @@ from random import Random
 from typing import Any, TypeVar
 
 from coordinator.config import HostPort
-from coordinator.log.kafka import KafkaLog, TopicWish
+from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.metrics import Metrics
-from coordinator.ownership import OwnerMap, Replica
+from coordinator.ownership import Assignment, Replica
 from coordinator.runtime import Runtime
 from coordinator.server import Api, CoordinatorDirectory, Listener
 from coordinator.service import Service
 from coordinator.topics import TopicDirectory
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.cluster import SimCluster
-from tests.simulation.kafka.group import TOPIC, GroupMembership
+from tests.simulation.kafka.group import TOPIC, ProductMembership
 from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.loop import PROCESS, Process, SimLoop
@@ -43,7 +43,7 @@ class KafkaProcess:
         loop: SimLoop,
         plan: KafkaPlan,
         brokers: SimBrokers,
-        membership: SimMembership | GroupMembership,
+        membership: SimMembership | ProductMembership,
         clock: SimClock,
         topics: TopicDirectory,
     ) -> None:
@@ -73,13 +73,13 @@ class KafkaProcess:
 
     async def start(self, limit_s: float | None = None) -> None:
         """Start all parts; raises Interrupted if not in time, LogError when there is no cluster."""
-        await self.inside(self._start, limit_s)
+        await self.run_in_process(self._start, limit_s)
 
     async def _start(self) -> None:
         plan, metrics = self._plan, Metrics()
         self.log = KafkaLog(
             self._cluster,
-            TopicWish(TOPIC, plan.state_partitions),
+            TopicConfig(TOPIC, plan.state_partitions),
             owner=self.name,
             clock=self._clock,
             limits=plan.log_limits,
@@ -96,7 +96,7 @@ class KafkaProcess:
             cold_interval_ms=plan.cold_interval_ms,
             prune_interval_ms=plan.prune_interval_ms,
             may_claim=self._ownership.lease_is_fresh,
-            taken=self._ownership.fenced,
+            on_fenced=self._ownership.on_fenced,
         )
         self._directory = CoordinatorDirectory(
             self.address,
@@ -113,13 +113,13 @@ class KafkaProcess:
 
     async def stop(self) -> None:
         """Stop in order, as on SIGTERM: give the shards away first."""
-        await self.inside(self._stop)
+        await self.run_in_process(self._stop)
         self._cluster.dead = True
         await self._loop.kill(self._process)
 
     async def _stop(self) -> None:
         await self._ownership.drain(DRAIN_S)
-        self.runtime.refuse_readiness()
+        self.runtime.mark_not_ready()
         await self.listener.drain(5.0)
         await self.listener.stop()
         await self._ownership.stop()
@@ -135,16 +135,16 @@ class KafkaProcess:
         """Run no callback of this process, as after SIGSTOP."""
         self._process.paused = True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Go on, with what has come in meanwhile."""
-        self._loop.go_on(self._process)
+        self._loop.resume(self._process)
 
     @property
     def paused(self) -> bool:
         """Tell whether it is paused."""
         return self._process.paused
 
-    async def inside(
+    async def run_in_process(
         self, run: Callable[[], Coroutine[Any, Any, _Result]], limit_s: float | None = None
     ) -> _Result:
         """Run a coroutine as part of the process. Raises Interrupted when it is not done in time."""
@@ -160,22 +160,22 @@ class KafkaProcess:
 
     # What the ownership tells: an OwnershipListener.
 
-    def owners_changed(self, owner_map: OwnerMap | None) -> None:
+    def assignment_changed(self, assignment: Assignment | None) -> None:
         """Take a map of all owners."""
-        self._directory.follow(owner_map)
+        self._directory.follow(assignment)
 
-    def elected(self, state_partition: int, *, release_expected: bool) -> None:
+    def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
         """Own a shard."""
         self.runtime.elect(state_partition, release_expected=release_expected)
 
-    def resigned(self, state_partition: int) -> None:
+    def on_resigned(self, state_partition: int) -> None:
         """Own it no more."""
         self.runtime.resign(state_partition)
 
     def ready(self) -> bool:
         """Tell whether this process could serve."""
-        return self.runtime.could_serve
+        return self.runtime.can_serve
 
-    def resigning(self) -> bool:
+    def is_resigning(self) -> bool:
         """Tell whether some shard is not yet released."""
         return bool(self.runtime.resigning)

@@ -35,7 +35,7 @@ class Written(NamedTuple):
         return self._key_type == _CLAIM
 
     @property
-    def is_mark(self) -> bool:
+    def is_ownership_record(self) -> bool:
         """Tell whether it says nothing of share groups."""
         return self._key_type in (_CLAIM, _RELEASE, _RENEWAL)
 
@@ -77,7 +77,7 @@ def states_of(records: list[Written], state_partition: int) -> dict[SharePartiti
     """Return the states that records which count amount to."""
     shard = Shard(state_partition, SnapshotPolicy())
     for written in records:
-        if not written.is_mark:
+        if not written.is_ownership_record:
             record = decode_record(written.record.key, written.record.value)
             assert record is not None
             shard.replay(record, written.record.offset, written.record.timestamp_ms)

@@ -12,16 +12,16 @@ from coordinator.shard import ShareState
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import no_older_than
-from tests.simulation.clients import Lost, Peer
+from tests.simulation.clients import ConnectionLost, Peer
 from tests.simulation.history import SUMMARY, History, Violation
+from tests.simulation.hostile_clients import random_target
 from tests.simulation.kafka.clients import ManyClients
 from tests.simulation.kafka.membership import SimMembership
-from tests.simulation.kafka.nemesis import strikes
+from tests.simulation.kafka.nemesis import make_faults
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.process import address_of
 from tests.simulation.kafka.world import OWNED_BY_S, KafkaWorld
 from tests.simulation.phases import Outcome, Simulation
-from tests.simulation.strangers import strange
 from tests.simulation.workloads import Cluster
 from tests.simulation.world import until
 
@@ -43,14 +43,14 @@ class KafkaSimulator(Simulation):
     def _count(self, outcome: Outcome) -> None:
         world = self._world
         outcome.crashes, outcome.stops, outcome.pauses = world.crashes, world.stops, world.pauses
-        outcome.damages = sum(map(len, world.eras.losses.values()))
+        outcome.damages = sum(map(len, world.truncations.losses.values()))
 
     def _health(self) -> object:
         return self._world.health()
 
     def _judge(self) -> int:
         no_older_than(self._history, self.plan.read_age_max_s)
-        return self._world.eras.judge(self._topic_known)
+        return self._world.truncations.judge(self._topic_known)
 
     # Phases.
 
@@ -73,7 +73,7 @@ class KafkaSimulator(Simulation):
         await asyncio.gather(*(world.start(place) for place in range(plan.coordinators)))
         self._spawn(self._close_what_is_late())
         workers = self._spawn_workloads()
-        for strike in strikes(world, self._fork()):
+        for strike in make_faults(world, self._fork()):
             self._spawn(strike)
         faulty_until_s = self.loop.time() + plan.faulty_s
         for point in range(plan.quiet_points + 1):
@@ -81,7 +81,7 @@ class KafkaSimulator(Simulation):
             await self._work_until(faulty_until_s - (1 - share) * plan.faulty_s, int(share * plan.ops_max))
             if point < plan.quiet_points:
                 await self._quiet_point()
-        world.heal()
+        world.stop_faults()
         self._clients.astray_rate = plan.healed().astray_rate
         self._cluster.is_noisy = False
         await self._live(workers)
@@ -105,13 +105,13 @@ class KafkaSimulator(Simulation):
     async def _ask_each_owner(self) -> None:
         """Ask about everything once: with that owners learn of records that others left behind their own."""
         peers: dict[int | None, Peer] = {}
-        for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(strange, self._keys))]):
+        for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(random_target, self._keys))]):
             node = self._clients.home_of(key)
             try:
                 if node not in peers:
                     peers[node] = await self._clients.connect("observer", node)
                 await peers[node].ask(SUMMARY, [(key, SummaryPart(key.partition, 0))])
-            except Lost:
+            except ConnectionLost:
                 raise Violation("nothing is wrong, but no connection is to be had") from None
         for peer in peers.values():
             peer.close()
@@ -123,7 +123,7 @@ class KafkaSimulator(Simulation):
     async def _quiet_point(self) -> None:
         """Let everything come to rest, compare memories with logs, and read all of it."""
         world, was_faulty = self._world, self._world.faulty
-        world.heal()
+        world.stop_faults()
         self._clients.astray_rate = 0.0
         await self._rest()
         world.history.close_unknown(self.loop.time())
@@ -132,7 +132,7 @@ class KafkaSimulator(Simulation):
             await self._change_owners(before)
         await self._read_everything()
         if was_faulty:
-            world.hurt()
+            world.resume_faults()
             self._clients.astray_rate = self.plan.astray_rate
         self._cluster.gate.set()
 

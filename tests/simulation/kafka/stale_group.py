@@ -7,7 +7,7 @@ would have to write to the group's partition fails, so it gives out no new assig
 from collections.abc import Mapping
 
 from coordinator.kafka import group as kafka
-from coordinator.kafka.group import Described, Joined, Synced
+from coordinator.kafka.group import Described, JoinResult, SyncResult
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 
@@ -41,20 +41,20 @@ class StaleGroup:
             self._is_stable = False
             self._described = Described(kafka.NONE)
 
-    def join(self, member_id: str, metadata: bytes, instance_id: str = "") -> Joined:
+    def join(self, member_id: str, metadata: bytes, instance_id: str = "") -> JoinResult:
         """Let a member that is known into the next generation, which gets no assignment."""
         if member_id not in self._heard_s:
-            return Joined(kafka.COORDINATOR_NOT_AVAILABLE)
+            return JoinResult(kafka.COORDINATOR_NOT_AVAILABLE)
         self.generation += 1
         self._is_stable = True
         self._described = Described(kafka.NONE)
-        return Joined(kafka.NONE, self.generation, member_id, member_id, {member_id: metadata})
+        return JoinResult(kafka.NONE, self.generation, member_id, member_id, {member_id: metadata})
 
     def sync(
         self, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str = ""
-    ) -> Synced:
+    ) -> SyncResult:
         """Fail to store the assignment."""
-        return Synced(kafka.COORDINATOR_NOT_AVAILABLE)
+        return SyncResult(kafka.COORDINATOR_NOT_AVAILABLE)
 
     def describe(self) -> Described:
         """Return the members and assignments as of the cut, until the group rebalances."""

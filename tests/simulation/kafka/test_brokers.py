@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from coordinator.kafka import cluster as kafka
-from coordinator.kafka.cluster import NoAnswer
+from coordinator.kafka.cluster import NoResponse
 from protocol.record_batch import encode_batch
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
 from tests.simulation.kafka.cluster import SimCluster
@@ -49,12 +49,12 @@ def batch(sequence: int, producer_id: int = 7, producer_epoch: int = 0) -> bytes
     )
 
 
-async def produce(cluster: SimCluster, data: bytes, node: int | None = None) -> kafka.Produced:
+async def produce(cluster: SimCluster, data: bytes, node: int | None = None) -> kafka.ProduceResult:
     node = cluster.leader(0) if node is None else node
     return (await cluster.produce(node, "lane", [(0, data)], 1_000))[0]
 
 
-async def end_at(cluster: SimCluster, node: int) -> kafka.Listed:
+async def end_at(cluster: SimCluster, node: int) -> kafka.ListedOffset:
     return (await cluster.list_ends(node, "lane", [0]))[0]
 
 
@@ -84,7 +84,7 @@ def test_what_was_acknowledged_survives_the_death_of_its_leader(play: Play) -> N
         node = cluster.leader(0)
         assert (await produce(cluster, batch(0))).error_code == kafka.NONE
         brokers.kill(node)
-        with pytest.raises(NoAnswer):
+        with pytest.raises(NoResponse):
             await produce(cluster, batch(1))
         await asyncio.sleep(10.0)
         assert await end_at(cluster, brokers.partitions[0].leader) == (kafka.NONE, 1)
@@ -94,7 +94,7 @@ def test_what_was_acknowledged_survives_the_death_of_its_leader(play: Play) -> N
 
 def test_a_request_that_is_late_arrives_after_its_sender_has_given_up(play: Play) -> None:
     async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
-        with pytest.raises(NoAnswer) as given_up:
+        with pytest.raises(NoResponse) as given_up:
             await produce(cluster, batch(0))
         assert given_up.value.sent
         assert brokers.partitions[0].end == 0
@@ -104,7 +104,7 @@ def test_a_request_that_is_late_arrives_after_its_sender_has_given_up(play: Play
         assert await produce(cluster, batch(0)) == (kafka.NONE, 0), "the same batch is known again"
 
     async def dropped(brokers: SimBrokers, cluster: SimCluster) -> None:
-        with pytest.raises(NoAnswer):
+        with pytest.raises(NoResponse):
             await produce(cluster, batch(0))
         brokers.kill(cluster.leader(0))
         await asyncio.sleep(20.0)
@@ -130,7 +130,7 @@ def test_who_is_cut_off_from_a_node_reaches_the_others(play: Play) -> None:
     async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
         node = cluster.leader(0)
         brokers.blocked.add(("one", node))
-        with pytest.raises(NoAnswer) as refused:
+        with pytest.raises(NoResponse) as refused:
             await produce(cluster, batch(0))
         assert not refused.value.sent
         brokers.move(0)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from coordinator.log.claims import Validity, encode_claim, owner_epoch_headers
+from coordinator.log.claims import FencingFilter, encode_claim, owner_epoch_headers
 from protocol.record_batch import decode_batches, encode_batch
 from tests.simulation.history import Violation
 from tests.simulation.kafka.raw_log import counting, one_owner_at_a_time, records_of
@@ -61,13 +61,13 @@ def test_both_statements_of_the_rule_say_the_same(seed: int) -> None:
     ]
     if written[0][0] and written[0][1] is None:
         written[0] = (CLAIM, 1, "a")
-    validity = Validity()
+    fencing_filter = FencingFilter()
     expected = [
         record.offset
         for _, data in log_of(*written)
         for batch in decode_batches(data)
         for record in batch.records
-        if validity.counts(record)
+        if fencing_filter.accepts(record)
     ]
     assert offsets_that_count(*written) == expected
 

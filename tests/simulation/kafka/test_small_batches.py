@@ -5,7 +5,7 @@ import pytest
 from coordinator.errors import LogError
 from coordinator.log.kafka import topic
 from coordinator.log.kafka.batches import BatchedAppend
-from tests.simulation.runs import verdict
+from tests.simulation.run_seeds import verdict
 
 # One record of most kinds, and not two.
 BATCH_BYTES_MAX = 150

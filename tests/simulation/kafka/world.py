@@ -10,8 +10,8 @@ from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 from tests.simulation.history import History, Violation
 from tests.simulation.kafka.brokers import SimBrokers
-from tests.simulation.kafka.eras import Eras
-from tests.simulation.kafka.group import GroupMembership
+from tests.simulation.kafka.group import ProductMembership
+from tests.simulation.kafka.log_truncation import LogTruncations
 from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.process import KafkaProcess
@@ -43,7 +43,9 @@ class KafkaWorld:
             partitions=plan.state_partitions,
         )
         self.membership = self._make_membership(Random(rng.getrandbits(64)))
-        self.eras = Eras(self.history, self.brokers, plan.state_partitions, plan.log_limits.lease_s)
+        self.truncations = LogTruncations(
+            self.history, self.brokers, plan.state_partitions, plan.log_limits.lease_s
+        )
         self.clocks = [SimClock(loop) for _ in range(plan.coordinators)]
         self.processes: list[KafkaProcess | None] = [None] * plan.coordinators
         # Whoever ends or begins the life of a process holds its lock.
@@ -57,10 +59,10 @@ class KafkaWorld:
         self._topics = topics
         self._life = 0
 
-    def _make_membership(self, rng: Random) -> SimMembership | GroupMembership:
+    def _make_membership(self, rng: Random) -> SimMembership | ProductMembership:
         plan = self.plan
         if plan.ownership == "group":
-            return GroupMembership(
+            return ProductMembership(
                 self.loop, rng, plan.membership, self.brokers, plan.state_partitions, named=plan.named
             )
         return SimMembership(self.loop, rng, plan.membership, plan.state_partitions)
@@ -125,7 +127,7 @@ class KafkaWorld:
         self.brokers.rejoin(node)
         self.membership.rejoin(node)
 
-    def heal(self) -> None:
+    def stop_faults(self) -> None:
         """Let nothing go wrong from now on, and end what is going wrong."""
         healed = self.plan.healed()
         self.faulty = False
@@ -139,9 +141,9 @@ class KafkaWorld:
             self.brokers.revive(node)
             self.rejoin(node)
         for process in self.alive():
-            process.go_on()
+            process.resume()
 
-    def hurt(self) -> None:
+    def resume_faults(self) -> None:
         """Let things go wrong again."""
         self.faulty = True
         self.network.faults = self.plan.net
@@ -170,7 +172,7 @@ class KafkaWorld:
         )
 
     def _owners(self, number: int) -> list[KafkaProcess]:
-        return [process for process in self.alive() if number in process.runtime.owned()]
+        return [process for process in self.alive() if number in process.runtime.owned_shards()]
 
     async def compare_memory_with_log(self) -> dict[SharePartitionKey, ShareState]:
         """Read the logs as they lie there; raise Violation if their owners' memories say something else."""

@@ -1,20 +1,20 @@
 """Probes: liveness depends on nothing, readiness on all shards, startup happens once."""
 
-from tests.unit.admin.serving import admin, looped
-from tests.unit.admin.test_state import snapshot
+from tests.unit.admin.admin_server import admin, async_test
+from tests.unit.admin.test_state_routes import snapshot
 
 
-@looped
+@async_test
 async def test_a_coordinator_that_serves_all_shards_is_ready() -> None:
     async with admin() as coordinator:
         answer = await coordinator.get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ready", "reasons": []})
 
 
-@looped
+@async_test
 async def test_a_stopping_coordinator_is_not_ready_but_alive() -> None:
     async with admin() as coordinator:
-        coordinator.runtime.refuse_readiness()
+        coordinator.runtime.mark_not_ready()
         ready, alive = await coordinator.get("/readyz"), await coordinator.get("/livez")
         health = await coordinator.get("/healthz")
     assert (ready.status_code, alive.status_code, health.status_code) == (503, 200, 503)
@@ -22,7 +22,7 @@ async def test_a_stopping_coordinator_is_not_ready_but_alive() -> None:
     assert alive.json()["status"] == "alive"
 
 
-@looped
+@async_test
 async def test_startup_happens_once() -> None:
     async with admin() as coordinator:
         before = await coordinator.get("/startupz")
@@ -33,7 +33,7 @@ async def test_startup_happens_once() -> None:
     assert after.json() == {"status": "started", "reasons": []}
 
 
-@looped
+@async_test
 async def test_health_is_a_summary() -> None:
     async with admin([snapshot()]) as coordinator:
         answer = await coordinator.get("/healthz")
@@ -44,7 +44,7 @@ async def test_health_is_a_summary() -> None:
     assert shown["listen"] == "127.0.0.1:9095"
 
 
-@looped
+@async_test
 async def test_metrics_are_prometheus_text() -> None:
     async with admin([snapshot()]) as coordinator:
         answer = await coordinator.get("/metrics")
@@ -53,7 +53,7 @@ async def test_metrics_are_prometheus_text() -> None:
     assert "share_coordinator_share_partition_start_offset" not in answer.text
 
 
-@looped
+@async_test
 async def test_metrics_per_share_partition_are_switched_on_by_their_setting() -> None:
     async with admin([snapshot()], metrics_partition_level="all") as coordinator:
         answer = await coordinator.get("/metrics")

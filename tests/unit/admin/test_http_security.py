@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.admin.guard import BODY_BYTES_MAX
+from coordinator.admin.access_middleware import BODY_BYTES_MAX
 from coordinator.admin.http_protocol import HEAD_BYTES_MAX
 from tests.certificates import Authority, subject_of
-from tests.unit.admin.serving import Served, served
-from tests.unit.admin.test_state import snapshot
+from tests.unit.admin.admin_server import Served, served
+from tests.unit.admin.test_state_routes import snapshot
 from tests.unit.admin.test_tokens import READING, WRITING, file_of
 from tests.unit.security.handshakes import client_context
 
@@ -104,26 +104,30 @@ def requested(files: Files) -> Iterator[Served]:
 
 
 def test_who_is_on_the_list_may(files: Files, required: Served) -> None:
-    for certificate in (files.alice.both, files.bob.both):
+    for certificate in (files.alice.combined_file, files.bob.combined_file):
         assert files.ask(required.url, "/healthz", certificate=certificate)[0] == 200
     order = {"group": "orders"}
-    status, answer = files.ask(required.url, "/api/v1/snapshots", certificate=files.alice.both, order=order)
+    status, answer = files.ask(
+        required.url, "/api/v1/snapshots", certificate=files.alice.combined_file, order=order
+    )
     assert (status, answer["share_partitions"]) == (200, 1)
-    status, answer = files.ask(required.url, "/api/v1/snapshots", certificate=files.bob.both, order=order)
+    status, answer = files.ask(
+        required.url, "/api/v1/snapshots", certificate=files.bob.combined_file, order=order
+    )
     assert status == 403
     assert answer["message"].startswith(f"{BOB} may only look")
 
 
 def test_who_is_not_on_the_list_may_not(files: Files, required: Served) -> None:
-    status, answer = files.ask(required.url, "/healthz", certificate=files.eve.both)
+    status, answer = files.ask(required.url, "/healthz", certificate=files.eve.combined_file)
     assert status == 403
     assert answer["message"] == f"{EVE} may not look here: http.allowed.principals does not name it"
-    assert files.ask(required.url, "/readyz", certificate=files.eve.both)[0] == 200
+    assert files.ask(required.url, "/readyz", certificate=files.eve.combined_file)[0] == 200
 
 
 @pytest.mark.parametrize("which", ["nobody", "stranger", "ended"])
 def test_without_a_good_certificate_there_is_no_answer(files: Files, required: Served, which: str) -> None:
-    certificate = None if which == "nobody" else getattr(files, which).both
+    certificate = None if which == "nobody" else getattr(files, which).combined_file
     # In TLS 1.3 a client hears of it with the first answer.
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
         files.ask(required.url, "/readyz", certificate=certificate)
@@ -134,12 +138,12 @@ def test_probes_pass_where_certificates_are_requested(files: Files, requested: S
     status, answer = files.ask(requested.url, "/healthz")
     assert status == 401
     assert "or connect with a certificate" in answer["message"]
-    for how in ({"token": READING}, {"certificate": files.bob.both}):
+    for how in ({"token": READING}, {"certificate": files.bob.combined_file}):
         assert files.ask(requested.url, "/healthz", **how)[0] == 200  # type: ignore[arg-type]
     # A token that is given counts, whatever the certificate.
-    assert files.ask(requested.url, "/healthz", token="x", certificate=files.bob.both)[0] == 401
+    assert files.ask(requested.url, "/healthz", token="x", certificate=files.bob.combined_file)[0] == 401
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        files.ask(requested.url, "/readyz", certificate=files.stranger.both)
+        files.ask(requested.url, "/readyz", certificate=files.stranger.combined_file)
 
 
 def test_a_server_that_is_not_trusted_is_left(files: Files, requested: Served, tmp_path: Path) -> None:

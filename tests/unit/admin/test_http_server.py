@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from coordinator.admin import HttpServer
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
-from tests.unit.admin.serving import admin, looped
+from tests.unit.admin.admin_server import admin, async_test
 
 
 async def ask(port: int, path: str) -> bytes:
@@ -33,7 +33,7 @@ async def answers_to(port: int, said: bytes) -> bytes:
     return answers
 
 
-@looped
+@async_test
 async def test_it_serves_from_start_to_stop() -> None:
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -45,7 +45,7 @@ async def test_it_serves_from_start_to_stop() -> None:
             await ask(server.port, "/readyz")
 
 
-@looped
+@async_test
 async def test_an_encoded_slash_arrives_as_one_part() -> None:
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -55,7 +55,7 @@ async def test_an_encoded_slash_arrives_as_one_part() -> None:
     assert b"group 'a/b' has no state here" in answer
 
 
-@looped
+@async_test
 async def test_it_leaves_signals_alone() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     async with admin() as coordinator:
@@ -66,7 +66,7 @@ async def test_it_leaves_signals_alone() -> None:
     assert during == before
 
 
-@looped
+@async_test
 async def test_an_idle_client_does_not_keep_it_from_stopping() -> None:
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -77,7 +77,7 @@ async def test_an_idle_client_does_not_keep_it_from_stopping() -> None:
         writer.close()
 
 
-@looped
+@async_test
 async def test_the_head_of_an_answer_is_given_without_the_rest() -> None:
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -93,12 +93,12 @@ async def test_the_head_of_an_answer_is_given_without_the_rest() -> None:
         await server.stop()
 
 
-@looped
+@async_test
 async def test_the_head_of_an_answer_without_end_ends() -> None:
     """It is nobody who watches."""
     async with admin() as coordinator:
-        live = coordinator.app.state.live
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), before_stop=live.end)
+        event_stream = coordinator.app.state.event_stream
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), before_stop=event_stream.end)
         await server.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         async with asyncio.timeout(60):
@@ -115,9 +115,9 @@ async def test_the_head_of_an_answer_without_end_ends() -> None:
 
 
 @pytest.mark.slow
-@looped
+@async_test
 async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.admin.http_protocol._HEAD_WITHIN_S", 1.0)
+    monkeypatch.setattr("coordinator.admin.http_protocol._HEAD_TIMEOUT_S", 1.0)
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
@@ -129,7 +129,7 @@ async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-@looped
+@async_test
 async def test_a_probe_is_answered_while_silent_clients_hold_all_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -161,7 +161,7 @@ async def test_a_probe_is_answered_while_silent_clients_hold_all_connections(
 
 
 @pytest.mark.slow
-@looped
+@async_test
 async def test_a_long_pipeline_is_broken_off_and_leaves_nothing_behind() -> None:
     refused: list[int] = []
     async with admin() as coordinator:
@@ -182,7 +182,7 @@ async def test_a_long_pipeline_is_broken_off_and_leaves_nothing_behind() -> None
         await server.stop()
 
 
-@looped
+@async_test
 async def test_a_few_pipelined_requests_are_answered_in_order() -> None:
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -197,7 +197,7 @@ async def test_a_few_pipelined_requests_are_answered_in_order() -> None:
         await server.stop()
 
 
-@looped
+@async_test
 async def test_a_body_that_does_not_end_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.admin.http_protocol._BODY_WITHIN_S", 0.2)
     async with admin() as coordinator:
@@ -219,7 +219,7 @@ async def test_a_body_that_does_not_end_closes_its_connection(monkeypatch: pytes
         await server.stop()
 
 
-@looped
+@async_test
 async def test_a_response_that_is_not_read_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.admin.http_protocol._UNREAD_WITHIN_S", 0.2)
 
@@ -241,7 +241,7 @@ async def test_a_response_that_is_not_read_closes_its_connection(monkeypatch: py
     await server.stop()
 
 
-@looped
+@async_test
 async def test_requests_that_are_not_http_are_not_logged_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
     refused: list[int] = []
     async with admin() as coordinator:
@@ -255,7 +255,7 @@ async def test_requests_that_are_not_http_are_not_logged_one_by_one(caplog: pyte
     assert caplog.messages == []
 
 
-@looped
+@async_test
 async def test_an_address_in_use_is_one_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         async with admin() as coordinator:

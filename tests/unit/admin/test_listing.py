@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from coordinator.admin import listing
-from coordinator.admin.listing import Order
+from coordinator.admin.listing import SharePartitionOrder
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
-from tests.unit.admin.serving import admin, looped
-from tests.unit.admin.test_state import snapshot
+from tests.unit.admin.admin_server import admin, async_test
+from tests.unit.admin.test_state_routes import snapshot
 
 LIST = "/api/v1/share-partitions"
 RECORDS = [
@@ -49,7 +49,7 @@ def steps(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
         ("offset=9", []),
     ],
 )
-@looped
+@async_test
 async def test_share_partitions_are_listed_in_the_order_that_is_asked_for(
     query: str, expected: list[str]
 ) -> None:
@@ -70,7 +70,7 @@ async def test_share_partitions_are_listed_in_the_order_that_is_asked_for(
         ("contains=%25", []),
     ],
 )
-@looped
+@async_test
 async def test_groups_are_found_and_sorted(query: str, expected: list[str]) -> None:
     records = [snapshot("apples", partition=number) for number in range(2)]
     records += [snapshot("pears", batches=packed((100, 100, 0, 1))), snapshot("Apes")]
@@ -88,7 +88,7 @@ async def test_groups_are_found_and_sorted(query: str, expected: list[str]) -> N
         ("topic=short", "topic: 'short' is not a topic id"),
     ],
 )
-@looped
+@async_test
 async def test_a_list_that_cannot_be_is_refused(query: str, message: str) -> None:
     async with admin() as coordinator:
         answer = await coordinator.get(f"{LIST}?{query}")
@@ -101,7 +101,7 @@ async def test_a_list_that_cannot_be_is_refused(query: str, message: str) -> Non
 def test_a_part_of_slices_is_the_part_of_the_whole(offset: int, backwards: bool) -> None:
     entries = [(number * 7919) % 3500 for number in range(3500)]
     part, turns = steps(
-        listing.part_of(entries, lambda entry: entry, limit=10, offset=offset, backwards=backwards)
+        listing.sorted_page(entries, lambda entry: entry, limit=10, offset=offset, backwards=backwards)
     )
     assert part == sorted(entries, reverse=backwards)[offset : offset + 10]
     assert turns >= 3
@@ -110,11 +110,11 @@ def test_a_part_of_slices_is_the_part_of_the_whole(offset: int, backwards: bool)
 @pytest.mark.parametrize("batches", [1, 500])
 def test_what_is_much_work_is_paused_often(batches: int) -> None:
     """The pauses come with the work, be it many share-partitions or few with much in flight."""
-    _, turns = steps(listing.made(range(100), lambda entry: entry, lambda entry: batches))
+    _, turns = steps(listing.build_responses(range(100), lambda entry: entry, lambda entry: batches))
     assert turns == 100 * batches // listing.SLICE
 
 
-@looped
+@async_test
 async def test_a_group_without_a_path_of_its_own_is_asked_for_in_the_query() -> None:
     """Browsers take `..` out of a path, also when it is percent-encoded."""
     async with admin([snapshot("..")]) as coordinator:
@@ -124,7 +124,7 @@ async def test_a_group_without_a_path_of_its_own_is_asked_for_in_the_query() -> 
     assert (shown.status_code, shown.json()["group"]) == (200, "..")
 
 
-@looped
+@async_test
 async def test_lists_give_way_while_they_are_made() -> None:
     async with admin([snapshot(f"g{number}") for number in range(3000)]) as coordinator:
         turns = 0
@@ -141,11 +141,11 @@ async def test_lists_give_way_while_they_are_made() -> None:
     assert turns >= 15
 
 
-@pytest.mark.parametrize("order", [Order.KEY, Order.LAST_WRITE])
+@pytest.mark.parametrize("order", [SharePartitionOrder.KEY, SharePartitionOrder.LAST_WRITE])
 @pytest.mark.parametrize("descending", [False, True])
-@looped
+@async_test
 async def test_the_first_of_many_are_selected_without_holding_all(
-    order: Order, descending: bool, monkeypatch: pytest.MonkeyPatch
+    order: SharePartitionOrder, descending: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
     for name in ("nsmallest", "nlargest"):
@@ -162,7 +162,7 @@ async def test_the_first_of_many_are_selected_without_holding_all(
         found = await listing.first_share_partitions(
             runtime, lambda key: True, order, descending=descending, count=10
         )
-        backwards = descending and order is Order.KEY
+        backwards = descending and order is SharePartitionOrder.KEY
         whole = await listing.share_partitions(runtime, lambda key: True, order, descending=descending)
     assert found.total == 200
     assert max(held) == 21
@@ -170,7 +170,7 @@ async def test_the_first_of_many_are_selected_without_holding_all(
 
 
 @pytest.mark.slow
-@looped
+@async_test
 async def test_one_list_is_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     running = most = 0
     make = listing.groups
@@ -199,7 +199,7 @@ async def test_one_list_is_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
 )
-@looped
+@async_test
 async def test_a_page_of_another_site_cannot_have_lists_made(site: str, status: int) -> None:
     async with admin(RECORDS) as coordinator:
         answer = await coordinator.get("/api/v1/groups", headers={"Sec-Fetch-Site": site})

@@ -4,14 +4,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.metrics import Metrics, exposition
 from coordinator.signals import GroupSignals, Problem
-from tests.unit.admin.serving import admin, looped
+from tests.unit.admin.admin_server import admin, async_test
 
 STUCK = GroupSignals(group="b", lag=5, problem=Problem.STUCK, message="stuck", stuck_s=90.0, stuck_at="b:t:0")
 IDLE = GroupSignals(group="c", lag=0)
 BEHIND = GroupSignals(group="a", lag=100)
 
 
-@looped
+@async_test
 async def test_without_a_monitor_there_are_no_groups() -> None:
     async with admin([]) as coordinator:
         assert (await coordinator.get("/api/v1/signals")).json() == {"items": [], "total": 0, "problems": 0}
@@ -19,7 +19,7 @@ async def test_without_a_monitor_there_are_no_groups() -> None:
         assert (await coordinator.get("/api/v1/signal?group=a")).status_code == 404
 
 
-@looped
+@async_test
 async def test_metrics_of_groups_are_bounded_and_leave_out_what_is_unknown() -> None:
     metrics = Metrics()
     many = [GroupSignals(group=f"idle-{number}", lag=0) for number in range(500)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.admin.attempts import PARDON_S, WRONG_IN_A_ROW_MAX, Attempts
+from coordinator.admin.login_throttle import FAILED_LOGIN_FORGIVEN_S, FAILED_LOGINS_MAX, LoginThrottle
 from coordinator.admin.tokens import TokenFile
 from coordinator.errors import ConfigError
 
@@ -96,9 +96,9 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.Log
         path.unlink()
         assert not tokens.reload_if_changed()
     assert tokens.find(WRITING) is not None
-    complaints = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert len(complaints) == 2
-    assert all("the old ones stay in use" in complaint for complaint in complaints)
+    rate_limited_log = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(rate_limited_log) == 2
+    assert all("the old ones stay in use" in complaint for complaint in rate_limited_log)
 
 
 def test_a_file_is_followed_over_links_as_kubernetes_makes_them(tmp_path: Path) -> None:
@@ -123,34 +123,34 @@ class Clock:
 
 def test_who_guesses_has_to_wait(tmp_path: Path) -> None:
     clock = Clock()
-    attempts = Attempts(clock)
-    for _ in range(WRONG_IN_A_ROW_MAX):
+    attempts = LoginThrottle(clock)
+    for _ in range(FAILED_LOGINS_MAX):
         assert attempts.wait_s("10.0.0.1") == 0
-        attempts.wrong("10.0.0.1")
-    assert attempts.wait_s("10.0.0.1") == pytest.approx(PARDON_S)
+        attempts.record_failure("10.0.0.1")
+    assert attempts.wait_s("10.0.0.1") == pytest.approx(FAILED_LOGIN_FORGIVEN_S)
     assert attempts.wait_s("10.0.0.2") == 0
-    clock.now_s += PARDON_S
+    clock.now_s += FAILED_LOGIN_FORGIVEN_S
     assert attempts.wait_s("10.0.0.1") == 0
-    attempts.wrong("10.0.0.1")
+    attempts.record_failure("10.0.0.1")
     assert attempts.wait_s("10.0.0.1") > 0
-    clock.now_s += PARDON_S * WRONG_IN_A_ROW_MAX
-    for _ in range(WRONG_IN_A_ROW_MAX - 1):
-        attempts.wrong("10.0.0.1")
+    clock.now_s += FAILED_LOGIN_FORGIVEN_S * FAILED_LOGINS_MAX
+    for _ in range(FAILED_LOGINS_MAX - 1):
+        attempts.record_failure("10.0.0.1")
     assert attempts.wait_s("10.0.0.1") == 0
 
 
 def test_what_was_right_stays_so_while_others_guess() -> None:
-    attempts = Attempts(Clock())
-    attempts.right("10.0.0.1", b"digest")
-    assert attempts.was_right("10.0.0.1", b"digest")
-    assert not attempts.was_right("10.0.0.2", b"digest")
-    attempts.forget_proofs()
-    assert not attempts.was_right("10.0.0.1", b"digest")
+    attempts = LoginThrottle(Clock())
+    attempts.record_success("10.0.0.1", b"digest")
+    assert attempts.is_known_good("10.0.0.1", b"digest")
+    assert not attempts.is_known_good("10.0.0.2", b"digest")
+    attempts.forget_known_good()
+    assert not attempts.is_known_good("10.0.0.1", b"digest")
 
 
 def test_many_addresses_do_not_fill_the_memory() -> None:
-    attempts = Attempts(Clock())
+    attempts = LoginThrottle(Clock())
     for number in range(20_000):
-        attempts.wrong(str(number))
-        attempts.right(str(number), b"digest")
-    assert len(attempts._forgotten_s) == len(attempts._proven) == 10_000
+        attempts.record_failure(str(number))
+        attempts.record_success(str(number), b"digest")
+    assert len(attempts._forgiven_s) == len(attempts._known_good) == 10_000

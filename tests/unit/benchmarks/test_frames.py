@@ -14,9 +14,9 @@ from tests.benchmarks.frames import (
     initialize_request,
     request_frame,
 )
-from tests.benchmarks.held import added_frames
 from tests.benchmarks.loads import REQUESTS_A_LAP, Load, write_frame
 from tests.benchmarks.many_states import GROUP_PARTITIONS, keys
+from tests.benchmarks.resident_state import added_frames
 
 TOPIC_ID = bytes(range(16))
 

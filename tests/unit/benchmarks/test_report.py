@@ -12,13 +12,13 @@ from tests.benchmarks.report import (
     overload_sheet,
     ratio_sheet,
 )
-from tests.benchmarks.side import Side
+from tests.benchmarks.system_under_test import SystemUnderTest
 
 LOAD, TEN_TIMES = Load(64, 1, 4), Load(640, 1, 4)
 
 
-def side(name: str, *rates: float, load: Load = LOAD, errors: int = 0, **given: str) -> Side:
-    made = Side(name, "127.0.0.1", 9095, [bytes(16)], **given)
+def side(name: str, *rates: float, load: Load = LOAD, errors: int = 0, **given: str) -> SystemUnderTest:
+    made = SystemUnderTest(name, "127.0.0.1", 9095, [bytes(16)], **given)
     for rate in rates:
         made.add(load, Figures(rate, 100, 200, 300, 400, errors, 1e6 / rate, 42 if errors else 0))
     return made

@@ -7,10 +7,10 @@ import pytest
 from tests.benchmarks.load import Figures
 from tests.benchmarks.loads import Load
 from tests.benchmarks.shape_costs import costs, shapes_of
-from tests.benchmarks.side import Side
+from tests.benchmarks.system_under_test import SystemUnderTest
 
 
-class Measured(Side):
+class Measured(SystemUnderTest):
     """A side with given CPU times instead of a process."""
 
     def __init__(self, cpu_us: Callable[[Load], float], errors: int = 0) -> None:

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from coordinator.cli import admin_api
-from coordinator.cli.admin_api import Answer
+from coordinator.cli import admin_client
+from coordinator.cli.admin_client import Answer
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
-from tests.unit.admin.serving import served
-from tests.unit.admin.test_state import snapshot
-from tests.unit.cli.calling import CommandLine
+from tests.unit.admin.admin_server import served
+from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.cli.command_line import CommandLine
 
 TOPIC, OTHER_TOPIC = topic_id_text(TOPIC_ID), topic_id_text(OTHER_TOPIC_ID)
 KEY = ("GROUP", "TOPIC", "PARTITION")
@@ -238,7 +238,7 @@ def test_what_a_server_says_is_written_out(share_coordinator: CommandLine) -> No
 def test_an_answer_that_never_ends_is_not_waited_for(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin_api, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(admin_client, "_TIMEOUT_S", 0.3)
     with answering(b"HTTP/1.1 200 OK\r\n\r\n", *[b" "] * 100) as url:
         done = share_coordinator("shards", "--url", url)
     assert (done.exit_code, done.out) == (1, "")

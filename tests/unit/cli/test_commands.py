@@ -15,7 +15,7 @@ from typer.main import get_command
 from coordinator.cli.program import app
 from coordinator.config import SETTINGS, Config, HostPort, render_reference
 from coordinator.errors import LogLocked
-from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.command_line import CommandLine
 
 
 def put_in_place_of_the_application(monkeypatch: pytest.MonkeyPatch, serve: Callable[[Config], int]) -> None:

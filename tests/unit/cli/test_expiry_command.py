@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator.expiry import Rules
-from tests.unit.admin.serving import served
-from tests.unit.admin.test_expiry import Abandoning
-from tests.unit.cli.calling import CommandLine
+from tests.unit.admin.admin_server import served
+from tests.unit.admin.test_expiry_routes import AbandonedStateCluster
+from tests.unit.cli.command_line import CommandLine
 
 HEAD = ["GROUP", "TOPIC", "PARTITIONS", "REASON", "EMPTY-SINCE", "EXPIRES-AT", "STATUS"]
 SINCE = "2023-11-14T22:13:20.123Z"
@@ -20,14 +20,14 @@ OFF = (
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    world = Abandoning()
+    world = AbandonedStateCluster()
     with served(world.records, make_expiry=world.make_expiry) as coordinator:
         yield coordinator.url
 
 
 @pytest.fixture(scope="module")
 def url_of_one_that_keeps_everything() -> Iterator[str]:
-    world = Abandoning(Rules(None, 60))
+    world = AbandonedStateCluster(Rules(None, 60))
     with served(world.records, make_expiry=world.make_expiry) as coordinator:
         yield coordinator.url
 

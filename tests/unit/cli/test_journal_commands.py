@@ -11,7 +11,7 @@ from coordinator.log.journal import Journal
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import TOPIC_ID, packed
-from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.command_line import CommandLine
 
 NOW_MS = 1_700_000_000_123
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.cli.offsets_plan import Effect, Scope, Target, check_group, effect
-from coordinator.errors import ConfigError, CoordinatorError, NotDone
-from coordinator.kafka.group_facts import GROUP_ID_NOT_FOUND, GroupDescription
+from coordinator.errors import ConfigError, CoordinatorError, OperationFailed
+from coordinator.kafka.share_group_types import GROUP_ID_NOT_FOUND, GroupDescription
 
 NAMES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED")
 
@@ -53,42 +53,44 @@ def test_long_runs_are_cut_where_the_new_offset_is() -> None:
     ],
 )
 def test_a_time_without_a_zone_is_in_utc(text: str, time_ms: int) -> None:
-    target = Target.of(earliest=False, latest=False, moment=text, offset=None)
+    target = Target.parse(earliest=False, latest=False, moment=text, offset=None)
     assert target == Target("time", time_ms)
 
 
 def test_a_reset_has_one_target() -> None:
-    assert Target.of(earliest=True, latest=False, moment=None, offset=None) == Target("earliest")
-    assert Target.of(earliest=False, latest=False, moment=None, offset=0) == Target("offset", 0)
+    assert Target.parse(earliest=True, latest=False, moment=None, offset=None) == Target("earliest")
+    assert Target.parse(earliest=False, latest=False, moment=None, offset=0) == Target("offset", 0)
     for earliest, offset in ((True, 3), (False, None)):
         with pytest.raises(ConfigError, match="given one of --to-earliest, --to-latest"):
-            Target.of(earliest=earliest, latest=False, moment=None, offset=offset)
+            Target.parse(earliest=earliest, latest=False, moment=None, offset=offset)
     with pytest.raises(ConfigError, match="a time as 2026"):
-        Target.of(earliest=False, latest=False, moment="yesterday", offset=None)
+        Target.parse(earliest=False, latest=False, moment="yesterday", offset=None)
 
 
 def test_topics_are_named_as_kafkas_tool_takes_them() -> None:
-    given = Scope.of(["a", "b:0,12"], all_topics=False, partitions_allowed=True)
+    given = Scope.parse(["a", "b:0,12"], all_topics=False, partitions_allowed=True)
     assert given.topics == {"a": None, "b": [0, 12]}
-    assert Scope.of([], all_topics=True, partitions_allowed=True).topics == {}
+    assert Scope.parse([], all_topics=True, partitions_allowed=True).topics == {}
     for topics in (["a", "a:1"], ["a:x"], ["a:1,"], [":1"]):
         with pytest.raises(ConfigError, match="TOPIC or TOPIC:0,1"):
-            Scope.of(topics, all_topics=False, partitions_allowed=True)
+            Scope.parse(topics, all_topics=False, partitions_allowed=True)
     with pytest.raises(ConfigError, match="of whole topics"):
-        Scope.of(["a:1"], all_topics=False, partitions_allowed=False)
+        Scope.parse(["a:1"], all_topics=False, partitions_allowed=False)
     for topics, all_topics in ((["a"], True), ([], False)):
         with pytest.raises(ConfigError, match="--topic, once or more often, or --all-topics"):
-            Scope.of(topics, all_topics=all_topics, partitions_allowed=True)
+            Scope.parse(topics, all_topics=all_topics, partitions_allowed=True)
 
 
 def test_a_group_must_be_empty() -> None:
     check_group("g", GroupDescription(0, state="Empty"), may_be_made=False)
-    with pytest.raises(NotDone, match=r"group 'g' is Stable with 2 members, .* stop them, wait until"):
+    with pytest.raises(
+        OperationFailed, match=r"group 'g' is Stable with 2 members, .* stop them, wait until"
+    ):
         check_group("g", GroupDescription(0, state="Stable", members=2), may_be_made=True)
-    gone = GroupDescription(GROUP_ID_NOT_FOUND, "Group g not found.")
-    check_group("g", gone, may_be_made=True)
-    with pytest.raises(NotDone, match="Kafka knows no share group 'g'"):
-        check_group("g", gone, may_be_made=False)
+    disconnected = GroupDescription(GROUP_ID_NOT_FOUND, "Group g not found.")
+    check_group("g", disconnected, may_be_made=True)
+    with pytest.raises(OperationFailed, match="Kafka knows no share group 'g'"):
+        check_group("g", disconnected, may_be_made=False)
     with pytest.raises(
         CoordinatorError, match="group 'g' cannot be described: COORDINATOR_NOT_AVAILABLE lost"
     ):

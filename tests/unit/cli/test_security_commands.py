@@ -10,7 +10,7 @@ from coordinator.client import ClientSecurity
 from coordinator.config import Config
 from coordinator.security.users import Users
 from tests.certificates import Authority
-from tests.unit.cli.calling import CommandLine, Outcome
+from tests.unit.cli.command_line import CommandLine, Outcome
 
 
 def test_config_check_reads_the_files(share_coordinator: CommandLine, tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_config_check_reads_the_files(share_coordinator: CommandLine, tmp_path: 
     (tmp_path / "keys").write_text('{"keys": []}')
     good = [
         *("--listen-security-protocol", "SASL_SSL"),
-        *("--listen-ssl-certificate-location", str(authority.issue("us").both)),
+        *("--listen-ssl-certificate-location", str(authority.issue("us").combined_file)),
         *("--listen-sasl-users-file", str(tmp_path / "users")),
         *("--listen-allowed-principals", "User:alice"),
         *("--listen-sasl-enabled-mechanisms", "SCRAM-SHA-512,OAUTHBEARER"),
@@ -78,13 +78,13 @@ def test_config_check_reads_what_http_and_the_client_of_the_cluster_need(
     share_coordinator: CommandLine, tmp_path: Path, settings: dict[str, str], said: str
 ) -> None:
     us = Authority(tmp_path).issue("us")
-    files = {"short": tmp_path / "short", "alone": us.certificate, "both": us.both}
+    files = {"short": tmp_path / "short", "alone": us.certificate, "both": us.combined_file}
     files["short"].write_text("alice read short\n")
     (tmp_path / "tokens").write_text("alice read 0123456789abcdef\n")
     good = {
         "log": "memory",
         "http.token.file": str(tmp_path / "tokens"),
-        "http.ssl.certificate.location": str(us.both),
+        "http.ssl.certificate.location": str(us.combined_file),
         "bootstrap.servers": "127.0.0.1:1",
     }
 
@@ -143,7 +143,7 @@ def test_scram_keys_takes_the_password_from_standard_input(
     (tmp_path / "users").write_text(said.out)
     user = Users(str(tmp_path / "users"), "setting", ()).find("kafka")
     assert user is not None
-    assert user.keys["SCRAM-SHA-256"].fits("between brokers", "SCRAM-SHA-256")
+    assert user.keys["SCRAM-SHA-256"].matches("between brokers", "SCRAM-SHA-256")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert share_coordinator("config", "scram-keys", "kafka").exit_code == 2
 

@@ -7,13 +7,13 @@ from io import BytesIO, TextIOWrapper
 
 import pytest
 
-from coordinator.cli.admin_api import AdminApi, Answer
+from coordinator.cli.admin_client import AdminClient, Answer
 from coordinator.cli.top_command import age
 from coordinator.errors import CoordinatorError
 from tests.builders import TOPIC_ID, packed
-from tests.unit.admin.serving import TopicsInMemory, served
-from tests.unit.admin.test_state import snapshot
-from tests.unit.cli.calling import CommandLine
+from tests.unit.admin.admin_server import TopicsInMemory, served
+from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.cli.command_line import CommandLine
 
 KEY = ("GROUP", "TOPIC", "PARTITION")
 LONG = ("payments-eu-west", "payments-eu-north", "payments-eu")
@@ -57,15 +57,15 @@ def test_top_tells_a_program_everything_whole(share_coordinator: CommandLine, lo
 def test_top_says_that_a_last_write_is_not_known(
     share_coordinator: CommandLine, long_names: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    well = AdminApi.get
+    well = AdminClient.get
 
-    def get(api: AdminApi, path: str, **query: object) -> Answer:
+    def get(api: AdminClient, path: str, **query: object) -> Answer:
         answer = well(api, path, **query)
         if path == "/api/v1/share-partitions":
             answer["items"] = [{**item, "last_write": None, "last_write_ms": 0} for item in answer["items"]]
         return answer
 
-    monkeypatch.setattr(AdminApi, "get", get)
+    monkeypatch.setattr(AdminClient, "get", get)
     out = share_coordinator("top", "--url", long_names).out
     assert [line.split()[-1] for line in out.splitlines()[5:]] == ["-"] * 4
 
@@ -144,14 +144,14 @@ def test_top_goes_on_after_a_look_that_failed(
     share_coordinator: CommandLine, url: str, terminal: pytest.MonkeyPatch
 ) -> None:
     looks = iter((True, False, True))
-    well = AdminApi.get
+    well = AdminClient.get
 
-    def get(api: AdminApi, path: str, **query: object) -> Answer:
+    def get(api: AdminClient, path: str, **query: object) -> Answer:
         if path == "/healthz" and not next(looks):
             raise CoordinatorError("no coordinator answers\x1b[2J")
         return well(api, path, **query)
 
-    terminal.setattr(AdminApi, "get", get)
+    terminal.setattr(AdminClient, "get", get)
     done = share_coordinator("top", "--url", url, "--looks", "3", "--interval", "0.1")
     assert (done.exit_code, done.err) == (0, "")
     assert r"! no coordinator answers\x1b[2J; as it was:" in done.out

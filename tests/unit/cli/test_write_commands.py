@@ -12,11 +12,11 @@ import pytest
 
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID
-from tests.unit.admin.serving import SHARDS, Served, served
+from tests.unit.admin.admin_server import SHARDS, Served, served
 from tests.unit.admin.test_http_security import BOB, Files
 from tests.unit.admin.test_tokens import READING, WRITING
-from tests.unit.admin.test_writes import shard_of, updated
-from tests.unit.cli.calling import CommandLine, Outcome
+from tests.unit.admin.test_write_routes import shard_of, updated
+from tests.unit.cli.command_line import CommandLine, Outcome
 
 TOPIC = topic_id_text(TOPIC_ID)
 DRY = "share-coordinator: a dry run, nothing was changed; --execute does it\n"
@@ -148,7 +148,10 @@ def test_who_is_not_let_in_is_told_what_to_do(
         (("--url", plain), "is it https:// there?"),
         (("--url", secured.url, "--ca", ca), "a token is needed: send Authorization: Bearer TOKEN"),
         (("--url", secured.url, "--ca", ca, "--token-file", str(wrong)), "this token is not known here"),
-        (("--url", secured.url, "--ca", ca, "--cert", str(files.eve.both)), "User:CN=eve may not look here"),
+        (
+            ("--url", secured.url, "--ca", ca, "--cert", str(files.eve.combined_file)),
+            "User:CN=eve may not look here",
+        ),
     ):
         done = share_coordinator("shards", *options)
         assert (done.exit_code, done.out) == (1, "")
@@ -161,7 +164,7 @@ def test_a_certificate_that_is_over_is_told_of(
 ) -> None:
     done = share_coordinator(
         *("shards", "--url", secured.url, "--ca", str(files.authority.certificate)),
-        *("--cert", str(files.ended.both)),
+        *("--cert", str(files.ended.combined_file)),
     )
     assert done.exit_code == 1
     assert "no coordinator answers at" in done.err

@@ -43,9 +43,9 @@ class OffsetModel:
         answer = {83: self._initialize, 84: self._read, 85: self._write, 86: self._delete, 87: self._summary}
         results = [
             (key, [answer[api_key](key, part) for part in parts][-1])
-            for key, parts in rpcs.parts_of(request).items()
+            for key, parts in rpcs.parts_by_key(request).items()
         ]
-        return rpcs.response_of(rpcs.RPC_OF_REQUEST[type(request)], results)
+        return rpcs.make_response(rpcs.RPC_BY_REQUEST[type(request)], results)
 
     def _initialize(self, key: SharePartitionKey, part: Any) -> Any:
         state = self._states.get(key)

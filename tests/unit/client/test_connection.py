@@ -20,7 +20,8 @@ from protocol.errors import EncodeError
 from protocol.messages import write_share_group_state as write_api
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.builders import ACKNOWLEDGED, KEY
-from tests.unit.client.fake import (
+from tests.unit.client.coroutine_tests import FakeSleep, async_test
+from tests.unit.client.fake_coordinator import (
     DELETE,
     FIND,
     READ,
@@ -29,31 +30,30 @@ from tests.unit.client.fake import (
     VERSIONS,
     WRITE,
     FakeCoordinator,
+    close_connection,
     cut_short,
-    hangup,
     held,
+    never_answer,
     refusing,
-    silence,
 )
-from tests.unit.client.looped import Waits, looped
-from tests.unit.skipping import skip
+from tests.unit.clock_skipping import skip
 
 LIMITS = ConnectionLimits(request_s=30)
 
 
 def client_of(fake: FakeCoordinator, *, limits: ConnectionLimits | None = None) -> ShareCoordinatorClient:
     return ShareCoordinatorClient(
-        fake.address, client_id="me", direct=True, retry=ONCE, limits=limits, sleep=Waits()
+        fake.address, client_id="me", direct=True, retry=ONCE, limits=limits, sleep=FakeSleep()
     )
 
 
 # Versions.
 
 
-@looped
+@async_test
 async def test_versions_are_asked_first_and_the_newest_common_ones_used() -> None:
     async with FakeCoordinator() as fake:
-        async with ShareCoordinatorClient(fake.address, client_id="me", sleep=Waits()) as client:
+        async with ShareCoordinatorClient(fake.address, client_id="me", sleep=FakeSleep()) as client:
             await client.initialize(KEY, 0, 0)
             await client.write(KEY, state_epoch=0, leader_epoch=0, start_offset=0)
         asked = [(request.connection, request.api_key, request.version) for request in fake.requests]
@@ -62,7 +62,7 @@ async def test_versions_are_asked_first_and_the_newest_common_ones_used() -> Non
 
 
 @pytest.mark.parametrize("newest", [0, 1, 2, 3])
-@looped
+@async_test
 async def test_an_older_apiversions_is_asked_when_ours_is_too_new(newest: int) -> None:
     async with FakeCoordinator(served={**SERVED, VERSIONS: (0, newest)}) as fake, client_of(fake) as client:
         await client.summary(KEY)
@@ -70,7 +70,7 @@ async def test_an_older_apiversions_is_asked_when_ours_is_too_new(newest: int) -
         assert asked == [4, newest]
 
 
-@looped
+@async_test
 async def test_an_old_server_is_written_to_in_its_version() -> None:
     served = {**SERVED, WRITE: (0, 0), SUMMARY: (0, 0)}
     async with FakeCoordinator(served=served) as fake, client_of(fake) as client:
@@ -87,12 +87,12 @@ async def test_an_old_server_is_written_to_in_its_version() -> None:
         ({**SERVED, WRITE: (2, 3)}, "in versions 2 to 3, this client in 0 to 1"),
     ],
 )
-@looped
+@async_test
 async def test_an_api_without_a_common_version_is_refused_here(
     served: dict[int, tuple[int, int]], says: str
 ) -> None:
     async with FakeCoordinator(served=served) as fake:
-        waits = Waits()
+        waits = FakeSleep()
         async with ShareCoordinatorClient(fake.address, direct=True, sleep=waits) as client:
             with pytest.raises(UnsupportedVersion, match=says) as caught:
                 await client.write(KEY, state_epoch=0, leader_epoch=0, start_offset=0)
@@ -101,10 +101,10 @@ async def test_an_api_without_a_common_version_is_refused_here(
         assert fake.count(WRITE) == 0
 
 
-@looped
+@async_test
 async def test_a_server_that_knows_no_share_coordinators_is_refused() -> None:
     async with FakeCoordinator(served={**SERVED, FIND: (0, 5)}) as fake:
-        async with ShareCoordinatorClient(fake.address, sleep=Waits()) as client:
+        async with ShareCoordinatorClient(fake.address, sleep=FakeSleep()) as client:
             with pytest.raises(UnsupportedVersion, match="does not know of share coordinators"):
                 await client.summary(KEY)
         assert fake.count(FIND) == 0
@@ -113,7 +113,7 @@ async def test_a_server_that_knows_no_share_coordinators_is_refused() -> None:
 # Pipelining.
 
 
-@looped
+@async_test
 async def test_requests_go_out_before_earlier_ones_are_answered() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, client_of(fake) as client:
@@ -129,7 +129,7 @@ async def test_requests_go_out_before_earlier_ones_are_answered() -> None:
         assert fake.connections == 1
 
 
-@looped
+@async_test
 async def test_no_more_than_the_bound_is_under_way() -> None:
     limits = ConnectionLimits(requests_in_flight_max=2)
     async with FakeCoordinator() as fake, client_of(fake, limits=limits) as client:
@@ -137,14 +137,14 @@ async def test_no_more_than_the_bound_is_under_way() -> None:
         assert fake.unanswered_max == 2
 
 
-@looped
+@async_test
 async def test_calls_at_the_same_moment_share_one_connection() -> None:
     async with FakeCoordinator() as fake, client_of(fake) as client:
         await asyncio.gather(*(client.summary(KEY) for _ in range(10)))
         assert fake.connections == 1
 
 
-@looped
+@async_test
 async def test_a_cancelled_caller_does_not_shift_the_answers() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, client_of(fake) as client:
@@ -161,7 +161,7 @@ async def test_a_cancelled_caller_does_not_shift_the_answers() -> None:
         assert fake.connections == 1
 
 
-@looped
+@async_test
 async def test_a_caller_who_is_cancelled_while_connecting_leaves_the_others_alone() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, client_of(fake) as client:
@@ -175,7 +175,7 @@ async def test_a_caller_who_is_cancelled_while_connecting_leaves_the_others_alon
         assert fake.connections == 1
 
 
-@looped
+@async_test
 async def test_all_who_wait_on_a_broken_connection_are_told() -> None:
     async with FakeCoordinator() as fake, client_of(fake) as client:
         fake.plan(READ, cut_short)
@@ -185,10 +185,10 @@ async def test_all_who_wait_on_a_broken_connection_are_told() -> None:
         assert [type(outcome) for outcome in outcomes] == [Disconnected] * 3
 
 
-@looped
+@async_test
 async def test_each_who_is_told_has_an_exception_of_its_own() -> None:
     async with FakeCoordinator() as fake:
-        fake.plan(FIND, hangup)
+        fake.plan(FIND, close_connection)
         connection = await Connection.open("127.0.0.1", fake.port, client_id="me")
         request = FindCoordinatorRequest(key_type=2, coordinator_keys=[str(KEY)])
         calls = [connection.request(request) for _ in range(3)]
@@ -202,10 +202,10 @@ async def test_each_who_is_told_has_an_exception_of_its_own() -> None:
 # Time-outs.
 
 
-@looped
+@async_test
 async def test_an_answer_that_does_not_come_ends_the_connection() -> None:
     async with FakeCoordinator() as fake, client_of(fake, limits=LIMITS) as client:
-        fake.plan(READ, silence)
+        fake.plan(READ, never_answer)
         reading = asyncio.ensure_future(client.read(KEY, 0))
         await fake.wait_for(READ, 1)
         skip(31)
@@ -215,11 +215,11 @@ async def test_an_answer_that_does_not_come_ends_the_connection() -> None:
         assert fake.connections == 2
 
 
-@looped
+@async_test
 async def test_a_time_out_is_tried_again() -> None:
-    waits = Waits()
+    waits = FakeSleep()
     async with FakeCoordinator() as fake:
-        fake.plan(SUMMARY, silence)
+        fake.plan(SUMMARY, never_answer)
         async with ShareCoordinatorClient(fake.address, limits=LIMITS, sleep=waits) as client:
             asking = asyncio.ensure_future(client.summary(KEY))
             await fake.wait_for(SUMMARY, 1)
@@ -229,10 +229,10 @@ async def test_a_time_out_is_tried_again() -> None:
         assert fake.count(FIND) == 2
 
 
-@looped
+@async_test
 async def test_a_server_that_says_nothing_at_all_times_out() -> None:
     async with FakeCoordinator() as fake, client_of(fake, limits=LIMITS) as client:
-        fake.plan(VERSIONS, silence)
+        fake.plan(VERSIONS, never_answer)
         asking = asyncio.ensure_future(client.summary(KEY))
         await fake.wait_for(VERSIONS, 1)
         skip(31)
@@ -244,11 +244,11 @@ async def test_a_server_that_says_nothing_at_all_times_out() -> None:
 # Closing.
 
 
-@looped
+@async_test
 async def test_close_ends_calls_under_way() -> None:
     async with FakeCoordinator() as fake:
         client = client_of(fake)
-        fake.plan(READ, silence)
+        fake.plan(READ, never_answer)
         reading = asyncio.ensure_future(client.read(KEY, 0))
         await fake.wait_for(READ, 1)
         await client.close()
@@ -257,11 +257,11 @@ async def test_close_ends_calls_under_way() -> None:
         await client.close()
 
 
-@looped
+@async_test
 async def test_close_ends_a_connection_that_is_being_made() -> None:
     async with FakeCoordinator() as fake:
         client = client_of(fake)
-        fake.plan(VERSIONS, silence)
+        fake.plan(VERSIONS, never_answer)
         summary = asyncio.ensure_future(client.summary(KEY))
         await fake.wait_for(VERSIONS, 1)
         await client.close()
@@ -269,7 +269,7 @@ async def test_close_ends_a_connection_that_is_being_made() -> None:
             await summary
 
 
-@looped
+@async_test
 async def test_close_ends_a_wait_between_attempts() -> None:
     waiting = asyncio.Event()
 
@@ -287,7 +287,7 @@ async def test_close_ends_a_wait_between_attempts() -> None:
             await deleting
 
 
-@looped
+@async_test
 async def test_a_closed_client_says_so() -> None:
     async with FakeCoordinator() as fake:
         async with client_of(fake) as client:
@@ -296,7 +296,7 @@ async def test_a_closed_client_says_so() -> None:
             await client.summary(KEY)
 
 
-@looped
+@async_test
 async def test_close_does_not_wait_for_a_peer_who_does_not_read() -> None:
     # Far more than the buffers of both systems take.
     part = write_api.PartitionData(KEY.partition, 0, 0, 0, state_batches=bytes(20_000_000))
@@ -314,10 +314,10 @@ async def test_close_does_not_wait_for_a_peer_who_does_not_read() -> None:
             await writing
 
 
-@looped
+@async_test
 async def test_a_lost_connection_is_not_used_again() -> None:
     async with FakeCoordinator() as fake, client_of(fake) as client:
-        fake.plan(READ, hangup)
+        fake.plan(READ, close_connection)
         with pytest.raises(Disconnected):
             await client.read(KEY, 0)
         await client.summary(KEY)
@@ -327,7 +327,7 @@ async def test_a_lost_connection_is_not_used_again() -> None:
 # What is refused before it is sent.
 
 
-@looped
+@async_test
 async def test_what_no_coordinator_could_accept_is_not_sent() -> None:
     async with FakeCoordinator() as fake, client_of(fake) as client:
         for wrong in (KEY._replace(group_id=""), KEY._replace(topic_id=b"short"), KEY._replace(partition=-1)):

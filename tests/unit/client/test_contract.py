@@ -24,9 +24,9 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import pack
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, OTHER_TOPIC_ID, TOPIC_ID
-from tests.unit.client.fake import FakeCoordinator
-from tests.unit.client.looped import looped
-from tests.unit.client.ours import our_coordinator
+from tests.unit.client.coroutine_tests import async_test
+from tests.unit.client.fake_coordinator import FakeCoordinator
+from tests.unit.client.our_coordinator import our_coordinator
 
 Serving = Callable[[], AbstractAsyncContextManager[str]]
 
@@ -50,7 +50,7 @@ async def a_client(serving: Serving, *, direct: bool = False) -> AsyncIterator[S
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["found", "direct"])
-@looped
+@async_test
 async def test_a_state_lives_from_initialise_to_delete(serving: Serving, direct: bool) -> None:
     async with a_client(serving, direct=direct) as client:
         await client.initialize(KEY, state_epoch=3, start_offset=10)
@@ -76,7 +76,7 @@ async def test_a_state_lives_from_initialise_to_delete(serving: Serving, direct:
         assert await client.summary(KEY) == StateSummary(0, 0, -1, -1)
 
 
-@looped
+@async_test
 async def test_without_state_reads_and_writes_are_told_so(serving: Serving) -> None:
     async with a_client(serving) as client:
         with pytest.raises(Uninitialised) as caught:
@@ -89,7 +89,7 @@ async def test_without_state_reads_and_writes_are_told_so(serving: Serving) -> N
         await client.delete(KEY)
 
 
-@looped
+@async_test
 async def test_an_old_leader_is_fenced(serving: Serving) -> None:
     async with a_client(serving) as client:
         await client.initialize(KEY, state_epoch=1, start_offset=0)
@@ -101,7 +101,7 @@ async def test_an_old_leader_is_fenced(serving: Serving) -> None:
             await client.read(KEY, leader_epoch=1)
 
 
-@looped
+@async_test
 async def test_an_old_state_epoch_is_fenced(serving: Serving) -> None:
     async with a_client(serving) as client:
         await client.initialize(KEY, state_epoch=2, start_offset=0)
@@ -111,7 +111,7 @@ async def test_an_old_state_epoch_is_fenced(serving: Serving) -> None:
             await client.write(KEY, state_epoch=1, leader_epoch=0, start_offset=0)
 
 
-@looped
+@async_test
 async def test_many_calls_at_a_time_get_their_own_answers(serving: Serving) -> None:
     keys = [SharePartitionKey(f"group-{n % 7}", TOPIC_ID, n) for n in range(200)]
     async with a_client(serving) as client:
@@ -120,7 +120,7 @@ async def test_many_calls_at_a_time_get_their_own_answers(serving: Serving) -> N
     assert [state.start_offset for state in states] == [key.partition for key in keys]
 
 
-@looped
+@async_test
 async def test_a_group_id_with_colons_and_letters_beyond_ascii(serving: Serving) -> None:
     key = SharePartitionKey("gruppe:ä:1", TOPIC_ID, 3)
     async with a_client(serving) as client:
@@ -128,7 +128,7 @@ async def test_a_group_id_with_colons_and_letters_beyond_ascii(serving: Serving)
         assert (await client.summary(key)).start_offset == 7
 
 
-@looped
+@async_test
 async def test_a_request_for_many_has_one_result_for_each_in_request_order(serving: Serving) -> None:
     first, again = (
         write_api.PartitionData(4, 1, 1, 0, -1, pack([StateBatch(offset, offset, ACKNOWLEDGED, 1)]))
@@ -155,7 +155,7 @@ async def test_a_request_for_many_has_one_result_for_each_in_request_order(servi
         assert (await client.read(key, 1)).batches == [StateBatch(0, 1, ACKNOWLEDGED, 1)]
 
 
-@looped
+@async_test
 async def test_a_bare_connection_gives_the_exact_response(serving: Serving) -> None:
     async with serving() as address:
         host, _, port = address.rpartition(":")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import coordinator.client
-from tests.unit.client.looped import looped
-from tests.unit.client.ours import our_coordinator
+from tests.unit.client.coroutine_tests import async_test
+from tests.unit.client.our_coordinator import our_coordinator
 
 GUIDE = Path(__file__).parents[3] / "docs" / "client.md"
 ADDRESS = "127.0.0.1:9095"
@@ -36,7 +36,7 @@ def of_the_guide() -> str:
     ],
     ids=["docstring", "guide"],
 )
-@looped
+@async_test
 async def test_an_example_runs(capsys: pytest.CaptureFixture[str], example: str, printed: str) -> None:
     assert ADDRESS in example
     async with our_coordinator() as address:

@@ -15,35 +15,35 @@ from coordinator.client import (
 from protocol.errors import ErrorCode
 from tests.builders import KEY
 from tests.kafka.ports import free_ports
-from tests.unit.client.fake import (
+from tests.unit.client.coroutine_tests import FakeSleep, async_test
+from tests.unit.client.fake_coordinator import (
     DELETE,
     FIND,
     SUMMARY,
     Answer,
     FakeCoordinator,
+    close_after_execution,
+    close_connection,
     cut_short,
-    finding_nothing,
-    hangup,
-    hangup_after_doing,
+    find_coordinator_empty,
+    find_coordinator_error,
     negative_size,
     no_results,
-    not_finding,
-    out_of_turn,
     oversized,
     refusing,
+    wrong_correlation_id,
 )
-from tests.unit.client.looped import Waits, looped
 
 
-def client_of(address: str, waits: Waits, *, direct: bool = False) -> ShareCoordinatorClient:
+def client_of(address: str, waits: FakeSleep, *, direct: bool = False) -> ShareCoordinatorClient:
     """Return a client that waits in `waits`; with a chance of one half, waits are as planned."""
     return ShareCoordinatorClient(address, direct=direct, sleep=waits, chance=lambda: 0.5)
 
 
 @pytest.mark.parametrize("error_code", [3, 14, 15, 16])
-@looped
+@async_test
 async def test_a_code_that_may_pass_is_tried_again_after_asking_anew(error_code: int) -> None:
-    waits = Waits()
+    waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         fake.plan(DELETE, refusing(error_code), refusing(error_code))
         await client.delete(KEY)
@@ -53,9 +53,9 @@ async def test_a_code_that_may_pass_is_tried_again_after_asking_anew(error_code:
 
 
 @pytest.mark.parametrize("error_code", [-1, 7, 31, 42, 74, 124, 9_999])
-@looped
+@async_test
 async def test_any_other_code_is_not_tried_again(error_code: int) -> None:
-    waits = Waits()
+    waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         fake.plan(DELETE, refusing(error_code, "said so"))
         with pytest.raises(ShareCoordinatorError, match="said so"):
@@ -64,9 +64,9 @@ async def test_any_other_code_is_not_tried_again(error_code: int) -> None:
         assert fake.count(DELETE) == 1
 
 
-@looped
+@async_test
 async def test_an_error_code_that_is_not_known_is_named_by_its_number() -> None:
-    async with FakeCoordinator() as fake, client_of(fake.address, Waits()) as client:
+    async with FakeCoordinator() as fake, client_of(fake.address, FakeSleep()) as client:
         fake.plan(DELETE, refusing(9_999, "new"))
         with pytest.raises(ShareCoordinatorError, match="9999: new") as caught:
             await client.delete(KEY)
@@ -74,9 +74,9 @@ async def test_an_error_code_that_is_not_known_is_named_by_its_number() -> None:
         assert not caught.value.retriable
 
 
-@looped
+@async_test
 async def test_after_five_attempts_the_last_failure_is_raised() -> None:
-    waits = Waits()
+    waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         fake.plan(DELETE, *[refusing(15)] * 4, refusing(16, "not me"), refusing(-1))
         with pytest.raises(CoordinatorUnavailable, match="not me") as caught:
@@ -87,17 +87,17 @@ async def test_after_five_attempts_the_last_failure_is_raised() -> None:
         assert fake.count(DELETE) == 5
 
 
-@looped
+@async_test
 async def test_an_answer_without_a_result_is_an_error() -> None:
-    async with FakeCoordinator() as fake, client_of(fake.address, Waits()) as client:
+    async with FakeCoordinator() as fake, client_of(fake.address, FakeSleep()) as client:
         fake.plan(DELETE, no_results)
         with pytest.raises(ShareCoordinatorError, match="no result for this share-partition"):
             await client.delete(KEY)
 
 
-@looped
+@async_test
 async def test_an_unknown_topic_is_named_in_the_end() -> None:
-    async with FakeCoordinator() as fake, client_of(fake.address, Waits()) as client:
+    async with FakeCoordinator() as fake, client_of(fake.address, FakeSleep()) as client:
         fake.plan(DELETE, *[refusing(3)] * 5)
         with pytest.raises(UnknownTopicOrPartition):
             await client.delete(KEY)
@@ -109,18 +109,18 @@ def test_waits_grow_up_to_a_bound_and_spread_around_the_plan() -> None:
     assert [policy.wait_s(1, chance) for chance in (0.0, 1.0)] == [1.6, 2.4]
 
 
-@looped
+@async_test
 async def test_a_coordinator_is_asked_for_once() -> None:
-    async with FakeCoordinator() as fake, client_of(fake.address, Waits()) as client:
+    async with FakeCoordinator() as fake, client_of(fake.address, FakeSleep()) as client:
         for _ in range(3):
             await client.summary(KEY)
         assert fake.count(FIND) == 1
         assert fake.connections == 2
 
 
-@looped
+@async_test
 async def test_a_share_partition_that_moved_is_followed() -> None:
-    waits = Waits()
+    waits = FakeSleep()
     async with FakeCoordinator() as old, FakeCoordinator() as new, client_of(old.address, waits) as client:
         await client.summary(KEY)
         old.plan(SUMMARY, refusing(16))
@@ -130,12 +130,12 @@ async def test_a_share_partition_that_moved_is_followed() -> None:
         assert (old.count(SUMMARY), new.count(SUMMARY)) == (2, 1)
 
 
-@looped
+@async_test
 async def test_a_node_id_at_a_new_address_is_a_new_node() -> None:
     async with (
         FakeCoordinator() as old,
         FakeCoordinator() as new,
-        client_of(old.address, Waits()) as client,
+        client_of(old.address, FakeSleep()) as client,
     ):
         old.names(old, node_id=7)
         await client.summary(KEY)
@@ -145,13 +145,20 @@ async def test_a_node_id_at_a_new_address_is_a_new_node() -> None:
         assert new.count(SUMMARY) == 1
 
 
-BROKEN: list[Answer] = [hangup, hangup_after_doing, cut_short, out_of_turn, oversized, negative_size]
+BROKEN: list[Answer] = [
+    close_connection,
+    close_after_execution,
+    cut_short,
+    wrong_correlation_id,
+    oversized,
+    negative_size,
+]
 
 
 @pytest.mark.parametrize("answer", BROKEN)
-@looped
+@async_test
 async def test_a_broken_connection_is_left_and_the_request_sent_again(answer: Answer) -> None:
-    waits = Waits()
+    waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         await client.initialize(KEY, 1, 5)
         fake.plan(SUMMARY, answer)
@@ -162,19 +169,19 @@ async def test_a_broken_connection_is_left_and_the_request_sent_again(answer: An
         assert fake.count(FIND) == 2
 
 
-@looped
+@async_test
 async def test_a_broken_lookup_is_tried_again() -> None:
-    waits = Waits()
+    waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
-        fake.plan(FIND, hangup, not_finding(15), not_finding(14))
+        fake.plan(FIND, close_connection, find_coordinator_error(15), find_coordinator_error(14))
         await client.summary(KEY)
         assert waits == [2.0, 4.0, 8.0]
         assert fake.count(SUMMARY) == 1
 
 
-@looped
+@async_test
 async def test_a_lookup_that_is_refused_for_good_is_not_tried_again() -> None:
-    waits = Waits()
+    waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         fake.coordinator_of = lambda text: (-1, "", -1, 42, "")
         with pytest.raises(InvalidRequest) as caught:
@@ -186,9 +193,9 @@ async def test_a_lookup_that_is_refused_for_good_is_not_tried_again() -> None:
 @pytest.mark.parametrize(
     "nonsense", [(1, "", 9095), (1, "127.0.0.1", 0), (1, "127.0.0.1", 65_536), (-1, "127.0.0.1", 9095)]
 )
-@looped
+@async_test
 async def test_a_coordinator_that_cannot_be_is_not_believed(nonsense: tuple[int, str, int]) -> None:
-    waits = Waits()
+    waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         fake.coordinator_of = lambda text: (*nonsense, 0, "")
         with pytest.raises(CoordinatorUnavailable, match="FindCoordinator answered node"):
@@ -196,37 +203,37 @@ async def test_a_coordinator_that_cannot_be_is_not_believed(nonsense: tuple[int,
         assert len(waits) == 4
 
 
-@looped
+@async_test
 async def test_a_lookup_without_the_share_partition_is_tried_again() -> None:
-    waits = Waits()
+    waits = FakeSleep()
 
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
-        fake.plan(FIND, finding_nothing)
+        fake.plan(FIND, find_coordinator_empty)
         await client.summary(KEY)
         assert waits == [2.0]
 
 
-@looped
+@async_test
 async def test_the_next_bootstrap_address_is_asked_when_one_is_dead() -> None:
     (dead_port,) = free_ports(1)
-    waits = Waits()
+    waits = FakeSleep()
     async with FakeCoordinator() as fake:
         async with client_of(f"127.0.0.1:{dead_port}, {fake.address}", waits) as client:
             await client.summary(KEY)
         assert waits == []
 
 
-@looped
+@async_test
 async def test_the_bootstrap_address_that_answered_is_asked_first_the_next_time() -> None:
     async with FakeCoordinator() as failing, FakeCoordinator() as fake:
-        failing.plan(FIND, hangup)
-        async with client_of(f"{failing.address},{fake.address}", Waits()) as client:
+        failing.plan(FIND, close_connection)
+        async with client_of(f"{failing.address},{fake.address}", FakeSleep()) as client:
             await client.summary(KEY)
             await client.summary(KEY._replace(partition=1))
         assert (failing.count(FIND), fake.count(FIND)) == (1, 2)
 
 
-@looped
+@async_test
 async def test_nobody_listens() -> None:
     (dead_port,) = free_ports(1)
     async with ShareCoordinatorClient(f"127.0.0.1:{dead_port}", retry=ONCE) as client:
@@ -234,11 +241,11 @@ async def test_nobody_listens() -> None:
             await client.summary(KEY)
 
 
-@looped
+@async_test
 async def test_a_coordinator_that_is_asked_directly_is_not_looked_for() -> None:
-    waits = Waits()
+    waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits, direct=True) as client:
-        fake.plan(SUMMARY, hangup, refusing(14))
+        fake.plan(SUMMARY, close_connection, refusing(14))
         await client.summary(KEY)
         assert fake.count(FIND) == 0
         assert waits == [2.0, 4.0]

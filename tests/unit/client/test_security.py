@@ -17,24 +17,24 @@ from coordinator.client import (
     ShareCoordinatorClient,
     ShareCoordinatorError,
 )
-from coordinator.security.jwks import keys_of
+from coordinator.security.jwks import open_key_source
 from coordinator.security.tls import ServerTls, TlsFiles
-from coordinator.security.tokens import TokenExchange, TokenRules, Tokens
-from coordinator.server import WireSecurity
+from coordinator.security.tokens import TokenExchange, TokenRules, TokenValidator
+from coordinator.server import ListenerSecurityConfig
 from protocol.errors import ErrorCode
 from tests.builders import KEY
 from tests.certificates import Authority
-from tests.unit.client.looped import looped
-from tests.unit.security.signing import NOW_S, Issuer, StandingClock
-from tests.unit.server.logins import password_security
+from tests.unit.client.coroutine_tests import async_test
+from tests.unit.clock_skipping import skip
+from tests.unit.security.token_issuer import NOW_S, Issuer, StandingClock
+from tests.unit.server.sasl_clients import password_security
 from tests.unit.server.wire import Served, served
-from tests.unit.skipping import skip
 
 PLAIN = ClientSecurity("SASL_PLAINTEXT", "PLAIN", "alice", "alice-secret")
 
 
 @asynccontextmanager
-async def connected(security: ClientSecurity, to: WireSecurity | None) -> AsyncIterator[Connection]:
+async def connected(security: ClientSecurity, to: ListenerSecurityConfig | None) -> AsyncIterator[Connection]:
     """Open a connection to a listener that is secured so."""
     async with served(security=to) as one:
         connection = await opened(one, security)
@@ -48,15 +48,15 @@ async def opened(one: Served, security: ClientSecurity) -> Connection:
     return await Connection.open("localhost", one.port, client_id="test", security=security)
 
 
-def token_security(folder: Path, issuer: Issuer) -> WireSecurity:
-    keys = keys_of(issuer.write_keys(folder / "keys.json"), "setting", 3600)
-    tokens = Tokens(keys, TokenRules(), StandingClock(NOW_S))
+def token_security(folder: Path, issuer: Issuer) -> ListenerSecurityConfig:
+    keys = open_key_source(issuer.write_keys(folder / "keys.json"), "setting", 3600)
+    tokens = TokenValidator(keys, TokenRules(), StandingClock(NOW_S))
     return password_security(folder, mechanisms={"OAUTHBEARER": partial(TokenExchange, tokens)})
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_it_logs_in_with_a_password(tmp_path: Path, mechanism: str) -> None:
-    @looped
+    @async_test
     async def scenario() -> None:
         async with served(security=password_security(tmp_path)) as one:
             security = PLAIN._replace(mechanism=mechanism)
@@ -74,7 +74,7 @@ def test_it_logs_in_with_a_token_that_is_read_each_time(tmp_path: Path) -> None:
     file = tmp_path / "token"
     security = ClientSecurity("SASL_PLAINTEXT", "OAUTHBEARER", token_file=str(file))
 
-    @looped
+    @async_test
     async def scenario() -> None:
         async with served(security=token_security(tmp_path, issuer)) as one:
             with pytest.raises(AuthenticationFailed, match=r"sasl.oauthbearer.token.file=.*cannot be used"):
@@ -111,7 +111,7 @@ def test_it_logs_in_with_a_token_that_is_read_each_time(tmp_path: Path) -> None:
 def test_a_login_that_is_refused_is_not_tried_again(
     tmp_path: Path, security: ClientSecurity, code: ErrorCode, words: str
 ) -> None:
-    @looped
+    @async_test
     async def scenario() -> None:
         async with served(security=password_security(tmp_path)) as one:
             async with ShareCoordinatorClient(
@@ -129,7 +129,7 @@ def test_a_login_that_is_refused_is_not_tried_again(
 def test_who_is_not_on_the_list_hears_so(tmp_path: Path) -> None:
     security = PLAIN._replace(username="bob", password="bob-secret")
 
-    @looped
+    @async_test
     async def scenario() -> None:
         async with (
             served(security=password_security(tmp_path)) as one,
@@ -143,7 +143,7 @@ def test_who_is_not_on_the_list_hears_so(tmp_path: Path) -> None:
 
 
 def test_a_port_without_sasl_is_named(tmp_path: Path) -> None:
-    @looped
+    @async_test
     async def scenario() -> None:
         with pytest.raises(AuthenticationFailed, match="does not use SASL on this port"):
             async with connected(PLAIN, None):
@@ -153,7 +153,7 @@ def test_a_port_without_sasl_is_named(tmp_path: Path) -> None:
 
 
 def test_it_logs_in_anew_before_its_session_is_over(tmp_path: Path) -> None:
-    @looped
+    @async_test
     async def scenario() -> None:
         async with served(security=password_security(tmp_path, reauth_max_ms=300_000)) as one:
             logins = one.metrics._requests
@@ -180,11 +180,13 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "tls")
 
 
-def tls_security(authority: Authority, **more: Any) -> WireSecurity:
+def tls_security(authority: Authority, **more: Any) -> ListenerSecurityConfig:
     files = TlsFiles(
-        str(authority.issue("coordinator").both), ca=str(authority.certificate), client_auth="required"
+        str(authority.issue("coordinator").combined_file),
+        ca=str(authority.certificate),
+        client_auth="required",
     )
-    return WireSecurity(tls=ServerTls(files, "listen"), **more)
+    return ListenerSecurityConfig(tls=ServerTls(files, "listen"), **more)
 
 
 def test_it_shows_its_certificate(authority: Authority) -> None:
@@ -197,7 +199,7 @@ def test_it_shows_its_certificate(authority: Authority) -> None:
         key_password="let me in",
     )
 
-    @looped
+    @async_test
     async def scenario() -> None:
         async with connected(security, tls_security(authority)) as connection:
             assert connection.usable
@@ -207,10 +209,12 @@ def test_it_shows_its_certificate(authority: Authority) -> None:
 
 def test_it_trusts_nobody_but_its_authority_and_the_right_host(authority: Authority) -> None:
     own = authority.issue("broker-1")
-    security = ClientSecurity("SSL", ca_file=str(authority.certificate), certificate_file=str(own.both))
+    security = ClientSecurity(
+        "SSL", ca_file=str(authority.certificate), certificate_file=str(own.combined_file)
+    )
     stranger = Authority(authority.certificate.parent / "else", "stranger")
 
-    @looped
+    @async_test
     async def scenario() -> None:
         async with served(security=tls_security(authority)) as one:
             with pytest.raises(AuthenticationFailed, match=r"over TLS: .*certificate"):
@@ -219,8 +223,8 @@ def test_it_trusts_nobody_but_its_authority_and_the_right_host(authority: Author
                 await opened(one, security._replace(ca_file="/nowhere"))
 
         elsewhere = authority.issue("elsewhere", hosts=("elsewhere",))
-        files = TlsFiles(str(elsewhere.both))
-        async with served(security=WireSecurity(tls=ServerTls(files, "listen"))) as one:
+        files = TlsFiles(str(elsewhere.combined_file))
+        async with served(security=ListenerSecurityConfig(tls=ServerTls(files, "listen"))) as one:
             with pytest.raises(AuthenticationFailed, match="Hostname mismatch"):
                 await opened(one, security)
             await (await opened(one, security._replace(check_hostname=False))).close()

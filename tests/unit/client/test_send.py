@@ -10,9 +10,17 @@ from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
 from tests.kafka.ports import free_ports
-from tests.unit.client.fake import DELETE, FIND, INITIALIZE, FakeCoordinator, hangup, refusing, silence
-from tests.unit.client.looped import Waits, looped
-from tests.unit.skipping import skip
+from tests.unit.client.coroutine_tests import FakeSleep, async_test
+from tests.unit.client.fake_coordinator import (
+    DELETE,
+    FIND,
+    INITIALIZE,
+    FakeCoordinator,
+    close_connection,
+    never_answer,
+    refusing,
+)
+from tests.unit.clock_skipping import skip
 
 
 def delete_request(*partitions: int) -> delete_api.DeleteShareGroupStateRequest:
@@ -44,12 +52,12 @@ def split_between(asked: FakeCoordinator, other_port: int) -> None:
     asked.coordinator_of = coordinator_of
 
 
-@looped
+@async_test
 async def test_each_coordinator_gets_its_part() -> None:
     async with (
         FakeCoordinator() as even,
         FakeCoordinator() as odd,
-        ShareCoordinatorClient(even.address, sleep=Waits()) as client,
+        ShareCoordinatorClient(even.address, sleep=FakeSleep()) as client,
     ):
         split_between(even, odd.port)
         odd.plan(DELETE, refusing(int(ErrorCode.FENCED_STATE_EPOCH)))
@@ -65,10 +73,10 @@ async def test_each_coordinator_gets_its_part() -> None:
         assert (even.count(DELETE), odd.count(DELETE)) == (1, 1)
 
 
-@looped
+@async_test
 async def test_a_coordinator_that_is_gone_costs_only_its_own_part() -> None:
     (dead_port,) = free_ports(1)
-    waits = Waits()
+    waits = FakeSleep()
     async with FakeCoordinator() as even, ShareCoordinatorClient(even.address, sleep=waits) as client:
         split_between(even, dead_port)
         response = await client.send(delete_request(2, 3))
@@ -78,27 +86,27 @@ async def test_a_coordinator_that_is_gone_costs_only_its_own_part() -> None:
         assert even.count(DELETE) == 1
 
 
-@looped
+@async_test
 async def test_only_what_may_pass_is_tried_again() -> None:
     async with (
         FakeCoordinator() as even,
         FakeCoordinator() as odd,
-        ShareCoordinatorClient(even.address, sleep=Waits()) as client,
+        ShareCoordinatorClient(even.address, sleep=FakeSleep()) as client,
     ):
         split_between(even, odd.port)
-        odd.plan(DELETE, refusing(15), hangup)
+        odd.plan(DELETE, refusing(15), close_connection)
         response = await client.send(delete_request(1, 2))
         assert [code for _, _, code in outcomes(response)] == [0, 0, 0]
         assert (even.count(DELETE), odd.count(DELETE)) == (1, 3)
 
 
-@looped
+@async_test
 async def test_a_time_out_is_a_code_too() -> None:
     async with (
         FakeCoordinator() as fake,
         ShareCoordinatorClient(fake.address, retry=ONCE, limits=ConnectionLimits(request_s=30)) as client,
     ):
-        fake.plan(DELETE, silence)
+        fake.plan(DELETE, never_answer)
         sending = asyncio.ensure_future(client.send(delete_request(1)))
         await fake.wait_for(DELETE, 1)
         skip(31)
@@ -106,7 +114,7 @@ async def test_a_time_out_is_a_code_too() -> None:
         assert [code for _, _, code in outcomes(response)] == [ErrorCode.REQUEST_TIMED_OUT] * 2
 
 
-@looped
+@async_test
 async def test_a_share_partition_named_twice_stays_in_one_request_and_in_order() -> None:
     parts = [initialize_api.PartitionData(0, state_epoch, 0) for state_epoch in (1, 2)]
     request = initialize_api.InitializeShareGroupStateRequest(
@@ -119,7 +127,7 @@ async def test_a_share_partition_named_twice_stays_in_one_request_and_in_order()
         assert (await client.summary(SharePartitionKey("group", TOPIC_ID, 0))).state_epoch == 2
 
 
-@looped
+@async_test
 async def test_a_request_for_nothing_is_answered_with_nothing() -> None:
     async with FakeCoordinator() as fake, ShareCoordinatorClient(fake.address) as client:
         response = await client.send(delete_api.DeleteShareGroupStateRequest("group", []))
@@ -127,7 +135,7 @@ async def test_a_request_for_nothing_is_answered_with_nothing() -> None:
         assert fake.requests == []
 
 
-@looped
+@async_test
 async def test_other_classes_are_no_requests() -> None:
     async with ShareCoordinatorClient("127.0.0.1:9095") as client:
         with pytest.raises(KeyError):

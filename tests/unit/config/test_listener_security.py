@@ -98,7 +98,7 @@ def test_every_secret_can_be_in_a_file(tmp_path: Path) -> None:
     for setting in secrets:
         loaded = load_config({f"{setting.name}.file": str(file)})
         assert getattr(loaded.config, setting.attribute) == "  let me in "
-        assert setting.shown(loaded.config) == "********"
+        assert setting.display_value(loaded.config) == "********"
         assert loaded.origins[setting.name] == f"{file}, flag --set {setting.name}.file"
         environ = {f"{setting.env}_FILE": str(file)}
         assert load_config(environ=environ).config == loaded.config

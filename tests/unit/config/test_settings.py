@@ -144,7 +144,7 @@ def test_copies_are_promised_only_where_there_are_some() -> None:
 
 
 def test_a_secret_is_not_shown() -> None:
-    shown = {setting.name: setting.shown(Config(sasl_password="s3cret")) for setting in SETTINGS}
+    shown = {setting.name: setting.display_value(Config(sasl_password="s3cret")) for setting in SETTINGS}
     assert shown["sasl.password"] == "********"
     assert shown["ssl.key.password"] == ""
     assert shown["sasl.mechanism"] == "PLAIN"

@@ -15,20 +15,20 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack
 from tests.kafka.ports import free_ports
-from tests.unit.client.fake import (
+from tests.unit.client.coroutine_tests import async_test
+from tests.unit.client.fake_coordinator import (
     INITIALIZE,
     READ,
     VERSIONS,
     WRITE,
     FakeCoordinator,
     Request,
+    answer_normally,
+    close_connection,
     encode,
-    hangup,
-    honest,
     refusing,
 )
-from tests.unit.client.looped import looped
-from tests.unit.client.ours import our_coordinator
+from tests.unit.client.our_coordinator import our_coordinator
 
 
 class Ascii(io.StringIO):
@@ -61,7 +61,7 @@ def rows(told: str, label: str) -> list[str]:
     return ["".join(line.split()[1:]) for line in told.splitlines() if line.split()[:1] == [label]]
 
 
-@looped
+@async_test
 async def test_the_strips_show_what_happens_to_the_records() -> None:
     out = io.StringIO()
     await played_on_ours(out)
@@ -84,7 +84,7 @@ async def test_the_strips_show_what_happens_to_the_records() -> None:
     assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
-@looped
+@async_test
 async def test_without_unicode_the_marks_are_letters() -> None:
     out = Ascii()
     await played_on_ours(out)
@@ -92,7 +92,7 @@ async def test_without_unicode_the_marks_are_letters() -> None:
     assert rows(out.getvalue(), "noted")[6] == "------rx.."
 
 
-@looped
+@async_test
 async def test_a_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -101,7 +101,7 @@ async def test_a_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.search("\x1b\\[1;32m *✓", out.getvalue())
 
 
-@looped
+@async_test
 async def test_as_json_each_step_is_a_line_with_the_answers_in_it() -> None:
     out = io.StringIO()
     async with our_coordinator() as address:
@@ -135,7 +135,7 @@ async def test_as_json_each_step_is_a_line_with_the_answers_in_it() -> None:
     assert steps[11]["state"] is None
 
 
-@looped
+@async_test
 async def test_what_is_shown_comes_from_the_answers() -> None:
     async def another_state(fake: FakeCoordinator, request: Request) -> bytes:
         topic = request.message.topics[0]
@@ -175,29 +175,29 @@ def test_nobody_answers() -> None:
     assert out.getvalue() == ""
 
 
-@looped
+@async_test
 async def test_somebody_else_answers() -> None:
     async with FakeCoordinator(served={VERSIONS: (0, 4)}) as fake:
         assert "is not a share coordinator" in await last_words(fake)
 
 
-@looped
+@async_test
 async def test_the_coordinator_refuses_to_begin() -> None:
     async with FakeCoordinator() as fake:
         fake.plan(INITIALIZE, refusing(31, "Not you."))
         assert "refuses to begin: Not you. (CLUSTER_AUTHORIZATION_FAILED)" in await last_words(fake)
 
 
-@looped
+@async_test
 async def test_the_coordinator_fails_in_the_middle() -> None:
     out = io.StringIO()
     async with FakeCoordinator() as fake:
-        fake.plan(WRITE, honest, hangup)
+        fake.plan(WRITE, answer_normally, close_connection)
         assert "failed in the middle of the story" in await last_words(fake, out=out)
     assert len(rows(out.getvalue(), "noted")) == 4
 
 
-@looped
+@async_test
 async def test_a_coordinator_that_does_not_fence_spoils_the_story() -> None:
     async def accepted(fake: FakeCoordinator, request: Request) -> bytes:
         topic = request.message.topics[0]
@@ -209,7 +209,7 @@ async def test_a_coordinator_that_does_not_fence_spoils_the_story() -> None:
 
     async with FakeCoordinator() as fake:
         # The sixth write is that of the old leader.
-        fake.plan(WRITE, *[honest] * 5, accepted)
+        fake.plan(WRITE, *[answer_normally] * 5, accepted)
         assert "accepted a write that it must refuse (FencedLeaderEpoch)" in await last_words(fake)
 
 

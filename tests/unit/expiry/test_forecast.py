@@ -1,8 +1,8 @@
 """What expiry would remove, asked for in advance."""
 
 from coordinator.expiry import Rules, Status
-from tests.unit.admin.serving import looped
-from tests.unit.expiry.clusters import (
+from tests.unit.admin.admin_server import async_test
+from tests.unit.expiry.fake_cluster import (
     GRACE,
     KNOWN,
     RETENTION,
@@ -15,7 +15,7 @@ from tests.unit.expiry.clusters import (
 )
 
 
-@looped
+@async_test
 async def test_without_a_retention_time_nothing_goes_and_everything_can_be_foreseen() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     records = [KNOWN, state("g", "t"), state("g", "gone")]

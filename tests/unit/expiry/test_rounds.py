@@ -8,14 +8,14 @@ from coordinator.errors import LogUnavailable
 from coordinator.expiry import Status
 from coordinator.expiry import remover as remover_module
 from coordinator.kafka.cluster import NOT_COORDINATOR
-from coordinator.kafka.group_facts import Outcome
+from coordinator.kafka.share_group_types import ChangeResult
 from coordinator.runtime import Operation
 from coordinator.runtime import Status as RunnerStatus
 from protocol.errors import ErrorCode
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.unit.admin.serving import SHARDS, looped
-from tests.unit.expiry.clusters import (
+from tests.unit.admin.admin_server import SHARDS, async_test
+from tests.unit.expiry.fake_cluster import (
     GRACE,
     KNOWN,
     LOOK_MINUTES,
@@ -33,7 +33,7 @@ GAP = 3 * LOOK_MINUTES
 UNKNOWN_SERVER_ERROR = -1
 
 
-@looped
+@async_test
 async def test_an_empty_group_goes_through_kafka_and_then_the_group_itself() -> None:
     cluster, clock = a_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
     records = [KNOWN, *(state("g", topic, number) for topic in "tu" for number in range(3))]
@@ -51,7 +51,7 @@ async def test_an_empty_group_goes_through_kafka_and_then_the_group_itself() -> 
         assert one.counted("expiry_failures_total") == 0
 
 
-@looped
+@async_test
 async def test_a_group_with_state_of_a_topic_that_kafka_does_not_show_us_is_not_deleted() -> None:
     cluster, clock = a_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
     cluster.topics.discard("u")
@@ -64,7 +64,7 @@ async def test_a_group_with_state_of_a_topic_that_kafka_does_not_show_us_is_not_
         assert await one.topics() == {("other", "known"), ("g", "u")}
 
 
-@looped
+@async_test
 async def test_where_others_have_shards_no_group_is_deleted_as_a_whole() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     records = [KNOWN, state("g", "t")]
@@ -76,7 +76,7 @@ async def test_where_others_have_shards_no_group_is_deleted_as_a_whole() -> None
         assert cluster.deleted_groups == []
 
 
-@looped
+@async_test
 async def test_offsets_that_were_set_for_a_group_that_has_yet_to_come_count_from_then() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     set_ms = clock.ms + 50 * MINUTE_MS
@@ -89,7 +89,7 @@ async def test_offsets_that_were_set_for_a_group_that_has_yet_to_come_count_from
         assert ("g", "t") not in await one.topics()
 
 
-@looped
+@async_test
 async def test_a_group_that_is_not_there_goes_after_the_grace_time_and_not_if_it_comes_back() -> None:
     cluster, clock = a_cluster("t"), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t"), state("h", "t")]) as one:
@@ -111,7 +111,7 @@ async def test_a_group_that_is_not_there_goes_after_the_grace_time_and_not_if_it
         assert one.counted("expired_share_partitions_total", reason="group_deleted") == 1
 
 
-@looped
+@async_test
 async def test_offsets_that_were_set_for_a_group_that_is_not_there_have_all_of_the_grace_time() -> None:
     cluster, clock = a_cluster("t"), StandingClock()
     set_ms = clock.ms + 5 * LOOK_MINUTES * MINUTE_MS
@@ -123,7 +123,7 @@ async def test_offsets_that_were_set_for_a_group_that_is_not_there_have_all_of_t
         assert ("g", "t") not in await one.topics()
 
 
-@looped
+@async_test
 async def test_state_that_comes_to_be_while_kafka_is_asked_is_not_deleted() -> None:
     cluster, clock = a_cluster("t"), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
@@ -143,7 +143,7 @@ async def test_state_that_comes_to_be_while_kafka_is_asked_is_not_deleted() -> N
         assert ("g", "t") in await one.topics()
 
 
-@looped
+@async_test
 @pytest.mark.parametrize("happens", ["visit", "reset"])
 async def test_what_is_wanted_again_after_the_look_stays(happens: str) -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
@@ -170,7 +170,7 @@ async def test_what_is_wanted_again_after_the_look_stays(happens: str) -> None:
         assert one.counted("expiry_failures_total") == 0
 
 
-@looped
+@async_test
 @pytest.mark.parametrize("kafka_has_the_topic", [False, True])
 async def test_what_a_shard_refuses_to_delete_has_not_expired(
     kafka_has_the_topic: bool, monkeypatch: pytest.MonkeyPatch
@@ -200,7 +200,7 @@ async def test_what_a_shard_refuses_to_delete_has_not_expired(
         assert cluster.deleted_groups == []
 
 
-@looped
+@async_test
 async def test_hazard_a_a_deleted_topic_goes_from_a_shard_that_was_loading() -> None:
     cluster, clock = a_cluster(g=FakeGroup()), StandingClock()
     async with replica(cluster, clock, [KNOWN, *(state("g", "t", number) for number in range(3))]) as one:
@@ -219,7 +219,7 @@ async def test_hazard_a_a_deleted_topic_goes_from_a_shard_that_was_loading() -> 
         assert await one.topics() == {("other", "known")}
 
 
-@looped
+@async_test
 async def test_what_kafka_knows_nothing_of_is_deleted_here() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup()), StandingClock()
     async with replica(cluster, clock, [KNOWN, *(state("g", "t", number) for number in range(4))]) as one:
@@ -229,7 +229,7 @@ async def test_what_kafka_knows_nothing_of_is_deleted_here() -> None:
         assert one.counted("expired_share_partitions_total", reason="group_empty") == 4
 
 
-@looped
+@async_test
 async def test_of_several_coordinators_the_owner_of_the_first_partition_acts() -> None:
     key = SharePartitionKey("g", topic_id("t"), 0)
     first = state_partition(key, SHARDS)
@@ -251,7 +251,7 @@ async def test_of_several_coordinators_the_owner_of_the_first_partition_acts() -
         assert {("g", "t")}.isdisjoint(await owner.topics() | await other.topics())
 
 
-@looped
+@async_test
 async def test_a_broker_that_does_not_list_its_groups_stops_no_round() -> None:
     async def silent() -> None:
         raise LogUnavailable("broker 3 did not answer")
@@ -265,7 +265,7 @@ async def test_a_broker_that_does_not_list_its_groups_stops_no_round() -> None:
         assert len(cluster.deletions) == 1
 
 
-@looped
+@async_test
 async def test_what_the_owner_of_the_first_partition_does_not_see_to_another_owner_does() -> None:
     key = SharePartitionKey("g", topic_id("t"), 0)
     others = [shard for shard in range(SHARDS) if shard != state_partition(key, SHARDS)]
@@ -280,7 +280,7 @@ async def test_what_the_owner_of_the_first_partition_does_not_see_to_another_own
         assert ("g", "t") not in await other.topics()
 
 
-@looped
+@async_test
 async def test_without_a_fresh_lease_nothing_is_done() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     lease = [False]
@@ -293,7 +293,7 @@ async def test_without_a_fresh_lease_nothing_is_done() -> None:
         assert len(cluster.deletions) == 1
 
 
-@looped
+@async_test
 async def test_a_lease_that_ends_in_a_round_ends_what_is_removed() -> None:
     cluster, clock = a_cluster("t", g1=FakeGroup("t"), g2=FakeGroup("t")), StandingClock()
     lease = [True]
@@ -310,7 +310,7 @@ async def test_a_lease_that_ends_in_a_round_ends_what_is_removed() -> None:
         assert len(cluster.deletions) == 1
 
 
-@looped
+@async_test
 async def test_a_group_of_which_kafka_knows_more_than_is_here_stays() -> None:
     cluster, clock = a_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
@@ -321,7 +321,7 @@ async def test_a_group_of_which_kafka_knows_more_than_is_here_stays() -> None:
         assert cluster.deleted_groups == []
 
 
-@looped
+@async_test
 async def test_a_shard_that_moves_meanwhile_is_left_to_its_new_owner() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
@@ -338,7 +338,7 @@ async def test_a_shard_that_moves_meanwhile_is_left_to_its_new_owner() -> None:
         assert cluster.deletions == []
 
 
-@looped
+@async_test
 async def test_a_round_does_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remover_module, "GROUPS_MAX", 3)
     monkeypatch.setattr(remover_module, "SHARE_PARTITIONS_MAX", 3)
@@ -356,7 +356,7 @@ async def test_a_round_does_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) ->
         assert sorted(cluster.deleted_groups) == names
 
 
-@looped
+@async_test
 async def test_a_group_that_cannot_be_deleted_from_does_not_keep_the_others() -> None:
     names = ["a", "b", "c"]
     cluster, clock = a_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
@@ -364,21 +364,21 @@ async def test_a_group_that_cannot_be_deleted_from_does_not_keep_the_others() ->
         await one.expiry.round()
         clock.move(RETENTION)
         first = (await one.expiry.forecast()).items[0].group_id
-        cluster.refusals[first] = Outcome(UNKNOWN_SERVER_ERROR, "no room")
+        cluster.refusals[first] = ChangeResult(UNKNOWN_SERVER_ERROR, "no room")
         done = await one.expiry.round()
         assert {removal.refused for removal in done.removals} == {"", "no room"}
         assert {group for group, _ in await one.topics()} == {"other", first}
         assert one.counted("expiry_failures_total") == 1
 
 
-@looped
+@async_test
 async def test_a_coordinator_that_is_not_found_ends_the_round_and_comes_last_in_the_next() -> None:
     names = ["a", "b", "c"]
     cluster, clock = a_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
     async with replica(cluster, clock, [KNOWN, *(state(name, "t") for name in names)]) as one:
         await one.expiry.round()
         clock.move(RETENTION)
-        cluster.refusals = dict.fromkeys(names, Outcome(NOT_COORDINATOR, "it moved"))
+        cluster.refusals = dict.fromkeys(names, ChangeResult(NOT_COORDINATOR, "it moved"))
         done = await one.expiry.round()
         assert (len(done.removals), done.left_over) == (1, 2)
         del cluster.refusals[cluster.deletions[0][0]]

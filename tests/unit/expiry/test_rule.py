@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.expiry.decide import Reason, Rules, Status
-from tests.unit.expiry.world import GAP_MINUTES, MINUTE_MS, TOPICS, World
+from coordinator.expiry.rules import Reason, Rules, Status
+from tests.unit.expiry.group_model import GAP_MINUTES, MINUTE_MS, TOPICS, World
 
 RETENTION = 100
 RULES = Rules(retention_minutes=RETENTION, grace_minutes=60, gap_ms=GAP_MINUTES * MINUTE_MS)

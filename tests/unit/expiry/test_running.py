@@ -11,10 +11,10 @@ import pytest
 from coordinator.config import Config
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.expiry import Expiry, make_expiry
-from coordinator.expiry.apart import ClusterApart
+from coordinator.expiry.cluster_thread import ClusterThread
 from coordinator.metrics import Metrics
-from tests.unit.admin.serving import looped
-from tests.unit.expiry.clusters import RULES, FakeCluster, FakeGroup, StandingClock, replica, state
+from tests.unit.admin.admin_server import async_test
+from tests.unit.expiry.fake_cluster import RULES, FakeCluster, FakeGroup, StandingClock, replica, state
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -29,7 +29,7 @@ def a_cluster() -> FakeCluster:
     return cluster
 
 
-@looped
+@async_test
 async def test_rounds_go_on_after_one_that_failed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     cluster, clock, metrics = a_cluster(), StandingClock(), Metrics()
@@ -57,7 +57,7 @@ async def test_rounds_go_on_after_one_that_failed(caplog: pytest.LogCaptureFixtu
     ]
 
 
-@looped
+@async_test
 async def test_kafka_is_asked_in_a_thread_of_its_own() -> None:
     cluster = a_cluster()
     threads = set()
@@ -65,26 +65,26 @@ async def test_kafka_is_asked_in_a_thread_of_its_own() -> None:
     async def note() -> None:
         threads.add(threading.current_thread())
 
-    apart = ClusterApart(lambda: (cluster, cluster))
+    cluster_thread = ClusterThread(lambda: (cluster, cluster))
     cluster.before["describe"] = note
-    assert (await apart.describe_groups(["g"]))["g"].is_empty
-    cluster.before["look"] = note
-    assert (await apart.look([])).cluster_id == "cluster"
-    assert await apart.names() == {"g"}
-    assert len(await apart.offsets(["g"])) == 3
-    assert (await apart.delete_offsets("g", ["t"]))["t"].error_code == 0
-    assert (await apart.delete_groups(["g"]))["g"].error_code == 0
+    assert (await cluster_thread.describe_groups(["g"]))["g"].is_empty
+    cluster.before["resolve"] = note
+    assert (await cluster_thread.resolve([])).cluster_id == "cluster"
+    assert await cluster_thread.names() == {"g"}
+    assert len(await cluster_thread.offsets(["g"])) == 3
+    assert (await cluster_thread.delete_offsets("g", ["t"]))["t"].error_code == 0
+    assert (await cluster_thread.delete_groups(["g"]))["g"].error_code == 0
     (thread,) = threads
     assert thread is not threading.current_thread()
     cluster.is_down = True
     with pytest.raises(LogUnavailable):
-        await apart.describe_groups(["g"])
-    await apart.close()
-    await apart.close()
+        await cluster_thread.describe_groups(["g"])
+    await cluster_thread.close()
+    await cluster_thread.close()
     assert not thread.is_alive()
 
 
-@looped
+@async_test
 async def test_a_round_that_is_cut_off_by_a_stop_ends_with_its_thread() -> None:
     cluster, clock = a_cluster(), StandingClock()
     begun = threading.Event()
@@ -94,8 +94,10 @@ async def test_a_round_that_is_cut_off_by_a_stop_ends_with_its_thread() -> None:
         await asyncio.Event().wait()
 
     async with replica(cluster, clock, [state("g", "t")]) as one:
-        apart = ClusterApart(lambda: (cluster, cluster))
-        expiry = Expiry(one.runtime, apart, apart, RULES, interval_s=1, clock=clock, metrics=Metrics())
+        cluster_thread = ClusterThread(lambda: (cluster, cluster))
+        expiry = Expiry(
+            one.runtime, cluster_thread, cluster_thread, RULES, interval_s=1, clock=clock, metrics=Metrics()
+        )
         cluster.before["describe"] = hang
         expiry.start()
         await until(begun.is_set)
@@ -104,7 +106,7 @@ async def test_a_round_that_is_cut_off_by_a_stop_ends_with_its_thread() -> None:
     assert "expiry" not in {thread.name for thread in threading.enumerate()}
 
 
-@looped
+@async_test
 async def test_who_still_asks_when_it_stops_is_told_so() -> None:
     cluster, begun = a_cluster(), threading.Event()
 
@@ -112,16 +114,16 @@ async def test_who_still_asks_when_it_stops_is_told_so() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    apart = ClusterApart(lambda: (cluster, cluster))
+    cluster_thread = ClusterThread(lambda: (cluster, cluster))
     cluster.before["describe"] = hang
-    asked = asyncio.create_task(apart.describe_groups(["g"]))
+    asked = asyncio.create_task(cluster_thread.describe_groups(["g"]))
     await until(begun.is_set)
     async with asyncio.timeout(60):
-        await apart.close()
+        await cluster_thread.close()
         with pytest.raises(LogUnavailable, match="the coordinator stops"):
             await asked
         with pytest.raises(LogUnavailable, match="the coordinator stops"):
-            await apart.names()
+            await cluster_thread.names()
     assert "expiry" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -130,7 +132,7 @@ def test_a_retention_time_of_nothing_is_refused() -> None:
         Config(bootstrap_servers="kafka:9092", state_retention_minutes=0)
 
 
-@looped
+@async_test
 async def test_without_a_cluster_there_is_no_expiry_and_who_wanted_it_is_told(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

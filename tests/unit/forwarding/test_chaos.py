@@ -14,8 +14,8 @@ from coordinator.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
 from tests.simulation.pipes import NetFaults
-from tests.unit.forwarding.coordinators import STATE_PARTITIONS, World, partition_of, play
-from tests.unit.forwarding.test_bounds import LIMITS
+from tests.unit.forwarding.coordinator_group import STATE_PARTITIONS, ForwardingGroup, partition_of, play
+from tests.unit.forwarding.test_limits import LIMITS
 
 SECONDS = 60.0
 BROKERS = 8
@@ -35,7 +35,7 @@ BAD_NETWORK = NetFaults(
 class Leader:
     """The leader of a share-partition in every shard, to which it writes one offset after the other."""
 
-    def __init__(self, it: World, number: int, rng: Random) -> None:
+    def __init__(self, it: ForwardingGroup, number: int, rng: Random) -> None:
         self.it = it
         self.rng = rng
         self.partitions = [partition_of(shard, number) for shard in range(STATE_PARTITIONS)]
@@ -46,7 +46,7 @@ class Leader:
         """Ask a coordinator that chance names; there is one answer for each part, and it comes in time."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        results: list[Any] = await asyncio.wait_for(self.it.ones[self.rng.randrange(3)].ask(rpc, *parts), 60)
+        results: list[Any] = await asyncio.wait_for(self.it.nodes[self.rng.randrange(3)].ask(rpc, *parts), 60)
         assert [result.partition for result in results] == [part.partition for part in parts]
         assert loop.time() - began_s < ANSWER_WITHIN_S
         assert {result.error_code for result in results} <= {ErrorCode.NONE, *PASSES}
@@ -92,18 +92,18 @@ class Leader:
             assert set(self.stored[state.partition]) <= found
 
 
-async def move_shards(it: World, rng: Random) -> None:
+async def move_shards(it: ForwardingGroup, rng: Random) -> None:
     """Give shards to others again and again; not all hear of it at once, and some not for a while."""
     while True:
         await asyncio.sleep(rng.expovariate(1 / 4.0))
-        owner_map = it.owner_map(*(rng.randrange(-1, 3) if rng.random() < 0.3 else n % 3 for n in range(6)))
-        for one in rng.sample(it.ones, 3):
-            one.hear(owner_map)
+        assignment = it.assignment(*(rng.randrange(-1, 3) if rng.random() < 0.3 else n % 3 for n in range(6)))
+        for one in rng.sample(it.nodes, 3):
+            one.apply_assignment(assignment)
             await asyncio.sleep(rng.random())
         if rng.random() < 0.3:
-            lost = rng.choice(it.ones)
-            lost.forwarder.follow(None)
-        relay = rng.choice(it.ones).relay
+            lost = rng.choice(it.nodes)
+            lost.forwarder.set_assignment(None)
+        relay = rng.choice(it.nodes).relay
         if rng.random() < 0.3:
             relay.shut()
             await asyncio.sleep(2 * rng.random())
@@ -113,23 +113,23 @@ async def move_shards(it: World, rng: Random) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_every_request_is_answered_and_nothing_stored_is_lost(seed: int) -> None:
-    async def scene(it: World) -> None:
+    async def scene(it: ForwardingGroup) -> None:
         rng = Random(seed)
         leaders = [Leader(it, number, Random(rng.random())) for number in range(BROKERS)]
         moving = asyncio.ensure_future(move_shards(it, rng))
         await asyncio.gather(*(leader.lead() for leader in leaders))
         moving.cancel()
         await asyncio.gather(moving, return_exceptions=True)
-        it.tell(2, 2, 0, 0, 1, 1)
+        it.publish_assignment(2, 2, 0, 0, 1, 1)
         await it.until_served()
         await asyncio.gather(*(leader.check() for leader in leaders))
         assert sum(leader.answered for leader in leaders) > 300
         assert sum(len(stored) for leader in leaders for stored in leader.stored.values()) > 1_000
         # All of it was reached: what moved, what got lost, and what had to wait.
-        counted = [one.forwarded("WriteShareGroupState", code) for one in it.ones for code in ("NONE",)]
+        counted = [one.forwarded("WriteShareGroupState", code) for one in it.nodes for code in ("NONE",)]
         assert min(counted) > 20
         for code in ("NOT_COORDINATOR", "NETWORK_EXCEPTION"):
-            assert sum(one.forwarded("WriteShareGroupState", code) for one in it.ones) > 0
-        assert [one.forwarder.held for one in it.ones] == [0, 0, 0]
+            assert sum(one.forwarded("WriteShareGroupState", code) for one in it.nodes) > 0
+        assert [one.forwarder.held for one in it.nodes] == [0, 0, 0]
 
     play(scene, faults=BAD_NETWORK, seed=seed)

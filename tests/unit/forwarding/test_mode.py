@@ -9,13 +9,13 @@ import pytest
 
 from coordinator.errors import LogUnavailable
 from coordinator.forwarding import Forwarder, ForwardingMode
-from coordinator.forwarding.mode import FIRST_LOOKS_INTERVAL_S, LOOK_INTERVAL_S
+from coordinator.forwarding.mode import CHECK_INTERVAL_S, FIRST_CHECKS_INTERVAL_S
 from coordinator.metrics import Metrics
 from tests.simulation.loop import run
 from tests.unit.runtime.test_runtime import driven
 
 
-class Looks:
+class FakeTopicExistence:
     """What a cluster says each time that it is asked; the last thing again and again."""
 
     def __init__(self, *said: bool | LogUnavailable | None) -> None:
@@ -33,7 +33,7 @@ class Looks:
 Scene = Callable[[Forwarder, ForwardingMode], Awaitable[object]]
 
 
-def play(setting: Literal["auto", "always", "never"], looks: Looks, scene: Scene) -> None:
+def play(setting: Literal["auto", "always", "never"], looks: FakeTopicExistence, scene: Scene) -> None:
     async def whole() -> None:
         async with driven(initialised=False) as one:
             forwarder = Forwarder(one.runtime, instance="one", metrics=Metrics())
@@ -47,13 +47,13 @@ def play(setting: Literal["auto", "always", "never"], looks: Looks, scene: Scene
 
 def test_auto_goes_by_the_topic_and_says_so_once_for_each_change(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "coordinator.forwarding")
-    looks = Looks(False, False, True, True, True, False)
+    looks = FakeTopicExistence(False, False, True, True, True, False)
 
     async def scene(forwarder: Forwarder, _: Any) -> None:
         assert forwarder.active
         seen = []
         for _ in range(6):
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
             seen.append(forwarder.active)
         assert seen == [False, True, True, True, False, False]
 
@@ -70,16 +70,16 @@ def test_auto_goes_by_the_topic_and_says_so_once_for_each_change(caplog: pytest.
 
 def test_auto_forwards_until_it_knows_better_and_goes_by_the_last_that_it_heard() -> None:
     nobody = LogUnavailable("no broker")
-    looks = Looks(nobody, nobody, False, nobody, nobody, True, nobody)
+    looks = FakeTopicExistence(nobody, nobody, False, nobody, nobody, True, nobody)
 
     async def scene(forwarder: Forwarder, _: Any) -> None:
-        await asyncio.sleep(1.5 * FIRST_LOOKS_INTERVAL_S)
+        await asyncio.sleep(1.5 * FIRST_CHECKS_INTERVAL_S)
         assert (looks.asked, forwarder.active) == (2, True)
-        await asyncio.sleep(FIRST_LOOKS_INTERVAL_S)
+        await asyncio.sleep(FIRST_CHECKS_INTERVAL_S)
         assert (looks.asked, forwarder.active) == (3, False)
-        await asyncio.sleep(2 * LOOK_INTERVAL_S)
+        await asyncio.sleep(2 * CHECK_INTERVAL_S)
         assert (looks.asked, forwarder.active) == (5, False)
-        await asyncio.sleep(2 * LOOK_INTERVAL_S)
+        await asyncio.sleep(2 * CHECK_INTERVAL_S)
         assert (looks.asked, forwarder.active) == (7, True)
 
     play("auto", looks, scene)
@@ -87,10 +87,10 @@ def test_auto_forwards_until_it_knows_better_and_goes_by_the_last_that_it_heard(
 
 def test_auto_forwards_where_it_must_not_know_and_warns(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(forwarder: Forwarder, _: Any) -> None:
-        await asyncio.sleep(3 * LOOK_INTERVAL_S)
+        await asyncio.sleep(3 * CHECK_INTERVAL_S)
         assert forwarder.active
 
-    play("auto", Looks(None), scene)
+    play("auto", FakeTopicExistence(None), scene)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "set forwarding to always or never" in warnings[0]
@@ -98,10 +98,10 @@ def test_auto_forwards_where_it_must_not_know_and_warns(caplog: pytest.LogCaptur
 
 @pytest.mark.parametrize(("setting", "active"), [("always", True), ("never", False)])
 def test_the_other_settings_ask_nobody(setting: Literal["always", "never"], active: bool) -> None:
-    looks = Looks(not active)
+    looks = FakeTopicExistence(not active)
 
     async def scene(forwarder: Forwarder, _: Any) -> None:
-        await asyncio.sleep(2 * LOOK_INTERVAL_S)
+        await asyncio.sleep(2 * CHECK_INTERVAL_S)
         assert (forwarder.active, looks.asked) == (active, 0)
 
     play(setting, looks, scene)

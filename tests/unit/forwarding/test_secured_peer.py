@@ -8,24 +8,24 @@ import pytest
 from coordinator.client import ClientSecurity, ShareCoordinatorError
 from coordinator.config import Config
 from coordinator.forwarding import ForwardingLimits
-from coordinator.forwarding.peer import Peer
-from coordinator.security.client_side import peer_security_of
+from coordinator.forwarding.peer_connections import PeerConnections
+from coordinator.security.client_security import make_peer_security
 from coordinator.security.principals import AllowedPrincipals
 from coordinator.security.tls import ServerTls, TlsFiles
-from coordinator.server import WireSecurity
+from coordinator.server import ListenerSecurityConfig
 from protocol.messages.find_coordinator import FindCoordinatorRequest
-from tests.certificates import Authority, Issued
-from tests.unit.client.looped import looped
-from tests.unit.server.logins import password_security
+from tests.certificates import Authority, IssuedCertificate
+from tests.unit.client.coroutine_tests import async_test
+from tests.unit.server.sasl_clients import password_security
 from tests.unit.server.wire import served
 
 KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
 
-async def find_error(security: WireSecurity, ours: ClientSecurity) -> int:
+async def find_error(security: ListenerSecurityConfig, ours: ClientSecurity) -> int:
     """Ask a secured coordinator as a peer does; return the error code of the answer."""
     async with served(security=security) as one:
-        peer = Peer(f"localhost:{one.port}", "me", ForwardingLimits(), ours)
+        peer = PeerConnections(f"localhost:{one.port}", "me", ForwardingLimits(), ours)
         try:
             async with peer.connection(1) as connection:
                 request = FindCoordinatorRequest(key_type=2, coordinator_keys=[KEY])
@@ -34,7 +34,7 @@ async def find_error(security: WireSecurity, ours: ClientSecurity) -> int:
             await peer.close()
 
 
-def config_of(own: Issued, authority: Authority, **more: Any) -> Config:
+def config_of(own: IssuedCertificate, authority: Authority, **more: Any) -> Config:
     """Return the settings of a coordinator that listens with a certificate of its own."""
     return Config(
         listen_security_protocol="SSL",
@@ -57,11 +57,13 @@ def test_coordinators_show_each_other_the_certificate_that_they_serve_with(tmp_p
     tls = ServerTls(
         TlsFiles(str(own.certificate), str(own.key), "", str(authority.certificate), "required"), "listen"
     )
-    security = WireSecurity(tls=tls, allowed=AllowedPrincipals.parse(config.listen_allowed_principals))
+    security = ListenerSecurityConfig(
+        tls=tls, allowed=AllowedPrincipals.parse(config.listen_allowed_principals)
+    )
 
-    @looped
+    @async_test
     async def asked() -> None:
-        assert await find_error(security, peer_security_of(config)) == 0
+        assert await find_error(security, make_peer_security(config)) == 0
 
     asked()
 
@@ -81,9 +83,9 @@ def test_whether_a_coordinator_must_have_its_name_is_a_setting_of_its_own(
     )
     tls = ServerTls(TlsFiles(str(own.certificate), str(own.key)), "listen")
 
-    @looped
+    @async_test
     async def asked() -> None:
-        assert await find_error(WireSecurity(tls=tls), peer_security_of(config)) == 0
+        assert await find_error(ListenerSecurityConfig(tls=tls), make_peer_security(config)) == 0
 
     if among_us == "https":
         with pytest.raises(ShareCoordinatorError, match="certificate"):
@@ -106,8 +108,8 @@ def test_coordinators_log_in_to_each_other(tmp_path: Path) -> None:
         forwarding_sasl_password="alice-secret",
     )
 
-    @looped
+    @async_test
     async def asked() -> None:
-        assert await find_error(password_security(tmp_path), peer_security_of(config)) == 0
+        assert await find_error(password_security(tmp_path), make_peer_security(config)) == 0
 
     asked()

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from coordinator.errors import LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import (
-    Fetched,
-    Listed,
-    NoAnswer,
-    Produced,
+    FetchResult,
+    ListedOffset,
+    NoResponse,
+    ProduceResult,
     ProducerId,
-    TopicShape,
-    Unsupported,
+    TopicDescription,
+    UnsupportedApi,
 )
 from protocol.record_batch import next_offset_at
 
@@ -50,7 +50,7 @@ class FakePartition:
     def end(self) -> int:
         return next_offset_at(self.batches[-1], 0) if self.batches else self.start
 
-    def append(self, batch: bytes) -> Produced:
+    def append(self, batch: bytes) -> ProduceResult:
         """Append as a leader does: ProducerAppendInfo and ProducerStateEntry of Kafka.
 
         Of a producer that it does not know (any more) it takes every sequence: KIP-360.
@@ -59,18 +59,18 @@ class FakePartition:
         if producer_id >= 0:
             known = self.producers.get(producer_id, FakeProducer(-1, {}, sequence))
             if epoch < known.epoch:
-                return Produced(kafka.INVALID_PRODUCER_EPOCH, -1)
+                return ProduceResult(kafka.INVALID_PRODUCER_EPOCH, -1)
             if epoch > known.epoch >= 0:
                 known = FakeProducer(epoch, {}, 0)
             if sequence in known.recent:
-                return Produced(kafka.NONE, known.recent[sequence])
+                return ProduceResult(kafka.NONE, known.recent[sequence])
             if sequence != known.expected:
-                return Produced(kafka.OUT_OF_ORDER_SEQUENCE, -1)
+                return ProduceResult(kafka.OUT_OF_ORDER_SEQUENCE, -1)
             recent = dict([*known.recent.items(), (sequence, self.end)][-_RECENT_BATCHES:])
             self.producers[producer_id] = FakeProducer(epoch, recent, (sequence + count) % _SEQUENCES)
         base_offset = self.end
         self.batches.append(base_offset.to_bytes(8) + batch[8:])
-        return Produced(kafka.NONE, base_offset)
+        return ProduceResult(kafka.NONE, base_offset)
 
     def truncate(self, end: int) -> None:
         """Lose the newest records, as after an unclean leader election."""
@@ -136,62 +136,66 @@ class FakeCluster:
     def refresh_soon(self) -> None:
         asyncio.get_running_loop().call_later(_TRAVEL_S, self._refresh)
 
-    def trouble(self) -> str | None:
+    def unreachable_reason(self) -> str | None:
         return "No broker can be reached." if self.cut_off else None
 
     async def _travel(self, api: str, node: int) -> None:
         await asyncio.sleep(_TRAVEL_S)
         self.fake.requests.append((api, node))
         if self.cut_off or node in self.fake.down:
-            raise NoAnswer(f"broker {node} is not there", sent=False)
+            raise NoResponse(f"broker {node} is not there", sent=False)
 
     def _leads(self, node: int, partition: int) -> bool:
         return self.fake.leader(partition) == node
 
     async def produce(
-        self, node: int, lane: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
-    ) -> Mapping[int, Produced]:
+        self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
+    ) -> Mapping[int, ProduceResult]:
         await self._travel("produce", node)
         if self.fake.requests_lost:
             self.fake.requests_lost -= 1
-            raise NoAnswer("lost on the way there", sent=True)
+            raise NoResponse("lost on the way there", sent=True)
         answers = {}
         for partition, batch in batches:
             if self.fake.produce_errors:
-                answers[partition] = Produced(self.fake.produce_errors.pop(0), -1)
+                answers[partition] = ProduceResult(self.fake.produce_errors.pop(0), -1)
             elif len(batch) > int(self.fake.configs[self.topic].get("max.message.bytes", 1_048_588)):
-                answers[partition] = Produced(kafka.MESSAGE_TOO_LARGE, -1)
+                answers[partition] = ProduceResult(kafka.MESSAGE_TOO_LARGE, -1)
             elif self._leads(node, partition):
                 answers[partition] = self._partitions[partition].append(batch)
             else:
-                answers[partition] = Produced(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+                answers[partition] = ProduceResult(kafka.NOT_LEADER_OR_FOLLOWER, -1)
         await asyncio.sleep(_TRAVEL_S)
         if self.fake.answers_lost:
             self.fake.answers_lost -= 1
-            raise NoAnswer("lost on the way back", sent=True)
+            raise NoResponse("lost on the way back", sent=True)
         return answers
 
-    async def list_ends(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
+    async def list_ends(
+        self, node: int, channel: str, partitions: Sequence[int]
+    ) -> Mapping[int, ListedOffset]:
         await self._travel("list", node)
         return {p: self._listed(node, p, self._partitions[p].end) for p in partitions}
 
-    async def list_starts(self, node: int, lane: str, partitions: Sequence[int]) -> Mapping[int, Listed]:
+    async def list_starts(
+        self, node: int, channel: str, partitions: Sequence[int]
+    ) -> Mapping[int, ListedOffset]:
         await self._travel("list", node)
         return {p: self._listed(node, p, self._partitions[p].start) for p in partitions}
 
-    def _listed(self, node: int, partition: int, log_offset: int) -> Listed:
+    def _listed(self, node: int, partition: int, log_offset: int) -> ListedOffset:
         if self._leads(node, partition):
-            return Listed(kafka.NONE, log_offset)
-        return Listed(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+            return ListedOffset(kafka.NONE, log_offset)
+        return ListedOffset(kafka.NOT_LEADER_OR_FOLLOWER, -1)
 
     async def fetch(
         self,
         node: int,
-        lane: str,
+        channel: str,
         positions: Mapping[int, int],
         bytes_max: int,
         max_wait_ms: int = 0,
-    ) -> Mapping[int, Fetched]:
+    ) -> Mapping[int, FetchResult]:
         await self._travel("fetch", node)
         if max_wait_ms and all(position == self._partitions[p].end for p, position in positions.items()):
             await asyncio.sleep(max_wait_ms / 1000)
@@ -199,23 +203,23 @@ class FakeCluster:
         for partition, position in positions.items():
             log = self._partitions[partition]
             if partition in self.fake.fetch_errors:
-                answers[partition] = Fetched(self.fake.fetch_errors[partition], -1, b"")
+                answers[partition] = FetchResult(self.fake.fetch_errors[partition], -1, b"")
             elif not self._leads(node, partition):
-                answers[partition] = Fetched(kafka.NOT_LEADER_OR_FOLLOWER, -1, b"")
+                answers[partition] = FetchResult(kafka.NOT_LEADER_OR_FOLLOWER, -1, b"")
             elif not log.start <= position <= log.end:
-                answers[partition] = Fetched(kafka.OFFSET_OUT_OF_RANGE, log.start, b"")
+                answers[partition] = FetchResult(kafka.OFFSET_OUT_OF_RANGE, log.start, b"")
             else:
                 # A broker cuts where its limit is: here in the middle of the fifth batch.
                 data = [batch for batch in log.batches if next_offset_at(batch, 0) > position][:5]
                 if len(data) == 5:
                     data[4] = data[4][: len(data[4]) // 2]
-                answers[partition] = Fetched(kafka.NONE, log.start, b"".join(data))
+                answers[partition] = FetchResult(kafka.NONE, log.start, b"".join(data))
         return answers
 
     async def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
         await self._travel("delete", node)
         if not self.fake.deletes_records:
-            raise Unsupported("no DeleteRecords here")
+            raise UnsupportedApi("no DeleteRecords here")
         for partition, offset in offsets.items():
             log = self._partitions[partition]
             log.start = max(log.start, offset)
@@ -235,12 +239,12 @@ class FakeCluster:
     async def brokers(self) -> int:
         return self.fake.nodes
 
-    async def describe_topic(self) -> TopicShape | None:
+    async def describe_topic(self) -> TopicDescription | None:
         if self.cut_off:
             raise LogUnavailable("no broker")
         self._refresh()
         partitions = self.fake.topics.get(self.topic)
-        return None if partitions is None else TopicShape(len(partitions), self.fake.nodes, True)
+        return None if partitions is None else TopicDescription(len(partitions), self.fake.nodes, True)
 
     async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
         if self.topic in self.fake.topics:

@@ -207,7 +207,7 @@ int unlink(const char *path) {
     return result;
 }
 
-/* Syncs that the kernel carries out by itself: one at a time (coordinator/hot). */
+/* Syncs that the kernel carries out by itself: one at a time (coordinator/fastpath). */
 long syscall(long number, ...) {
     static long (*real_syscall)(long, ...);
     if (!real_syscall) real_syscall = dlsym(RTLD_NEXT, "syscall");

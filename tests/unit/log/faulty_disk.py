@@ -17,8 +17,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.simulation.disk import SimFile, SimStorage
+from tests.unit.log.environments import STATE_PARTITIONS
 from tests.unit.log.journals import value
-from tests.unit.log.worlds import STATE_PARTITIONS
 
 ROOT = Path(__file__).parents[3]
 SOURCE = Path(__file__).with_name("faulty_disk.c")

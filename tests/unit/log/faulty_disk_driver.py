@@ -10,8 +10,8 @@ from pathlib import Path
 
 from coordinator.errors import LogUnavailable
 from coordinator.log.journal import Journal
+from tests.unit.log.environments import SEGMENT_BYTES, STATE_PARTITIONS, append
 from tests.unit.log.journals import value
-from tests.unit.log.worlds import SEGMENT_BYTES, STATE_PARTITIONS, append
 
 # Records of a state partition that are kept when it is pruned, and how often one is.
 KEPT = 1

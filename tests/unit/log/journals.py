@@ -9,7 +9,14 @@ from coordinator.log.journal import Journal, layout
 from coordinator.log.journal.scan import segment_number
 from protocol.record_batch import encode_batch
 from tests.simulation.disk import SimFile
-from tests.unit.log.worlds import STATE_PARTITIONS, SimWorld, World, append, append_durably, read_all
+from tests.unit.log.environments import (
+    STATE_PARTITIONS,
+    LogEnvironment,
+    SimulatedEnvironment,
+    append,
+    append_durably,
+    read_all,
+)
 
 FIRST_POSITION = layout.first_position(STATE_PARTITIONS)
 
@@ -28,7 +35,7 @@ async def values(journal: Journal) -> list[bytes | None]:
     return [found for _, _, found in (await read_all(journal)).get(0, [])]
 
 
-def filled_and_closed(world: World, count: int) -> None:
+def filled_and_closed(world: LogEnvironment, count: int) -> None:
     """Leave a journal with so many commits; its process ended in order."""
 
     async def main() -> None:
@@ -50,7 +57,7 @@ async def errors_of_closing(journal: Journal) -> set[type[Exception] | type[None
     return {type(error) for _, error in await asyncio.gather(*waiting)}
 
 
-def filled(world: SimWorld, count: int, end: str) -> None:
+def filled(world: SimulatedEnvironment, count: int, end: str) -> None:
     """Leave a journal with so many commits; its process was closed or killed."""
 
     async def main() -> None:
@@ -65,14 +72,14 @@ def filled(world: SimWorld, count: int, end: str) -> None:
     world.run(main())
 
 
-async def opened(world: World, sync: str = "always") -> Journal:
+async def opened(world: LogEnvironment, sync: str = "always") -> Journal:
     """Open the journal of a world."""
     journal = world.journal(sync)
     await journal.open()
     return journal
 
 
-def offsets_after_reopening(world: SimWorld, sync: str = "always") -> list[int]:
+def offsets_after_reopening(world: SimulatedEnvironment, sync: str = "always") -> list[int]:
     """Kill the process, and return the log offsets of state partition 0 that the next one finds."""
     world.storage.kill()
 
@@ -86,7 +93,7 @@ def offsets_after_reopening(world: SimWorld, sync: str = "always") -> list[int]:
     return found
 
 
-def reopened(world: World) -> list[bytes | None]:
+def reopened(world: LogEnvironment) -> list[bytes | None]:
     """Open, read, append one more, and close."""
 
     async def main() -> list[bytes | None]:
@@ -102,7 +109,7 @@ def reopened(world: World) -> list[bytes | None]:
     return found
 
 
-def damage(world: SimWorld) -> LogDamaged:
+def damage(world: SimulatedEnvironment) -> LogDamaged:
     """Open a journal that must be refused."""
 
     async def main() -> None:
@@ -118,13 +125,13 @@ def damage(world: SimWorld) -> LogDamaged:
     return caught.value
 
 
-def last_used(world: SimWorld) -> tuple[str, bytes]:
+def last_used(world: SimulatedEnvironment) -> tuple[str, bytes]:
     """Return the last segment that is in use, and its bytes without the zeros behind."""
     name = used_segments(world)[-1]
     return name, bytes(world.storage.files[name].shown).rstrip(b"\0")
 
 
-def used_segments(world: SimWorld) -> list[str]:
+def used_segments(world: SimulatedEnvironment) -> list[str]:
     """Return the names of the segments that are in use, oldest first."""
     files = world.storage.files
     return [name for name in sorted(files) if segment_number(name) is not None and any(files[name].shown)]
@@ -140,7 +147,7 @@ def entry(number: int, size: int = 200) -> bytes:
     return layout.encode_entry_head(0, len(batch)) + batch
 
 
-def copied(world: SimWorld) -> dict[str, SimFile]:
+def copied(world: SimulatedEnvironment) -> dict[str, SimFile]:
     """Return copies of the files."""
     copies: dict[str, SimFile] = {}
     for name, file in world.storage.files.items():

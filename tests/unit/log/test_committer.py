@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import hot
+from coordinator import fastpath
 from coordinator.errors import LogUnavailable
 from coordinator.log.journal.committer import Committer, KernelCommitter, ThreadCommitter, new_committer
 from coordinator.log.journal.disk import RealDisk
 from tests.kafka.toolchain import all_required
 
-has_kernel = sys.platform == "linux" and hot.compiled is not None
+has_kernel = sys.platform == "linux" and fastpath.compiled is not None
 assert has_kernel or not all_required(), "the compiled module was not built"
 kernel_only = pytest.mark.skipif(not has_kernel, reason="no compiled module: make install with a C compiler")
 KINDS: list[Callable[[], Committer]] = [ThreadCommitter, *([KernelCommitter] if has_kernel else [])]
@@ -111,7 +111,7 @@ def test_a_sync_that_fails_says_why_and_the_next_one_goes_on(committer: Committe
     assert path.read_bytes() == b"yes" + bytes(17)
 
 
-def taken_from_the_system() -> tuple[set[str], int]:
+def open_files_and_aio_contexts() -> tuple[set[str], int]:
     """Return the open files, and how many queues for syncs there are."""
     return set(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("/[aio]")
 
@@ -119,18 +119,18 @@ def taken_from_the_system() -> tuple[set[str], int]:
 @pytest.mark.slow
 @kernel_only
 def test_what_it_has_of_the_system_is_given_back() -> None:
-    files, queues = taken_from_the_system()
+    files, queues = open_files_and_aio_contexts()
     committer: KernelCommitter | None = KernelCommitter()
-    assert taken_from_the_system()[0] > files
-    assert taken_from_the_system()[1] == queues + 1
+    assert open_files_and_aio_contexts()[0] > files
+    assert open_files_and_aio_contexts()[1] == queues + 1
     assert committer is not None
     committer.close()
     committer.close()
-    assert taken_from_the_system() == (files, queues)
+    assert open_files_and_aio_contexts() == (files, queues)
     committer = KernelCommitter()
     committer = None
     gc.collect()
-    assert taken_from_the_system() == (files, queues)
+    assert open_files_and_aio_contexts() == (files, queues)
 
 
 @kernel_only
@@ -159,7 +159,7 @@ def test_a_folder_is_let_go_of_if_no_thread_can_be_started(
     def no_thread(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(hot, "compiled", None)
+    monkeypatch.setattr(fastpath, "compiled", None)
     disk = RealDisk(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)

@@ -1,7 +1,7 @@
 """What every log promises: one suite for memory, the journal on both disks, and a topic of both Kafkas.
 
-In a topic each opening is an ownership, whose claim takes an offset: `Place.claims` says how many there are
-in each state partition, so how far offsets are from those of a log of one process.
+In a topic each opening is an ownership, whose claim takes an offset: `LogUnderTest.claims` says how many
+there are in each state partition, so how far offsets are from those of a log of one process.
 """
 
 import asyncio
@@ -18,21 +18,21 @@ from coordinator.errors import LogError, LogUnavailable
 from coordinator.kafka.brokers import Brokers
 from coordinator.kafka.cluster import Cluster
 from coordinator.log.base import SharedLog, StateLog
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.memory import MemoryLog
-from tests.unit.log.coordinators import loop_time
-from tests.unit.log.fake_kafka import FakeKafka
-from tests.unit.log.worlds import (
+from tests.unit.log.environments import (
     STATE_PARTITIONS,
-    RealWorld,
+    LogEnvironment,
+    RealDiskEnvironment,
     Records,
-    SimWorld,
-    World,
+    SimulatedEnvironment,
     append,
     append_durably,
     prune,
     read_all,
 )
+from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.log.kafka_logs import loop_time
 
 MakeLog = Callable[[], StateLog]
 
@@ -40,12 +40,12 @@ MakeLog = Callable[[], StateLog]
 _topics = count()
 
 
-class Place:
+class LogUnderTest:
     """A log of one kind: `log` is what the next process gets."""
 
     def __init__(self, kind: str, folder: Path, bootstrap: str | None) -> None:
         self._memory = MemoryLog(STATE_PARTITIONS) if kind == "memory" else None
-        self.world: World = RealWorld(folder) if "real" in kind else SimWorld()
+        self.world: LogEnvironment = RealDiskEnvironment(folder) if "real" in kind else SimulatedEnvironment()
         self._sync = "os" if "os" in kind else "always"
         self._shared = kind.startswith("topic")
         self._topic = f"contract-{next(_topics)}"
@@ -55,10 +55,10 @@ class Place:
 
     def log(self) -> StateLog:
         if self._shared:
-            wish = TopicWish(self._topic, STATE_PARTITIONS, replication_factor=1, min_isr=1)
+            topic_config = TopicConfig(self._topic, STATE_PARTITIONS, replication_factor=1, min_isr=1)
             return KafkaLog(
                 self._cluster(),
-                wish,
+                topic_config,
                 owner="contract",
                 clock=SystemClock(),
                 limits=KafkaLogLimits(lease_s=0.1),
@@ -102,22 +102,22 @@ class Place:
         pytest.param("topic, real", marks=pytest.mark.broker),
     ]
 )
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> LogUnderTest:
     bootstrap = None
     if request.param == "topic, real":
         bootstrap = request.getfixturevalue("built_in").broker.bootstrap
-    return Place(request.param, tmp_path, bootstrap)
+    return LogUnderTest(request.param, tmp_path, bootstrap)
 
 
 def one(value: bytes = b"value") -> Records:
     return [(b"key", value)]
 
 
-async def opened(place: Place) -> StateLog:
+async def opened(place: LogUnderTest) -> StateLog:
     return await place.opened()
 
 
-def test_a_new_log_is_empty_and_well(place: Place) -> None:
+def test_a_new_log_is_empty_and_well(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         assert await read_all(log) == {}
@@ -134,7 +134,7 @@ def test_a_new_log_is_empty_and_well(place: Place) -> None:
     place.run(main())
 
 
-def test_offsets_are_dense_and_belong_to_a_state_partition(place: Place) -> None:
+def test_offsets_are_dense_and_belong_to_a_state_partition(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         at = place.claims
@@ -157,7 +157,7 @@ def test_offsets_are_dense_and_belong_to_a_state_partition(place: Place) -> None
     place.run(main())
 
 
-def test_appends_to_several_state_partitions_are_under_way_at_once(place: Place) -> None:
+def test_appends_to_several_state_partitions_are_under_way_at_once(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         for turn in range(20):
@@ -175,7 +175,7 @@ def test_appends_to_several_state_partitions_are_under_way_at_once(place: Place)
     place.run(main())
 
 
-def test_done_may_append_at_once(place: Place) -> None:
+def test_done_may_append_at_once(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         finished = asyncio.get_running_loop().create_future()
@@ -197,7 +197,7 @@ def test_done_may_append_at_once(place: Place) -> None:
     place.run(main())
 
 
-def test_an_append_without_records_changes_nothing_that_is_read(place: Place) -> None:
+def test_an_append_without_records_changes_nothing_that_is_read(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         end = await append_durably(log, 1, one()) + 1
@@ -213,7 +213,7 @@ def test_an_append_without_records_changes_nothing_that_is_read(place: Place) ->
     place.run(main())
 
 
-def test_a_done_that_raises_harms_nobody_else(place: Place) -> None:
+def test_a_done_that_raises_harms_nobody_else(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         loop = asyncio.get_running_loop()
@@ -232,7 +232,7 @@ def test_a_done_that_raises_harms_nobody_else(place: Place) -> None:
     place.run(main())
 
 
-def test_reading_gives_only_what_was_asked_for(place: Place) -> None:
+def test_reading_gives_only_what_was_asked_for(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         for partition in range(STATE_PARTITIONS):
@@ -244,7 +244,7 @@ def test_reading_gives_only_what_was_asked_for(place: Place) -> None:
     place.run(main())
 
 
-def test_reading_ends_where_the_log_ended_when_it_began(place: Place) -> None:
+def test_reading_ends_where_the_log_ended_when_it_began(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         for turn in range(100):
@@ -260,7 +260,7 @@ def test_reading_ends_where_the_log_ended_when_it_began(place: Place) -> None:
     place.run(main())
 
 
-def test_a_large_log_comes_in_chunks_and_in_order(place: Place) -> None:
+def test_a_large_log_comes_in_chunks_and_in_order(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         for turn in range(60):
@@ -279,7 +279,7 @@ def test_a_large_log_comes_in_chunks_and_in_order(place: Place) -> None:
     place.run(main())
 
 
-def test_an_append_may_be_larger_than_any_unit_of_storage(place: Place) -> None:
+def test_an_append_may_be_larger_than_any_unit_of_storage(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         records: Records = [(b"k%d" % index, bytes(1000)) for index in range(300)]
@@ -294,7 +294,7 @@ def test_an_append_may_be_larger_than_any_unit_of_storage(place: Place) -> None:
     place.run(main())
 
 
-def test_what_was_appended_is_there_after_opening_again(place: Place) -> None:
+def test_what_was_appended_is_there_after_opening_again(place: LogUnderTest) -> None:
     async def main() -> None:
         expected: dict[int, list[tuple[int, bytes | None, bytes | None]]] = {0: [], 4: []}
         for turn in range(4):
@@ -312,7 +312,7 @@ def test_what_was_appended_is_there_after_opening_again(place: Place) -> None:
     place.run(main())
 
 
-def test_close_finishes_what_is_under_way_and_refuses_what_comes_after(place: Place) -> None:
+def test_close_finishes_what_is_under_way_and_refuses_what_comes_after(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         told: list[tuple[int, LogError | None]] = []
@@ -332,7 +332,7 @@ def test_close_finishes_what_is_under_way_and_refuses_what_comes_after(place: Pl
     place.run(main())
 
 
-def test_pruning_moves_the_start_and_keeps_what_is_above(place: Place) -> None:
+def test_pruning_moves_the_start_and_keeps_what_is_above(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         for turn in range(40):
@@ -353,7 +353,7 @@ def test_pruning_moves_the_start_and_keeps_what_is_above(place: Place) -> None:
     place.run(main())
 
 
-def test_pruned_storage_is_freed_and_offsets_go_on(place: Place) -> None:
+def test_pruned_storage_is_freed_and_offsets_go_on(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         for partition in (0, 1):

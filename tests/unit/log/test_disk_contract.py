@@ -11,18 +11,18 @@ import pytest
 
 from coordinator.errors import LogLocked
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably
-from tests.unit.log.worlds import RealWorld, SimWorld, World
+from tests.unit.log.environments import LogEnvironment, RealDiskEnvironment, SimulatedEnvironment
 
 
 @pytest.fixture(params=["real", "simulated"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogEnvironment]:
     if request.param == "simulated":
-        yield SimWorld()
+        yield SimulatedEnvironment()
     else:
-        yield RealWorld(tmp_path / "made" / "by lock")
+        yield RealDiskEnvironment(tmp_path / "made" / "by lock")
 
 
-def test_a_prepared_file_holds_zeros(world: World) -> None:
+def test_a_prepared_file_holds_zeros(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("b", 5000)
@@ -35,7 +35,7 @@ def test_a_prepared_file_holds_zeros(world: World) -> None:
     world.run(main())
 
 
-def test_preparing_a_file_again_empties_it(world: World) -> None:
+def test_preparing_a_file_again_empties_it(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 4096)
@@ -50,7 +50,7 @@ def test_preparing_a_file_again_empties_it(world: World) -> None:
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_what_is_written_is_read(world: World, sync: bool) -> None:
+def test_what_is_written_is_read(world: LogEnvironment, sync: bool) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 4096)
@@ -65,7 +65,7 @@ def test_what_is_written_is_read(world: World, sync: bool) -> None:
     world.run(main())
 
 
-def test_what_is_put_is_read_at_once_or_not_at_all(world: World) -> None:
+def test_what_is_put_is_read_at_once_or_not_at_all(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 4096)
@@ -76,7 +76,7 @@ def test_what_is_put_is_read_at_once_or_not_at_all(world: World) -> None:
     world.run(main())
 
 
-def test_reads_end_with_the_file(world: World) -> None:
+def test_reads_end_with_the_file(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 100)
@@ -87,7 +87,7 @@ def test_reads_end_with_the_file(world: World) -> None:
     world.run(main())
 
 
-def test_another_process_sees_what_was_written(world: World) -> None:
+def test_another_process_sees_what_was_written(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 4096)
@@ -101,7 +101,7 @@ def test_another_process_sees_what_was_written(world: World) -> None:
     world.run(main())
 
 
-def test_a_second_process_is_kept_out(world: World) -> None:
+def test_a_second_process_is_kept_out(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         other = world.disk()
@@ -116,7 +116,7 @@ def test_a_second_process_is_kept_out(world: World) -> None:
     world.run(main())
 
 
-def test_removing(world: World) -> None:
+def test_removing(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 4096)
@@ -131,7 +131,7 @@ def test_removing(world: World) -> None:
     world.run(main())
 
 
-def test_errors_are_told_and_raised(world: World) -> None:
+def test_errors_are_told_and_raised(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         for sync in (True, False):
@@ -149,7 +149,7 @@ def test_errors_are_told_and_raised(world: World) -> None:
     world.run(main())
 
 
-def test_sync_succeeds(world: World) -> None:
+def test_sync_succeeds(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 4096)
@@ -159,7 +159,7 @@ def test_sync_succeeds(world: World) -> None:
     world.run(main())
 
 
-def locked(world: World) -> Disk:
+def locked(world: LogEnvironment) -> Disk:
     disk = world.disk()
     disk.lock()
     return disk

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import hot
+from coordinator import fastpath
 from coordinator.log.journal.disk import RealDisk, write_durably
 
 
@@ -40,7 +40,7 @@ def test_files_and_their_names_are_durable_when_the_disk_says_so(
 ) -> None:
     async def scenario() -> None:
         # The compiled module has the kernel sync, which nobody here could note.
-        monkeypatch.setattr(hot, "compiled", None)
+        monkeypatch.setattr(fastpath, "compiled", None)
         folder = tmp_path / "made" / "by lock"
         disk = RealDisk(folder)
         disk.lock()

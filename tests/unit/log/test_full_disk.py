@@ -12,7 +12,7 @@ import pytest
 from coordinator.errors import LogUnavailable
 from coordinator.log.journal import Journal, RealDisk
 from tests.kafka.toolchain import all_required
-from tests.unit.log.worlds import STATE_PARTITIONS, append, append_durably, read_all
+from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably, read_all
 
 SEGMENT_BYTES = 256 << 10
 RECORD = [(b"key", bytes(10_000))]

@@ -10,20 +10,27 @@ from coordinator.errors import LogDamaged
 from coordinator.log.journal import Journal
 from coordinator.log.journal.disk import RealDisk
 from coordinator.log.journal.dump_format import kafka_lines, record_objects
-from coordinator.log.journal.inspect import REMOVALS_MAX, JournalReport, TornTail, dump, look, verify
+from coordinator.log.journal.inspect import (
+    REMOVALS_MAX,
+    JournalReport,
+    TornTail,
+    dump,
+    inspect_journal,
+    verify,
+)
 from coordinator.log.journal.scan import segment_name
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
-from tests.unit.log.journals import FIRST_POSITION, damage, filled, last_used
-from tests.unit.log.worlds import (
+from tests.unit.log.environments import (
     STATE_PARTITIONS,
-    RealWorld,
+    RealDiskEnvironment,
     Records,
-    SimWorld,
+    SimulatedEnvironment,
     append_durably,
 )
+from tests.unit.log.journals import FIRST_POSITION, damage, filled, last_used
 
 KEY = SharePartitionKey("grüppe", bytes(range(16)), 3)
 SNAPSHOT = ShareSnapshotValue(
@@ -45,9 +52,9 @@ def records(*values: ShareSnapshotValue | ShareUpdateValue | None) -> Records:
     return [encode_record(StateRecord(KEY, value)) for value in values]
 
 
-def journal_on(folder: Path, *appends: tuple[int, Records]) -> RealWorld:
+def journal_on(folder: Path, *appends: tuple[int, Records]) -> RealDiskEnvironment:
     """Leave a journal with these appends, each a commit."""
-    world = RealWorld(folder)
+    world = RealDiskEnvironment(folder)
 
     async def main() -> None:
         journal = world.journal()
@@ -60,9 +67,9 @@ def journal_on(folder: Path, *appends: tuple[int, Records]) -> RealWorld:
     return world
 
 
-def seen(world: SimWorld) -> JournalReport:
+def seen(world: SimulatedEnvironment) -> JournalReport:
     """Look at a simulated journal."""
-    report: JournalReport = world.run(look(world.disk()))
+    report: JournalReport = world.run(inspect_journal(world.disk()))
     return report
 
 
@@ -70,7 +77,7 @@ def test_a_whole_journal(tmp_path: Path) -> None:
     journal_on(tmp_path, (0, records(SNAPSHOT, UPDATE)), (4, records(None)), (0, [(b"key", bytes(9_000))]))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     report = verify(tmp_path)
-    assert (report.folder, report.state_partitions, report.damage, report.torn_tail, report.in_motion) == (
+    assert (report.folder, report.state_partitions, report.damage, report.torn_tail, report.is_changing) == (
         str(tmp_path),
         STATE_PARTITIONS,
         None,
@@ -95,7 +102,7 @@ def test_a_folder_without_a_journal(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_no_damage() -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled(world, 5, "killed")
     name, data = last_used(world)
     world.storage.wipe(name, len(data) - 100, 100)
@@ -109,7 +116,7 @@ def test_a_torn_tail_is_no_damage() -> None:
 @pytest.mark.parametrize("position", [FIRST_POSITION + 700, 0])
 def test_damage_is_reported_as_the_next_start_would_find_it(position: int) -> None:
     """In a commit, and in the header of a segment: what stands before it is looked at all the same."""
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled(world, 70, "closed")
     assert len(world.storage.files) > 3
     world.storage.flip(segment_name(2), position)
@@ -139,7 +146,7 @@ def test_a_dump_gives_what_is_before_the_damage_and_then_says_where_it_is(tmp_pa
 
 
 def test_what_was_given_up_is_not_dumped(tmp_path: Path) -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
 
     async def main() -> JournalReport:
         journal = world.journal()
@@ -149,7 +156,7 @@ def test_what_was_given_up_is_not_dumped(tmp_path: Path) -> None:
         world.storage.next_faults = ["sync"]
         await append_durably(journal, 0, records(UPDATE))
         world.storage.kill()
-        return await look(world.disk())
+        return await inspect_journal(world.disk())
 
     report = world.run(main())
     assert [(segment.commits, segment.records) for segment in report.segments] == [(1, 1), (1, 1)]
@@ -173,7 +180,7 @@ def test_a_dump_can_be_of_some_state_partitions(tmp_path: Path) -> None:
 
 
 def test_a_journal_may_be_looked_at_while_it_is_written_to(tmp_path: Path) -> None:
-    world = RealWorld(tmp_path)
+    world = RealDiskEnvironment(tmp_path)
 
     async def main() -> None:
         journal = world.journal()
@@ -213,10 +220,10 @@ class _LosingDisk(RealDisk):
 
 def test_segments_that_are_removed_meanwhile_are_no_reason_to_give_up(tmp_path: Path) -> None:
     journal_on(tmp_path, (0, records(SNAPSHOT, UPDATE)), (4, records(None)))
-    report = asyncio.run(look(_LosingDisk(tmp_path, REMOVALS_MAX - 1)))
+    report = asyncio.run(inspect_journal(_LosingDisk(tmp_path, REMOVALS_MAX - 1)))
     assert report == verify(tmp_path)
     with pytest.raises(FileNotFoundError):
-        asyncio.run(look(_LosingDisk(tmp_path, REMOVALS_MAX)))
+        asyncio.run(inspect_journal(_LosingDisk(tmp_path, REMOVALS_MAX)))
 
 
 def test_a_dump_reads_as_that_of_kafka(tmp_path: Path) -> None:

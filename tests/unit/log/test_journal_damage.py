@@ -8,6 +8,7 @@ import pytest
 from coordinator.errors import LogDamaged
 from coordinator.log.journal import layout
 from coordinator.log.journal.scan import segment_name
+from tests.unit.log.environments import RealDiskEnvironment, SimulatedEnvironment
 from tests.unit.log.journals import (
     FIRST_POSITION,
     copied,
@@ -20,19 +21,18 @@ from tests.unit.log.journals import (
     reopened,
     value,
 )
-from tests.unit.log.worlds import RealWorld, SimWorld
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["closed", "killed"])
 def test_a_flipped_bit_is_noticed_or_harmless_wherever_it_is(end: str) -> None:
     noticed = 0
-    pristine = SimWorld()
+    pristine = SimulatedEnvironment()
     filled(pristine, 60, end)
     assert len(pristine.storage.files) >= 3
     for seed in range(250):
         rng = Random(seed)
-        world = SimWorld(seed)
+        world = SimulatedEnvironment(seed)
         world.storage.files = copied(pristine)
         name = rng.choice(sorted(world.storage.files))
         data = bytes(world.storage.files[name].shown)
@@ -46,12 +46,12 @@ def test_a_flipped_bit_is_noticed_or_harmless_wherever_it_is(end: str) -> None:
 
 def test_a_flipped_bit_in_the_last_commit_is_noticed() -> None:
     """Nothing follows it, but it was written as a whole, so it may have been answered."""
-    pristine = SimWorld()
+    pristine = SimulatedEnvironment()
     filled(pristine, 10, "killed")
     name, data = last_used(pristine)
     last_frame = data.rfind(b"\xf5shc")
     for position in range(last_frame, len(data)):
-        world = SimWorld()
+        world = SimulatedEnvironment()
         world.storage.files = copied(pristine)
         world.storage.flip(name, position)
         assert "commit 10 is not valid, though it was written as a whole" in str(damage(world))
@@ -59,12 +59,12 @@ def test_a_flipped_bit_in_the_last_commit_is_noticed() -> None:
 
 def test_a_lost_sector_is_noticed_if_something_was_written_later() -> None:
     for end, lost_frames in (("killed", 9), ("closed", 10)):
-        pristine = SimWorld()
+        pristine = SimulatedEnvironment()
         filled(pristine, 10, end)
         name, data = last_used(pristine)
         frames = [position for position in range(0, len(data), 64) if data[position:].startswith(b"\xf5shc")]
         for position in frames[:lost_frames]:
-            world = SimWorld()
+            world = SimulatedEnvironment()
             world.storage.files = copied(pristine)
             world.storage.wipe(name, position, 64)
             error = damage(world)
@@ -73,7 +73,7 @@ def test_a_lost_sector_is_noticed_if_something_was_written_later() -> None:
 
 
 def test_damage_names_the_file_the_position_and_what_to_do(tmp_path: Path) -> None:
-    world = RealWorld(tmp_path / "journal")
+    world = RealDiskEnvironment(tmp_path / "journal")
     filled_and_closed(world, 10)
     path = world.folder / segment_name(1)
     data = bytearray(path.read_bytes())
@@ -105,7 +105,7 @@ def give_up(path: Path, position: int) -> None:
 @pytest.mark.parametrize("has_spare", [True, False])
 def test_a_last_file_that_was_cut_short_is_noticed_if_anything_is_missing(end: str, has_spare: bool) -> None:
     """As by a copy that broke off; also where the next file, made ahead, was not copied at all."""
-    pristine = SimWorld()
+    pristine = SimulatedEnvironment()
     filled(pristine, 30, end)
     name, data = last_used(pristine)
     assert name == segment_name(2)
@@ -113,7 +113,7 @@ def test_a_last_file_that_was_cut_short_is_noticed_if_anything_is_missing(end: s
         position for position in range(0, layout.aligned(len(data)), 64) if data[position:][:1] == b"\xf5"
     ]
     for size in (1, 8, 40, FIRST_POSITION - 1, *(near for end in ends for near in (end, end + 1, end + 64))):
-        world = SimWorld()
+        world = SimulatedEnvironment()
         world.storage.files = copied(pristine)
         if not has_spare:
             world.storage.files.pop(segment_name(3), None)
@@ -130,14 +130,14 @@ def test_a_last_file_that_was_cut_short_is_noticed_if_anything_is_missing(end: s
 
 def test_a_last_file_with_a_torn_tail_that_was_cut_short_is_noticed() -> None:
     """The head of the torn frame tells how far the file went."""
-    pristine = SimWorld()
+    pristine = SimulatedEnvironment()
     filled(pristine, 10, "killed")
     name, data = last_used(pristine)
     begin = layout.aligned(len(data))
     frame = layout.encode_frame(1, begin, 11, 10, 1, [entry(10, 1000)])
     pristine.storage.files[name].shown[begin : begin + 512] = frame[:512]
     for size in (begin + 64, begin + 512, begin + len(frame), begin + len(frame) + layout.RESERVE_BYTES - 1):
-        world = SimWorld()
+        world = SimulatedEnvironment()
         world.storage.files = copied(pristine)
         cut_short(world, name, size)
         assert "it was longer once" in damage(world).found
@@ -146,7 +146,7 @@ def test_a_last_file_with_a_torn_tail_that_was_cut_short_is_noticed() -> None:
 
 def test_a_file_whose_end_was_never_used_may_lack_some_of_it() -> None:
     """Nothing is missing; such a file is also what giving up leaves."""
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled(world, 10, "killed")
     name, data = last_used(world)
     cut_short(world, name, layout.aligned(len(data)) + layout.RESERVE_BYTES)
@@ -155,7 +155,7 @@ def test_a_file_whose_end_was_never_used_may_lack_some_of_it() -> None:
 
 
 def test_what_a_copy_lacks_can_be_given_up(tmp_path: Path) -> None:
-    world = RealWorld(tmp_path / "journal")
+    world = RealDiskEnvironment(tmp_path / "journal")
     filled_and_closed(world, 10)
     path = world.folder / segment_name(1)
     with path.open("r+b") as file:
@@ -168,7 +168,7 @@ def test_what_a_copy_lacks_can_be_given_up(tmp_path: Path) -> None:
     assert reopened(world) == [*expected(5), b"one more"]
 
 
-def cut_short(world: SimWorld, name: str, size: int) -> None:
+def cut_short(world: SimulatedEnvironment, name: str, size: int) -> None:
     """Take the end of a file away."""
     file = world.storage.files[name]
     del file.shown[size:], file.durable[size:]

@@ -11,16 +11,16 @@ import pytest
 
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.log.journal import Journal
-from coordinator.log.journal.committer import ThreadCommitter, WriteDone
+from coordinator.log.journal.committer import ThreadCommitter, WriteCallback
 from tests.simulation.disk import SimDisk
-from tests.unit.log.journals import errors_of_closing, offsets_after_reopening, opened
-from tests.unit.log.worlds import (
+from tests.unit.log.environments import (
     SEGMENT_BYTES,
-    RealWorld,
-    SimWorld,
+    RealDiskEnvironment,
+    SimulatedEnvironment,
     append,
     append_durably,
 )
+from tests.unit.log.journals import errors_of_closing, offsets_after_reopening, opened
 
 ONE = [(b"key", b"value" * 40)]
 LARGE = [(b"key", bytes(3 * SEGMENT_BYTES))]
@@ -29,7 +29,7 @@ LARGE = [(b"key", bytes(3 * SEGMENT_BYTES))]
 class RaisingDisk(SimDisk):
     """Raises what no disk has, once for each operation that is due to; "tell": a write tells of it."""
 
-    def __init__(self, world: "RaisingWorld") -> None:
+    def __init__(self, world: "RaisingEnvironment") -> None:
         super().__init__(world.storage)
         self._due = world.due
 
@@ -54,7 +54,7 @@ class RaisingDisk(SimDisk):
         self._may_raise("replace")
         await super().replace(name, data)
 
-    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteDone) -> None:
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
         self._may_raise("write")
         if "tell" in self._due:
             self._due.remove("tell")
@@ -63,7 +63,7 @@ class RaisingDisk(SimDisk):
         super().write(name, position, data, sync, done)
 
 
-class RaisingWorld(SimWorld):
+class RaisingEnvironment(SimulatedEnvironment):
     """Its disks raise what is due."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ def sync(request: pytest.FixtureRequest) -> str:
     return mode
 
 
-async def in_use(world: SimWorld, sync: str) -> Journal:
+async def in_use(world: SimulatedEnvironment, sync: str) -> Journal:
     journal = await opened(world, sync)
     await append_durably(journal, 0, ONE)
     # The spare file is there.
@@ -109,13 +109,13 @@ def raising_once(function: Callable[..., Any]) -> Callable[..., Any]:
 def test_a_commit_that_raises_once_is_written_elsewhere_and_nobody_notices(
     what: str, sync: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = RaisingWorld()
+    world = RaisingEnvironment()
 
     async def main() -> None:
         journal = await in_use(world, sync)
         if what == "encode":
-            encode_frame = raising_once(journal._way.encode_frame)
-            journal._way = journal._way._replace(encode_frame=encode_frame)
+            encode_frame = raising_once(journal._codec.encode_frame)
+            journal._codec = journal._codec._replace(encode_frame=encode_frame)
         else:
             world.due.append(what)
         results = await asyncio.gather(*(append(journal, partition, ONE) for partition in range(3)))
@@ -132,7 +132,7 @@ def test_a_commit_that_raises_once_is_written_elsewhere_and_nobody_notices(
 
 @pytest.mark.parametrize("due", [["write", "write"], ["tell", "tell"], ["write", "prepare"]])
 def test_a_commit_that_cannot_be_written_at_all_has_an_unknown_outcome(due: list[str], sync: str) -> None:
-    world = RaisingWorld()
+    world = RaisingEnvironment()
 
     async def main() -> None:
         journal = await in_use(world, sync)
@@ -155,7 +155,7 @@ def test_a_commit_that_cannot_be_written_at_all_has_an_unknown_outcome(due: list
 def test_a_new_segment_that_raises_is_tried_again(
     what: str, sync: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = RaisingWorld()
+    world = RaisingEnvironment()
 
     async def main() -> None:
         journal = await in_use(world, sync)
@@ -182,7 +182,7 @@ def test_a_new_segment_that_raises_is_tried_again(
 
 @pytest.mark.parametrize("what", ["prepare", "write"])
 def test_closing_answers_everybody_though_the_disk_raises(what: str, sync: str) -> None:
-    world = RaisingWorld()
+    world = RaisingEnvironment()
 
     async def main() -> None:
         journal = await in_use(world, sync)
@@ -204,7 +204,7 @@ def test_closing_answers_everybody_though_the_disk_raises(what: str, sync: str) 
 def test_a_failure_while_closing_is_logged_and_the_folder_is_unlocked(
     what: str, sync: str, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = RaisingWorld()
+    world = RaisingEnvironment()
 
     async def main() -> None:
         journal = await opened(world, sync)
@@ -222,7 +222,7 @@ def test_a_failure_while_closing_is_logged_and_the_folder_is_unlocked(
 def test_what_raises_in_the_background_is_said_and_tried_again(
     what: str, sync: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = RaisingWorld()
+    world = RaisingEnvironment()
 
     async def main() -> None:
         journal = await in_use(world, sync)
@@ -248,7 +248,7 @@ def test_what_raises_in_the_background_is_said_and_tried_again(
 def test_an_error_of_the_disk_is_logged_without_a_traceback(
     sync: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = RaisingWorld()
+    world = RaisingEnvironment()
 
     async def main() -> None:
         journal = await in_use(world, sync)
@@ -287,7 +287,7 @@ def test_no_thread_is_started_once_a_disk_is_in_use(tmp_path: Path, monkeypatch:
         raise RuntimeError("can't start new thread")
 
     async def main() -> None:
-        disk = RealWorld(tmp_path).disk()
+        disk = RealDiskEnvironment(tmp_path).disk()
         disk.lock()
         monkeypatch.setattr(threading.Thread, "start", no_thread)
         await asyncio.gather(*(disk.prepare(str(number), 1 << 20) for number in range(5)))

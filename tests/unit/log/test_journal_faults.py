@@ -3,8 +3,8 @@
 import pytest
 
 from tests.simulation.disk import DiskFaults
-from tests.simulation.journal_breakages import JOURNAL_BREAKAGES
-from tests.unit.log.lives import Lives
+from tests.simulation.journal_mutants import JOURNAL_MUTANTS
+from tests.unit.log.restarts import RestartTest
 
 SLOW = {"write_s": 0.0002, "sync_s": 0.001}
 FAULTS = {
@@ -31,7 +31,7 @@ def test_acknowledged_records_outlive_every_death(name: str, sync: str) -> None:
     lossy = sync == "os" and faults.sync_fails_rate > 0
     deaths = ("close", "kill") if lossy else ("close", "kill", "power")
     for seed in range(8):
-        lives = Lives(seed, faults, sync, deaths, LIFE_S.get(name, 0.1))
+        lives = RestartTest(seed, faults, sync, deaths, LIFE_S.get(name, 0.1))
         try:
             lives.run(6)
         except BaseException as error:
@@ -47,7 +47,7 @@ def test_acknowledged_records_outlive_every_death(name: str, sync: str) -> None:
     "name", ["shows_what_is_in_doubt", "takes_a_failed_commit_for_done", "does_not_settle_what_is_in_doubt"]
 )
 def test_a_journal_that_is_broken_on_purpose_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    JOURNAL_BREAKAGES[name](monkeypatch)
+    JOURNAL_MUTANTS[name](monkeypatch)
     with pytest.raises(AssertionError) as noticed:
         test_acknowledged_records_outlive_every_death("failing often", "always")
     # Some life noticed it, not the count of them all.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from coordinator.log.journal import Journal
 from coordinator.log.journal.disk import LOCK_NAME
+from tests.unit.log.environments import append_durably, read_all
 from tests.unit.log.journals import value
-from tests.unit.log.worlds import append_durably, read_all
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "journal-1"
 STATE_PARTITIONS = 3

@@ -11,52 +11,54 @@ from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
 from coordinator.service import INITIALIZE, READ, WRITE, Rpc, Service
 from coordinator.shard import SnapshotPolicy
-from coordinator.topics import EveryTopic
+from coordinator.topics import AllTopics
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, AVAILABLE, TOPIC_ID, initialize, read, unpacked, write
 from tests.simulation.disk import DiskFaults
-from tests.unit.log.journals import opened, used_segments
-from tests.unit.log.worlds import (
+from tests.unit.log.environments import (
     SEGMENT_BYTES,
     STATE_PARTITIONS,
     Records,
-    SimWorld,
+    SimulatedEnvironment,
     append_durably,
     read_all,
 )
+from tests.unit.log.journals import opened, used_segments
 
 
-def some(size: int = 900) -> Records:
+def make_records(size: int = 900) -> Records:
     return [(b"key", bytes([7]) * size)]
 
 
-def segments_of(world: SimWorld) -> list[str]:
+def segments_of(world: SimulatedEnvironment) -> list[str]:
     """Return the files with something in them."""
     return used_segments(world)
 
 
-async def fill_segments(world: SimWorld, journal: Journal, count: int, state_partition: int = 0) -> int:
+async def fill_segments(
+    world: SimulatedEnvironment, journal: Journal, count: int, state_partition: int = 0
+) -> int:
     """Append until so many segments are in use; return the end offset."""
     while len(segments_of(world)) < count:
-        await append_durably(journal, state_partition, some())
+        await append_durably(journal, state_partition, make_records())
     return journal.end_offset(state_partition)
 
 
 async def settled(journal: Journal) -> None:
     """Let a commit go by, and what runs in the background."""
-    await append_durably(journal, STATE_PARTITIONS - 1, some(1))
+    await append_durably(journal, STATE_PARTITIONS - 1, make_records(1))
     await asyncio.sleep(1)
 
 
 @pytest.mark.parametrize("sync", ["always", "os"])
 def test_a_segment_goes_when_nothing_in_it_is_needed_and_not_before(sync: str) -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
 
     async def main() -> None:
         journal = await opened(world, sync)
-        await append_durably(journal, 1, some())
+        await append_durably(journal, 1, make_records())
         await fill_segments(world, journal, 2)
         first_of_second = journal.end_offset(0) - 1
         await fill_segments(world, journal, 4)
@@ -77,12 +79,12 @@ def test_a_segment_goes_when_nothing_in_it_is_needed_and_not_before(sync: str) -
 
 @pytest.mark.parametrize("end", ["close", "kill"])
 def test_offsets_go_on_when_all_records_were_pruned(end: str) -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
 
     async def main() -> dict[int, int]:
         journal = await opened(world)
         for state_partition in (0, 3):
-            await append_durably(journal, state_partition, some())
+            await append_durably(journal, state_partition, make_records())
             await fill_segments(world, journal, 3 + state_partition, state_partition)
         ends = {partition: journal.end_offset(partition) for partition in (0, 3)}
         for partition in (0, 3):
@@ -100,7 +102,7 @@ def test_offsets_go_on_when_all_records_were_pruned(end: str) -> None:
         assert 0 not in await read_all(journal)
         assert {partition: journal.end_offset(partition) for partition in ends} == ends
         assert journal.start_offset(0) == ends[0]
-        assert await append_durably(journal, 0, some()) == ends[0]
+        assert await append_durably(journal, 0, make_records()) == ends[0]
         await journal.close()
 
     world.run(look(world.run(main())))
@@ -110,18 +112,18 @@ def test_offsets_go_on_when_all_records_were_pruned(end: str) -> None:
 def test_a_segment_may_end_at_any_place() -> None:
     """Records of every size around the room that is left, and of more than a segment."""
 
-    async def main(world: SimWorld, size: int) -> None:
+    async def main(world: SimulatedEnvironment, size: int) -> None:
         journal = await opened(world)
         sizes = [1] * 3 + [size] * 5 + [1, SEGMENT_BYTES * 2, 1]
         for offset, value_bytes in enumerate(sizes):
-            assert await append_durably(journal, 0, some(value_bytes)) == offset
+            assert await append_durably(journal, 0, make_records(value_bytes)) == offset
         world.storage.kill()
         journal = await opened(world)
         assert [len(value or b"") for _, _, value in (await read_all(journal))[0]] == sizes
         await journal.close()
 
     for size in (*range(1, 120), *range(1200, 1400), *range(7000, 7350), SEGMENT_BYTES - 1, SEGMENT_BYTES):
-        world = SimWorld()
+        world = SimulatedEnvironment()
         world.run(main(world, size))
 
 
@@ -129,9 +131,9 @@ def test_in_mode_os_nothing_goes_before_what_replaced_it_is_durable() -> None:
     """A record is written anew and the old one pruned; a new segment begins; the power goes."""
     lost_the_new_one = 0
     for seed in range(60):
-        world = SimWorld(seed, DiskFaults(write_s=0.0001, sync_s=0.01))
+        world = SimulatedEnvironment(seed, DiskFaults(write_s=0.0001, sync_s=0.01))
 
-        async def main(world: SimWorld = world) -> int:
+        async def main(world: SimulatedEnvironment = world) -> int:
             journal = await opened(world, "os")
             await append_durably(journal, 0, [(b"key", b"old")])
             await fill_segments(world, journal, 2, state_partition=1)
@@ -139,7 +141,7 @@ def test_in_mode_os_nothing_goes_before_what_replaced_it_is_durable() -> None:
             written_anew = await append_durably(journal, 0, [(b"key", b"new")])
             journal.prune(1, journal.end_offset(1))
             # Needs a new segment, in the same commit that would tell what may go.
-            journal.append(2, some(SEGMENT_BYTES - 1500), 1, lambda base_offset, error: None)
+            journal.append(2, make_records(SEGMENT_BYTES - 1500), 1, lambda base_offset, error: None)
             journal.prune(0, written_anew)
             await asyncio.sleep(world.storage.rng.uniform(0, 0.05))
             world.storage.cut_power()
@@ -147,7 +149,7 @@ def test_in_mode_os_nothing_goes_before_what_replaced_it_is_durable() -> None:
 
         written_anew = world.run(main())
 
-        async def look(world: SimWorld = world) -> list[bytes | None]:
+        async def look(world: SimulatedEnvironment = world) -> list[bytes | None]:
             journal = await opened(world, "os")
             found = [value for _, _, value in (await read_all(journal)).get(0, [])]
             await journal.close()
@@ -160,7 +162,7 @@ def test_in_mode_os_nothing_goes_before_what_replaced_it_is_durable() -> None:
 
 
 def test_a_reader_keeps_the_segments_that_were_there_when_it_began() -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
 
     async def main() -> None:
         journal = await opened(world)
@@ -191,7 +193,7 @@ class Driven:
         self.runtime = Runtime(
             log=journal,
             clock=self,
-            topics=EveryTopic(),
+            topics=AllTopics(),
             metrics=Metrics(),
             policy=SnapshotPolicy(),
             limits=RuntimeLimits(compaction_interval_s=0.25),
@@ -252,7 +254,7 @@ class Driven:
 @pytest.mark.slow
 def test_a_hundred_thousand_updates_leave_a_small_journal_that_is_soon_loaded() -> None:
     turns = 100_000 // ((Driven.GROUPS - 1) * Driven.PARTITIONS)
-    world = SimWorld(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))
+    world = SimulatedEnvironment(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))
     segment_bytes = 64 << 10
 
     async def main() -> list[tuple[int, list[tuple[int, int, int, int]]]]:
@@ -295,7 +297,7 @@ def test_a_hundred_thousand_updates_leave_a_small_journal_that_is_soon_loaded() 
 
 
 def test_compaction_ends_when_the_names_of_groups_are_most_of_what_there_is() -> None:
-    world = SimWorld(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))
+    world = SimulatedEnvironment(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))
     groups = 600
 
     async def main() -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from coordinator.errors import LogDamaged
 from coordinator.log.journal import Journal
+from tests.unit.log.environments import SimulatedEnvironment, read_all
 from tests.unit.log.faulty_disk import DiskImage, Event, Promises, library, run
 from tests.unit.log.journals import opened
-from tests.unit.log.worlds import SimWorld, read_all
 
 COMMITS = 60
 EIO, ENOSPC = 5, 28
@@ -28,7 +28,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def survives(image: DiskImage, promises: Promises, crash: str, seed: int, sync: str) -> None:
     """Open what a crash leaves, and compare it with what was promised."""
-    world = SimWorld()
+    world = SimulatedEnvironment()
     world.storage = image.after(crash, Random(seed))
 
     async def main() -> None:
@@ -126,7 +126,7 @@ def test_a_start_on_a_disk_that_fails_is_refused_or_complete(built: Path, tmp_pa
             image.apply(event, Random(1))
     for seed in range(60):
         rng = Random(seed)
-        world = SimWorld()
+        world = SimulatedEnvironment()
         world.storage = image.after("kill", rng)
         name = rng.choice(
             [name for name in sorted(world.storage.files) if any(world.storage.files[name].shown)]
@@ -134,7 +134,7 @@ def test_a_start_on_a_disk_that_fails_is_refused_or_complete(built: Path, tmp_pa
         used = len(bytes(world.storage.files[name].shown).rstrip(b"\0"))
         world.storage.wipe(name, rng.randrange(used) // 512 * 512, 512)
 
-        async def main(world: SimWorld = world) -> None:
+        async def main(world: SimulatedEnvironment = world) -> None:
             journal = await opened(world)
             promises.check(await read_all(journal), may_lose=False)
             world.storage.kill()

@@ -10,15 +10,15 @@ from coordinator.errors import ConfigError, LogLocked, LogOutcomeUnknown
 from coordinator.log.journal import Journal, layout
 from coordinator.log.journal.scan import segment_name
 from tests.simulation.disk import DiskFaults
+from tests.unit.log.environments import RealDiskEnvironment, SimulatedEnvironment, append, append_durably
 from tests.unit.log.journals import damage, entry, expected, fill, filled, last_used, reopened, value, values
-from tests.unit.log.worlds import RealWorld, SimWorld, append, append_durably
 
 # Tails.
 
 
 def test_a_write_that_broke_off_is_cut_wherever_it_did() -> None:
     for cut_at in range(1, 400, 13):
-        world = SimWorld()
+        world = SimulatedEnvironment()
         filled(world, 10, "killed")
         name, data = last_used(world)
         file = world.storage.files[name]
@@ -33,7 +33,7 @@ def test_a_write_that_broke_off_is_cut_wherever_it_did() -> None:
 
 def test_a_write_that_lacks_sectors_is_cut_whichever_they_are() -> None:
     for seed in range(20):
-        world = SimWorld(seed)
+        world = SimulatedEnvironment(seed)
         filled(world, 10, "killed")
         name, data = last_used(world)
         begin = layout.aligned(len(data))
@@ -50,19 +50,19 @@ def test_a_write_that_lacks_sectors_is_cut_whichever_they_are() -> None:
 
 
 def test_a_header_that_broke_off_is_no_segment() -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled(world, 10, "killed")
     header = layout.encode_header(layout.SegmentHeader(2, "always", 9999, 11, 10, 1, (10, 0, 0, 0, 0)))
     for cut_at in range(1, len(header)):
         world.storage.files[segment_name(2)].shown[: len(header)] = header[:cut_at].ljust(len(header), b"\0")
         assert reopened(world)[:10] == expected(10)
-        world = SimWorld()
+        world = SimulatedEnvironment()
         filled(world, 10, "killed")
 
 
 def test_what_is_found_is_durable_before_it_is_served() -> None:
     """A process that was killed before its sync leaves a commit that only the system's memory has."""
-    world = SimWorld()
+    world = SimulatedEnvironment()
 
     async def leave_unsynced() -> None:
         journal = world.journal()
@@ -88,9 +88,9 @@ def test_what_is_found_is_durable_before_it_is_served() -> None:
 def test_what_a_failed_sync_left_in_memory_is_written_again() -> None:
     """After a failed sync the system shows bytes that it never writes again by itself."""
     for seed in range(10):
-        world = SimWorld(seed)
+        world = SimulatedEnvironment(seed)
 
-        async def fail_and_die(world: SimWorld = world) -> None:
+        async def fail_and_die(world: SimulatedEnvironment = world) -> None:
             journal = world.journal()
             await journal.open()
             await fill(journal, 3)
@@ -100,7 +100,7 @@ def test_what_a_failed_sync_left_in_memory_is_written_again() -> None:
             assert isinstance(error, LogOutcomeUnknown) or error is None
             world.storage.kill()
 
-        async def serve_then_lose_power(world: SimWorld = world) -> list[bytes | None]:
+        async def serve_then_lose_power(world: SimulatedEnvironment = world) -> list[bytes | None]:
             journal = world.journal()
             await journal.open()
             found = await values(journal)
@@ -118,7 +118,7 @@ def test_what_a_failed_sync_left_in_memory_is_written_again() -> None:
 
 @pytest.mark.parametrize(("place", "missing"), [(0, 1), (1, 2)])
 def test_a_missing_file_is_noticed(place: int, missing: int) -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled(world, 60, "closed")
     del world.storage.files[sorted(world.storage.files)[place]]
     error = damage(world)
@@ -127,7 +127,7 @@ def test_a_missing_file_is_noticed(place: int, missing: int) -> None:
 
 
 def test_a_file_under_another_name_is_noticed() -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled(world, 60, "closed")
     files = world.storage.files
     files[segment_name(2)], files[segment_name(3)] = files[segment_name(3)], files[segment_name(2)]
@@ -136,14 +136,14 @@ def test_a_file_under_another_name_is_noticed() -> None:
 
 def test_a_segment_that_lost_its_header_is_noticed() -> None:
     for number in (1, 2, 3):
-        world = SimWorld()
+        world = SimulatedEnvironment()
         filled(world, 60, "killed")
         world.storage.wipe(segment_name(number), 0, 512)
         assert "its header is not valid, but commits follow it" in damage(world).found
 
 
 def test_a_format_to_come_is_not_touched() -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled(world, 3, "closed")
     world.storage.files[segment_name(1)].shown[9] = 7
     error = damage(world)
@@ -152,7 +152,7 @@ def test_a_format_to_come_is_not_touched() -> None:
 
 
 def test_files_that_were_only_prepared_are_of_no_account() -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled(world, 3, "killed")
 
     async def prepare() -> None:
@@ -166,7 +166,7 @@ def test_files_that_were_only_prepared_are_of_no_account() -> None:
 
 
 def test_strange_files_are_left_alone(tmp_path: Path) -> None:
-    world = RealWorld(tmp_path)
+    world = RealDiskEnvironment(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     assert reopened(world) == []
     assert reopened(world) == [b"one more"]
@@ -174,7 +174,7 @@ def test_strange_files_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_dropping_that_was_interrupted_goes_on() -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
 
     async def drop_with_faults() -> None:
         journal = world.journal()
@@ -204,7 +204,7 @@ def test_dropping_that_was_interrupted_goes_on() -> None:
 
 
 def test_another_number_of_state_partitions_is_refused() -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled(world, 3, "closed")
 
     async def main() -> None:
@@ -220,7 +220,7 @@ def test_another_number_of_state_partitions_is_refused() -> None:
 
 
 def test_a_second_process_is_refused_and_told_who_is_there(tmp_path: Path) -> None:
-    world = RealWorld(tmp_path)
+    world = RealDiskEnvironment(tmp_path)
 
     async def main() -> None:
         journal = world.journal()
@@ -235,7 +235,7 @@ def test_a_second_process_is_refused_and_told_who_is_there(tmp_path: Path) -> No
 
 
 def test_closing_properly_adds_nothing_when_nothing_was_appended() -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled(world, 3, "closed")
     before = last_used(world)
 
@@ -252,9 +252,9 @@ def test_closing_properly_adds_nothing_when_nothing_was_appended() -> None:
 def test_sync_mode_os_may_lose_the_last_commits_and_goes_on() -> None:
     lost = 0
     for seed in range(30):
-        world = SimWorld(seed, DiskFaults())
+        world = SimulatedEnvironment(seed, DiskFaults())
 
-        async def lose(world: SimWorld = world) -> None:
+        async def lose(world: SimulatedEnvironment = world) -> None:
             journal = world.journal("os")
             await journal.open()
             await fill(journal, 20)

@@ -10,6 +10,7 @@ from coordinator.log.journal import layout
 from coordinator.log.journal.recovery_point import IDLE_S
 from coordinator.log.journal.scan import segment_number
 from tests.simulation.disk import SimDisk
+from tests.unit.log.environments import SimulatedEnvironment, append_durably
 from tests.unit.log.journals import (
     FIRST_POSITION,
     copied,
@@ -23,7 +24,6 @@ from tests.unit.log.journals import (
     used_segments,
     value,
 )
-from tests.unit.log.worlds import SimWorld, append_durably
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return commits
 
 
-def filled_then_idle(world: SimWorld, count: int, end: str = "killed") -> None:
+def filled_then_idle(world: SimulatedEnvironment, count: int, end: str = "killed") -> None:
     """Leave a journal whose appends were acknowledged a while before the process died."""
 
     async def main() -> None:
@@ -60,7 +60,7 @@ def filled_then_idle(world: SimWorld, count: int, end: str = "killed") -> None:
 
 @pytest.mark.parametrize("end", ["killed", "power failed"])
 def test_a_zeroed_sector_in_the_last_acknowledged_commit_is_damage(end: str) -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled_then_idle(world, 3, end)
     name, data = last_used(world)
     last_frame = data.rfind(b"\xf5shc")
@@ -74,13 +74,13 @@ def test_a_zeroed_sector_in_the_last_acknowledged_commit_is_damage(end: str) -> 
 
 def test_no_acknowledged_commit_can_be_zeroed_unnoticed() -> None:
     """Every stretch of sectors of the used area, of one sector up to all of them."""
-    pristine = SimWorld()
+    pristine = SimulatedEnvironment()
     filled_then_idle(pristine, 8)
     name, data = last_used(pristine)
     sectors = range(FIRST_POSITION // layout.SECTOR_BYTES, -(-len(data) // layout.SECTOR_BYTES))
     for first in sectors:
         for last in range(first, sectors.stop):
-            world = SimWorld()
+            world = SimulatedEnvironment()
             world.storage.files = copied(pristine)
             begin = first * layout.SECTOR_BYTES
             world.storage.wipe(name, begin, (last + 1) * layout.SECTOR_BYTES - begin)
@@ -88,12 +88,12 @@ def test_no_acknowledged_commit_can_be_zeroed_unnoticed() -> None:
 
 
 def test_the_loss_of_the_last_segments_is_damage() -> None:
-    pristine = SimWorld()
+    pristine = SimulatedEnvironment()
     filled_then_idle(pristine, 60)
     segments = used_segments(pristine)
     assert len(segments) >= 3
     for kept in range(len(segments)):
-        world = SimWorld()
+        world = SimulatedEnvironment()
         world.storage.files = copied(pristine)
         for name in sorted(world.storage.files):
             if segment_number(name) is not None and name not in segments[:kept]:
@@ -104,7 +104,7 @@ def test_the_loss_of_the_last_segments_is_damage() -> None:
 
 
 def test_a_busy_journal_writes_no_recovery_point_and_an_idle_one_writes_one(replaced: list[int]) -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
 
     async def main() -> None:
         journal = await opened(world)
@@ -122,12 +122,12 @@ def test_a_busy_journal_writes_no_recovery_point_and_an_idle_one_writes_one(repl
 
 
 def test_closing_at_once_records_the_last_commit(replaced: list[int]) -> None:
-    filled(SimWorld(), 3, "closed")
+    filled(SimulatedEnvironment(), 3, "closed")
     assert replaced == [3]
 
 
 def test_commits_that_are_found_after_a_kill_are_recorded_when_the_journal_opens(replaced: list[int]) -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled(world, 3, "killed")
     assert replaced == []
 
@@ -140,7 +140,7 @@ def test_commits_that_are_found_after_a_kill_are_recorded_when_the_journal_opens
 
 
 def test_mode_os_records_only_what_was_synced(replaced: list[int]) -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
 
     async def main() -> None:
         journal = await opened(world, "os")
@@ -161,7 +161,7 @@ def test_mode_os_records_only_what_was_synced(replaced: list[int]) -> None:
 def test_a_recovery_point_that_cannot_be_written_is_logged_once_and_written_later(
     replaced: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
 
     async def main() -> None:
         journal = await opened(world)
@@ -186,7 +186,7 @@ def test_a_recovery_point_that_cannot_be_written_is_logged_once_and_written_late
 def test_a_damaged_recovery_point_is_reported_ignored_and_written_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    world = SimWorld()
+    world = SimulatedEnvironment()
     filled_then_idle(world, 3)
     world.storage.flip(layout.RECOVERY_POINT_NAME, 20)
     assert reopened(world) == expected(3)
@@ -202,7 +202,7 @@ def test_random_damage_to_what_an_idle_journal_acknowledged_is_never_served() ->
     refused = 0
     for seed in range(300):
         rng = Random(seed)
-        world = SimWorld(seed)
+        world = SimulatedEnvironment(seed)
         count = rng.randrange(1, 70)
         filled_then_idle(world, count, rng.choice(("killed", "power failed")))
         for _ in range(rng.randrange(1, 4)):
@@ -216,7 +216,7 @@ def test_random_damage_to_what_an_idle_journal_acknowledged_is_never_served() ->
     assert refused > 250
 
 
-def lose(world: SimWorld, name: str, rng: Random) -> None:
+def lose(world: SimulatedEnvironment, name: str, rng: Random) -> None:
     """Zero a sector of a segment, or remove its file."""
     if rng.random() < 0.1:
         del world.storage.files[name]

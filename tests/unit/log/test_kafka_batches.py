@@ -6,11 +6,11 @@ from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavai
 from coordinator.kafka import cluster as kafka
 from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.kafka import KafkaLog
-from coordinator.log.kafka.batches import portions
-from coordinator.log.kafka.topic import BROKERS_BATCH_BYTES_MAX, TopicWish, ensure_topic, wanted_configs
-from tests.unit.log.coordinators import ONE, TOPIC, Coordinators, run, values
+from coordinator.log.kafka.batches import split_records
+from coordinator.log.kafka.topic import BROKERS_BATCH_BYTES_MAX, TopicConfig, ensure_topic, wanted_configs
+from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably
 from tests.unit.log.fake_kafka import FakeCluster, FakeKafka, FakePartition
-from tests.unit.log.worlds import STATE_PARTITIONS, append, append_durably
+from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, run, values
 
 BATCH_BYTES_MAX = 2_000
 # One batch takes three of them.
@@ -18,16 +18,16 @@ MANY = [(b"k%02d" % number, bytes([number]) * 500) for number in range(20)]
 BATCHES = 7
 
 
-def narrow() -> Coordinators:
+def narrow() -> KafkaLogs:
     """Make coordinators with a topic that somebody else made, for small batches."""
-    all_of_them = Coordinators()
+    all_of_them = KafkaLogs()
     all_of_them.kafka.topics[TOPIC] = [FakePartition() for _ in range(STATE_PARTITIONS)]
     configs = {**wanted_configs(2), "max.message.bytes": str(BATCH_BYTES_MAX)}
     all_of_them.kafka.configs[TOPIC] = configs
     return all_of_them
 
 
-async def under_way(all_of_them: Coordinators, log: KafkaLog) -> asyncio.Future[tuple[int, LogError | None]]:
+async def under_way(all_of_them: KafkaLogs, log: KafkaLog) -> asyncio.Future[tuple[int, LogError | None]]:
     """Begin to append more than a batch takes, and return when some of it has landed."""
     appending = asyncio.ensure_future(append(log, 0, MANY))
     while len(all_of_them.partition(0).batches) < 4:  # noqa: ASYNC110
@@ -106,16 +106,16 @@ def test_a_record_that_is_larger_than_a_batch_was_not_written() -> None:
 
 def test_portions_are_as_large_as_they_may_be_and_lose_nothing() -> None:
     for bytes_max in (1, 700, BATCH_BYTES_MAX, 1 << 20):
-        parts = list(portions(MANY, (), bytes_max))
+        parts = list(split_records(MANY, (), bytes_max))
         assert [record for part in parts for record in part] == MANY
         assert all(parts)
-    assert [len(part) for part in portions(MANY, (), BATCH_BYTES_MAX)] == [3] * 6 + [2]
-    assert [len(part) for part in portions([(b"k", None), *ONE], (), 1 << 20)] == [2]
+    assert [len(part) for part in split_records(MANY, (), BATCH_BYTES_MAX)] == [3] * 6 + [2]
+    assert [len(part) for part in split_records([(b"k", None), *ONE], (), 1 << 20)] == [2]
 
 
 def test_no_unit_is_divided() -> None:
     units = [(1, 4), (5, 7), (7, 10), (19, 20)]
-    parts = list(portions(MANY, units, BATCH_BYTES_MAX))
+    parts = list(split_records(MANY, units, BATCH_BYTES_MAX))
     assert [record for part in parts for record in part] == MANY
     ends = [sum(map(len, parts[: number + 1])) for number in range(len(parts))]
     assert not any(begin < end < unit_end for begin, unit_end in units for end in ends)
@@ -143,18 +143,18 @@ def test_a_unit_whose_batch_fails_is_not_stored_in_part() -> None:
 
 def test_a_topic_says_how_large_a_batch_may_be() -> None:
     fake = FakeKafka()
-    wish = TopicWish(TOPIC, 1)
-    assert asyncio.run(ensure_topic(fake.cluster(TOPIC), wish, timeout_s=1)) == (16 << 20, 16 << 20)
+    topic_config = TopicConfig(TOPIC, 1)
+    assert asyncio.run(ensure_topic(fake.cluster(TOPIC), topic_config, timeout_s=1)) == (16 << 20, 16 << 20)
     for bytes_max, wanted_max in ((5000, 5000), (32 << 20, 16 << 20)):
         fake.configs[TOPIC]["max.message.bytes"] = str(bytes_max)
-        found = asyncio.run(ensure_topic(fake.cluster(TOPIC), wish, timeout_s=1))
+        found = asyncio.run(ensure_topic(fake.cluster(TOPIC), topic_config, timeout_s=1))
         assert found == (wanted_max, bytes_max)
     # One that is not shown may take more than brokers do unless they are told otherwise.
-    found = asyncio.run(ensure_topic(Hidden(fake, TOPIC), wish, timeout_s=1))
+    found = asyncio.run(ensure_topic(HiddenConfigs(fake, TOPIC), topic_config, timeout_s=1))
     assert found == (BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
 
 
-class Hidden(FakeCluster):
+class HiddenConfigs(FakeCluster):
     """A cluster that does not let us see configs."""
 
     async def topic_configs(self) -> None:

@@ -8,13 +8,13 @@ import pytest
 from coordinator.errors import LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.kafka import cluster as kafka
 from coordinator.log.claims import encode_claim
-from tests.unit.log.coordinators import ONE, Coordinators, run, served, values
-from tests.unit.log.worlds import STATE_PARTITIONS, append, append_durably, read_all
+from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably, read_all
+from tests.unit.log.kafka_logs import ONE, KafkaLogs, run, served, values
 
 
 def test_the_next_owner_deposes_the_last_whose_appends_and_proofs_fail_from_then_on() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         first = await all_of_them.owner(0)
         await append_durably(first, 0, [(b"k", b"first")])
         second = await all_of_them.owner(0)
@@ -30,7 +30,7 @@ def test_the_next_owner_deposes_the_last_whose_appends_and_proofs_fail_from_then
 
 def test_a_deposed_owner_whom_no_broker_stops_is_not_believed() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         all_of_them.kafka.transactional = False
         first = await all_of_them.owner(0)
         await append_durably(first, 0, [(b"k", b"first")])
@@ -52,7 +52,7 @@ def test_a_deposed_owner_whom_no_broker_stops_is_not_believed() -> None:
 
 def test_who_has_heard_that_it_was_deposed_sends_nothing_more() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         all_of_them.kafka.transactional = False
         first = await all_of_them.owner(0)
         await all_of_them.owner(0)
@@ -68,7 +68,7 @@ def test_who_has_heard_that_it_was_deposed_sends_nothing_more() -> None:
 
 def test_a_late_claim_of_an_owner_before_deposes_nobody() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         assert await log.own(0) == 2
         assert await values(log) == []
@@ -81,7 +81,7 @@ def test_a_late_claim_of_an_owner_before_deposes_nobody() -> None:
 
 def test_nothing_is_claimed_by_who_may_not_any_more() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         owner = await all_of_them.owner(0)
         late = all_of_them.log()
         await late.open()
@@ -94,7 +94,7 @@ def test_nothing_is_claimed_by_who_may_not_any_more() -> None:
 
 def test_an_append_before_the_claim_was_seen_accepted_is_refused() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner()
         _, error = await append(log, 0, ONE)
         assert isinstance(error, LogFenced)
@@ -107,7 +107,7 @@ def test_an_append_before_the_claim_was_seen_accepted_is_refused() -> None:
 
 def test_a_claim_misled_by_a_zombies_last_record_is_made_again() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         for _ in range(4):
             await log.own(0)
@@ -130,7 +130,7 @@ def test_a_claim_misled_by_a_zombies_last_record_is_made_again() -> None:
 
 def test_who_is_deposed_while_it_loads_may_not_append() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         first = all_of_them.log()
         await first.open()
         await first.own(0)
@@ -146,7 +146,7 @@ def test_who_is_deposed_while_it_loads_may_not_append() -> None:
 @pytest.mark.parametrize("lost", ["requests", "answers"])
 def test_a_batch_goes_again_until_it_is_there_once(lost: str) -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         setattr(all_of_them.kafka, f"{lost}_lost", 3)
         assert await append_durably(log, 0, ONE) == 1
@@ -158,7 +158,7 @@ def test_a_batch_goes_again_until_it_is_there_once(lost: str) -> None:
 
 def test_when_time_is_over_the_log_says_that_the_batch_is_there() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         all_of_them.kafka.answers_lost = 1000
         assert await append_durably(log, 0, ONE) == 1
@@ -170,7 +170,7 @@ def test_when_time_is_over_the_log_says_that_the_batch_is_there() -> None:
 
 def test_a_batch_that_is_not_there_when_time_is_over_may_still_come_and_never_counts_behind_a_claim() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         all_of_them.kafka.requests_lost = 1000
         _, error = await append(log, 0, [(b"k", b"late")])
@@ -190,7 +190,7 @@ def test_a_batch_that_is_not_there_when_time_is_over_may_still_come_and_never_co
 @pytest.mark.parametrize("claims", [True, False])
 def test_what_somebody_else_wrote_where_a_batch_should_be_is_not_taken_for_it(claims: bool) -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         all_of_them.kafka.requests_lost = 1000
         all_of_them.write(0, [encode_claim(0, "rival") if claims else (b"k", b"foreign")], owner_epoch=2)
@@ -202,7 +202,7 @@ def test_what_somebody_else_wrote_where_a_batch_should_be_is_not_taken_for_it(cl
 
 def test_what_brokers_refuse_for_good_was_not_written() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         all_of_them.kafka.produce_errors = [kafka.MESSAGE_TOO_LARGE]
         _, error = await append(log, 0, ONE)
@@ -214,7 +214,7 @@ def test_what_brokers_refuse_for_good_was_not_written() -> None:
 
 def test_too_few_replicas_for_too_long_means_that_nothing_was_written() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         all_of_them.kafka.produce_errors = [kafka.NOT_ENOUGH_REPLICAS] * 1000
         _, error = await append(log, 0, ONE)
@@ -227,7 +227,7 @@ def test_too_few_replicas_for_too_long_means_that_nothing_was_written() -> None:
 
 def test_appends_and_reads_follow_a_leader_that_moves() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         for node in (2, 3, 1):
             all_of_them.kafka.leaders[0] = node
@@ -240,7 +240,7 @@ def test_appends_and_reads_follow_a_leader_that_moves() -> None:
 
 def test_a_log_that_lost_acknowledged_records_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         for _ in range(3):
             await append_durably(log, 0, ONE)
@@ -254,7 +254,7 @@ def test_a_log_that_lost_acknowledged_records_is_noticed(caplog: pytest.LogCaptu
 
 def test_dirty_state_partitions_of_one_broker_travel_together() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(*range(STATE_PARTITIONS))
         for partition in range(STATE_PARTITIONS):
             all_of_them.kafka.leaders[partition] = 1
@@ -275,7 +275,7 @@ def test_dirty_state_partitions_of_one_broker_travel_together() -> None:
 
 def test_who_may_share_its_owner_epoch_with_a_rival_releases_nothing() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log, cluster = all_of_them.log_and_cluster()
         await log.open()
         produce = cluster.produce
@@ -302,7 +302,7 @@ def test_who_may_share_its_owner_epoch_with_a_rival_releases_nothing() -> None:
 
 def test_kafkas_own_records_are_read_as_they_are_and_taken_over() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner()
         all_of_them.write(0, [(b"a", b"1"), (b"b", None)], owner_epoch=None)
         assert await values(log) == [b"1", None]
@@ -315,7 +315,7 @@ def test_kafkas_own_records_are_read_as_they_are_and_taken_over() -> None:
 
 def test_of_a_mixed_batch_only_what_counts_is_read() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner()
         all_of_them.write(0, [encode_claim(0, "x"), (b"a", b"1"), (b"b", None)], owner_epoch=4)
         found = await read_all(log)
@@ -326,7 +326,7 @@ def test_of_a_mixed_batch_only_what_counts_is_read() -> None:
 
 def test_a_partition_without_leader_is_given_up_in_time_and_does_not_hold_others_back() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0, 1)
         all_of_them.kafka.down = {1}
         broken, fine = await asyncio.gather(append(log, 0, ONE), append(log, 1, ONE))

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
-from coordinator.kafka.cluster import NoAnswer
-from tests.unit.log.coordinators import ONE, Coordinators, run, served, values
-from tests.unit.log.worlds import append, append_durably, prune
+from coordinator.kafka.cluster import NoResponse
+from tests.unit.log.environments import append, append_durably, prune
+from tests.unit.log.kafka_logs import ONE, KafkaLogs, run, served, values
 
 
 def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         for _ in range(5):
             await append_durably(log, 0, ONE)
@@ -29,7 +29,7 @@ def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
 
 def test_a_record_that_does_not_count_is_never_the_first_of_a_pruned_log() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         await append_durably(log, 0, [(b"k", None)])
         second = await all_of_them.owner(0)
@@ -56,7 +56,7 @@ def test_a_record_that_does_not_count_is_never_the_first_of_a_pruned_log() -> No
 
 def test_nothing_is_pruned_for_the_sake_of_records_that_were_lost() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         for _ in range(5):
             await append_durably(log, 0, ONE)
@@ -75,7 +75,7 @@ def test_nothing_is_pruned_for_the_sake_of_records_that_were_lost() -> None:
 
 def test_what_could_not_be_pruned_is_not_pruned_in_a_log_that_went_back_meanwhile() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log, cluster = all_of_them.log_and_cluster()
         await log.open()
         await log.own(0)
@@ -84,7 +84,7 @@ def test_what_could_not_be_pruned_is_not_pruned_in_a_log_that_went_back_meanwhil
             await append_durably(log, 0, ONE)
 
         async def hangs(node: int, offsets: dict[int, int]) -> dict[int, int]:
-            raise NoAnswer("the broker hangs", sent=True)
+            raise NoResponse("the broker hangs", sent=True)
 
         delete, cluster.delete_records = cluster.delete_records, hangs  # type: ignore[method-assign]
         await prune(log, 0, 5)
@@ -108,7 +108,7 @@ def test_what_could_not_be_pruned_is_not_pruned_in_a_log_that_went_back_meanwhil
 
 def test_a_broker_that_cannot_delete_records_switches_pruning_off(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         all_of_them.kafka.deletes_records = False
         log = await all_of_them.owner(0)
         for turn in range(5):
@@ -124,7 +124,7 @@ def test_a_broker_that_cannot_delete_records_switches_pruning_off(caplog: pytest
 
 def test_who_cannot_log_in_to_prune_is_counted_and_the_log_closes() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         for _ in range(5):
             await append_durably(log, 0, ONE)
@@ -142,7 +142,7 @@ def test_who_cannot_log_in_to_prune_is_counted_and_the_log_closes() -> None:
 
 def test_a_pruning_that_failed_unforeseen_does_not_keep_the_log_from_closing() -> None:
     async def main() -> None:
-        all_of_them = Coordinators()
+        all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         for _ in range(5):
             await append_durably(log, 0, ONE)

@@ -8,14 +8,14 @@ import pytest
 
 from coordinator.errors import LogUnavailable
 from coordinator.kafka import cluster as kafka
-from coordinator.kafka.cluster import Cluster, NoAnswer, ProducerId
-from coordinator.log.kafka.ownership import ProducerIds
-from tests.unit.log.coordinators import run
+from coordinator.kafka.cluster import Cluster, NoResponse, ProducerId
+from coordinator.log.kafka.ownership import ProducerIdAllocator
+from tests.unit.log.kafka_logs import run
 
 TIMEOUT_S = 30.0
 
 
-class Keepers:
+class FakeTransactionCoordinators:
     """The part of a `Cluster` that hands out producer ids. `fate` is that of requests with a name."""
 
     def __init__(self, fate: str) -> None:
@@ -28,7 +28,7 @@ class Keepers:
         if transactional_id is None:
             return ProducerId(kafka.NONE, 7, 0)
         if self.fate == "refuses":
-            raise NoAnswer("nobody listens", sent=False)
+            raise NoResponse("nobody listens", sent=False)
         if self.fate == "hangs":
             await asyncio.sleep(3600.0)
         if self.fate == "loads":
@@ -36,8 +36,8 @@ class Keepers:
         return ProducerId(kafka.NONE, 8, 3)
 
 
-def ids_of(keepers: Keepers) -> ProducerIds:
-    return ProducerIds(cast(Cluster, keepers), "state", timeout_s=TIMEOUT_S)
+def ids_of(keepers: FakeTransactionCoordinators) -> ProducerIdAllocator:
+    return ProducerIdAllocator(cast(Cluster, keepers), "state", timeout_s=TIMEOUT_S)
 
 
 @pytest.mark.parametrize("fate", ["refuses", "hangs"])
@@ -45,7 +45,7 @@ def test_a_claim_goes_without_a_name_that_nobody_answers_for(
     fate: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        keepers = Keepers(fate)
+        keepers = FakeTransactionCoordinators(fate)
         ids = ids_of(keepers)
         began_s = asyncio.get_running_loop().time()
         found = await asyncio.gather(ids.get(4), ids.get(5))
@@ -67,7 +67,7 @@ def test_a_claim_goes_without_a_name_that_nobody_answers_for(
 
 def test_a_broker_that_answers_is_waited_for() -> None:
     async def main() -> None:
-        keepers = Keepers("loads")
+        keepers = FakeTransactionCoordinators("loads")
         with pytest.raises(LogUnavailable, match="Kafka's error 14"):
             await ids_of(keepers).get(4)
         assert None not in keepers.names

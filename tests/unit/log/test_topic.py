@@ -7,24 +7,24 @@ from collections.abc import Mapping
 import pytest
 
 from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.kafka.cluster import TopicShape
+from coordinator.kafka.cluster import TopicDescription
 from coordinator.log.kafka.topic import (
     INTERNAL_TOPICS,
-    TopicWish,
+    TopicConfig,
     check_name,
+    config_problems,
     ensure_topic,
     find_topic,
-    findings,
     wanted_configs,
 )
 from tests.unit.log.fake_kafka import FakeCluster, FakeKafka, FakePartition
 
-WISH = TopicWish("state", partitions=50)
-SHAPE = TopicShape(partitions=50, replicas=3, ready=True)
+CONFIG = TopicConfig("state", partitions=50)
+DESCRIPTION = TopicDescription(partitions=50, replicas=3, ready=True)
 
 
 def test_a_topic_as_we_make_it_has_nothing_wrong() -> None:
-    assert findings(WISH, SHAPE, wanted_configs(2)) == []
+    assert config_problems(CONFIG, DESCRIPTION, wanted_configs(2)) == []
 
 
 @pytest.mark.parametrize(
@@ -40,22 +40,22 @@ def test_a_topic_as_we_make_it_has_nothing_wrong() -> None:
     ],
 )
 def test_each_wrong_config_is_one_sentence(name: str, value: str, said: str) -> None:
-    (found,) = findings(WISH, SHAPE, {**wanted_configs(2), name: value})
+    (found,) = config_problems(CONFIG, DESCRIPTION, {**wanted_configs(2), name: value})
     assert said in found
 
 
 def test_too_few_replicas_and_hidden_configs_are_said() -> None:
-    few, hidden = findings(WISH, SHAPE._replace(replicas=1), None)
+    few, hidden = config_problems(CONFIG, DESCRIPTION._replace(replicas=1), None)
     assert "1 replicas, not 3" in few
     assert "cannot be checked" in hidden
     # Where there is one copy, one copy is all that can be waited for.
-    assert len(findings(WISH, SHAPE._replace(replicas=1), wanted_configs(1))) == 1
+    assert len(config_problems(CONFIG, DESCRIPTION._replace(replicas=1), wanted_configs(1))) == 1
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_compacted_topic_is_refused(policy: str) -> None:
     with pytest.raises(ConfigError, match="compaction keeps one update of many"):
-        findings(WISH, SHAPE, {**wanted_configs(2), "cleanup.policy": policy})
+        config_problems(CONFIG, DESCRIPTION, {**wanted_configs(2), "cleanup.policy": policy})
 
 
 def test_kafkas_internal_topics_are_refused() -> None:
@@ -66,7 +66,7 @@ def test_kafkas_internal_topics_are_refused() -> None:
 
 def test_a_topic_is_made_with_as_many_replicas_as_there_are_brokers(caplog: pytest.LogCaptureFixture) -> None:
     kafka = FakeKafka(nodes=2)
-    asyncio.run(ensure_topic(kafka.cluster("state"), WISH, timeout_s=1))
+    asyncio.run(ensure_topic(kafka.cluster("state"), CONFIG, timeout_s=1))
     assert len(kafka.topics["state"]) == 50
     assert kafka.configs["state"] == wanted_configs(2)
     assert "there are 2 brokers" in caplog.text
@@ -75,14 +75,14 @@ def test_a_topic_is_made_with_as_many_replicas_as_there_are_brokers(caplog: pyte
 def test_a_topic_is_not_made_with_too_few_replicas_while_brokers_may_still_come() -> None:
     kafka = FakeKafka(nodes=1)
     with pytest.raises(LogUnavailable, match="3 replicas, and there are 1 brokers until now"):
-        asyncio.run(ensure_topic(kafka.cluster("state"), WISH, timeout_s=1, few_brokers_do=False))
+        asyncio.run(ensure_topic(kafka.cluster("state"), CONFIG, timeout_s=1, allow_few_brokers=False))
     assert kafka.topics == {}
     kafka.nodes = 3
-    asyncio.run(ensure_topic(kafka.cluster("state"), WISH, timeout_s=1, few_brokers_do=False))
+    asyncio.run(ensure_topic(kafka.cluster("state"), CONFIG, timeout_s=1, allow_few_brokers=False))
     assert len(kafka.topics["state"]) == 50
 
 
-class Overtaken(FakeCluster):
+class ConcurrentlyCreated(FakeCluster):
     """A cluster in which somebody else is a little faster."""
 
     async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
@@ -90,26 +90,24 @@ class Overtaken(FakeCluster):
         return await super().create_topic(partitions, replicas, configs)
 
 
-@pytest.mark.parametrize(("cluster", "times"), [(FakeCluster, 1), (Overtaken, 0)])
+@pytest.mark.parametrize(("cluster", "times"), [(FakeCluster, 1), (ConcurrentlyCreated, 0)])
 def test_who_made_the_topic_says_so(
     cluster: type[FakeCluster], times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    asyncio.run(ensure_topic(cluster(FakeKafka(), "state"), WISH, timeout_s=1))
+    asyncio.run(ensure_topic(cluster(FakeKafka(), "state"), CONFIG, timeout_s=1))
     assert caplog.text.count("created topic state") == times
 
 
 def test_a_topic_with_another_number_of_partitions_is_refused() -> None:
     kafka = FakeKafka()
     kafka.topics["state"] = [FakePartition()]
-    with pytest.raises(
-        ConfigError, match=r"num\.partitions=50 .* it must be 1, which is what topic state has"
-    ):
-        asyncio.run(ensure_topic(kafka.cluster("state"), WISH, timeout_s=1))
+    with pytest.raises(ConfigError, match=r"num\.partitions=50 .* it must be 1, as topic state has"):
+        asyncio.run(ensure_topic(kafka.cluster("state"), CONFIG, timeout_s=1))
 
 
 def test_a_topic_that_is_only_read_is_not_made() -> None:
     kafka = FakeKafka()
     with pytest.raises(LogUnavailable, match="there is no topic state"):
-        asyncio.run(find_topic(kafka.cluster("state"), WISH))
+        asyncio.run(find_topic(kafka.cluster("state"), CONFIG))
     assert kafka.topics == {}

@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.errors import LogFenced, LogUnavailable
-from coordinator.metrics import Metrics, ShardFigures, exposition
-from coordinator.metrics.tally import Tally
+from coordinator.metrics import Metrics, ShardStats, exposition
+from coordinator.metrics.histogram import Histogram
 from coordinator.shard import ShareState
 from coordinator.signals import GroupSignals, Problem
 from protocol.state_batches import StateBatch, pack
@@ -49,10 +49,10 @@ class FakeShard:
 
 @dataclass
 class FakeRuntime:
-    shards: Sequence[ShardFigures] = field(default_factory=lambda: [FakeShard(state_partition=7)])
+    shards: Sequence[ShardStats] = field(default_factory=lambda: [FakeShard(state_partition=7)])
     reasons: list[str] = field(default_factory=list)
 
-    def shard_views(self) -> Sequence[ShardFigures]:
+    def shard_views(self) -> Sequence[ShardStats]:
         return self.shards
 
     def health(self) -> list[str]:
@@ -115,7 +115,7 @@ def used() -> Metrics:
     metrics.connection_closed("idle")
     metrics.frame_refused("size")
     metrics.http_refused(401)
-    metrics.loop_lag(0.003)
+    metrics.event_loop_lag(0.003)
     return metrics
 
 
@@ -196,7 +196,7 @@ def test_rates_can_be_computed_from_the_first_request_on() -> None:
 
 @pytest.mark.parametrize(("value", "bucket"), [(0.0, 0), (1.0, 0), (1.1, 1), (5.0, 1), (5.1, 2)])
 def test_a_bound_belongs_to_the_bucket_below_it(value: float, bucket: int) -> None:
-    tally = Tally((1.0, 5.0))
+    tally = Histogram((1.0, 5.0))
     tally.add(value)
     buckets, total = tally.cumulative()
     assert [bound for bound, _ in buckets] == ["1.0", "5.0", "+Inf"]

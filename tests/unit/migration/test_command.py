@@ -6,12 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.migration.run import migrate
+from coordinator.migration.migrate import migrate
 from protocol.state_records import StateRecord, topic_id_text
 from tests.builders import TOPIC_ID
-from tests.unit.cli.calling import CommandLine
+from tests.unit.cli.command_line import CommandLine
 from tests.unit.cli.conftest import share_coordinator as share_coordinator
-from tests.unit.migration.places import EXECUTE, Places, journal_target, key, quietly, snapshot, some_state
+from tests.unit.migration.locations import (
+    EXECUTE,
+    MigrationLogs,
+    journal_target,
+    key,
+    no_progress,
+    snapshot,
+    some_state,
+)
 
 EVIL, WRITTEN_OUT = "x\x1b[31mred\x07\nnew", r"x\x1b[31mred\x07\nnew"
 
@@ -19,7 +27,11 @@ EVIL, WRITTEN_OUT = "x\x1b[31mred\x07\nnew", r"x\x1b[31mred\x07\nnew"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A journal with state."""
-    asyncio.run(migrate(Places(some_state(6)).source(), journal_target(tmp_path / "from"), EXECUTE, quietly))
+    asyncio.run(
+        migrate(
+            MigrationLogs(some_state(6)).source(), journal_target(tmp_path / "from"), EXECUTE, no_progress
+        )
+    )
     return tmp_path / "from"
 
 
@@ -58,9 +70,11 @@ def test_a_migration_is_told_done_and_told_again(share_coordinator: CommandLine,
 
 @pytest.mark.slow
 def test_what_a_terminal_would_obey_is_written_out(share_coordinator: CommandLine, tmp_path: Path) -> None:
-    places = Places([StateRecord(key(number, EVIL), snapshot(number)) for number in range(2)])
-    asyncio.run(migrate(places.source(), journal_target(tmp_path / "from"), EXECUTE, quietly))
-    asyncio.run(migrate(Places(some_state()).source(), journal_target(tmp_path / "to"), EXECUTE, quietly))
+    places = MigrationLogs([StateRecord(key(number, EVIL), snapshot(number)) for number in range(2)])
+    asyncio.run(migrate(places.source(), journal_target(tmp_path / "from"), EXECUTE, no_progress))
+    asyncio.run(
+        migrate(MigrationLogs(some_state()).source(), journal_target(tmp_path / "to"), EXECUTE, no_progress)
+    )
     source = ("--from", f"journal:{tmp_path / 'from'}")
     done = share_coordinator("migrate", *source, "--to", f"journal:{tmp_path / 'new'}")
     assert [line.split()[0] for line in done.out.splitlines()[1:3]] == [WRITTEN_OUT] * 2

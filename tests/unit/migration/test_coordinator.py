@@ -8,44 +8,52 @@ import pytest
 from coordinator.client import ONCE, ShareCoordinatorClient
 from coordinator.migration.coordinator_target import CoordinatorTarget
 from coordinator.migration.errors import MigrationRefused
-from coordinator.migration.fold import Held
-from coordinator.migration.plan import Step
-from coordinator.migration.run import Options, Report, migrate
+from coordinator.migration.fold import ComparableState
+from coordinator.migration.migrate import Options, Report, migrate
+from coordinator.migration.plan import Action
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import StateRecord
 from tests.kafka.ports import free_ports
-from tests.unit.client.looped import looped
-from tests.unit.client.ours import our_coordinator
-from tests.unit.migration.places import EXECUTE, SOURCE, Places, key, quietly, snapshot, some_state
+from tests.unit.client.coroutine_tests import async_test
+from tests.unit.client.our_coordinator import our_coordinator
+from tests.unit.migration.locations import (
+    EXECUTE,
+    SOURCE,
+    MigrationLogs,
+    key,
+    no_progress,
+    snapshot,
+    some_state,
+)
 
 
-class Bringing:
+class CoordinatorMigration:
     """A topic, and a coordinator that its state is brought to."""
 
-    def __init__(self, places: Places, address: str) -> None:
+    def __init__(self, places: MigrationLogs, address: str) -> None:
         self.places = places
         self.address = address
         self.client = ShareCoordinatorClient(address, retry=ONCE)
 
     async def migrate(self, options: Options = EXECUTE) -> Report:
         target = CoordinatorTarget(self.address, self.places.reader(SOURCE), retry=ONCE)
-        return await migrate(self.places.source(), target, options, quietly)
+        return await migrate(self.places.source(), target, options, no_progress)
 
 
 @asynccontextmanager
-async def bringing(records: list[StateRecord]) -> AsyncIterator[Bringing]:
+async def bringing(records: list[StateRecord]) -> AsyncIterator[CoordinatorMigration]:
     async with our_coordinator() as address:
-        here = Bringing(Places(records), address)
+        here = CoordinatorMigration(MigrationLogs(records), address)
         async with here.client:
             yield here
 
 
-@looped
+@async_test
 async def test_the_coordinator_answers_what_the_source_holds() -> None:
     async with bringing(some_state()) as here:
         report = await here.migrate()
         assert report.is_good
-        assert report.plan.counts()[Step.COPY] == 19
+        assert report.plan.counts()[Action.COPY] == 19
         states = report.folded.states
         assert len(states) == 19
         for share_partition, state in states.items():
@@ -66,7 +74,7 @@ async def test_the_coordinator_answers_what_the_source_holds() -> None:
         ]
 
 
-@looped
+@async_test
 async def test_states_at_the_edges_come_as_they_are() -> None:
     edges = [
         # Only just initialised, by a group whose epoch is 0: it looks like no state in a Summary.
@@ -93,10 +101,10 @@ async def test_states_at_the_edges_come_as_they_are() -> None:
         assert (await here.client.read(key(0), 0)).state_epoch == 0
         assert (await here.client.summary(key(1))).delivery_complete_count == -1
         again = await here.migrate()
-        assert again.plan.counts()[Step.THERE] == 4
+        assert again.plan.counts()[Action.ALREADY_PRESENT] == 4
 
 
-@looped
+@async_test
 async def test_looking_changes_nothing() -> None:
     async with bringing(some_state()) as here:
         await here.migrate(Options())
@@ -108,7 +116,7 @@ async def test_looking_changes_nothing() -> None:
         assert (await here.client.read(key(4), 0)).batches == []
 
 
-@looped
+@async_test
 async def test_another_state_is_replaced_on_demand_with_its_memory_of_leaders() -> None:
     async with bringing(some_state()) as here:
         await here.client.initialize(key(4), 9, 7)
@@ -127,7 +135,7 @@ async def test_another_state_is_replaced_on_demand_with_its_memory_of_leaders() 
         ]
 
 
-@looped
+@async_test
 async def test_a_hidden_higher_leader_epoch_is_another_state() -> None:
     async with bringing(
         [StateRecord(key(4), snapshot(4, leader_epoch=0, state_batches=b"", delivery_complete_count=0))]
@@ -141,7 +149,7 @@ async def test_a_hidden_higher_leader_epoch_is_another_state() -> None:
             await here.migrate()
 
 
-@looped
+@async_test
 async def test_what_was_interrupted_is_gone_on_with() -> None:
     unknown_count = StateRecord(key(30), snapshot(30, delivery_complete_count=-1))
     async with bringing([*some_state(), unknown_count]) as here:
@@ -151,27 +159,27 @@ async def test_what_was_interrupted_is_gone_on_with() -> None:
         await here.client.read(key(5), 4)
         await here.client.initialize(key(30), 3, -1)
         report = await here.migrate()
-        assert (report.plan.counts()[Step.COPY], report.is_good) == (20, True)
+        assert (report.plan.counts()[Action.COPY], report.is_good) == (20, True)
         assert (await here.migrate()).plan.is_done
 
 
-@looped
+@async_test
 async def test_share_partitions_that_the_coordinator_changed_are_named() -> None:
     class Forgetful(CoordinatorTarget):
         """A coordinator whose state of one share-partition somebody deletes behind our back."""
 
         looks = 0
 
-        async def look(self, wanted, progress):  # type: ignore[no-untyped-def]
+        async def lookup(self, wanted, progress):  # type: ignore[no-untyped-def]
             self.looks += 1
             if self.looks == 3:
                 await here.client.delete(key(5))
                 await here.client.initialize(key(6), 8, 1)
-            return await super().look(wanted, progress)
+            return await super().lookup(wanted, progress)
 
     async with bringing(some_state()) as here:
         target = Forgetful(here.address, here.places.reader(SOURCE), retry=ONCE)
-        report = await migrate(here.places.source(), target, EXECUTE, quietly)
+        report = await migrate(here.places.source(), target, EXECUTE, no_progress)
         assert {different.key: different.what for different in report.different} == {
             key(5): "the target has no state of it",
             key(6): "state epoch 8, not 3; leader epoch 0, not 4; leader epoch max 0, not 4; "
@@ -179,22 +187,24 @@ async def test_share_partitions_that_the_coordinator_changed_are_named() -> None
         }
 
 
-@looped
+@async_test
 async def test_a_target_that_nobody_answers_at_is_refused() -> None:
     (port,) = free_ports(1)
-    target = CoordinatorTarget(f"127.0.0.1:{port}", Places().reader(SOURCE), retry=ONCE)
+    target = CoordinatorTarget(f"127.0.0.1:{port}", MigrationLogs().reader(SOURCE), retry=ONCE)
     with pytest.raises(MigrationRefused, match=r"the target cannot be reached: .*Connection refused"):
-        await migrate(Places(some_state()).source(), target, Options(), quietly)
+        await migrate(MigrationLogs(some_state()).source(), target, Options(), no_progress)
 
 
 def test_a_target_without_complete_count_says_so() -> None:
-    target = CoordinatorTarget("nowhere:1", Places().reader(SOURCE))
+    target = CoordinatorTarget("nowhere:1", MigrationLogs().reader(SOURCE))
     target._server = target._server._replace(keeps_complete_count=False)
 
-    @looped
+    @async_test
     async def main() -> None:
-        states = (await Places(some_state(2)).folded(SOURCE)).states
+        states = (await MigrationLogs(some_state(2)).folded(SOURCE)).states
         assert "that of 3 share-partitions is left behind" in target.notes(states)[0]
-        assert target.as_held(states[key(0)]) == Held.of(states[key(0)])._replace(delivery_complete_count=-1)
+        assert target.as_stored(states[key(0)]) == ComparableState.from_state(states[key(0)])._replace(
+            delivery_complete_count=-1
+        )
 
     main()

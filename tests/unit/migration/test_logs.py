@@ -9,34 +9,34 @@ import msgspec
 import pytest
 
 from coordinator.errors import LogError
-from coordinator.log.base import AppendDone, StateLog, Unit
-from coordinator.migration.assembly import JournalSource
-from coordinator.migration.fold import Held
+from coordinator.log.base import AppendCallback, StateLog, Unit
+from coordinator.migration.factory import JournalSource
+from coordinator.migration.fold import ComparableState
 from coordinator.migration.log_target import LogTarget
-from coordinator.migration.plan import Step
+from coordinator.migration.migrate import Options, migrate
+from coordinator.migration.plan import Action
 from coordinator.migration.readers import JournalReader
-from coordinator.migration.run import Options, migrate
 from protocol.record_batch import encode_batch
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import TOPIC_ID
-from tests.unit.log.worlds import SimWorld, read_all
-from tests.unit.migration.places import (
+from tests.unit.log.environments import SimulatedEnvironment, read_all
+from tests.unit.migration.locations import (
     EXECUTE,
     SOURCE,
     SOURCE_PARTITIONS,
     TARGET,
     TARGET_PARTITIONS,
-    Places,
+    MigrationLogs,
     journal_target,
     key,
-    quietly,
+    no_progress,
     snapshot,
     some_state,
 )
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    SimWorld().run(main)
+    SimulatedEnvironment().run(main)
 
 
 # What is copied.
@@ -44,10 +44,10 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 def test_the_target_holds_the_state_of_the_source_in_its_own_number_of_state_partitions() -> None:
     async def main() -> None:
-        places = Places(some_state())
+        places = MigrationLogs(some_state())
         report = await places.migrate()
         assert (report.is_good, report.executed) == (True, True)
-        assert report.plan.counts()[Step.COPY] == 19
+        assert report.plan.counts()[Action.COPY] == 19
         held = await places.held(TARGET)
         assert held == await places.held(SOURCE)
         assert len(held) == 19
@@ -62,7 +62,7 @@ def test_the_target_holds_the_state_of_the_source_in_its_own_number_of_state_par
 
 def test_a_snapshot_counts_on_and_keeps_its_time_of_creation() -> None:
     async def main() -> None:
-        places = Places(some_state())
+        places = MigrationLogs(some_state())
         await places.migrate()
         state = (await places.folded(TARGET)).states[key(4)]
         assert (state.snapshot_epoch, state.create_timestamp) == (7, 1_000)
@@ -73,7 +73,7 @@ def test_a_snapshot_counts_on_and_keeps_its_time_of_creation() -> None:
 
 def test_the_claims_of_a_migration_end_with_it() -> None:
     async def main() -> None:
-        places = Places(some_state())
+        places = MigrationLogs(some_state())
         await places.migrate()
         assert (await places.folded(TARGET)).owners == {}
 
@@ -82,7 +82,7 @@ def test_the_claims_of_a_migration_end_with_it() -> None:
 
 def test_records_that_do_not_count_are_not_copied() -> None:
     async def main() -> None:
-        places = Places()
+        places = MigrationLogs()
         places.make_topic("before", SOURCE_PARTITIONS)
         first, second = (
             places.log("before", SOURCE_PARTITIONS, "first"),
@@ -95,7 +95,7 @@ def test_records_that_do_not_count_are_not_copied() -> None:
             await read_all(log, range(SOURCE_PARTITIONS))
         # As a deposed owner whom the brokers do not stop.
         places.write("before", some_state())
-        report = await migrate(places.source("before"), places.target(), EXECUTE, quietly)
+        report = await migrate(places.source("before"), places.target(), EXECUTE, no_progress)
         assert report.folded.states == {}
         assert "5 state partitions of the source are owned, number 0 by second" in report.notes[0]
 
@@ -104,20 +104,20 @@ def test_records_that_do_not_count_are_not_copied() -> None:
 
 def test_a_journal_takes_it_and_gives_it_back(tmp_path: Path) -> None:
     async def main() -> None:
-        places, folder = Places(some_state()), tmp_path / "data"
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, quietly)).is_good
-        report = await migrate(JournalSource(folder), places.target(), EXECUTE, quietly)
+        places, folder = MigrationLogs(some_state()), tmp_path / "data"
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
+        report = await migrate(JournalSource(folder), places.target(), EXECUTE, no_progress)
         assert report.is_good
         assert await places.held(TARGET) == await places.held(SOURCE)
         other = tmp_path / "other"
-        assert (await migrate(JournalSource(folder), journal_target(other), EXECUTE, quietly)).is_good
+        assert (await migrate(JournalSource(folder), journal_target(other), EXECUTE, no_progress)).is_good
 
     asyncio.run(main())
 
 
 def test_many_states_need_many_appends() -> None:
     async def main() -> None:
-        places = Places(some_state(3_000))
+        places = MigrationLogs(some_state(3_000))
         shown: list[tuple[str, int, int]] = []
         report = await migrate(
             places.source(), places.target(), EXECUTE, lambda *progress: shown.append(progress)
@@ -136,14 +136,14 @@ def test_many_states_need_many_appends() -> None:
 
 def test_without_execute_nothing_is_written(tmp_path: Path) -> None:
     async def main() -> None:
-        places, folder = Places(some_state()), tmp_path / "data"
+        places, folder = MigrationLogs(some_state()), tmp_path / "data"
         report = await places.migrate(Options())
-        assert (report.executed, report.plan.counts()[Step.COPY]) == (False, 19)
+        assert (report.executed, report.plan.counts()[Action.COPY]) == (False, 19)
         assert TARGET not in places.kafka.topics
         places.make_topic(TARGET, TARGET_PARTITIONS)
         await places.migrate(Options())
         assert places.produced() == 0
-        await migrate(places.source(), journal_target(folder), Options(), quietly)
+        await migrate(places.source(), journal_target(folder), Options(), no_progress)
         assert not folder.exists()
 
     asyncio.run(main())
@@ -151,12 +151,12 @@ def test_without_execute_nothing_is_written(tmp_path: Path) -> None:
 
 def test_what_is_there_already_is_left_alone() -> None:
     async def main() -> None:
-        places = Places(some_state())
+        places = MigrationLogs(some_state())
         await places.migrate()
         produced = places.produced()
         report = await places.migrate()
         assert report.is_good
-        assert report.plan.counts()[Step.THERE] == 19
+        assert report.plan.counts()[Action.ALREADY_PRESENT] == 19
         assert places.produced() == produced
 
     run(main())
@@ -165,7 +165,7 @@ def test_what_is_there_already_is_left_alone() -> None:
 # Interruptions.
 
 
-class Breaking:
+class FailingLog:
     """A log that breaks after a number of appends, or changes what is appended."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Breaking:
         state_partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
-        done: AppendDone,
+        done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
         self._appends_left -= 1
@@ -196,25 +196,25 @@ class Breaking:
         self._log.append(state_partition, records, timestamp_ms, done)
 
 
-def target_through(places: Places, **how: Any) -> LogTarget:
+def target_through(places: MigrationLogs, **how: Any) -> LogTarget:
     """Return a target whose log misbehaves."""
     target = places.target()
     make_log = target._make_log
-    target._make_log = lambda partitions: Breaking(make_log(partitions), **how)  # type: ignore[assignment,return-value]
+    target._make_log = lambda partitions: FailingLog(make_log(partitions), **how)  # type: ignore[assignment,return-value]
     return target
 
 
 def test_an_interrupted_migration_goes_on_where_it_was() -> None:
     async def main() -> None:
-        places = Places(some_state())
+        places = MigrationLogs(some_state())
         with pytest.raises(LogError, match="the power went"):
-            await migrate(places.source(), target_through(places, appends=1), EXECUTE, quietly)
+            await migrate(places.source(), target_through(places, appends=1), EXECUTE, no_progress)
         there = len(await places.held(TARGET))
         assert 0 < there < 19
         report = await places.migrate()
         assert report.is_good
         counts = report.plan.counts()
-        assert (counts[Step.THERE], counts[Step.COPY]) == (there, 19 - there)
+        assert (counts[Action.ALREADY_PRESENT], counts[Action.COPY]) == (there, 19 - there)
         assert await places.held(TARGET) == await places.held(SOURCE)
 
     run(main())
@@ -222,8 +222,8 @@ def test_an_interrupted_migration_goes_on_where_it_was() -> None:
 
 def test_a_target_that_does_not_hold_what_was_written_is_noticed() -> None:
     async def main() -> None:
-        places = Places(some_state())
-        report = await migrate(places.source(), target_through(places, tampered=key(5)), EXECUTE, quietly)
+        places = MigrationLogs(some_state())
+        report = await migrate(places.source(), target_through(places, tampered=key(5)), EXECUTE, no_progress)
         assert not report.is_good
         assert [different.key for different in report.different] == [key(5)]
         assert report.different[0].what == "start offset 499, not 500"
@@ -236,7 +236,7 @@ def test_a_target_that_does_not_hold_what_was_written_is_noticed() -> None:
 
 def test_what_holds_no_state_is_counted_and_what_nobody_looks_for_is_named() -> None:
     async def main() -> None:
-        places = Places(some_state())
+        places = MigrationLogs(some_state())
         partitions = places.kafka.topics[SOURCE]
         partitions[0].append(encode_batch(0, 1, [(b"\x00\x09future", b"")]))
         stray = encode_record(StateRecord(SharePartitionKey("stray", TOPIC_ID, 1), snapshot(1)))
@@ -254,11 +254,11 @@ def test_what_holds_no_state_is_counted_and_what_nobody_looks_for_is_named() -> 
 
 def test_a_journal_is_read_without_being_touched(tmp_path: Path) -> None:
     async def main() -> None:
-        places, folder = Places(some_state()), tmp_path / "data"
-        await migrate(places.source(), journal_target(folder), EXECUTE, quietly)
+        places, folder = MigrationLogs(some_state()), tmp_path / "data"
+        await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         reader = JournalReader(folder)
-        folded = await reader.fold(quietly)
+        folded = await reader.fold(no_progress)
         assert folded is not None
         assert folded.held() == await places.held(SOURCE)
         assert await reader.ends() == folded.ends
@@ -269,7 +269,9 @@ def test_a_journal_is_read_without_being_touched(tmp_path: Path) -> None:
 
 def test_a_state_that_cannot_be_read_is_equal_to_none_that_can() -> None:
     async def main() -> None:
-        state = (await Places(some_state()).folded(SOURCE)).states[key(4)]
-        assert Held.of(state) != Held.of(msgspec.structs.replace(state, unreadable="new"))
+        state = (await MigrationLogs(some_state()).folded(SOURCE)).states[key(4)]
+        assert ComparableState.from_state(state) != ComparableState.from_state(
+            msgspec.structs.replace(state, unreadable="new")
+        )
 
     run(main())

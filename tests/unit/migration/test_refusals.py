@@ -8,55 +8,55 @@ from typing import Any
 import pytest
 
 from coordinator.errors import LogFenced, LogLocked
-from coordinator.migration.assembly import JournalSource
 from coordinator.migration.errors import MigrationRefused
+from coordinator.migration.factory import JournalSource
 from coordinator.migration.log_target import LogTarget
-from coordinator.migration.plan import Difference, Plan, Step
-from coordinator.migration.run import Options, migrate
-from coordinator.migration.target import Looked
-from coordinator.shard.state import snapshot_of
+from coordinator.migration.migrate import Options, migrate
+from coordinator.migration.plan import Action, MigrationDifference, MigrationPlan
+from coordinator.migration.target import LookupResult
+from coordinator.shard.state import next_snapshot
 from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, encode_record
-from tests.unit.log.worlds import SimWorld, append, append_durably, read_all
-from tests.unit.migration.places import (
+from tests.unit.log.environments import SimulatedEnvironment, append, append_durably, read_all
+from tests.unit.migration.locations import (
     EXECUTE,
     SOURCE,
     SOURCE_PARTITIONS,
     TARGET,
     TARGET_PARTITIONS,
-    Places,
+    MigrationLogs,
     journal,
     journal_target,
     key,
-    quietly,
+    no_progress,
     snapshot,
     some_state,
 )
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    SimWorld().run(main)
+    SimulatedEnvironment().run(main)
 
 
 def test_another_state_at_the_target_is_refused_and_replaced_on_demand() -> None:
     async def main() -> None:
-        places = Places(some_state())
+        places = MigrationLogs(some_state())
         places.make_topic(TARGET, TARGET_PARTITIONS)
-        gone = key(90, "gone")
+        disconnected = key(90, "gone")
         # A greater leader epoch and snapshot epoch than the source's must not outlive the replacement.
         newer = snapshot(4, snapshot_epoch=40, leader_epoch=40)
-        places.write(TARGET, [StateRecord(key(4), newer), StateRecord(gone, snapshot(90))])
+        places.write(TARGET, [StateRecord(key(4), newer), StateRecord(disconnected, snapshot(90))])
         for options in (Options(), EXECUTE):
             with pytest.raises(
-                MigrationRefused, match=rf"2 share-partitions \({key(4)}, {gone}\).*--replace"
+                MigrationRefused, match=rf"2 share-partitions \({key(4)}, {disconnected}\).*--replace"
             ):
                 await places.migrate(options)
         assert places.produced() == 0
         report = await places.migrate(Options(execute=True, replace=True))
         assert report.is_good
         counts = report.plan.counts()
-        assert (counts[Step.REPLACE], counts[Step.DELETE], counts[Step.COPY]) == (1, 1, 18)
+        assert (counts[Action.REPLACE], counts[Action.DELETE], counts[Action.COPY]) == (1, 1, 18)
         assert await places.held(TARGET) == await places.held(SOURCE)
 
     run(main())
@@ -64,7 +64,7 @@ def test_another_state_at_the_target_is_refused_and_replaced_on_demand() -> None
 
 def test_an_owned_target_is_refused_until_it_is_released() -> None:
     async def main() -> None:
-        places = Places(some_state())
+        places = MigrationLogs(some_state())
         owner = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
         await owner.open()
         for partition in range(TARGET_PARTITIONS):
@@ -81,7 +81,7 @@ def test_an_owned_target_is_refused_until_it_is_released() -> None:
 
 def test_an_owner_that_died_is_deposed_on_demand() -> None:
     async def main() -> None:
-        places = Places(some_state())
+        places = MigrationLogs(some_state())
         zombie = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
         await zombie.open()
         await zombie.own(1)
@@ -98,98 +98,98 @@ def test_an_owner_that_died_is_deposed_on_demand() -> None:
 
 def test_a_coordinator_at_work_in_a_journal_is_refused_on_either_side(tmp_path: Path) -> None:
     async def main() -> None:
-        places, folder = Places(some_state()), tmp_path / "data"
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, quietly)).is_good
+        places, folder = MigrationLogs(some_state()), tmp_path / "data"
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
         places.write(SOURCE, [StateRecord(key(50), snapshot(50))])
         coordinator = journal(folder)
         await coordinator.open()
         said = set()
         for options in (EXECUTE, Options()):
             with pytest.raises(LogLocked) as caught:
-                await migrate(places.source(), journal_target(folder), options, quietly)
+                await migrate(places.source(), journal_target(folder), options, no_progress)
             said.add(str(caught.value))
             with pytest.raises(LogLocked) as caught:
-                await migrate(JournalSource(folder), places.target(), options, quietly)
+                await migrate(JournalSource(folder), places.target(), options, no_progress)
             said.add(str(caught.value))
         assert len(said) == 1
         assert places.produced() == 0
         await coordinator.close()
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, quietly)).is_good
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
 
     asyncio.run(main())
 
 
 def test_without_execute_no_lock_is_made_and_none_is_kept(tmp_path: Path) -> None:
     async def main() -> None:
-        places, folder = Places(some_state()), tmp_path / "data"
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, quietly)).is_good
+        places, folder = MigrationLogs(some_state()), tmp_path / "data"
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
         places.write(SOURCE, [StateRecord(key(50), snapshot(50))])
         for _ in range(2):
             before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-            await migrate(places.source(), journal_target(folder), Options(), quietly)
-            await migrate(JournalSource(folder), journal_target(tmp_path / "new"), Options(), quietly)
+            await migrate(places.source(), journal_target(folder), Options(), no_progress)
+            await migrate(JournalSource(folder), journal_target(tmp_path / "new"), Options(), no_progress)
             assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
             # As in a copy of a journal.
             (folder / "lock").unlink(missing_ok=True)
         assert not (tmp_path / "new").exists()
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, quietly)).is_good
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
 
     asyncio.run(main())
 
 
-class Meddling(LogTarget):
+class ChangingTarget(LogTarget):
     """A target during whose `number`th look somebody writes to the source."""
 
-    def __init__(self, places: Places, records: list[StateRecord], number: int) -> None:
+    def __init__(self, places: MigrationLogs, records: list[StateRecord], number: int) -> None:
         vars(self).update(vars(places.target()))
         self._meddled = places
         self._meddling = records
         self._looks_left = number
 
-    async def look(self, wanted: Any, progress: Any) -> Looked:
+    async def lookup(self, wanted: Any, progress: Any) -> LookupResult:
         self._looks_left -= 1
         if self._looks_left == 0:
             self._meddled.write(SOURCE, self._meddling)
-        return await super().look(wanted, progress)
+        return await super().lookup(wanted, progress)
 
 
 @pytest.mark.parametrize(("number", "written"), [(1, False), (2, True)])
 def test_a_source_that_changes_is_refused(number: int, written: bool) -> None:
     async def main() -> None:
-        places = Places(some_state())
-        target = Meddling(places, [StateRecord(key(6), snapshot(6, start_offset=601))], number)
+        places = MigrationLogs(some_state())
+        target = ChangingTarget(places, [StateRecord(key(6), snapshot(6, start_offset=601))], number)
         with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({key(6)}\).*still active on it"):
-            await migrate(places.source(), target, EXECUTE, quietly)
+            await migrate(places.source(), target, EXECUTE, no_progress)
         assert (TARGET in places.kafka.topics) == written
 
     run(main())
 
 
-class Forgotten(LogTarget):
+class ForgettingTarget(LogTarget):
     """A target whose cluster knows one topic no more, though there still is state of it."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: MigrationLogs) -> None:
         vars(self).update(vars(places.target()))
 
-    async def look(self, wanted: Any, progress: Any) -> Looked:
-        looked = await super().look(wanted, progress)
+    async def lookup(self, wanted: Any, progress: Any) -> LookupResult:
+        looked = await super().lookup(wanted, progress)
         return looked._replace(unknown_topics=frozenset({key(4)} & set(wanted)))
 
-    async def carry_out(self, states: Any, plan_for: Any, progress: Any) -> list[Difference]:
-        def plan(looked: Looked) -> Plan:
+    async def apply_plan(self, states: Any, plan_for: Any, progress: Any) -> list[MigrationDifference]:
+        def plan(looked: LookupResult) -> MigrationPlan:
             return plan_for(looked._replace(unknown_topics=frozenset({key(4)})))  # type: ignore[no-any-return]
 
-        return await super().carry_out(states, plan, progress)
+        return await super().apply_plan(states, plan, progress)
 
 
 def test_what_is_left_out_and_there_is_no_difference() -> None:
     async def main() -> None:
-        places = Places(some_state())
+        places = MigrationLogs(some_state())
         places.make_topic(TARGET, TARGET_PARTITIONS)
         places.write(TARGET, [StateRecord(key(4), snapshot(4, start_offset=7))])
         options = Options(execute=True, leave_out_unknown_topics=True)
-        report = await migrate(places.source(), Forgotten(places), options, quietly)
-        assert report.plan.keys(Step.LEAVE_OUT) == [key(4)]
+        report = await migrate(places.source(), ForgettingTarget(places), options, no_progress)
+        assert report.plan.keys(Action.OMIT) == [key(4)]
         assert report.different == []
 
     run(main())
@@ -197,17 +197,17 @@ def test_what_is_left_out_and_there_is_no_difference() -> None:
 
 def test_a_cold_snapshot_is_no_change_of_the_source() -> None:
     async def main() -> None:
-        places = Places(some_state())
-        again = snapshot_of((await places.folded(SOURCE)).states[key(6)], now_ms=9)
-        target = Meddling(places, [StateRecord(key(6), again)], 1)
-        assert (await migrate(places.source(), target, EXECUTE, quietly)).is_good
+        places = MigrationLogs(some_state())
+        again = next_snapshot((await places.folded(SOURCE)).states[key(6)], now_ms=9)
+        target = ChangingTarget(places, [StateRecord(key(6), again)], 1)
+        assert (await migrate(places.source(), target, EXECUTE, no_progress)).is_good
 
     run(main())
 
 
 def test_a_state_that_cannot_be_read_is_refused() -> None:
     async def main() -> None:
-        places = Places(some_state())
+        places = MigrationLogs(some_state())
         key_bytes, _ = encode_record(StateRecord(key(7), snapshot(7)))
         partition = places.kafka.topics[SOURCE][state_partition(key(7), SOURCE_PARTITIONS)]
         partition.append(encode_batch(0, 1, [(key_bytes, b"\0\x09new")]))
@@ -220,11 +220,11 @@ def test_a_state_that_cannot_be_read_is_refused() -> None:
 def test_a_source_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         for source in (
-            Places().source("nothing"),
+            MigrationLogs().source("nothing"),
             JournalSource(tmp_path / "missing"),
             JournalSource(tmp_path),
         ):
             with pytest.raises(MigrationRefused, match="nothing at the source"):
-                await migrate(source, journal_target(tmp_path / "new"), EXECUTE, quietly)
+                await migrate(source, journal_target(tmp_path / "new"), EXECUTE, no_progress)
 
     asyncio.run(main())

@@ -13,8 +13,8 @@ from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import ACKNOWLEDGED, KEY, packed
-from tests.unit.log.coordinators import run
 from tests.unit.log.fake_kafka import FakeKafka, FakePartition
+from tests.unit.log.kafka_logs import run
 
 TOPIC = "__share_group_state"
 PARTITIONS = 3
@@ -77,7 +77,7 @@ def following(test: Callable[[World], Awaitable[None]]) -> None:
 
 def test_it_replays_the_log_and_follows_its_end() -> None:
     async def test(world: World) -> None:
-        await until(lambda: world.follower.health() == [] and world.follower.loaded_once)
+        await until(lambda: world.follower.health() == [] and world.follower.initial_load_done)
         assert world.start_offset() == 100
         assert world.followed == []
         record = update(110)

@@ -8,7 +8,7 @@ import pytest
 from coordinator.ownership.limits import GroupLimits
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import FakeGroup
-from tests.unit.ownership.replicas import Fleet, Play
+from tests.unit.ownership.replicas import Play, ReplicaGroup
 
 LIMITS = GroupLimits()
 
@@ -18,10 +18,10 @@ def play() -> Iterator[Play]:
     """Play a scene with a group in memory; stop all replicas at its end, which must be quick."""
     loop = SimLoop()
 
-    def run(scene: Callable[[FakeGroup, Fleet], Awaitable[object]]) -> None:
+    def run(scene: Callable[[FakeGroup, ReplicaGroup], Awaitable[object]]) -> None:
         async def main() -> None:
             group = FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
-            fleet = Fleet(group.link, limits=LIMITS)
+            fleet = ReplicaGroup(group.link, limits=LIMITS)
             await scene(group, fleet)
             async with asyncio.timeout(2.5 * LIMITS.leave_timeout_s):
                 await fleet.stop()

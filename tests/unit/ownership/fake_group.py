@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Mapping
 
 from coordinator.kafka import group as kafka
-from coordinator.kafka.group import Described, DescribedMember, Joined, Synced
-from tests.unit.ownership.fake_link import FakeLink
+from coordinator.kafka.group import Described, DescribedMember, JoinResult, SyncResult
+from tests.unit.ownership.fake_group_client import FakeGroupClient
 
 # max.message.bytes of __consumer_offsets, by default.
 MAX_MESSAGE_BYTES = 1_048_588
@@ -27,8 +27,8 @@ class FakeMember:
     def __init__(self, member_id: str, metadata: bytes) -> None:
         self.member_id = member_id
         self.metadata = metadata
-        self.joining: asyncio.Future[Joined] | None = None
-        self.syncing: asyncio.Future[Synced] | None = None
+        self.joining: asyncio.Future[JoinResult] | None = None
+        self.syncing: asyncio.Future[SyncResult] | None = None
         self.expires: asyncio.TimerHandle | None = None
         self.assignment = b""
 
@@ -69,15 +69,15 @@ class FakeGroup:
         self._ids = 0
         self._deadline: asyncio.TimerHandle | None = None
 
-    def link(self) -> FakeLink:
+    def link(self) -> FakeGroupClient:
         """Return the way of one process to it."""
-        return FakeLink(self)
+        return FakeGroupClient(self)
 
     def add_member(self, member_id: str, metadata: bytes) -> None:
         """Have a member that nobody plays."""
         self.members[member_id] = FakeMember(member_id, metadata)
 
-    def throw_out(self, member_id: str) -> None:
+    def expel(self, member_id: str) -> None:
         """Forget a member, as when its session is over."""
         self.static = {name: other for name, other in self.static.items() if other != member_id}
         self._remove(member_id, kafka.UNKNOWN_MEMBER_ID)
@@ -87,7 +87,7 @@ class FakeGroup:
         member = self.members.pop(member_id)
         if member.expires is not None:
             member.expires.cancel()
-        for future, answer in ((member.joining, Joined(code)), (member.syncing, Synced(code))):
+        for future, answer in ((member.joining, JoinResult(code)), (member.syncing, SyncResult(code))):
             if future is not None and not future.done():
                 future.set_result(answer)
         return member
@@ -97,42 +97,44 @@ class FakeGroup:
         self.node = node
         for member in self.members.values():
             if member.joining is not None and not member.joining.done():
-                member.joining.set_result(Joined(kafka.NOT_COORDINATOR))
+                member.joining.set_result(JoinResult(kafka.NOT_COORDINATOR))
             if member.syncing is not None and not member.syncing.done():
-                member.syncing.set_result(Synced(kafka.NOT_COORDINATOR))
+                member.syncing.set_result(SyncResult(kafka.NOT_COORDINATOR))
             self._restart_session(member)
 
     def forget(self) -> None:
         """Lose the group, as when the topic that it is stored in was lost."""
         for member_id in list(self.members):
-            self.throw_out(member_id)
+            self.expel(member_id)
         self._enter_empty()
         self.generation = 0
 
     # Requests, at the coordinator.
 
-    def join(self, member_id: str, metadata: bytes, instance_id: str = "") -> Joined | asyncio.Future[Joined]:
+    def join(
+        self, member_id: str, metadata: bytes, instance_id: str = ""
+    ) -> JoinResult | asyncio.Future[JoinResult]:
         code = self._check_instance(member_id, instance_id) if member_id else kafka.NONE
         if code != kafka.NONE:
-            return Joined(code)
+            return JoinResult(code)
         if not member_id:
             self._ids += 1
             member_id = f"member-{self._ids}"
             self._pending.add(member_id)
             if not instance_id:
-                return Joined(kafka.MEMBER_ID_REQUIRED, member_id=member_id)
+                return JoinResult(kafka.MEMBER_ID_REQUIRED, member_id=member_id)
             before, self.static[instance_id] = self.static.get(instance_id), member_id
             if before is not None:
                 leader = self.leader
                 self._replace(before, member_id, metadata)
                 if self.state == STABLE:
                     # Without a rebalance; who replaced the leader is not told that it leads.
-                    return Joined(kafka.NONE, self.generation, member_id, leader)
+                    return JoinResult(kafka.NONE, self.generation, member_id, leader)
                 if self.state == COMPLETING:
                     self._prepare()
         member = self.members.get(member_id)
         if member is None and member_id not in self._pending:
-            return Joined(kafka.UNKNOWN_MEMBER_ID)
+            return JoinResult(kafka.UNKNOWN_MEMBER_ID)
         if member is None:
             self._pending.discard(member_id)
             member = self.members[member_id] = FakeMember(member_id, metadata)
@@ -159,16 +161,16 @@ class FakeGroup:
 
     def sync(
         self, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str = ""
-    ) -> Synced | asyncio.Future[Synced]:
+    ) -> SyncResult | asyncio.Future[SyncResult]:
         code = self._check(generation, member_id, instance_id)
         if code != kafka.NONE:
-            return Synced(code)
+            return SyncResult(code)
         member = self.members[member_id]
         self._restart_session(member)
         if self.state == PREPARING:
-            return Synced(kafka.REBALANCE_IN_PROGRESS)
+            return SyncResult(kafka.REBALANCE_IN_PROGRESS)
         if self.state == STABLE:
-            return Synced(kafka.NONE, member.assignment)
+            return SyncResult(kafka.NONE, member.assignment)
         member.syncing = asyncio.get_running_loop().create_future()
         if member_id == self.leader:
             self._stabilize(assignments)
@@ -184,7 +186,7 @@ class FakeGroup:
     def leave(self, member_id: str) -> int:
         if member_id not in self.members:
             return kafka.UNKNOWN_MEMBER_ID
-        self.throw_out(member_id)
+        self.expel(member_id)
         return kafka.NONE
 
     def describe(self) -> Described:
@@ -218,11 +220,11 @@ class FakeGroup:
         delay_s = self.first_delay_s if self.state == EMPTY else self.rebalance_s
         for member in self.members.values():
             if member.syncing is not None and not member.syncing.done():
-                member.syncing.set_result(Synced(kafka.REBALANCE_IN_PROGRESS))
+                member.syncing.set_result(SyncResult(kafka.REBALANCE_IN_PROGRESS))
                 self._restart_session(member)
         self._delayed = self.state == EMPTY and self.first_delay_s > 0
         self.state = PREPARING
-        self._wait(delay_s, self._leave_behind)
+        self._wait(delay_s, self._continue_without_absent_members)
 
     def _wait(self, seconds: float, then: "asyncio._Callback") -> None:
         if self._deadline is not None:
@@ -234,7 +236,7 @@ class FakeGroup:
         if self.state == PREPARING and joined and not self._delayed:
             self._complete()
 
-    def _leave_behind(self) -> None:
+    def _continue_without_absent_members(self) -> None:
         """Go on without those who did not join in time; who has a name stays until its session is over."""
         self._delayed = False
         for member_id, member in list(self.members.items()):
@@ -243,7 +245,7 @@ class FakeGroup:
                 if member.expires is not None:
                     member.expires.cancel()
         if self.members and not any(member.joins for member in self.members.values()):
-            self._wait(self.rebalance_s, self._leave_behind)
+            self._wait(self.rebalance_s, self._continue_without_absent_members)
             return
         self._complete()
 
@@ -265,17 +267,17 @@ class FakeGroup:
     def _expel_unsynced(self) -> None:
         for member_id, member in list(self.members.items()):
             if self.state == COMPLETING and member.syncing is None:
-                self.throw_out(member_id)
+                self.expel(member_id)
 
     def _enter_empty(self) -> None:
         self.state, self.leader = EMPTY, ""
         if self._deadline is not None:
             self._deadline.cancel()
 
-    def _joined(self, member: FakeMember) -> Joined:
+    def _joined(self, member: FakeMember) -> JoinResult:
         told = {m.member_id: m.metadata for m in self.members.values()}
         leads = member.member_id == self.leader
-        return Joined(kafka.NONE, self.generation, member.member_id, self.leader, told if leads else {})
+        return JoinResult(kafka.NONE, self.generation, member.member_id, self.leader, told if leads else {})
 
     def record_bytes(self, assignments: Mapping[str, bytes]) -> int:
         """Return the size of the record that the group is stored in (GroupMetadataValue), with its batch."""
@@ -288,7 +290,7 @@ class FakeGroup:
         """Answer as Kafka does when the record is too large: every sync fails, and the group rebalances."""
         for member in self.members.values():
             if member.syncing is not None and not member.syncing.done():
-                member.syncing.set_result(Synced(kafka.UNKNOWN_SERVER_ERROR))
+                member.syncing.set_result(SyncResult(kafka.UNKNOWN_SERVER_ERROR))
                 self._restart_session(member)
         self._prepare()
 
@@ -301,7 +303,7 @@ class FakeGroup:
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if member.syncing is not None and not member.syncing.done():
-                member.syncing.set_result(Synced(kafka.NONE, member.assignment))
+                member.syncing.set_result(SyncResult(kafka.NONE, member.assignment))
                 self._restart_session(member)
 
     def _after_departure(self) -> None:
@@ -321,4 +323,4 @@ class FakeGroup:
         if member.waits():
             self._restart_session(member)
         else:
-            self.throw_out(member.member_id)
+            self.expel(member.member_id)

@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from coordinator.kafka.group import GroupLink
-from coordinator.ownership.base import OwnerMap, Replica
+from coordinator.kafka.group import GroupClient
+from coordinator.ownership.base import Assignment, Replica
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
 from tests.unit.ownership.fake_group import FakeGroup
@@ -15,12 +15,12 @@ _starts = itertools.count(1)
 
 
 @dataclass
-class Heard:
+class RecordingListener:
     """An `OwnershipListener` that remembers what it hears, and what of it makes no sense."""
 
     owned: set[int] = field(default_factory=set)
-    owner_map: OwnerMap | None = None
-    maps: list[OwnerMap | None] = field(default_factory=list)
+    assignment: Assignment | None = None
+    maps: list[Assignment | None] = field(default_factory=list)
     resignations: list[int] = field(default_factory=list)
     elections: list[tuple[int, bool]] = field(default_factory=list)
     is_ready: bool = True
@@ -31,18 +31,18 @@ class Heard:
     fenced: set[int] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
 
-    def owners_changed(self, owner_map: OwnerMap | None) -> None:
-        self.owner_map = owner_map
-        self.maps.append(owner_map)
+    def assignment_changed(self, assignment: Assignment | None) -> None:
+        self.assignment = assignment
+        self.maps.append(assignment)
 
-    def elected(self, state_partition: int, *, release_expected: bool) -> None:
+    def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
         if state_partition in self.owned:
             self.wrong.append(f"elected again for {state_partition}")
         self.owned.add(state_partition)
         self.fenced.discard(state_partition)
         self.elections.append((state_partition, release_expected))
 
-    def resigned(self, state_partition: int) -> None:
+    def on_resigned(self, state_partition: int) -> None:
         # What the log took away may be resigned too: that news crosses this one.
         if state_partition not in self.owned | self.fenced:
             self.wrong.append(f"resigned {state_partition}, which it does not own")
@@ -54,36 +54,36 @@ class Heard:
     def ready(self) -> bool:
         return self.is_ready
 
-    def resigning(self) -> bool:
+    def is_resigning(self) -> bool:
         return bool(self.releasing)
 
 
 @dataclass
-class One:
+class GroupReplica:
     """A replica: its ownership and what it heard."""
 
     replica: Replica
     ownership: GroupOwnership
-    heard: Heard
-    link: GroupLink
+    listener: RecordingListener
+    link: GroupClient
 
     @property
     def owned(self) -> set[int]:
-        return self.heard.owned
+        return self.listener.owned
 
     def take_away(self, state_partition: int) -> None:
         """Be told by the log that somebody else owns a shard, as the runtime is."""
-        self.heard.owned.remove(state_partition)
-        self.heard.fenced.add(state_partition)
-        self.ownership.fenced(state_partition)
+        self.listener.owned.remove(state_partition)
+        self.listener.fenced.add(state_partition)
+        self.ownership.on_fenced(state_partition)
 
 
-class Fleet:
+class ReplicaGroup:
     """Replicas that share the shards of one topic. `link` gives each its way to the group."""
 
     def __init__(
         self,
-        link: Callable[[], GroupLink],
+        link: Callable[[], GroupClient],
         *,
         state_partitions: int = 12,
         topic: str = "state",
@@ -96,7 +96,7 @@ class Fleet:
         self.state_partitions = state_partitions
         self.topic = topic
         self.limits = limits or GroupLimits()
-        self.ones: list[One] = []
+        self.replicas: list[GroupReplica] = []
         self._link = link
         self._group_id = group_id
         self._monotonic = monotonic or asyncio.get_running_loop().time
@@ -112,7 +112,7 @@ class Fleet:
         state_partitions: int | None = None,
         topic: str | None = None,
         instance_id: str = "",
-    ) -> One:
+    ) -> GroupReplica:
         """Start a replica more, later than all others."""
         number = next(_starts)
         address = wire or f"replica-{number}:9095"
@@ -120,7 +120,7 @@ class Fleet:
         instance = f"instance-{number:023}"
         replica = Replica(instance, address, http=address.replace("9095", "9096"), broker_id=broker_id)
         link = self._link()
-        heard = Heard(is_ready=ready)
+        listener = RecordingListener(is_ready=ready)
         ownership = GroupOwnership(
             lambda: link,
             replica=replica,
@@ -133,33 +133,33 @@ class Fleet:
             started_ms=number,
             own_thread=self._own_thread,
         )
-        one = One(replica, ownership, heard, link)
-        self.ones.append(one)
-        await ownership.start(heard)
+        one = GroupReplica(replica, ownership, listener, link)
+        self.replicas.append(one)
+        await ownership.start(listener)
         return one
 
-    async def add_all(self, count: int) -> list[One]:
+    async def add_all(self, count: int) -> list[GroupReplica]:
         """Start replicas and wait until they share the shards; what they heard on the way is forgotten."""
-        ones = [await self.add() for _ in range(count)]
-        await self.until(lambda: self.shared_by(*ones))
-        for one in ones:
-            one.heard.elections.clear()
-            one.heard.resignations.clear()
-        return ones
+        replicas = [await self.add() for _ in range(count)]
+        await self.until(lambda: self.shared_by(*replicas))
+        for one in replicas:
+            one.listener.elections.clear()
+            one.listener.resignations.clear()
+        return replicas
 
-    def shared_by(self, *ones: One) -> bool:
+    def shared_by(self, *replicas: GroupReplica) -> bool:
         """True if these own all shards between them, balanced, and agree on who owns which."""
-        sizes = [len(one.owned) for one in ones]
-        maps = [one.heard.owner_map for one in ones]
+        sizes = [len(one.owned) for one in replicas]
+        maps = [one.listener.assignment for one in replicas]
         return (
             sum(sizes) == self.state_partitions
-            and len(set().union(*(one.owned for one in ones))) == self.state_partitions
+            and len(set().union(*(one.owned for one in replicas))) == self.state_partitions
             and max(sizes) - min(sizes) <= 1
             and maps[0] is not None
-            and all(owner_map == maps[0] for owner_map in maps)
+            and all(assignment == maps[0] for assignment in maps)
             and all(
                 owner is not None
-                and any(partition in one.owned for one in ones if one.replica.instance == owner.instance)
+                and any(partition in one.owned for one in replicas if one.replica.instance == owner.instance)
                 for partition in range(self.state_partitions)
                 for owner in [maps[0].owner(partition)]
             )
@@ -180,18 +180,18 @@ class Fleet:
 
     async def stop(self) -> None:
         """Stop all replicas; see that what they heard made sense."""
-        await asyncio.gather(*(one.ownership.stop() for one in self.ones))
-        assert [one.heard.wrong for one in self.ones if one.heard.wrong] == []
+        await asyncio.gather(*(one.ownership.stop() for one in self.replicas))
+        assert [one.listener.wrong for one in self.replicas if one.listener.wrong] == []
 
 
-def heard_generation(one: One) -> int:
+def listener_generation(one: GroupReplica) -> int:
     """Return the generation of the map that a replica goes by, as its listener heard it.
 
     The figures of the membership follow a moment later: it runs on a thread of its own.
     """
-    assert one.heard.owner_map is not None
-    return one.heard.owner_map.generation
+    assert one.listener.assignment is not None
+    return one.listener.assignment.generation
 
 
 # Plays a scene: a coroutine function of a group in memory and a fleet without replicas.
-Play = Callable[[Callable[[FakeGroup, Fleet], Awaitable[object]]], None]
+Play = Callable[[Callable[[FakeGroup, ReplicaGroup], Awaitable[object]]], None]

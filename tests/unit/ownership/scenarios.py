@@ -6,58 +6,58 @@ that its name tells.
 
 from collections.abc import Awaitable, Callable
 
-from tests.unit.ownership.replicas import Fleet, One, heard_generation
+from tests.unit.ownership.replicas import GroupReplica, ReplicaGroup, listener_generation
 
-Scenario = Callable[[Fleet], Awaitable[float]]
+Scenario = Callable[[ReplicaGroup], Awaitable[float]]
 
 
-def cut(one: One) -> None:
+def cut(one: GroupReplica) -> None:
     """Let nothing of a replica get through any more, as if its process had been killed."""
     one.link.cut = True  # type: ignore[attr-defined]
 
 
-async def the_others_take_over_from_one_that_is_killed(fleet: Fleet) -> float:
-    ones = await fleet.add_all(3)
-    before = [set(one.owned) for one in ones]
-    cut(ones[0])
-    took_s = await fleet.until(lambda: fleet.shared_by(*ones[1:]))
-    for one, owned in zip(ones[1:], before[1:], strict=True):
+async def the_others_take_over_from_one_that_is_killed(fleet: ReplicaGroup) -> float:
+    replicas = await fleet.add_all(3)
+    before = [set(one.owned) for one in replicas]
+    cut(replicas[0])
+    took_s = await fleet.until(lambda: fleet.shared_by(*replicas[1:]))
+    for one, owned in zip(replicas[1:], before[1:], strict=True):
         assert one.owned >= owned
-        assert one.heard.resignations == []
+        assert one.listener.resignations == []
         gained = one.owned - owned
         assert gained <= before[0]
-        assert sorted(one.heard.elections) == [(partition, False) for partition in sorted(gained)]
-    await fleet.until(lambda: ones[0].heard.owner_map is None)
-    assert not ones[0].ownership.lease_is_fresh()
-    assert ones[0].ownership.health() != []
-    await fleet.until(lambda: ones[1].ownership.health() == [])
+        assert sorted(one.listener.elections) == [(partition, False) for partition in sorted(gained)]
+    await fleet.until(lambda: replicas[0].listener.assignment is None)
+    assert not replicas[0].ownership.lease_is_fresh()
+    assert replicas[0].ownership.health() != []
+    await fleet.until(lambda: replicas[1].ownership.health() == [])
     return took_s
 
 
-async def one_that_drains_hands_over(fleet: Fleet) -> float:
-    ones = await fleet.add_all(3)
-    before = [set(one.owned) for one in ones]
+async def one_that_drains_hands_over(fleet: ReplicaGroup) -> float:
+    replicas = await fleet.add_all(3)
+    before = [set(one.owned) for one in replicas]
     began = fleet.now()
-    await ones[0].ownership.drain(20.0)
-    assert ones[0].owned == set()
-    given_away = [owner_map for owner_map in ones[0].heard.maps if owner_map is not None][-1]
-    await fleet.until(lambda: fleet.shared_by(*ones[1:]))
+    await replicas[0].ownership.drain(20.0)
+    assert replicas[0].owned == set()
+    given_away = [assignment for assignment in replicas[0].listener.maps if assignment is not None][-1]
+    await fleet.until(lambda: fleet.shared_by(*replicas[1:]))
     took_s = fleet.now() - began
-    for one, owned in zip(ones[1:], before[1:], strict=True):
+    for one, owned in zip(replicas[1:], before[1:], strict=True):
         assert one.owned >= owned
-        assert one.heard.resignations == []
-        assert sorted(partition for partition, _ in one.heard.elections) == sorted(one.owned - owned)
+        assert one.listener.resignations == []
+        assert sorted(partition for partition, _ in one.listener.elections) == sorted(one.owned - owned)
         # Kafka refuses SyncGroup once a member leaves: a member that asks later gets the next assignment
         # only, by which nobody hands over any more.
-        released = {expected for _, expected in one.heard.elections}
+        released = {expected for _, expected in one.listener.elections}
         assert len(released) == 1
-        if given_away in one.heard.maps:
+        if given_away in one.listener.maps:
             assert released == {True}
-    assert not ones[0].ownership.lease_is_fresh()
+    assert not replicas[0].ownership.lease_is_fresh()
     return took_s
 
 
-async def the_last_one_drains(fleet: Fleet) -> float:
+async def the_last_one_drains(fleet: ReplicaGroup) -> float:
     (one,) = await fleet.add_all(1)
     began = fleet.now()
     await one.ownership.drain(20.0)
@@ -65,33 +65,33 @@ async def the_last_one_drains(fleet: Fleet) -> float:
     return fleet.now() - began
 
 
-async def one_that_stops_is_missed_at_once(fleet: Fleet) -> float:
-    ones = await fleet.add_all(2)
-    await ones[1].ownership.stop()
-    return await fleet.until(lambda: fleet.shared_by(ones[0]))
+async def one_that_stops_is_missed_at_once(fleet: ReplicaGroup) -> float:
+    replicas = await fleet.add_all(2)
+    await replicas[1].ownership.stop()
+    return await fleet.until(lambda: fleet.shared_by(replicas[0]))
 
 
-async def one_that_joins_gets_its_part(fleet: Fleet) -> float:
-    ones = await fleet.add_all(2)
-    before = [set(one.owned) for one in ones]
+async def one_that_joins_gets_its_part(fleet: ReplicaGroup) -> float:
+    replicas = await fleet.add_all(2)
+    before = [set(one.owned) for one in replicas]
     added = await fleet.add()
-    took_s = await fleet.until(lambda: fleet.shared_by(*ones, added))
+    took_s = await fleet.until(lambda: fleet.shared_by(*replicas, added))
     # Nothing moved but what the new one got, and nobody ran dry meanwhile.
-    for one, owned in zip(ones, before, strict=True):
+    for one, owned in zip(replicas, before, strict=True):
         assert one.owned <= owned
-        assert one.heard.resignations == sorted(owned - one.owned)
-    assert all(expected for _, expected in added.heard.elections)
+        assert one.listener.resignations == sorted(owned - one.owned)
+    assert all(expected for _, expected in added.listener.elections)
     return took_s
 
 
-async def of_two_with_one_address_the_newer_wins(fleet: Fleet) -> float:
+async def of_two_with_one_address_the_newer_wins(fleet: ReplicaGroup) -> float:
     first, other = await fleet.add_all(2)
     newer = await fleet.add(wire=first.replica.wire)
     took_s = await fleet.until(lambda: fleet.shared_by(other, newer))
     await fleet.until(
         lambda: first.owned == set() and "has the same address" in str(first.ownership.health())
     )
-    await fleet.until(lambda: first.heard.owner_map == newer.heard.owner_map)
+    await fleet.until(lambda: first.listener.assignment == newer.listener.assignment)
     await fleet.until(lambda: newer.ownership.health() == [])
     # When the newer one goes, the older one is good enough.
     await newer.ownership.stop()
@@ -99,40 +99,42 @@ async def of_two_with_one_address_the_newer_wins(fleet: Fleet) -> float:
     return took_s
 
 
-async def one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back(fleet: Fleet) -> float:
-    ones = [await fleet.add(instance_id=f"place {number}") for number in range(3)]
-    await fleet.until(lambda: fleet.shared_by(*ones))
+async def one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back(
+    fleet: ReplicaGroup,
+) -> float:
+    replicas = [await fleet.add(instance_id=f"place {number}") for number in range(3)]
+    await fleet.until(lambda: fleet.shared_by(*replicas))
     took_s = 0.0
     # Each in turn, so that the leader of the group is among them.
-    for place, killed in enumerate(list(ones)):
-        before = [(one, set(one.owned)) for one in ones if one is not killed]
-        for one in ones:
-            one.heard.resignations.clear()
+    for place, killed in enumerate(list(replicas)):
+        before = [(one, set(one.owned)) for one in replicas if one is not killed]
+        for one in replicas:
+            one.listener.resignations.clear()
         cut(killed)
         began = fleet.now()
-        ones[place] = await fleet.add(wire=killed.replica.wire, instance_id=f"place {place}")
-        await fleet.until(lambda: fleet.shared_by(*ones))
+        replicas[place] = await fleet.add(wire=killed.replica.wire, instance_id=f"place {place}")
+        await fleet.until(lambda: fleet.shared_by(*replicas))
         took_s = max(took_s, fleet.now() - began)
-        assert ones[place].owned == killed.owned
-        assert [(one, one.owned, one.heard.resignations) for one, _ in before] == [
+        assert replicas[place].owned == killed.owned
+        assert [(one, one.owned, one.listener.resignations) for one, _ in before] == [
             (one, owned, []) for one, owned in before
         ]
-    await fleet.until(lambda: all(one.ownership.health() == [] for one in ones))
+    await fleet.until(lambda: all(one.ownership.health() == [] for one in replicas))
     return took_s
 
 
-async def one_that_comes_back_with_another_address_gets_the_shards_of_its_place(fleet: Fleet) -> float:
-    ones = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
-    await fleet.until(lambda: fleet.shared_by(*ones))
-    cut(ones[1])
+async def one_that_comes_back_with_another_address_gets_the_shards_of_its_place(fleet: ReplicaGroup) -> float:
+    replicas = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
+    await fleet.until(lambda: fleet.shared_by(*replicas))
+    cut(replicas[1])
     # It is given the map of the one before it, in which it is not to be found.
     back = await fleet.add(wire="elsewhere:9095", instance_id="place 1")
-    took_s = await fleet.until(lambda: fleet.shared_by(ones[0], back))
+    took_s = await fleet.until(lambda: fleet.shared_by(replicas[0], back))
     await fleet.until(lambda: back.ownership.health() == [])
     return took_s
 
 
-async def of_two_at_one_place_the_newer_wins_and_they_do_not_fight(fleet: Fleet) -> float:
+async def of_two_at_one_place_the_newer_wins_and_they_do_not_fight(fleet: ReplicaGroup) -> float:
     first, other = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
     await fleet.until(lambda: fleet.shared_by(first, other))
     newer = await fleet.add(wire=first.replica.wire, instance_id="place 0")
@@ -140,46 +142,46 @@ async def of_two_at_one_place_the_newer_wins_and_they_do_not_fight(fleet: Fleet)
     await fleet.until(
         lambda: first.owned == set() and "has the same address" in str(first.ownership.health())
     )
-    await fleet.until(lambda: first.heard.owner_map == newer.heard.owner_map)
+    await fleet.until(lambda: first.listener.assignment == newer.listener.assignment)
     await fleet.until(lambda: newer.ownership.health() == [])
     # The older one does not take the place back.
-    generation, until = heard_generation(newer), fleet.now() + 5 * fleet.limits.heartbeat_interval_s
+    generation, until = listener_generation(newer), fleet.now() + 5 * fleet.limits.heartbeat_interval_s
     await fleet.until(lambda: fleet.now() > until)
-    assert heard_generation(newer) == generation
+    assert listener_generation(newer) == generation
     await newer.ownership.stop()
     await fleet.until(lambda: fleet.shared_by(first, other))
     return took_s
 
 
-async def one_with_another_setting_is_refused(fleet: Fleet) -> float:
-    ones = await fleet.add_all(2)
+async def one_with_another_setting_is_refused(fleet: ReplicaGroup) -> float:
+    replicas = await fleet.add_all(2)
     elsewhere = await fleet.add(topic="another")
     fewer = await fleet.add(state_partitions=fleet.state_partitions - 1)
     both = (elsewhere, fewer)
     took_s = await fleet.until(lambda: all("refuses" in str(one.ownership.health()) for one in both))
     await fleet.until(lambda: "topic another" in str(elsewhere.ownership.health()))
-    assert all(one.owned == set() and one.heard.owner_map is None for one in both)
-    await fleet.until(lambda: fleet.shared_by(*ones))
-    assert all(one.heard.resignations == [] for one in ones)
+    assert all(one.owned == set() and one.listener.assignment is None for one in both)
+    await fleet.until(lambda: fleet.shared_by(*replicas))
+    assert all(one.listener.resignations == [] for one in replicas)
     return took_s
 
 
-async def a_shard_that_the_log_took_is_elected_again(fleet: Fleet) -> float:
-    ones = await fleet.add_all(2)
-    partition = min(ones[0].owned)
-    ones[0].take_away(partition)
-    took_s = await fleet.until(lambda: fleet.shared_by(*ones))
-    assert all(one.heard.resignations == [] for one in ones)
-    assert [one.heard.elections for one in ones if one.heard.elections] == [[(partition, False)]]
+async def a_shard_that_the_log_took_is_elected_again(fleet: ReplicaGroup) -> float:
+    replicas = await fleet.add_all(2)
+    partition = min(replicas[0].owned)
+    replicas[0].take_away(partition)
+    took_s = await fleet.until(lambda: fleet.shared_by(*replicas))
+    assert all(one.listener.resignations == [] for one in replicas)
+    assert [one.listener.elections for one in replicas if one.listener.elections] == [[(partition, False)]]
     return took_s
 
 
-async def one_that_is_not_ready_gives_its_shards_away(fleet: Fleet) -> float:
-    ones = await fleet.add_all(2)
-    ones[0].heard.is_ready = False
-    took_s = await fleet.until(lambda: fleet.shared_by(ones[1]))
-    ones[0].heard.is_ready = True
-    await fleet.until(lambda: fleet.shared_by(*ones))
+async def one_that_is_not_ready_gives_its_shards_away(fleet: ReplicaGroup) -> float:
+    replicas = await fleet.add_all(2)
+    replicas[0].listener.is_ready = False
+    took_s = await fleet.until(lambda: fleet.shared_by(replicas[1]))
+    replicas[0].listener.is_ready = True
+    await fleet.until(lambda: fleet.shared_by(*replicas))
     return took_s
 
 

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.ownership.assignor import Claimant, Plan, assign
+from coordinator.ownership.assignor import AssignableMember, AssignmentPlan, assign
 from coordinator.ownership.base import NOBODY
 
 
-def member(number: int, **facts: object) -> Claimant:
+def member(number: int, **facts: object) -> AssignableMember:
     """Return a member that started as the number says, later than those with lower ones."""
-    return Claimant(f"i{number}", f"host-{number}:9095", started_ms=number)._replace(**facts)
+    return AssignableMember(f"i{number}", f"host-{number}:9095", started_ms=number)._replace(**facts)
 
 
 @st.composite
-def groups(draw: st.DrawFn, distinct: bool = False) -> tuple[list[Claimant], dict[int, int], int]:
+def groups(draw: st.DrawFn, distinct: bool = False) -> tuple[list[AssignableMember], dict[int, int], int]:
     """Any group: members that claim whatever they like, in any condition."""
     partitions = draw(st.integers(1, 24))
     count = draw(st.integers(1, 6))
@@ -25,7 +25,7 @@ def groups(draw: st.DrawFn, distinct: bool = False) -> tuple[list[Claimant], dic
     for number in range(count):
         owned = draw(st.sets(st.integers(0, partitions + 2)))
         members.append(
-            Claimant(
+            AssignableMember(
                 instance=f"i{number}",
                 wire=f"host-{number if distinct else draw(st.integers(0, count))}:9095",
                 started_ms=draw(st.integers(0, 3)),
@@ -41,12 +41,12 @@ def groups(draw: st.DrawFn, distinct: bool = False) -> tuple[list[Claimant], dic
     return members, leaders, partitions
 
 
-def may_own(members: Sequence[Claimant], plan: Plan) -> set[int]:
+def may_own(members: Sequence[AssignableMember], plan: AssignmentPlan) -> set[int]:
     able = [n for n, one in enumerate(members) if n not in plan.doubles and not one.draining]
     return set([n for n in able if members[n].ready] or able)
 
 
-def moved(before: Plan, members: Sequence[Claimant]) -> list[Claimant]:
+def moved(before: AssignmentPlan, members: Sequence[AssignableMember]) -> list[AssignableMember]:
     """Return the members after they followed a plan."""
     return [
         one._replace(
@@ -58,14 +58,14 @@ def moved(before: Plan, members: Sequence[Claimant]) -> list[Claimant]:
     ]
 
 
-def near(owners: Sequence[int], members: Sequence[Claimant], leaders: Mapping[int, int]) -> int:
+def near(owners: Sequence[int], members: Sequence[AssignableMember], leaders: Mapping[int, int]) -> int:
     return sum(
         owner != NOBODY and members[owner].broker_id >= 0 and members[owner].broker_id == leaders.get(p)
         for p, owner in enumerate(owners)
     )
 
 
-def balanced(plan: Plan, members: Sequence[Claimant], partitions: int) -> set[int]:
+def balanced(plan: AssignmentPlan, members: Sequence[AssignableMember], partitions: int) -> set[int]:
     """Check that those who may own have the same number, within one, and nobody else has any; return them."""
     owning = may_own(members, plan)
     if not owning:
@@ -81,7 +81,7 @@ def balanced(plan: Plan, members: Sequence[Claimant], partitions: int) -> set[in
 
 @given(groups(), st.integers(0, 30))
 def test_whoever_may_own_gets_the_same_within_one(
-    group: tuple[list[Claimant], dict[int, int], int], moves_max: int
+    group: tuple[list[AssignableMember], dict[int, int], int], moves_max: int
 ) -> None:
     members, leaders, partitions = group
     balanced(assign(members, leaders, partitions, moves_max=moves_max), members, partitions)
@@ -89,13 +89,13 @@ def test_whoever_may_own_gets_the_same_within_one(
 
 @given(groups(), st.randoms(use_true_random=False))
 def test_the_order_of_members_does_not_matter(
-    group: tuple[list[Claimant], dict[int, int], int], chance: object
+    group: tuple[list[AssignableMember], dict[int, int], int], chance: object
 ) -> None:
     members, leaders, partitions = group
     shuffled = list(members)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
 
-    def named(members: list[Claimant]) -> list[str | None]:
+    def named(members: list[AssignableMember]) -> list[str | None]:
         owners = assign(members, leaders, partitions, moves_max=5).owners
         return [None if owner == NOBODY else members[owner].instance for owner in owners]
 
@@ -104,7 +104,7 @@ def test_the_order_of_members_does_not_matter(
 
 @pytest.mark.slow
 @given(groups())
-def test_a_plan_that_was_followed_stays(group: tuple[list[Claimant], dict[int, int], int]) -> None:
+def test_a_plan_that_was_followed_stays(group: tuple[list[AssignableMember], dict[int, int], int]) -> None:
     members, leaders, partitions = group
     plan = assign(members, leaders, partitions)
     again = assign(moved(plan, members), {}, partitions)
@@ -114,7 +114,7 @@ def test_a_plan_that_was_followed_stays(group: tuple[list[Claimant], dict[int, i
 
 @given(groups(distinct=True), st.data())
 def test_when_one_leaves_only_its_shards_move(
-    group: tuple[list[Claimant], dict[int, int], int], data: st.DataObject
+    group: tuple[list[AssignableMember], dict[int, int], int], data: st.DataObject
 ) -> None:
     members, leaders, partitions = group
     members = [one._replace(ready=True, draining=False) for one in members]
@@ -129,7 +129,9 @@ def test_when_one_leaves_only_its_shards_move(
 
 
 @given(groups(distinct=True))
-def test_when_one_joins_shards_move_only_to_it(group: tuple[list[Claimant], dict[int, int], int]) -> None:
+def test_when_one_joins_shards_move_only_to_it(
+    group: tuple[list[AssignableMember], dict[int, int], int],
+) -> None:
     members, leaders, partitions = group
     members = [one._replace(ready=True, draining=False) for one in members]
     plan = assign(members, leaders, partitions)
@@ -141,7 +143,7 @@ def test_when_one_joins_shards_move_only_to_it(group: tuple[list[Claimant], dict
 
 @given(groups(distinct=True), st.integers(0, 8))
 def test_moves_are_few_and_bring_shards_nearer(
-    group: tuple[list[Claimant], dict[int, int], int], moves_max: int
+    group: tuple[list[AssignableMember], dict[int, int], int], moves_max: int
 ) -> None:
     members, leaders, partitions = group
     still = moved(assign(members, {}, partitions), members)
@@ -177,7 +179,7 @@ def test_those_that_are_ready_come_first() -> None:
 
 def test_if_all_drain_nobody_owns() -> None:
     members = [member(0, draining=True, owned={0}), member(1, draining=True)]
-    assert assign(members, {}, 2) == Plan((NOBODY, NOBODY), (0, NOBODY), {})
+    assert assign(members, {}, 2) == AssignmentPlan((NOBODY, NOBODY), (0, NOBODY), {})
 
 
 @pytest.mark.parametrize("turned", [False, True])

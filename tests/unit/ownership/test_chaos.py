@@ -14,7 +14,7 @@ from coordinator.kafka import group as kafka
 from coordinator.ownership.limits import GroupLimits
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
-from tests.unit.ownership.replicas import Fleet, One
+from tests.unit.ownership.replicas import GroupReplica, ReplicaGroup
 
 LIMITS = GroupLimits()
 FAULTS = 60
@@ -29,20 +29,20 @@ CODES = [
 ]
 
 
-class Chaos:
+class FaultInjector:
     """Things that go wrong, and right again."""
 
-    def __init__(self, random: Random, group: FakeGroup, fleet: Fleet) -> None:
+    def __init__(self, random: Random, group: FakeGroup, fleet: ReplicaGroup) -> None:
         self.random = random
         self.group = group
         self.fleet = fleet
-        self.living: list[One] = []
+        self.living: list[GroupReplica] = []
         self.overlaps: dict[tuple[str, str, int], float] = {}
 
-    async def once(self) -> None:
+    async def inject_one(self) -> None:
         """Let one thing happen."""
         members = (self.start, self.kill, self.drain, self.stop, self.cut, self.mend, self.fence, self.ready)
-        brokers = (self.err, self.move, self.throw_out, self.down, self.up, self.forget)
+        brokers = (self.err, self.move, self.expel, self.down, self.up, self.forget)
         await self.random.choice((*members, *brokers))()
 
     async def start(self) -> None:
@@ -73,9 +73,9 @@ class Chaos:
     async def move(self) -> None:
         self.group.move(self.random.choice(sorted(self.group.nodes)))
 
-    async def throw_out(self) -> None:
+    async def expel(self) -> None:
         if self.group.members:
-            self.group.throw_out(self.random.choice(sorted(self.group.members)))
+            self.group.expel(self.random.choice(sorted(self.group.members)))
 
     async def cut(self) -> None:
         for one in self.random.sample(self.living, min(1, len(self.living))):
@@ -92,7 +92,7 @@ class Chaos:
 
     async def ready(self) -> None:
         for one in self.living:
-            one.heard.is_ready = self.random.random() < 0.8
+            one.listener.is_ready = self.random.random() < 0.8
 
     async def down(self) -> None:
         self.group.down.add(self.random.choice(sorted(self.group.nodes)))
@@ -107,7 +107,7 @@ class Chaos:
     async def watch(self) -> None:
         """See that two believe in one shard for no longer than a lease lasts."""
         while True:
-            believers = [one for one in self.fleet.ones if one.ownership.lease_is_fresh()]
+            believers = [one for one in self.fleet.replicas if one.ownership.lease_is_fresh()]
             both = {
                 (one.replica.instance, other.replica.instance, partition)
                 for one, other in combinations(believers, 2)
@@ -129,18 +129,18 @@ def test_the_group_recovers(seed: int) -> None:
             rebalance_s=LIMITS.rebalance_timeout_s,
             first_delay_s=random.choice([0.0, 3.0]),
         )
-        fleet = Fleet(group.link, limits=LIMITS)
-        chaos = Chaos(random, group, fleet)
+        fleet = ReplicaGroup(group.link, limits=LIMITS)
+        chaos = FaultInjector(random, group, fleet)
         watching = asyncio.ensure_future(chaos.watch())
         for _ in range(FAULTS):
-            await chaos.once()
+            await chaos.inject_one()
             until_s = fleet.now() + random.expovariate(1 / 2.0)
             await fleet.until(lambda: fleet.now() >= until_s)  # noqa: B023
         await chaos.up()
         await chaos.mend()
         group.errors.clear()
         for one in chaos.living:
-            one.heard.is_ready = True
+            one.listener.is_ready = True
         if not chaos.living:
             await chaos.start()
         await fleet.until(lambda: fleet.shared_by(*chaos.living) and group.state == STABLE, 60.0)

@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.kafka.group import Joined
+from coordinator.kafka.group import JoinResult
 from coordinator.ownership.lease import Lease
 from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.membership import Membership
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
-from tests.unit.ownership.replicas import Fleet, Play
+from tests.unit.ownership.replicas import Play, ReplicaGroup
 from tests.unit.ownership.scenarios import SCENARIOS, Scenario, cut
 
 LIMITS = GroupLimits()
@@ -23,82 +23,82 @@ def test_scenario(play: Play, scenario: Scenario) -> None:
 
 
 def test_take_over_is_bounded_by_the_session(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(3)
-        cut(ones[0])
-        took_s = await fleet.until(lambda: fleet.shared_by(*ones[1:]))
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(3)
+        cut(replicas[0])
+        took_s = await fleet.until(lambda: fleet.shared_by(*replicas[1:]))
         assert took_s < LIMITS.session_timeout_s + 1.5 * LIMITS.heartbeat_interval_s
 
     play(scene)
 
 
 def test_the_lease_is_over_before_anybody_takes_over(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(2)
-        cut(ones[0])
-        stale_s = await fleet.until(lambda: not ones[0].ownership.lease_is_fresh())
-        assert ones[0].heard.owner_map is None or await fleet.until(
-            lambda: ones[0].heard.owner_map is None, 0.1
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
+        cut(replicas[0])
+        stale_s = await fleet.until(lambda: not replicas[0].ownership.lease_is_fresh())
+        assert replicas[0].listener.assignment is None or await fleet.until(
+            lambda: replicas[0].listener.assignment is None, 0.1
         )
-        taken_s = await fleet.until(lambda: fleet.shared_by(ones[1]))
+        taken_s = await fleet.until(lambda: fleet.shared_by(replicas[1]))
         assert stale_s <= LIMITS.lease_s
         assert taken_s > 0.5
         # It still holds its shards: only a map or the log takes them away.
-        assert ones[0].owned != set()
+        assert replicas[0].owned != set()
 
     play(scene)
 
 
 def test_a_join_that_waits_for_a_dead_member_costs_nobody_the_lease(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(3)
-        cut(ones[0])
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(3)
+        cut(replicas[0])
         # The dead one has not been missed yet, and keeps the barrier closed.
-        ones.append(await fleet.add())
+        replicas.append(await fleet.add())
         await fleet.until(lambda: group.state != STABLE)
-        for one in ones[1:3]:
-            one.heard.maps.clear()
-        waited_s = await fleet.until(lambda: fleet.shared_by(*ones[1:]))
+        for one in replicas[1:3]:
+            one.listener.maps.clear()
+        waited_s = await fleet.until(lambda: fleet.shared_by(*replicas[1:]))
         assert waited_s > LIMITS.session_timeout_s / 2
-        for one in ones[1:3]:
-            assert None not in one.heard.maps
+        for one in replicas[1:3]:
+            assert None not in one.listener.maps
 
     play(scene)
 
 
 def test_heartbeats_renew_no_lease_while_the_newest_map_is_not_there(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(2)
-        ones[1].link.syncs_pass.clear()  # type: ignore[attr-defined]
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
+        replicas[1].link.syncs_pass.clear()  # type: ignore[attr-defined]
         added = await fleet.add()
         await fleet.until(lambda: added.owned != set())
         # Kafka answers its heartbeats, but who owns what by now it does not know.
-        stale_s = await fleet.until(lambda: not ones[1].ownership.lease_is_fresh())
+        stale_s = await fleet.until(lambda: not replicas[1].ownership.lease_is_fresh())
         assert stale_s <= LIMITS.lease_s
-        await fleet.until(lambda: ones[1].heard.owner_map is None)
+        await fleet.until(lambda: replicas[1].listener.assignment is None)
         assert len(group.members) == 3
-        ones[1].link.syncs_pass.set()  # type: ignore[attr-defined]
-        await fleet.until(lambda: fleet.shared_by(*ones, added))
+        replicas[1].link.syncs_pass.set()  # type: ignore[attr-defined]
+        await fleet.until(lambda: fleet.shared_by(*replicas, added))
 
     play(scene)
 
 
 def test_what_a_late_map_takes_away_is_gone_before_its_lease_is_believed(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(2)
-        one = ones[1]
-        resigned, fresh = one.heard.resigned, []
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
+        one = replicas[1]
+        resigned, fresh = one.listener.on_resigned, []
 
         def hear(state_partition: int) -> None:
             fresh.append(one.ownership.lease_is_fresh())
             resigned(state_partition)
 
-        one.heard.resigned = hear  # type: ignore[method-assign]
+        one.listener.on_resigned = hear  # type: ignore[method-assign]
         one.link.joins_pass.clear()  # type: ignore[attr-defined]
         added = await fleet.add()
         await fleet.until(lambda: not one.ownership.lease_is_fresh())
         one.link.joins_pass.set()  # type: ignore[attr-defined]
-        await fleet.until(lambda: fleet.shared_by(*ones, added))
+        await fleet.until(lambda: fleet.shared_by(*replicas, added))
         assert fresh
         assert not any(fresh)
         await fleet.until(one.ownership.lease_is_fresh)
@@ -107,9 +107,9 @@ def test_what_a_late_map_takes_away_is_gone_before_its_lease_is_believed(play: P
 
 
 def test_the_lease_counts_from_when_we_asked(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
-        one.link.back_s = 3.0  # type: ignore[attr-defined]
+        one.link.reply_s = 3.0  # type: ignore[attr-defined]
         ages: list[float] = []
         began = fleet.now()
 
@@ -120,22 +120,22 @@ def test_the_lease_counts_from_when_we_asked(play: Play) -> None:
         await fleet.until(watched, 100.0)
         assert min(ages[len(ages) // 2 :]) >= 3.0
         assert max(ages) < LIMITS.lease_s
-        one.link.back_s = 0.0  # type: ignore[attr-defined]
+        one.link.reply_s = 0.0  # type: ignore[attr-defined]
 
     play(scene)
 
 
 def test_draining_waits_until_the_shards_are_released(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(2)
-        ones[0].heard.slow = True
-        draining = asyncio.ensure_future(ones[0].ownership.drain(20.0))
-        await fleet.until(lambda: ones[0].heard.releasing != set())
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
+        replicas[0].listener.slow = True
+        draining = asyncio.ensure_future(replicas[0].ownership.drain(20.0))
+        await fleet.until(lambda: replicas[0].listener.releasing != set())
         began = fleet.now()
         await fleet.until(lambda: fleet.now() - began > 1.0)
         assert not draining.done()
         assert len(group.members) == 2
-        ones[0].heard.releasing.clear()
+        replicas[0].listener.releasing.clear()
         await draining
         await fleet.until(lambda: len(group.members) == 1)
 
@@ -144,42 +144,44 @@ def test_draining_waits_until_the_shards_are_released(play: Play) -> None:
 
 @pytest.mark.slow
 def test_shards_go_to_those_beside_their_leaders_later_and_without_churn(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = {partition: partition % 3 for partition in range(fleet.state_partitions)}
-        ones = [await fleet.add(broker_id=number) for number in range(3)]
-        await fleet.until(lambda: fleet.shared_by(*ones))
+        replicas = [await fleet.add(broker_id=number) for number in range(3)]
+        await fleet.until(lambda: fleet.shared_by(*replicas))
 
         def near() -> int:
             leaders = group.partition_leaders
-            return sum(leaders[partition] == one.replica.broker_id for one in ones for partition in one.owned)
+            return sum(
+                leaders[partition] == one.replica.broker_id for one in replicas for partition in one.owned
+            )
 
-        await fleet.until(lambda: near() == fleet.state_partitions and fleet.shared_by(*ones), HOUR_S)
+        await fleet.until(lambda: near() == fleet.state_partitions and fleet.shared_by(*replicas), HOUR_S)
         generation = group.generation
         # Leaders that wander for a while are not followed.
         group.partition_leaders = {partition: 0 for partition in range(fleet.state_partitions)}
         began = fleet.now()
-        await fleet.until(lambda: fleet.now() - began > 0.9 * LIMITS.near_interval_s, HOUR_S)
+        await fleet.until(lambda: fleet.now() - began > 0.9 * LIMITS.locality_interval_s, HOUR_S)
         group.partition_leaders = {partition: partition % 3 for partition in range(fleet.state_partitions)}
         await fleet.until(lambda: fleet.now() - began > HOUR_S, 2 * HOUR_S)
         assert group.generation == generation
-        assert fleet.shared_by(*ones)
+        assert fleet.shared_by(*replicas)
 
     play(scene)
 
 
 def test_a_leader_that_cannot_decide_takes_nothing_away(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(2)
-        before = [set(one.owned) for one in ones]
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
+        before = [set(one.owned) for one in replicas]
         with monkeypatch.context() as patch:
-            patch.setattr("coordinator.ownership.participant.plan", broken)
-            ones[0].heard.is_ready = False
-            await fleet.until(lambda: "could not decide" in str(ones[1].ownership.health()))
-            assert [one.owned for one in ones] == before
-            assert all(one.heard.owner_map is not None for one in ones)
-        ones[0].heard.is_ready = True
-        await fleet.until(lambda: all(one.ownership.health() == [] for one in ones))
-        assert [one.owned for one in ones] == before
+            patch.setattr("coordinator.ownership.group_member.plan", broken)
+            replicas[0].listener.is_ready = False
+            await fleet.until(lambda: "could not decide" in str(replicas[1].ownership.health()))
+            assert [one.owned for one in replicas] == before
+            assert all(one.listener.assignment is not None for one in replicas)
+        replicas[0].listener.is_ready = True
+        await fleet.until(lambda: all(one.ownership.health() == [] for one in replicas))
+        assert [one.owned for one in replicas] == before
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a mistake of ours")
@@ -188,7 +190,7 @@ def test_a_leader_that_cannot_decide_takes_nothing_away(play: Play, monkeypatch:
 
 
 def test_rebalances_that_we_ask_for_are_not_many(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         generation = group.generation
         began = fleet.now()
@@ -227,9 +229,9 @@ def test_others_may_have_had_our_shards_unless_our_next_map_follows_on_the_last(
             lease=(lease := Lease(10.0, lambda: 100.0)),
             monotonic=lambda: 100.0,
         )
-        membership.map_generation, membership._map_member_id = 3, "me"
+        membership.assignment_generation, membership._assignment_member_id = 3, "me"
         if lease_is_fresh:
             lease.renew(100.0)
-        assert membership._missed_maps(Joined(0, generation, member_id)) is missed
+        assert membership._missed_assignments(JoinResult(0, generation, member_id)) is missed
 
     asyncio.run(main())

@@ -8,7 +8,7 @@ import pytest
 from coordinator.kafka import group as kafka
 from coordinator.ownership.limits import GroupLimits
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
-from tests.unit.ownership.replicas import Fleet, Play
+from tests.unit.ownership.replicas import Play, ReplicaGroup
 from tests.unit.ownership.scenarios import cut
 
 LIMITS = GroupLimits()
@@ -39,69 +39,69 @@ HOUR_S = 3600.0
     ],
 )
 def test_an_error_passes_and_costs_no_shard(play: Play, api: str, code: int) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(2)
-        before = [(set(one.owned), list(one.heard.resignations)) for one in ones]
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
+        before = [(set(one.owned), list(one.listener.resignations)) for one in replicas]
         if api != "heartbeat":
-            ones[0].take_away(min(ones[0].owned))
+            replicas[0].take_away(min(replicas[0].owned))
         group.errors[api] = [code, code]
         if api == "find":
             group.move(2)
         await fleet.until(lambda: group.errors[api] == [])
-        await fleet.until(lambda: group.state == STABLE and fleet.shared_by(*ones))
-        await fleet.until(lambda: all(one.ownership.health() == [] for one in ones))
-        for one, (owned, resignations) in zip(ones, before, strict=True):
+        await fleet.until(lambda: group.state == STABLE and fleet.shared_by(*replicas))
+        await fleet.until(lambda: all(one.ownership.health() == [] for one in replicas))
+        for one, (owned, resignations) in zip(replicas, before, strict=True):
             assert len(one.owned) == len(owned)
             # A member that Kafka has and says it does not know is waited for until leases are over.
-            assert one.heard.resignations == resignations or code == kafka.UNKNOWN_MEMBER_ID
+            assert one.listener.resignations == resignations or code == kafka.UNKNOWN_MEMBER_ID
 
     play(scene)
 
 
 def test_one_that_is_thrown_out_keeps_its_shards(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         for _ in range(3):
             rebalances = one.ownership.rebalances
-            group.throw_out(next(iter(group.members)))
+            group.expel(next(iter(group.members)))
             await fleet.until(lambda: one.ownership.rebalances > rebalances)  # noqa: B023
-        assert one.heard.resignations == []
-        assert one.heard.elections == []
+        assert one.listener.resignations == []
+        assert one.listener.elections == []
 
     play(scene)
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
 def test_one_that_comes_back_knows_nothing_of_what_another_had_meanwhile(play: Play, dies: bool) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
-        held, resigned = set(away.owned), len(away.heard.resignations)
+        held, resigned = set(away.owned), len(away.listener.resignations)
         cut(away)
         await fleet.until(lambda: fleet.shared_by(other))
         if dies:
             cut(other)
             await fleet.until(lambda: not group.members)
-        elected = len(away.heard.elections)
+        elected = len(away.listener.elections)
         away.link.cut = False  # type: ignore[attr-defined]
         await fleet.until(lambda: fleet.shared_by(away) if dies else fleet.shared_by(away, other))
-        assert set(away.heard.resignations[resigned:]) == held
-        assert {partition for partition, _ in away.heard.elections[elected:]} == away.owned
+        assert set(away.listener.resignations[resigned:]) == held
+        assert {partition for partition, _ in away.listener.elections[elected:]} == away.owned
 
     play(scene)
 
 
 def test_one_that_was_thrown_out_for_a_moment_knows_nothing_of_what_another_had_meanwhile(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
-        elected = len(away.heard.elections)
+        elected = len(away.listener.elections)
         cut(away)
-        group.throw_out(next(iter(group.members)))
-        group.throw_out(next(iter(group.members)))
+        group.expel(next(iter(group.members)))
+        group.expel(next(iter(group.members)))
         await fleet.until(lambda: fleet.shared_by(other))
         assert away.ownership.lease_is_fresh()
         away.link.cut = False  # type: ignore[attr-defined]
         await fleet.until(lambda: fleet.shared_by(away, other))
-        assert {partition for partition, _ in away.heard.elections[elected:]} == away.owned
+        assert {partition for partition, _ in away.listener.elections[elected:]} == away.owned
 
     play(scene)
 
@@ -109,12 +109,12 @@ def test_one_that_was_thrown_out_for_a_moment_knows_nothing_of_what_another_had_
 def test_one_with_another_setting_at_the_place_of_a_dead_one_leaves_its_shards_to_the_others(
     play: Play,
 ) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
-        await fleet.until(lambda: fleet.shared_by(*ones))
-        cut(ones[1])
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
+        await fleet.until(lambda: fleet.shared_by(*replicas))
+        cut(replicas[1])
         stranger = await fleet.add(topic="another", instance_id="place 1")
-        await fleet.until(lambda: fleet.shared_by(ones[0]))
+        await fleet.until(lambda: fleet.shared_by(replicas[0]))
         assert "refuses this replica" in stranger.ownership.health()[0]
         # And nobody asks again and again.
         generation, until = group.generation, fleet.now() + 60.0
@@ -130,71 +130,71 @@ def test_a_leader_that_could_not_decide_decides_when_it_can(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a mistake of ours")
 
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(2)
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
         with monkeypatch.context() as patch:
-            patch.setattr("coordinator.ownership.participant.plan", broken)
-            ones.append(await fleet.add())
-            await fleet.until(lambda: "could not decide" in str(ones[0].ownership.health()))
-            assert fleet.shared_by(*ones[:2])
-        await fleet.until(lambda: fleet.shared_by(*ones))
-        assert all(one.ownership.health() == [] for one in ones)
+            patch.setattr("coordinator.ownership.group_member.plan", broken)
+            replicas.append(await fleet.add())
+            await fleet.until(lambda: "could not decide" in str(replicas[0].ownership.health()))
+            assert fleet.shared_by(*replicas[:2])
+        await fleet.until(lambda: fleet.shared_by(*replicas))
+        assert all(one.ownership.health() == [] for one in replicas)
 
     play(scene)
 
 
 def test_a_group_that_kafka_forgot_begins_anew_with_the_same_owners(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(3)
-        before = [(set(one.owned), len(one.heard.elections)) for one in ones]
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(3)
+        before = [(set(one.owned), len(one.listener.elections)) for one in replicas]
         generation = group.generation
         # Kafka's default: a group that begins waits a little for more members.
         group.first_delay_s = 3.0
         group.forget()
         await fleet.until(lambda: len(group.members) == 3 and group.state == STABLE)
-        await fleet.until(lambda: all(one.ownership.generation == group.generation for one in ones))
+        await fleet.until(lambda: all(one.ownership.generation == group.generation for one in replicas))
         assert group.generation < generation
-        assert [(one.owned, len(one.heard.elections)) for one in ones] == before
+        assert [(one.owned, len(one.listener.elections)) for one in replicas] == before
 
     play(scene)
 
 
 def test_the_coordinator_moves_and_moves(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(3)
-        resigned = [list(one.heard.resignations) for one in ones]
-        rebalances = [one.ownership.rebalances for one in ones]
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(3)
+        resigned = [list(one.listener.resignations) for one in replicas]
+        rebalances = [one.ownership.rebalances for one in replicas]
         for node in (2, 3, 1, 2):
             group.move(node)
             seen = group.requests.count("heartbeat")
             await fleet.until(lambda: group.requests.count("heartbeat") > seen + 9)  # noqa: B023
-        assert fleet.shared_by(*ones)
-        assert [one.heard.resignations for one in ones] == resigned
-        assert [one.ownership.rebalances for one in ones] == rebalances
-        assert all(one.ownership.health() == [] for one in ones)
+        assert fleet.shared_by(*replicas)
+        assert [one.listener.resignations for one in replicas] == resigned
+        assert [one.ownership.rebalances for one in replicas] == rebalances
+        assert all(one.ownership.health() == [] for one in replicas)
 
     play(scene)
 
 
 def test_a_coordinator_that_dies_is_looked_for(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(2)
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
         group.down.add(1)
         loop = asyncio.get_running_loop()
         loop.call_later(5.0, group.move, 2)
         await fleet.until(lambda: group.node == 2)
-        await fleet.until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in ones))
-        assert fleet.shared_by(*ones)
-        assert all(one.heard.owner_map is not None for one in ones)
+        await fleet.until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in replicas))
+        assert fleet.shared_by(*replicas)
+        assert all(one.listener.assignment is not None for one in replicas)
 
     play(scene)
 
 
 def test_a_join_at_a_coordinator_that_is_no_more_is_given_up(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(2)
-        cut(ones[1])
-        ones.append(await fleet.add())
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
+        cut(replicas[1])
+        replicas.append(await fleet.add())
         await fleet.until(lambda: group.state != STABLE)
         await fleet.until(lambda: sum(member.waits() for member in group.members.values()) == 2)
         joins = group.requests.count("join")
@@ -203,32 +203,32 @@ def test_a_join_at_a_coordinator_that_is_no_more_is_given_up(play: Play) -> None
         group.node = 2
         took_s = await fleet.until(lambda: group.requests.count("join") > joins)
         assert took_s < 3 * LIMITS.heartbeat_interval_s
-        await fleet.until(lambda: fleet.shared_by(ones[0], ones[2]))
+        await fleet.until(lambda: fleet.shared_by(replicas[0], replicas[2]))
 
     play(scene)
 
 
 @pytest.mark.slow
 def test_kafka_is_down_for_an_hour(play: Play, caplog: pytest.LogCaptureFixture) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(2)
-        resigned = [list(one.heard.resignations) for one in ones]
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
+        resigned = [list(one.listener.resignations) for one in replicas]
         caplog.clear()
         group.down |= group.nodes
         began = fleet.now()
         await fleet.until(lambda: fleet.now() - began > HOUR_S, 2 * HOUR_S)
-        for one in ones:
+        for one in replicas:
             assert "cannot be reached" in one.ownership.health()[0]
-            assert one.heard.owner_map is None
+            assert one.listener.assignment is None
         warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
         # Each says once that the group cannot be reached, and once that the lease ran out.
-        assert len(warnings) == 2 * len(ones)
+        assert len(warnings) == 2 * len(replicas)
         assert not any(record.exc_info for record in caplog.records)
         group.down.clear()
-        await fleet.until(lambda: fleet.shared_by(*ones) and group.state == STABLE)
-        assert all(one.ownership.health() == [] for one in ones)
+        await fleet.until(lambda: fleet.shared_by(*replicas) and group.state == STABLE)
+        assert all(one.ownership.health() == [] for one in replicas)
         assert [
-            one.heard.resignations[: len(was)] for one, was in zip(ones, resigned, strict=True)
+            one.listener.resignations[: len(was)] for one, was in zip(replicas, resigned, strict=True)
         ] == resigned
 
     with caplog.at_level(logging.INFO):
@@ -236,7 +236,7 @@ def test_kafka_is_down_for_an_hour(play: Play, caplog: pytest.LogCaptureFixture)
 
 
 def test_kafka_is_down_at_the_start(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.down |= group.nodes
         one = await fleet.add()
         assert not one.ownership.lease_is_fresh()
@@ -244,7 +244,7 @@ def test_kafka_is_down_at_the_start(play: Play) -> None:
         await fleet.until(lambda: "cannot be reached" in one.ownership.health()[0])
         began = fleet.now()
         await fleet.until(lambda: fleet.now() - began > 60.0, 100.0)
-        assert one.heard.maps == []
+        assert one.listener.maps == []
         group.down.clear()
         took_s = await fleet.until(lambda: fleet.shared_by(one))
         assert took_s < LIMITS.retry_pause_max_s + 0.5
@@ -264,7 +264,7 @@ def test_kafka_is_down_at_the_start(play: Play) -> None:
     ],
 )
 def test_a_refusal_is_a_sentence(play: Play, caplog: pytest.LogCaptureFixture, code: int, words: str) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.errors["join"] = [code] * 20
         one = await fleet.add()
         await fleet.until(lambda: len(group.errors["join"]) < 10)
@@ -280,14 +280,14 @@ def test_a_refusal_is_a_sentence(play: Play, caplog: pytest.LogCaptureFixture, c
 
 
 def test_draining_and_stopping_do_not_wait_for_kafka(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
-        ones = await fleet.add_all(2)
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
         group.down |= group.nodes
         began = fleet.now()
-        await ones[0].ownership.drain(5.0)
+        await replicas[0].ownership.drain(5.0)
         assert fleet.now() - began < 5.0 + LIMITS.leave_timeout_s
         # What nobody took is resigned all the same: the log may be there.
-        await fleet.until(lambda: ones[0].owned == set(), 1.0)
+        await fleet.until(lambda: replicas[0].owned == set(), 1.0)
         never = await fleet.add()
         await never.ownership.drain(5.0)
 

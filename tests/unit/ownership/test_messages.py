@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from coordinator.ownership.base import NOBODY, Replica
 from coordinator.ownership.messages import (
-    Assignment,
+    AssignmentMessage,
+    GroupSettings,
     Metadata,
-    Setting,
-    Unreadable,
+    UnreadableMessage,
     decode_assignment,
     decode_metadata,
     encode,
@@ -20,18 +20,18 @@ from coordinator.ownership.messages import (
     plan,
 )
 
-SETTING = Setting("state", 4)
+SETTING = GroupSettings("state", 4)
 
 
-def metadata(number: int, setting: Setting = SETTING, **facts: object) -> Metadata:
+def metadata(number: int, setting: GroupSettings = SETTING, **facts: object) -> Metadata:
     replica = Replica(f"i{number}", f"host-{number}:9095")
     return Metadata(setting=setting, replica=replica, started_ms=number, **facts)  # type: ignore[arg-type]
 
 
-def assignments(members: Mapping[str, bytes], leaders: Mapping[int, int]) -> dict[str, Assignment]:
+def assignments(members: Mapping[str, bytes], leaders: Mapping[int, int]) -> dict[str, AssignmentMessage]:
     """Return what each member reads of the plan for a group."""
     planned = plan(members, leaders).assignments(9)
-    return {member_id: decode_assignment(encode(assignment)) for member_id, assignment in planned.items()}
+    return {member_id: decode_assignment(encode(decision)) for member_id, decision in planned.items()}
 
 
 def test_metadata_is_json_that_people_can_read() -> None:
@@ -43,7 +43,7 @@ def test_metadata_is_json_that_people_can_read() -> None:
 
 
 def test_an_assignment_is_json_that_people_can_read() -> None:
-    encoded = encode(Assignment(generation=5, instance="i7", owned=(1, 3), handed_over=(3,)))
+    encoded = encode(AssignmentMessage(generation=5, instance="i7", owned=(1, 3), handed_over=(3,)))
     assert json.loads(encoded) == [2, 5, "i7", [1, 3], [3], [], "", False]
 
 
@@ -54,9 +54,9 @@ def test_elements_that_an_earlier_release_does_not_write_have_their_defaults() -
 
 @pytest.mark.parametrize("decode", [decode_metadata, decode_assignment])
 def test_another_version_is_refused_with_a_sentence(decode: Callable[[bytes], object]) -> None:
-    with pytest.raises(Unreadable, match="it has version 3, and this release reads version 2"):
+    with pytest.raises(UnreadableMessage, match="it has version 3, and this release reads version 2"):
         decode(b'[3, {"anything": 1}]')
-    with pytest.raises(Unreadable, match="it has no version"):
+    with pytest.raises(UnreadableMessage, match="it has no version"):
         decode(b'{"version": 1, "setting": {}}')
 
 
@@ -84,7 +84,7 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
 )
 def test_noise_is_unreadable(noise: bytes) -> None:
     for decode in (decode_metadata, decode_assignment):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableMessage):
             decode(noise)
 
 
@@ -92,13 +92,15 @@ def test_noise_is_unreadable(noise: bytes) -> None:
 def test_a_setting_that_cannot_be_is_unreadable(partitions: object) -> None:
     read = json.loads(encode(metadata(1)))
     read[1][1] = partitions
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableMessage):
         decode_metadata(json.dumps(read).encode())
 
 
-def described(members: Mapping[str, bytes], assigned: Mapping[str, Assignment]) -> list[tuple[bytes, bytes]]:
+def described(
+    members: Mapping[str, bytes], assigned: Mapping[str, AssignmentMessage]
+) -> list[tuple[bytes, bytes]]:
     """Return what the group's coordinator stores of the members."""
-    return [(members[member_id], encode(assignment)) for member_id, assignment in assigned.items()]
+    return [(members[member_id], encode(decision)) for member_id, decision in assigned.items()]
 
 
 def test_the_owners_of_all_shards_follow_from_the_messages_of_all_members() -> None:
@@ -106,7 +108,7 @@ def test_the_owners_of_all_shards_follow_from_the_messages_of_all_members() -> N
     decided = plan(members, {})
     view = group_view(described(members, decided.assignments(9)), 9, 4)
     assert view == decided.view(9)
-    assert [view.owner_map.owner(partition) for partition in range(4)] == [
+    assert [view.assignment.owner(partition) for partition in range(4)] == [
         *[metadata(1).replica] * 2,
         *[metadata(2).replica] * 2,
     ]
@@ -117,13 +119,13 @@ def test_the_owners_of_all_shards_follow_from_the_messages_of_all_members() -> N
 def test_members_that_are_refused_or_do_not_own_do_not_hide_the_owners() -> None:
     members = {
         "a": encode(metadata(1, owned=(0,))),
-        "b": encode(metadata(2, Setting("other", 4))),
+        "b": encode(metadata(2, GroupSettings("other", 4))),
         "c": encode(metadata(3, draining=True)),
     }
     decided = plan(members, {})
     view = group_view(described(members, decided.assignments(9)), 9, 4)
     assert view == decided.view(9)
-    assert view.owner_map.replicas == (metadata(1).replica, metadata(3).replica)
+    assert view.assignment.replicas == (metadata(1).replica, metadata(3).replica)
 
 
 def test_assignments_of_another_generation_have_no_owners_yet() -> None:
@@ -137,47 +139,47 @@ def test_assignments_of_another_generation_have_no_owners_yet() -> None:
 def test_assignments_that_contradict_each_other_are_unreadable(owned: tuple[int, ...]) -> None:
     members = {"a": encode(metadata(1)), "b": encode(metadata(2))}
     assigned = {
-        "a": Assignment(generation=9, instance="i1", owned=(0, 1, 2, 3)),
-        "b": Assignment(generation=9, instance="i2", owned=owned),
+        "a": AssignmentMessage(generation=9, instance="i1", owned=(0, 1, 2, 3)),
+        "b": AssignmentMessage(generation=9, instance="i2", owned=owned),
     }
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableMessage):
         group_view(described(members, assigned), 9, 4)
 
 
 def test_a_member_that_cannot_be_read_gets_nothing() -> None:
-    assignment = plan({"a": b"?", "b": encode(metadata(2))}, {})
-    assert assignment.unread == 1
-    assert assignment.assignments(9)["a"] == Assignment(generation=9)
-    assert assignment.replicas == (metadata(2).replica,)
-    assert assignment.owned_by("i2") == {0, 1, 2, 3}
-    with pytest.raises(Unreadable):
+    decision = plan({"a": b"?", "b": encode(metadata(2))}, {})
+    assert decision.unread == 1
+    assert decision.assignments(9)["a"] == AssignmentMessage(generation=9)
+    assert decision.replicas == (metadata(2).replica,)
+    assert decision.owned_by("i2") == {0, 1, 2, 3}
+    with pytest.raises(UnreadableMessage):
         plan({"a": b"?"}, {})
 
 
 def test_the_setting_of_those_that_hold_shards_counts() -> None:
     holding = {"a": encode(metadata(1, owned=(0,)))}
-    others = {f"x{n}": encode(metadata(n, Setting("other", 2))) for n in (2, 3)}
-    assignment = plan({**holding, **others}, {})
-    assert assignment.setting == SETTING
-    assert assignment.replicas == (metadata(1).replica,)
-    assert set(assignment.refused) == {"i2", "i3"}
-    assert assignment.assignments(9)["x2"].refused == assignment.refused["i2"]
-    assert assignment.refused["i2"] == (
+    others = {f"x{n}": encode(metadata(n, GroupSettings("other", 2))) for n in (2, 3)}
+    decision = plan({**holding, **others}, {})
+    assert decision.setting == SETTING
+    assert decision.replicas == (metadata(1).replica,)
+    assert set(decision.refused) == {"i2", "i3"}
+    assert decision.assignments(9)["x2"].refused == decision.refused["i2"]
+    assert decision.refused["i2"] == (
         "it keeps state in topic other of 2 partitions, layout 1, the group in topic state of 4 partitions, "
         "layout 1"
     )
     # Where nobody holds anything, most members count.
-    assert plan({"a": encode(metadata(1)), **others}, {}).setting == Setting("other", 2)
+    assert plan({"a": encode(metadata(1)), **others}, {}).setting == GroupSettings("other", 2)
 
 
 def test_another_layout_is_another_setting() -> None:
-    newer = Setting("state", 4, layout_version=2)
-    assignment = plan({"a": encode(metadata(1, owned=(0,))), "b": encode(metadata(2, newer))}, {})
-    assert set(assignment.refused) == {"i2"}
+    newer = GroupSettings("state", 4, layout_version=2)
+    decision = plan({"a": encode(metadata(1, owned=(0,))), "b": encode(metadata(2, newer))}, {})
+    assert set(decision.refused) == {"i2"}
 
 
 def test_if_all_drain_the_map_is_empty() -> None:
-    assignment = plan({"a": encode(metadata(1, draining=True, owned=(0,)))}, {})
-    assert assignment.owners == (NOBODY,) * 4
-    assert assignment.holders == (0, NOBODY, NOBODY, NOBODY)
-    assert assignment.handed_over(0)
+    decision = plan({"a": encode(metadata(1, draining=True, owned=(0,)))}, {})
+    assert decision.owners == (NOBODY,) * 4
+    assert decision.holders == (0, NOBODY, NOBODY, NOBODY)
+    assert decision.handed_over(0)

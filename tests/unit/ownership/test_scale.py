@@ -4,20 +4,22 @@ import pytest
 
 from coordinator.ownership.base import Replica
 from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.messages import Metadata, Setting, encode, group_view, plan
+from coordinator.ownership.messages import GroupSettings, Metadata, encode, group_view, plan
 from tests.benchmarks.fleet_scale import measure
 from tests.unit.ownership.fake_group import FakeGroup
-from tests.unit.ownership.replicas import Fleet, Play
+from tests.unit.ownership.replicas import Play, ReplicaGroup
 
 # Of 500 coordinators with 1 000 state partitions.
 GROUP_RECORD_BYTES_MAX = 256 << 10
 
 
 def test_a_hundred_coordinators_share_the_shards(play: Play) -> None:
-    async def scene(group: FakeGroup, _: Fleet) -> None:
-        fleet = Fleet(group.link, state_partitions=50, limits=GroupLimits())
-        ones = [await fleet.add(wire=f"share-coordinator-{number}.kafka.svc:9095") for number in range(100)]
-        await fleet.until(lambda: fleet.shared_by(*ones))
+    async def scene(group: FakeGroup, _: ReplicaGroup) -> None:
+        fleet = ReplicaGroup(group.link, state_partitions=50, limits=GroupLimits())
+        replicas = [
+            await fleet.add(wire=f"share-coordinator-{number}.kafka.svc:9095") for number in range(100)
+        ]
+        await fleet.until(lambda: fleet.shared_by(*replicas))
         await fleet.stop()
 
     play(scene)
@@ -26,7 +28,7 @@ def test_a_hundred_coordinators_share_the_shards(play: Play) -> None:
 def test_a_group_record_that_is_too_large_stops_the_group(play: Play) -> None:
     """The group in memory has Kafka's limit; a record above it makes every sync fail."""
 
-    async def scene(group: FakeGroup, fleet: Fleet) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.max_message_bytes = 600
         one, other = await fleet.add(), await fleet.add()
         await fleet.until(lambda: group.stored_bytes > 600)
@@ -47,7 +49,7 @@ def test_the_record_of_500_coordinators_stays_below_256_kib() -> None:
         replica = Replica(f"{number:032x}", f"{address}:9095", f"{address}:9096", number)
         members[f"share-coordinator-{number:036}"] = encode(
             Metadata(
-                setting=Setting("_share-coordinator-state", shards),
+                setting=GroupSettings("_share-coordinator-state", shards),
                 replica=replica,
                 started_ms=1_790_000_000_000 + number,
                 owned=tuple(range(number, shards, 500)),

@@ -6,11 +6,11 @@ from time import monotonic
 
 import pytest
 
-from coordinator.kafka.group import GroupLink
+from coordinator.kafka.group import GroupClient
 from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.messages import decode_metadata
 from tests.unit.ownership.fake_group import FakeGroup
-from tests.unit.ownership.replicas import Fleet
+from tests.unit.ownership.replicas import ReplicaGroup
 
 LIMITS = GroupLimits(
     session_timeout_s=5.0, heartbeat_interval_s=0.01, unready_after_s=0.02, rebalance_pause_s=0.01
@@ -31,11 +31,11 @@ def test_a_busy_main_loop_costs_no_membership_and_a_hung_one_is_not_ready() -> N
             assert monotonic() < deadline_s
             threading.Event().wait(0.001)
 
-    def link() -> GroupLink:
+    def link() -> GroupClient:
         return group.link()
 
     async def main() -> None:
-        fleet = Fleet(link, limits=LIMITS, monotonic=monotonic, own_thread=True)
+        fleet = ReplicaGroup(link, limits=LIMITS, monotonic=monotonic, own_thread=True)
         (one,) = await fleet.add_all(1)
         block_until(beats=10)
         assert one.ownership.lease_is_fresh()

@@ -12,13 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.config import HostPort, load_config
 from coordinator.errors import ConfigError, ListenError
-from coordinator.relay.figures import Figures
-from coordinator.relay.http import HealthServer
+from coordinator.relay.health_server import HealthServer
 from coordinator.relay.listener import Listener
+from coordinator.relay.metrics import RelayMetrics
 from coordinator.relay.process import inherited_socket, make_route
 from tests.certificates import Authority
 from tests.kafka.processes import PROGRAM
-from tests.unit.relay.played import HERE, looped, persister, world
+from tests.unit.relay.fake_peers import HERE, async_test, persister, world
 
 # What the coordinator is made of, and what would take longer to import than the relay.
 HEAVY = ("fastapi", "uvicorn", "prometheus_client", "aiokafka", "starlette", "rich", "coordinator.runtime")
@@ -39,7 +39,7 @@ async def got(port: int, sent: bytes) -> bytes:
     return answer
 
 
-@looped
+@async_test
 async def test_health_over_http() -> None:
     server = HealthServer({"/livez": lambda: (HTTPStatus.OK, "ok\n")})
     await server.start(HostPort(HERE, 0))
@@ -57,7 +57,7 @@ async def test_health_over_http() -> None:
         await server.stop()
 
 
-@looped
+@async_test
 async def test_what_is_counted_can_be_scraped() -> None:
     async with world() as here:
         await persister(here)
@@ -75,20 +75,20 @@ async def test_what_is_counted_can_be_scraped() -> None:
 
 def test_every_figure_is_in_the_docs() -> None:
     page = Path(__file__).parents[3] / "docs" / "routing.md"
-    figures = Figures()
+    figures = RelayMetrics()
     figures.refuse("principal")
     names = {line.split()[2] for line in figures.exposition().splitlines() if line.startswith("# TYPE")}
     assert [name for name in sorted(names) if f"`{name}`" not in page.read_text()] == []
 
 
-@looped
+@async_test
 async def test_an_address_that_is_taken_is_named() -> None:
     async with world() as here:
         with pytest.raises(ListenError, match=r"^relay\.listen="):
             await here.listener.start(HostPort(HERE, here.listener.port))
 
 
-@looped
+@async_test
 async def test_a_socket_that_systemd_holds_is_taken_over() -> None:
     async with world() as here:
         held = socket.create_server((HERE, 0))
@@ -112,7 +112,7 @@ def settings(tmp_path: Path, **more: str) -> dict[str, str]:
     return {
         "relay.security.protocol": "SSL",
         "relay.allowed.principals": "User:CN=kafka",
-        "relay.ssl.certificate.location": str(relay.both),
+        "relay.ssl.certificate.location": str(relay.combined_file),
         "relay.ssl.ca.location": str(tmp_path / "authority.pem"),
         "relay.ssl.client.auth": "required",
         "ssl.ca.location": str(tmp_path / "authority.pem"),

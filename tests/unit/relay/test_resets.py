@@ -6,10 +6,10 @@ from struct import pack
 
 import pytest
 
-from coordinator.relay import carrying
-from coordinator.relay.carrying import join
-from coordinator.relay.ends import PlainEnd
-from tests.unit.relay.played import HERE, looped, until
+from coordinator.relay import forwarding
+from coordinator.relay.forwarding import forward_both_ways
+from coordinator.relay.streams import PlainStream
+from tests.unit.relay.fake_peers import HERE, async_test, until
 
 SAID = bytes(range(256)) * 512
 
@@ -34,11 +34,11 @@ def reset(broken: socket.socket) -> None:
 
 @pytest.mark.parametrize("piece_bytes", [100, 256 << 10], ids=["in pieces", "at once"])
 @pytest.mark.parametrize("reads_slowly", [False, True], ids=["quick", "slow"])
-@looped
+@async_test
 async def test_a_reset_comes_after_what_was_said(
     reads_slowly: bool, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "_shared", memoryview(bytearray(piece_bytes)))
+    monkeypatch.setattr(forwarding, "_shared", memoryview(bytearray(piece_bytes)))
     loop = asyncio.get_running_loop()
     peer, from_peer = connected(2 * len(SAID))
     to_broker, broker = connected(4 << 10 if reads_slowly else 2 * len(SAID))
@@ -50,7 +50,9 @@ async def test_a_reset_comes_after_what_was_said(
         nonlocal moved
         moved += there
 
-    joined = asyncio.ensure_future(join(PlainEnd(from_peer), PlainEnd(to_broker), count, 30.0))
+    joined = asyncio.ensure_future(
+        forward_both_ways(PlainStream(from_peer), PlainStream(to_broker), count, 30.0)
+    )
     with from_peer, to_broker, broker:
         if reads_slowly:
             await until(lambda: moved)

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.relay.sasl import Exchange, user_of
 from protocol.errors import DecodeError
-from tests.unit.relay.played import framed, handshake, token
+from tests.unit.relay.fake_peers import framed, handshake, token
 
 
 def bearer(claims: object, *, authzid: str = "", more: str = "", scheme: str = "Bearer") -> bytes:
@@ -69,14 +69,14 @@ def test_the_claim_with_the_name_is_the_operators_choice() -> None:
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_an_exchange_is_followed_in_each_version(version: int) -> None:
     exchange = Exchange("sub")
-    exchange.asked(handshake())
-    exchange.answered(17, framed(b"\0\0\0\1\0\0\0\0\0\1\0\5PLAIN"))
+    exchange.handle_request(handshake())
+    exchange.handle_response(17, framed(b"\0\0\0\1\0\0\0\0\0\1\0\5PLAIN"))
     assert (exchange.mechanism, exchange.failed) == ("PLAIN", False)
-    exchange.asked(token(b"\0kafka\0secret", version))
+    exchange.handle_request(token(b"\0kafka\0secret", version))
     lifetime = b"" if version == 0 else b"\0\0\0\0\0\0\x0b\xb8"
     message, no_bytes = (b"\0", b"\1") if version == 2 else (b"\xff\xff", b"\0\0\0\0")
     tags = b"\0" if version == 2 else b""
-    exchange.answered(36, framed(b"\0\0\0\1" + tags + b"\0\0" + message + no_bytes + lifetime + tags))
+    exchange.handle_response(36, framed(b"\0\0\0\1" + tags + b"\0\0" + message + no_bytes + lifetime + tags))
     assert (exchange.user, exchange.accepted, exchange.failed) == ("kafka", True, False)
     assert exchange.session_lifetime_ms == (0 if version == 0 else 3000)
 
@@ -94,7 +94,7 @@ def test_what_is_next_in_an_exchange() -> None:
 @pytest.mark.parametrize("frame", [framed(b"\0\x11\0\1"), framed(b"\0\x11\0\1\0\0\0\0\xff\xff\0\x09PLAIN")])
 def test_what_does_not_parse_is_an_error(frame: bytes) -> None:
     with pytest.raises(DecodeError):
-        Exchange("sub").asked(frame)
+        Exchange("sub").handle_request(frame)
 
 
 def test_a_token_that_is_nested_too_deep_names_nobody() -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from coordinator.config import HostPort
 from coordinator.errors import ConfigError
-from coordinator.relay import ends
-from coordinator.relay.outward import ClientTls, OutwardFiles, Target
+from coordinator.relay import streams
+from coordinator.relay.upstream import ClientTls, Upstream, UpstreamTlsFiles
 from coordinator.security.tls import ClientAuth, ServerTls, TlsFiles
-from tests.certificates import Authority, Issued
-from tests.unit.relay.played import (
+from tests.certificates import Authority, IssuedCertificate
+from tests.unit.relay.fake_peers import (
     ANSWER,
     FETCH,
     FETCHER,
@@ -22,11 +22,11 @@ from tests.unit.relay.played import (
     LIMITS,
     PERSISTER,
     WRITE,
-    Speaker,
-    World,
+    FrameStream,
+    RelaySetup,
+    async_test,
     framed,
     handshake,
-    looped,
     persister,
     plain,
     request,
@@ -61,13 +61,15 @@ class Certificates:
 
     def served(self, client_auth: ClientAuth = "none") -> tuple[ssl.SSLContext, ClientTls]:
         """What a broker or a coordinator serves with, and what the relay connects with."""
-        theirs = TlsFiles(str(self.broker.both), ca=str(self.authority.certificate), client_auth=client_auth)
-        outward = OutwardFiles(str(self.authority.certificate), str(self.relay.both))
+        theirs = TlsFiles(
+            str(self.broker.combined_file), ca=str(self.authority.certificate), client_auth=client_auth
+        )
+        outward = UpstreamTlsFiles(str(self.authority.certificate), str(self.relay.combined_file))
         return ServerTls(theirs, "listen").context, ClientTls(outward, "ssl.")
 
-    def peers(self, own: Issued | None = None) -> ssl.SSLContext:
+    def peers(self, own: IssuedCertificate | None = None) -> ssl.SSLContext:
         """What a peer connects with."""
-        return client_context(str(self.authority.certificate), str(own.both) if own else "")
+        return client_context(str(self.authority.certificate), str(own.combined_file) if own else "")
 
 
 @pytest.fixture
@@ -75,47 +77,47 @@ def certificates(tmp_path: Path) -> Certificates:
     return Certificates(tmp_path)
 
 
-async def encrypted_persister(here: World, tls: ssl.SSLContext) -> tuple[Speaker, Speaker]:
+async def encrypted_persister(here: RelaySetup, tls: ssl.SSLContext) -> tuple[FrameStream, FrameStream]:
     peer = await here.peer(tls)
     await peer.log_in()
     asked = request(WRITE, PERSISTER)
-    peer.say(asked)
+    peer.send_bytes(asked)
     coordinator = await here.coordinator.connection()
     assert framed(await coordinator.frame()) == asked
-    coordinator.say(ANSWER)
+    coordinator.send_bytes(ANSWER)
     assert framed(await peer.frame()) == ANSWER
     return peer, coordinator
 
 
-@looped
+@async_test
 async def test_a_login_over_tls_and_what_follows(certificates: Certificates) -> None:
     async with world(tls=certificates.relays(), broker_tls=certificates.served()) as here:
         peer, coordinator = await encrypted_persister(here, certificates.peers())
         for size in (0, 5, 3 * MIB):
             asked = request(WRITE, PERSISTER, b"z" * size)
-            await peer.said(asked)
-            assert await coordinator.exactly(len(asked)) == asked
+            await peer.send_all(asked)
+            assert await coordinator.read_exactly(len(asked)) == asked
         other = await here.peer(certificates.peers())
         await other.log_in()
         asked = request(FETCH, FETCHER)
-        other.say(asked)
+        other.send_bytes(asked)
         broker = await here.broker.connection()
-        assert await broker.exactly(len(asked)) == asked
+        assert await broker.read_exactly(len(asked)) == asked
         flood = b"fetched" * MIB
-        await asyncio.gather(broker.said(flood), other.exactly(len(flood)))
-        broker.say(ANSWER)
-        broker.hang_up()
+        await asyncio.gather(broker.send_all(flood), other.read_exactly(len(flood)))
+        broker.send_bytes(ANSWER)
+        broker.close_connection()
         assert framed(await other.frame()) == ANSWER
-        assert await other.is_closed()
+        assert await other.wait_until_closed()
 
 
-@looped
+@async_test
 async def test_the_coordinator_may_know_the_relay_by_its_certificate(certificates: Certificates) -> None:
     async with world(coordinator_tls=certificates.served("required")) as here:
         await persister(here)
 
 
-@looped
+@async_test
 async def test_with_tls_alone_a_peer_is_whose_certificate_it_shows(certificates: Certificates) -> None:
     async with world(
         check="certificate",
@@ -125,41 +127,41 @@ async def test_with_tls_alone_a_peer_is_whose_certificate_it_shows(certificates:
     ) as here:
         peer = await here.peer(certificates.peers(certificates.kafka))
         asked = request(WRITE, PERSISTER)
-        peer.say(asked)
+        peer.send_bytes(asked)
         coordinator = await here.coordinator.connection()
         assert framed(await coordinator.frame()) == asked
         for client_id in (PERSISTER, FETCHER):
             # The broker would take her for the relay.
             eve = await here.peer(certificates.peers(certificates.eve))
-            eve.say(request(FETCH, client_id))
-            assert await eve.is_closed()
+            eve.send_bytes(request(FETCH, client_id))
+            assert await eve.wait_until_closed()
         assert here.broker.accepted == 0
         assert here.figures.refused == {"principal": 2}
 
 
-@looped
+@async_test
 async def test_with_tls_alone_nobody_comes_without_a_certificate(certificates: Certificates) -> None:
     async with world(check="certificate", tls=certificates.relays("required")) as here:
         # With TLS 1.3 a client learns with its first byte that it was refused.
         nobody = await here.peer(certificates.peers())
-        nobody.say(request(FETCH, FETCHER))
+        nobody.send_bytes(request(FETCH, FETCHER))
         with pytest.raises((ssl.SSLError, asyncio.IncompleteReadError)):
-            await nobody.exactly(1)
+            await nobody.read_exactly(1)
         await until(lambda: here.figures.refused)
         assert here.figures.refused == {"tls": 1}
 
 
-@looped
+@async_test
 async def test_plaintext_to_a_tls_port_is_hung_up_on(certificates: Certificates) -> None:
     async with world(tls=certificates.relays(), broker_tls=certificates.served()) as here:
         plain = await here.peer()
-        plain.say(request(FETCH, FETCHER) * 20)
-        assert await plain.is_closed()
+        plain.send_bytes(request(FETCH, FETCHER) * 20)
+        assert await plain.wait_until_closed()
         assert here.broker.accepted == 0
         await encrypted_persister(here, certificates.peers())
 
 
-@looped
+@async_test
 async def test_a_broker_that_shows_anothers_certificate_is_not_spoken_to(
     certificates: Certificates, tmp_path: Path
 ) -> None:
@@ -168,16 +170,16 @@ async def test_a_broker_that_shows_anothers_certificate_is_not_spoken_to(
         tls=certificates.relays(), broker_tls=(others.served()[0], certificates.served()[1])
     ) as here:
         peer = await here.peer(certificates.peers())
-        peer.say(request(18, None))
-        assert await peer.is_closed()
+        peer.send_bytes(request(18, None))
+        assert await peer.wait_until_closed()
         assert here.figures.failed_connects["broker"] == 3
 
 
-@looped
+@async_test
 async def test_a_broker_must_show_a_certificate_of_its_name(certificates: Certificates) -> None:
     broker = certificates.authority.issue("named", hosts=("broker.example",))
-    context = ServerTls(TlsFiles(str(broker.both)), "listen").context
-    outward = ClientTls(OutwardFiles(str(certificates.authority.certificate)), "ssl.")
+    context = ServerTls(TlsFiles(str(broker.combined_file)), "listen").context
+    outward = ClientTls(UpstreamTlsFiles(str(certificates.authority.certificate)), "ssl.")
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -186,8 +188,8 @@ async def test_a_broker_must_show_a_certificate_of_its_name(certificates: Certif
         address = HostPort("127.0.0.1", server.sockets[0].getsockname()[1])
         for name in ("", "another.example"):
             with pytest.raises(ssl.SSLCertVerificationError):
-                await Target(address, outward, name).connect(20.0)
-        (await Target(address, outward, "broker.example").connect(20.0)).close()
+                await Upstream(address, outward, name).connect(20.0)
+        (await Upstream(address, outward, "broker.example").connect(20.0)).close()
 
 
 def silent(address: tuple[str, int], tls: ssl.SSLContext, asked: list[bytes]) -> socket.socket:
@@ -201,7 +203,7 @@ def silent(address: tuple[str, int], tls: ssl.SSLContext, asked: list[bytes]) ->
     return socket.socket(fileno=encrypted.detach())
 
 
-def is_closed(below_tls: socket.socket) -> bool:
+def wait_until_closed(below_tls: socket.socket) -> bool:
     """Wait until the connection is closed, whatever is said before."""
     with below_tls, suppress(ConnectionError):
         below_tls.settimeout(20)
@@ -225,7 +227,7 @@ def said_before_it_stops(address: tuple[str, int], tls: ssl.SSLContext) -> int:
 
 
 @pytest.mark.slow
-@looped
+@async_test
 async def test_little_is_read_over_tls_before_it_is_asked_for(certificates: Certificates) -> None:
     with socket.create_server((HERE, 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 10)
@@ -233,29 +235,29 @@ async def test_little_is_read_over_tls_before_it_is_asked_for(certificates: Cert
         saying = asyncio.ensure_future(asyncio.to_thread(said_before_it_stops, address, certificates.peers()))
         accepted, _ = await asyncio.to_thread(listening.accept)
         accepted.setblocking(False)
-        end = await ends.accept(accepted, certificates.relays().context)
+        end = await streams.accept(accepted, certificates.relays().context)
         said = await saying
         assert said < 512 << 10
         end.close()
 
 
-@looped
+@async_test
 async def test_who_talks_nonsense_over_tls_is_not_taken_leave_of(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ends, "_TLS_FINISH_S", 60.0)
+    monkeypatch.setattr(streams, "_TLS_FINISH_S", 60.0)
     async with world(tls=certificates.relays(), broker_tls=certificates.served()) as here:
         address = (HERE, here.listener.port)
         peer = await asyncio.to_thread(silent, address, certificates.peers(), [framed(b"\0")])
-        assert await asyncio.to_thread(is_closed, peer)
+        assert await asyncio.to_thread(wait_until_closed, peer)
 
 
 @pytest.mark.slow
-@looped
+@async_test
 async def test_who_does_not_take_leave_counts_as_there_until_it_is_gone(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ends, "_TLS_FINISH_S", 4.0)
+    monkeypatch.setattr(streams, "_TLS_FINISH_S", 4.0)
     async with world(
         tls=certificates.relays(), broker_tls=certificates.served(), limits=LIMITS._replace(connections_max=1)
     ) as here:
@@ -263,9 +265,9 @@ async def test_who_does_not_take_leave_counts_as_there_until_it_is_gone(
         wrong = [handshake(), token(plain(password="guessed"))]
         peer = await asyncio.to_thread(silent, address, certificates.peers(), wrong)
         await until(lambda: here.broker.left == 1)
-        assert await (await here.peer()).is_closed()
+        assert await (await here.peer()).wait_until_closed()
         assert here.figures.refused == {"too_many_connections": 1}
-        assert await asyncio.to_thread(is_closed, peer)
+        assert await asyncio.to_thread(wait_until_closed, peer)
         await until(lambda: here.figures.undecided == 0)
 
 
@@ -273,13 +275,13 @@ def test_files_that_were_replaced_are_used_for_the_next_connection(tmp_path: Pat
     authority = Authority(tmp_path)
     first, second = authority.issue("first"), authority.issue("second")
     own = tmp_path / "own.pem"
-    own.write_bytes(first.both.read_bytes())
-    tls = ClientTls(OutwardFiles(str(authority.certificate), str(own)), "ssl.")
+    own.write_bytes(first.combined_file.read_bytes())
+    tls = ClientTls(UpstreamTlsFiles(str(authority.certificate), str(own)), "ssl.")
     before = tls.context()
     assert tls.context() is before
     own.write_text("half a file")
     assert tls.context() is before
-    own.write_bytes(second.both.read_bytes())
+    own.write_bytes(second.combined_file.read_bytes())
     after = tls.context()
     assert after is not before
     assert tls.context() is after
@@ -288,14 +290,14 @@ def test_files_that_were_replaced_are_used_for_the_next_connection(tmp_path: Pat
 @pytest.mark.parametrize(
     ("files", "setting"),
     [
-        (OutwardFiles(ca="/does/not/exist"), "ssl.ca.location"),
-        (OutwardFiles(certificate="/does/not/exist"), "ssl.certificate.location"),
+        (UpstreamTlsFiles(ca="/does/not/exist"), "ssl.ca.location"),
+        (UpstreamTlsFiles(certificate="/does/not/exist"), "ssl.certificate.location"),
     ],
 )
-def test_files_of_no_use_are_named(files: OutwardFiles, setting: str) -> None:
+def test_files_of_no_use_are_named(files: UpstreamTlsFiles, setting: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{setting}=/does/not/exist cannot be used"):
         ClientTls(files, "ssl.")
 
 
 def test_passwords_are_not_shown() -> None:
-    assert "told" not in repr(OutwardFiles(key_password="not-told"))
+    assert "told" not in repr(UpstreamTlsFiles(key_password="not-told"))

@@ -12,7 +12,7 @@ from coordinator.runtime import Operation, RuntimeLimits
 from coordinator.server import Api, CoordinatorDirectory
 from coordinator.service import INITIALIZE, READ, WRITE
 from coordinator.shard import Shard
-from coordinator.topics import EveryTopic
+from coordinator.topics import AllTopics
 from protocol.errors import ErrorCode
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, unpacked, write
@@ -56,8 +56,8 @@ def noted_failures() -> list[Any]:
 
 async def still_works(one: Driven) -> None:
     """Write and read once more."""
-    one.log.holding = False
-    one.log.let_through()
+    one.log.blocking = False
+    one.log.release_appends()
     await one.until(lambda: one.runtime.health() == [])
     assert await one.code(WRITE, write((90, 90, ACKNOWLEDGED, 1))) == ErrorCode.NONE
     (state,) = await one.ask(READ, read())
@@ -83,7 +83,7 @@ def test_a_failing_answer_takes_no_other_answer_of_its_append_along() -> None:
         one.runtime.submit(broken_write())
         last = one.ask(WRITE, write((7, 7, ACKNOWLEDGED, 1), partition=1))
         await one.until(lambda: one.log.held)
-        one.log.let_through()
+        one.log.release_appends()
         assert [(await answer)[0].error_code for answer in (first, last)] == [ErrorCode.NONE] * 2
         assert len(failures) == 1
 
@@ -154,7 +154,7 @@ def test_a_shard_whose_expiry_fails_does_not_stop_the_ticker(monkeypatch: pytest
             raise Defect
 
         with monkeypatch.context() as patch:
-            patch.setattr(type(one.runtime._runners[0]), "expire", no_expiry)
+            patch.setattr(type(one.runtime._runners[0]), "expire_operations", no_expiry)
             await asyncio.sleep(0.35)
         assert len(failures) == 3
         answer = one.ask(WRITE, WRITTEN)
@@ -174,20 +174,20 @@ def test_a_failing_refusal_of_a_closed_or_full_shard_harms_nobody_else(callback:
             one.runtime.resign(0)
             assert (await last)[0].error_code == ErrorCode.NOT_COORDINATOR
             one.runtime.submit(broken_write())
-            one.log.let_through()
+            one.log.release_appends()
             await one.until(lambda: not one.runtime.resigning)
             one.runtime.elect(0)
             await one.until(lambda: one.runtime.health() == [])
         else:
             last = one.ask(WRITE, WRITTEN)
             one.runtime.submit(broken_write())
-            one.log.let_through()
+            one.log.release_appends()
             await one.until(lambda: one.log.held)
-            one.log.let_through()
+            one.log.release_appends()
             assert (await last)[0].error_code == ErrorCode.NONE
         assert (await first)[0].error_code == ErrorCode.NONE
 
-    scenario_of(body, RuntimeLimits(mailbox_operations_max=1 if callback == "too many" else 9))
+    scenario_of(body, RuntimeLimits(queued_operations_max=1 if callback == "too many" else 9))
 
 
 def test_a_failing_respond_takes_no_other_response_along() -> None:
@@ -210,7 +210,7 @@ def test_a_failing_respond_takes_no_other_response_along() -> None:
         for respond in (responses.append, no_respond, responses.append):
             api.handle(frame, Origin(), respond)
         await one.until(lambda: one.log.held)
-        one.log.let_through()
+        one.log.release_appends()
         await one.until(lambda: len(responses) == 2)
         assert len(failures) == 1
 
@@ -220,15 +220,15 @@ def test_a_failing_respond_takes_no_other_response_along() -> None:
 def test_a_topic_directory_that_raises_fails_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with driven() as one:
-            one.log.holding = False
+            one.log.blocking = False
 
-            def knows(self: EveryTopic, topic_id: bytes, partition: int) -> bool:
+            def contains(self: AllTopics, topic_id: bytes, partition: int) -> bool:
                 if partition == 1:
                     raise Defect
                 return True
 
             with monkeypatch.context() as patch:
-                patch.setattr(EveryTopic, "knows", knows)
+                patch.setattr(AllTopics, "contains", contains)
                 results = await one.ask(WRITE, WRITTEN, write((0, 0, 0, 1), partition=1))
             assert [each.error_code for each in results] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
             await still_works(one)
@@ -244,10 +244,10 @@ def test_settling_that_fails_loads_the_shard_again_and_answers_everybody(
             raise Defect
 
         with monkeypatch.context() as patch:
-            patch.setattr(Shard, "settle", no_settle)
+            patch.setattr(Shard, "mark_durable", no_settle)
             answers = [one.ask(INITIALIZE, initialize(1, partition=1)), one.ask(WRITE, WRITTEN)]
             await one.until(lambda: one.log.held)
-            one.log.let_through()
+            one.log.release_appends()
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.NOT_COORDINATOR] * 2
 
@@ -264,10 +264,10 @@ def test_a_resignation_during_an_append_leaves_nothing_behind() -> None:
             one.runtime.resign(0)
             one.runtime.elect(0)
             await asyncio.sleep(0)
-            one.log.let_through()
+            one.log.release_appends()
             assert (await writing)[0].error_code == ErrorCode.NONE
             await one.until(lambda: one.runtime.health() == [] and not one.runtime.resigning)
-            assert one.runtime._runners[0]._quiet is None
+            assert one.runtime._runners[0]._append_finished is None
             await still_works(one)
 
     run(scenario())

@@ -19,7 +19,7 @@ from tests.unit.runtime.test_runtime import driven
 def test_a_defect_in_deciding_harms_one_request_only() -> None:
     async def scenario() -> None:
         async with driven() as one:
-            one.log.holding = False
+            one.log.blocking = False
             broken = write_api.PartitionData(0, 0, 0, 0, 0, "not bytes")  # type: ignore[arg-type]
             assert await one.code(WRITE, broken) == ErrorCode.UNKNOWN_SERVER_ERROR
             assert await one.code(WRITE, write((0, 0, 0, 1))) == ErrorCode.NONE
@@ -30,7 +30,7 @@ def test_a_defect_in_deciding_harms_one_request_only() -> None:
 def test_a_record_that_is_too_large_for_the_log_harms_one_request_only() -> None:
     async def scenario() -> None:
         async with driven() as one:
-            one.log.holding = False
+            one.log.blocking = False
             one.log.record_bytes_max = 100
             assert await one.code(WRITE, write((0, 0, ACKNOWLEDGED, 1))) == ErrorCode.NONE
             much = write(*((2 * offset, 2 * offset, ACKNOWLEDGED, 1) for offset in range(10)))
@@ -47,7 +47,7 @@ def test_a_record_that_is_too_large_for_the_log_harms_one_request_only() -> None
 def test_what_no_record_can_hold_harms_one_request_only() -> None:
     async def scenario() -> None:
         async with driven() as one:
-            one.log.holding = False
+            one.log.blocking = False
             done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             topic = initialize_api.InitializeStateData(TOPIC_ID, [initialize()])
             # Longer than a string in a record may be; requests can have it.
@@ -87,7 +87,7 @@ def test_a_turn_that_fails_in_the_middle_is_refused_and_its_shard_loads_again(
             assert not one.log.held
             await one.until(lambda: one.runtime.health() == [])
             assert (await one.ask(READ, read()))[0].state_batches == b""
-            one.log.holding = False
+            one.log.blocking = False
             assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 
     run(scenario())

@@ -9,15 +9,15 @@ import pytest
 
 from coordinator.clock import SystemClock
 from coordinator.log.base import LoggedBatch
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.metrics import exposition
 from coordinator.runtime import RuntimeLimits
 from coordinator.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
 from tests.simulation.loop import run
-from tests.unit.log.coordinators import loop_time
 from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.log.kafka_logs import loop_time
 from tests.unit.runtime.test_runtime import STATE_PARTITIONS, Driven
 
 TOPIC = "state"
@@ -40,13 +40,13 @@ async def replica(
     lease = lease or Lease()
     log = KafkaLog(
         fake.cluster(TOPIC),
-        TopicWish(TOPIC, STATE_PARTITIONS),
+        TopicConfig(TOPIC, STATE_PARTITIONS),
         owner="test",
         clock=SystemClock(),
         limits=KafkaLogLimits(append_timeout_s=3.0),
         monotonic=loop_time,
     )
-    one = Driven(log, limits, may_claim=lambda: lease.fresh, taken=lease.taken.append)  # type: ignore[arg-type]
+    one = Driven(log, limits, may_claim=lambda: lease.fresh, on_fenced=lease.taken.append)  # type: ignore[arg-type]
     await one.runtime.start(elect_all=False)
     try:
         yield one
@@ -73,10 +73,10 @@ def test_who_is_not_elected_owns_nothing_and_is_well() -> None:
         async with replica(FakeKafka()) as one:
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NOT_COORDINATOR
             assert one.runtime.health() == []
-            assert one.runtime.owned() == []
-            assert one.runtime.loaded_once
+            assert one.runtime.owned_shards() == []
+            assert one.runtime.initial_load_done
             # Ownership asks for that as it joins: one that seemed not ready would be given nothing at first.
-            assert one.runtime.could_serve
+            assert one.runtime.can_serve
 
     run(scenario())
 
@@ -243,7 +243,7 @@ def test_a_claim_for_an_ownership_that_is_over_is_not_loaded_for_the_next_one() 
             await one.until(lambda: not one.runtime.resigning)
             may_read.set()
             await asyncio.sleep(0.05)
-            assert (status(one), one.runtime.owned(), one.runtime.health()) == ("CLOSED", [], [])
+            assert (status(one), one.runtime.owned_shards(), one.runtime.health()) == ("CLOSED", [], [])
             await elected(one)
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
 

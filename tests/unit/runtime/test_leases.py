@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from coordinator.clock import SystemClock
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.runtime import RuntimeLimits
 from coordinator.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, initialize, read, write
 from tests.simulation.loop import run
-from tests.unit.log.coordinators import loop_time
 from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.log.kafka_logs import loop_time
 from tests.unit.runtime.test_runtime import STATE_PARTITIONS, Driven
 
 TOPIC = "state"
@@ -25,7 +25,7 @@ async def owner(fake: FakeKafka, monotonic: Callable[[], float] = loop_time) -> 
     """Run a coordinator that owns shard 0 and is never told to give it up."""
     log = KafkaLog(
         fake.cluster(TOPIC),
-        TopicWish(TOPIC, STATE_PARTITIONS),
+        TopicConfig(TOPIC, STATE_PARTITIONS),
         owner="test",
         clock=SystemClock(),
         limits=KafkaLogLimits(append_timeout_s=3.0, lease_s=LEASE_S),

@@ -9,14 +9,14 @@ import pytest
 
 from coordinator.clock import SystemClock
 from coordinator.log.base import LoggedBatch, StateLog
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.memory import MemoryLog
 from coordinator.runtime import Runtime, RuntimeLimits
 from protocol.record_batch import encode_batch
 from tests.simulation.loop import run
-from tests.unit.log.coordinators import loop_time
 from tests.unit.log.fake_kafka import FakeKafka
-from tests.unit.runtime.quiet import quiet_runtime
+from tests.unit.log.kafka_logs import loop_time
+from tests.unit.runtime.runtime_without_jobs import quiet_runtime
 
 TOPIC = "state"
 SHARDS = 5
@@ -55,7 +55,7 @@ def kafka_log(fake: FakeKafka, append_timeout_s: float = 3.0) -> KafkaLog:
     limits = KafkaLogLimits(append_timeout_s=append_timeout_s)
     return KafkaLog(
         fake.cluster(TOPIC),
-        TopicWish(TOPIC, SHARDS),
+        TopicConfig(TOPIC, SHARDS),
         owner="test",
         clock=SystemClock(),
         limits=limits,
@@ -82,7 +82,7 @@ def test_a_damaged_partition_of_a_topic_harms_its_own_shard_only(caplog: pytest.
             await until(lambda: statuses(runtime) == ALL_BUT_ONE)
             assert f"{TOPIC}-{BAD}" in runtime.health()[0]
             # And if one that is well has to be loaded again, it does not wait for the other.
-            runtime._loader.ask(runtime._runners[0])
+            runtime._loader.request_load(runtime._runners[0])
             assert statuses(runtime)[0] == "LOADING"
             await until(lambda: statuses(runtime)[0] == "ACTIVE")
 
@@ -122,7 +122,7 @@ def test_records_that_cannot_be_replayed_harm_their_own_shard_only(caplog: pytes
     async def scenario() -> None:
         log = MemoryLog(SHARDS)
         log._batches[BAD].append(NO_KEY)
-        log._ends[BAD] = 1
+        log._end_offsets[BAD] = 1
         async with running(log) as runtime:
             await until(lambda: statuses(runtime) == ALL_BUT_ONE)
 

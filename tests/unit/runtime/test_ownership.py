@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from coordinator.clock import SystemClock
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicWish
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.runtime import RuntimeLimits
 from coordinator.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
 from tests.simulation.loop import run
-from tests.unit.log.coordinators import loop_time
 from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.log.kafka_logs import loop_time
 from tests.unit.runtime.test_runtime import STATE_PARTITIONS, Driven
 
 TOPIC = "state"
@@ -25,7 +25,7 @@ async def coordinator(fake: FakeKafka) -> AsyncIterator[Driven]:
     """Run a coordinator over a topic until its shard serves."""
     log = KafkaLog(
         fake.cluster(TOPIC),
-        TopicWish(TOPIC, STATE_PARTITIONS),
+        TopicConfig(TOPIC, STATE_PARTITIONS),
         owner="test",
         clock=SystemClock(),
         limits=KafkaLogLimits(append_timeout_s=0.5),

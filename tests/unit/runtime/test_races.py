@@ -101,17 +101,17 @@ def test_what_is_resigned_at_any_moment_of_a_pass_that_fails_is_closed(
             for partition in range(5):
                 runtime.elect(partition)
             await asyncio.sleep(1)
-            gone = together[0]
+            disconnected = together[0]
             fails.set()
             for _ in range(turns):
                 await asyncio.sleep(0)
-            runtime.resign(gone)
+            runtime.resign(disconnected)
             if elected_again:
-                runtime.elect(gone)
+                runtime.elect(disconnected)
             await asyncio.sleep(60)
-            here = {partition for partition in range(5) if elected_again or partition != gone}
+            here = {partition for partition in range(5) if elected_again or partition != disconnected}
             assert statuses(runtime) == ["ACTIVE" if one in here else "CLOSED" for one in range(5)]
-            assert (set(runtime.owned()), runtime.health()) == (here, [])
+            assert (set(runtime.owned_shards()), runtime.health()) == (here, [])
 
     run(scenario())
 

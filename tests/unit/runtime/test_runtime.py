@@ -12,7 +12,7 @@ from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
 from coordinator.service import DELETE, INITIALIZE, READ, WRITE, Rpc, Service
 from coordinator.shard import SnapshotPolicy
-from coordinator.topics import EveryTopic
+from coordinator.topics import AllTopics
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -20,7 +20,7 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpacked, write
 from tests.simulation.loop import run
-from tests.unit.runtime.held_log import HeldLog
+from tests.unit.runtime.blocking_log import BlockingLog
 
 # One shard, so that everything meets in it.
 STATE_PARTITIONS = 1
@@ -39,20 +39,20 @@ class StandingClock:
 class Origin:
     """A client that is there until it has gone."""
 
-    gone = False
+    disconnected = False
 
 
 class Driven:
     """A runtime over a held log, with the service in front of it."""
 
-    def __init__(self, log: HeldLog, limits: RuntimeLimits, **ownership: Callable[..., Any]) -> None:
+    def __init__(self, log: BlockingLog, limits: RuntimeLimits, **ownership: Callable[..., Any]) -> None:
         self.log = log
         self.clock = StandingClock()
         self.metrics = Metrics()
         self.runtime = Runtime(
             log=log,
             clock=self.clock,
-            topics=EveryTopic(),
+            topics=AllTopics(),
             metrics=self.metrics,
             policy=SnapshotPolicy(),
             limits=limits,
@@ -100,18 +100,18 @@ class Driven:
 @asynccontextmanager
 async def driven(limits: RuntimeLimits | None = None, *, initialised: bool = True) -> AsyncIterator[Driven]:
     """Run a coordinator whose shard is loaded, with share-partitions 0 and 1 initialised."""
-    one = Driven(HeldLog(STATE_PARTITIONS), limits or RuntimeLimits())
+    one = Driven(BlockingLog(STATE_PARTITIONS), limits or RuntimeLimits())
     await one.runtime.start()
     try:
         await one.until(lambda: one.runtime.health() == [])
         if initialised:
-            one.log.holding = False
+            one.log.blocking = False
             await one.ask(INITIALIZE, initialize(), initialize(partition=1))
-            one.log.holding = True
+            one.log.blocking = True
         yield one
     finally:
-        one.log.holding = False
-        one.log.let_through()
+        one.log.blocking = False
+        one.log.release_appends()
         await one.runtime.stop()
 
 
@@ -123,7 +123,7 @@ def test_a_write_is_answered_after_its_append_and_never_with_success_if_that_fai
             await one.until(lambda: one.log.held)
             assert not answer.done()
             if error is None:
-                one.log.let_through()
+                one.log.release_appends()
             else:
                 one.log.fail(error)
             expected = ErrorCode.NONE if error is None else error.error_code
@@ -155,7 +155,7 @@ def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() ->
             same = one.ask(READ, read(partition=0))
             await asyncio.sleep(0)
             assert not same.done(), "a read of what is being written shows it only when it is durable"
-            one.log.let_through()
+            one.log.release_appends()
             await writing
             assert unpacked((await same)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
@@ -169,10 +169,10 @@ def test_a_read_queues_behind_a_write_of_its_share_partition_that_waits() -> Non
             await one.until(lambda: one.log.held)
             one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
             reading = one.ask(READ, read())
-            one.log.let_through()
+            one.log.release_appends()
             await one.until(lambda: one.log.held)
             assert not reading.done()
-            one.log.let_through()
+            one.log.release_appends()
             assert unpacked((await reading)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
     run(scenario())
@@ -186,7 +186,7 @@ def test_without_a_lease_a_read_waits_for_an_append() -> None:
             await one.until(lambda: one.log.held)
             assert not reading.done()
             assert one.log.held[0][1] == []
-            one.log.let_through()
+            one.log.release_appends()
             assert (await reading)[0].error_code == ErrorCode.NONE
 
     run(scenario())
@@ -203,7 +203,7 @@ def test_reads_go_on_and_writes_are_refused_while_the_log_takes_no_writes() -> N
             assert one.log.held == []
             assert one.runtime.health() == ["The disk is full."]
             one.log.unhealthy = None
-            one.log.holding = False
+            one.log.blocking = False
             assert await one.code(WRITE, write()) == ErrorCode.NONE
 
     run(scenario())
@@ -215,11 +215,11 @@ def test_what_waits_while_one_append_is_under_way_goes_out_in_the_next_one() -> 
             first = one.ask(WRITE, write())
             await one.until(lambda: one.log.held)
             rest = [one.ask(WRITE, write((n, n, ACKNOWLEDGED, 1))) for n in range(5)]
-            one.log.let_through()
+            one.log.release_appends()
             await first
             await one.until(lambda: one.log.held)
             assert [len(records) for _, records, _, _ in one.log.held] == [5]
-            one.log.let_through()
+            one.log.release_appends()
             assert {results[0].error_code for results in await asyncio.gather(*rest)} == {ErrorCode.NONE}
 
     run(scenario())
@@ -231,8 +231,8 @@ def test_a_write_that_the_log_does_not_confirm_in_time_is_not_available() -> Non
             assert (
                 await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
             )
-            one.log.holding = False
-            one.log.let_through()
+            one.log.blocking = False
+            one.log.release_appends()
             # It is stored all the same, as Kafka's would be.
             assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
@@ -241,8 +241,8 @@ def test_a_write_that_the_log_does_not_confirm_in_time_is_not_available() -> Non
 
 def test_requests_park_while_loading_and_are_told_so_when_it_takes_too_long() -> None:
     async def scenario() -> None:
-        log = HeldLog(STATE_PARTITIONS)
-        log.holding = False
+        log = BlockingLog(STATE_PARTITIONS)
+        log.blocking = False
         log.read_error = LogDamaged("segment", 7, "noise", "restore it")
         one = Driven(log, RuntimeLimits(load_wait_s=0.05, tick_s=0.005, reload_backoff_first_s=0.01))
         await one.runtime.start()
@@ -273,7 +273,7 @@ def test_work_of_a_client_that_has_gone_is_dropped() -> None:
         async with driven() as one:
             origin = Origin()
             one.ask(WRITE, write(), origin=origin)
-            origin.gone = True
+            origin.disconnected = True
             await one.ask(READ, read())
             assert one.log.held == []
 
@@ -282,13 +282,13 @@ def test_work_of_a_client_that_has_gone_is_dropped() -> None:
 
 def test_a_full_mailbox_refuses_with_a_code_that_brokers_retry() -> None:
     async def scenario() -> None:
-        async with driven(RuntimeLimits(mailbox_operations_max=2)) as one:
+        async with driven(RuntimeLimits(queued_operations_max=2)) as one:
             waiting = [one.ask(WRITE, write()) for _ in range(2)]
             assert await one.code(WRITE, write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            one.log.holding = False
-            one.log.let_through()
+            one.log.blocking = False
+            one.log.release_appends()
             await one.until(lambda: one.log.held or all(answer.done() for answer in waiting))
-            one.log.let_through()
+            one.log.release_appends()
             await asyncio.gather(*waiting)
 
     run(scenario())
@@ -302,7 +302,7 @@ def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_succe
             stopping = asyncio.create_task(one.runtime.stop())
             await asyncio.sleep(0)
             await one.until(lambda: one.runtime.shard_views()[0].status == "CLOSED")
-            one.log.let_through()
+            one.log.release_appends()
             assert (await writing)[0].error_code == ErrorCode.NOT_COORDINATOR
             await stopping
             assert await one.code(READ, read()) == ErrorCode.NOT_COORDINATOR
@@ -328,7 +328,7 @@ def test_an_append_that_lands_elsewhere_than_expected_makes_the_shard_load_again
 def test_a_share_partition_named_twice_gets_one_result_and_success_only_if_all_of_it_is_stored() -> None:
     async def scenario() -> None:
         async with driven() as one:
-            one.log.holding = False
+            one.log.blocking = False
             results = await one.ask(WRITE, write((0, 0, 0, 1)), write(partition=1), write((1, 1, 0, 1)))
             assert [(r.partition, r.error_code) for r in results] == [(0, 0), (1, 0)]
             results = await one.ask(WRITE, write((5, 5, 0, 1), state_epoch=-1), write((6, 6, 0, 1)))

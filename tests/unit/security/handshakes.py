@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 
-class Shaken(NamedTuple):
+class HandshakeResult(NamedTuple):
     """What each side knows after a handshake, and by what the client may ask to go on with it."""
 
     servers_certificate: dict[str, object]
@@ -26,12 +26,12 @@ def client_context(
     return context
 
 
-def shake(
+def handshake(
     server: ssl.SSLContext,
     client: ssl.SSLContext,
     name: str | None = "localhost",
     session: ssl.SSLSession | None = None,
-) -> Shaken:
+) -> HandshakeResult:
     """Shake hands; raise the ssl.SSLError of the side that refuses.
 
     `name` None: the client names no host. With a `session` it asks to go on with that one.
@@ -51,7 +51,7 @@ def shake(
     for side in (calling, serving, calling):
         with suppress(ssl.SSLError):
             side.unwrap()
-    return Shaken(
+    return HandshakeResult(
         dict(calling.getpeercert() or {}),
         dict(serving.getpeercert() or {}),
         calling.session,

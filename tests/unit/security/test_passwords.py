@@ -12,8 +12,8 @@ from scramp import ScramClient
 from coordinator.errors import ConfigError
 from coordinator.security.passwords import PlainExchange, ScramExchange
 from coordinator.security.sasl import AuthenticationFailed, Exchange, Identity
-from coordinator.security.users import ScramKeys, Users, render_keys, users_line
-from tests.unit.client.looped import looped
+from coordinator.security.users import ScramKeys, Users, format_scram_keys, format_user_line
+from tests.unit.client.coroutine_tests import async_test
 
 SETTING = "listen.sasl.users.file"
 BOTH = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -33,7 +33,7 @@ def users_of(tmp_path: Path) -> Callable[[str], Users]:
 
 
 def keys_text(password: str, mechanism: str) -> str:
-    return render_keys(mechanism, ScramKeys.of(password, mechanism, b"salt" * 6, 8192))
+    return format_scram_keys(mechanism, ScramKeys.derive(password, mechanism, b"salt" * 6, 8192))
 
 
 async def log_in(exchange: Exchange, name: str, password: str, mechanism: str) -> Identity | None:
@@ -55,7 +55,7 @@ def test_scram_takes_who_knows_the_password(
     kept = keys_text("alice-secret", mechanism) if as_keys else "alice-secret"
     users = users_of(f"alice={kept}\n")
 
-    @looped
+    @async_test
     async def both() -> None:
         identity = await log_in(ScramExchange(mechanism, users), "alice", "alice-secret", mechanism)
         assert identity == Identity("alice")
@@ -71,13 +71,13 @@ def test_nobody_can_tell_a_user_that_does_not_exist_from_a_wrong_password(
 ) -> None:
     users = users_of(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
 
-    @looped
+    @async_test
     async def refused(name: str) -> None:
         with pytest.raises(AuthenticationFailed) as raised:
             await log_in(ScramExchange("SCRAM-SHA-256", users), name, "wrong", "SCRAM-SHA-256")
         assert str(raised.value) == INVALID
 
-    @looped
+    @async_test
     async def asked_twice() -> None:
         firsts = []
         for _ in range(2):
@@ -108,7 +108,7 @@ def test_nobody_can_tell_a_user_that_does_not_exist_from_a_wrong_password(
 def test_scram_refuses_what_is_no_first_message(users_of: Callable[[str], Users], first: bytes) -> None:
     users = users_of("alice=alice-secret\n")
 
-    @looped
+    @async_test
     async def refused() -> None:
         with pytest.raises(AuthenticationFailed) as raised:
             await ScramExchange("SCRAM-SHA-256", users).take(first)
@@ -142,7 +142,7 @@ PLAIN_TOKENS = [
 def test_plain(users_of: Callable[[str], Users], token: bytes, refusal: str | None) -> None:
     users = users_of(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
 
-    @looped
+    @async_test
     async def one() -> None:
         if refusal is None:
             turn = await PlainExchange(users).take(token)
@@ -230,12 +230,12 @@ def test_nothing_of_a_user_is_shown(users_of: Callable[[str], Users]) -> None:
 
 @pytest.mark.parametrize("name", ["alice", "O=org,CN=b 1", "#x", "a:b\\c"])
 def test_a_line_of_keys_is_one_that_a_file_takes(users_of: Callable[[str], Users], name: str) -> None:
-    users = users_of(users_line(name, "the word", 4096) + "\n")
+    users = users_of(format_user_line(name, "the word", 4096) + "\n")
     user = users.find(name)
     assert user is not None
     assert user.password is None
     assert set(user.keys) == set(BOTH)
-    assert all(keys.fits("the word", mechanism) for mechanism, keys in user.keys.items())
+    assert all(keys.matches("the word", mechanism) for mechanism, keys in user.keys.items())
 
 
 def first_answer(users: Users, name: str, mechanism: str) -> tuple[int, int]:
@@ -243,7 +243,7 @@ def first_answer(users: Users, name: str, mechanism: str) -> tuple[int, int]:
     exchange = ScramExchange(mechanism, users)
     found: list[str] = []
 
-    @looped
+    @async_test
     async def ask() -> None:
         client = ScramClient([mechanism], name, "a guess")
         found.append((await exchange.take(client.get_client_first().encode())).response.decode())
@@ -268,13 +268,13 @@ def test_plain_derives_keys_for_every_name_if_any_user_has_keys(
 ) -> None:
     users = users_of(f"alice={keys_text('alice-secret', 'SCRAM-SHA-256')}\nbob=bob-secret\n")
     derived: list[int] = []
-    derive = ScramKeys.of
+    derive = ScramKeys.derive
 
     def counted(password: str, mechanism: str, salt: bytes, iterations: int) -> ScramKeys:
         derived.append(iterations)
         return derive(password, mechanism, salt, iterations)
 
-    monkeypatch.setattr(ScramKeys, "of", counted)
+    monkeypatch.setattr(ScramKeys, "derive", counted)
     for name, password, fits in (
         ("alice", "alice-secret", True),
         ("alice", "wrong", False),
@@ -282,6 +282,6 @@ def test_plain_derives_keys_for_every_name_if_any_user_has_keys(
         ("bob", "wrong", False),
         ("nobody", "wrong", False),
     ):
-        assert users.fits(name, password) is fits
+        assert users.matches(name, password) is fits
     assert len(derived) == 5
     assert set(derived) <= {4096, 8192}

@@ -14,7 +14,7 @@ from coordinator.security.principals import (
 )
 from coordinator.security.tls import ServerTls, TlsFiles
 from tests.certificates import Authority, Subject, subject_of
-from tests.unit.security.handshakes import client_context, shake
+from tests.unit.security.handshakes import client_context, handshake
 
 DEFAULT = MappingRules.parse("DEFAULT")
 
@@ -56,9 +56,11 @@ SUBJECTS = [
 def test_a_certificate_names_its_owner_as_java_does(subject: Subject, expected: str, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     server, client = authority.issue("server"), authority.issue("client", subject=subject)
-    files = TlsFiles(str(server.both), ca=str(authority.certificate), client_auth="required")
-    context = client_context(str(authority.certificate), str(client.both), newest=ssl.TLSVersion.TLSv1_2)
-    certificate = shake(ServerTls(files, "listen").context, context).clients_certificate
+    files = TlsFiles(str(server.combined_file), ca=str(authority.certificate), client_auth="required")
+    context = client_context(
+        str(authority.certificate), str(client.combined_file), newest=ssl.TLSVersion.TLSv1_2
+    )
+    certificate = handshake(ServerTls(files, "listen").context, context).clients_certificate
     assert principal_of_certificate(certificate, DEFAULT) == "User:" + expected
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from coordinator.errors import ConfigError
 from coordinator.security.tls import ServerTls, TlsFiles
-from tests.certificates import Authority, Issued
-from tests.unit.client.looped import looped
-from tests.unit.security.handshakes import client_context, common_name, shake
+from tests.certificates import Authority, IssuedCertificate
+from tests.unit.client.coroutine_tests import async_test
+from tests.unit.security.handshakes import client_context, common_name, handshake
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def theirs(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "theirs")
 
 
-def files_of(issued: Issued, **more: str) -> TlsFiles:
+def files_of(issued: IssuedCertificate, **more: str) -> TlsFiles:
     return TlsFiles(str(issued.certificate), str(issued.key), issued.key_password)._replace(**more)  # type: ignore[arg-type]
 
 
@@ -42,14 +42,14 @@ def replace_by(old: Path, new: Path) -> None:
 
 def served_name(tls: ServerTls, authority: Authority, name: str | None = "localhost") -> str:
     return common_name(
-        shake(tls.context, client_context(str(authority.certificate)), name).servers_certificate
+        handshake(tls.context, client_context(str(authority.certificate)), name).servers_certificate
     )
 
 
 def test_the_key_may_be_in_the_file_of_the_certificate_and_have_a_password(ours: Authority) -> None:
     issued = ours.issue("one", key_password="let me in")
     assert served_name(ServerTls(files_of(issued), "listen"), ours) == "one"
-    alone = TlsFiles(str(issued.both), key_password="let me in")
+    alone = TlsFiles(str(issued.combined_file), key_password="let me in")
     assert served_name(ServerTls(alone, "listen"), ours) == "one"
 
 
@@ -75,18 +75,18 @@ def test_who_is_let_in(
     tls = ServerTls(files, "listen")
     certificate = {
         "nothing": "",
-        "a good one": str(ours.issue("client").both),
-        "one of a stranger": str(theirs.issue("stranger").both),
-        "one that ended": str(ours.issue("late", ended=True).both),
+        "a good one": str(ours.issue("client").combined_file),
+        "one of a stranger": str(theirs.issue("stranger").combined_file),
+        "one that ended": str(ours.issue("late", ended=True).combined_file),
     }[showing]
     # TLS 1.2, where a client hears of the refusal within the handshake.
     client = client_context(str(ours.certificate), certificate, newest=ssl.TLSVersion.TLSv1_2)
     if let_in:
-        certificate_seen = shake(tls.context, client).clients_certificate
+        certificate_seen = handshake(tls.context, client).clients_certificate
         assert bool(certificate_seen) == (client_auth != "none" and showing == "a good one")
     else:
         with pytest.raises(ssl.SSLError):
-            shake(tls.context, client)
+            handshake(tls.context, client)
 
 
 def test_an_old_protocol_is_refused(ours: Authority) -> None:
@@ -114,12 +114,12 @@ def test_no_session_is_resumed_with_tls_1_2(ours: Authority, client_auth: str) -
     files = files_of(ours.issue("server"), ca=str(ours.certificate), client_auth=client_auth)
     tls = ServerTls(files, "listen")
     client = client_context(
-        str(ours.certificate), str(ours.issue("client").both), newest=ssl.TLSVersion.TLSv1_2
+        str(ours.certificate), str(ours.issue("client").combined_file), newest=ssl.TLSVersion.TLSv1_2
     )
     one_for_all = tls.context
-    first = shake(one_for_all, client)
-    assert shake(one_for_all, client, session=first.session).resumed, "OpenSSL would resume it"
-    assert not shake(tls.context, client, session=shake(tls.context, client).session).resumed
+    first = handshake(one_for_all, client)
+    assert handshake(one_for_all, client, session=first.session).resumed, "OpenSSL would resume it"
+    assert not handshake(tls.context, client, session=handshake(tls.context, client).session).resumed
 
 
 def test_a_context_goes_with_its_handshake(ours: Authority) -> None:
@@ -140,19 +140,19 @@ def test_an_authority_that_was_taken_out_is_not_trusted_any_more(ours: Authority
     files = files_of(ours.issue("server"), ca=str(both), client_auth="required")
     tls = ServerTls(files, "listen")
     client = client_context(
-        str(ours.certificate), str(theirs.issue("client").both), newest=ssl.TLSVersion.TLSv1_2
+        str(ours.certificate), str(theirs.issue("client").combined_file), newest=ssl.TLSVersion.TLSv1_2
     )
-    let_in = shake(tls.context, client)
+    let_in = handshake(tls.context, client)
     assert common_name(let_in.clients_certificate) == "client"
 
     replace_by(both, ours.certificate)
 
     assert tls.reload_if_changed() is True
     with pytest.raises(ssl.SSLError):
-        shake(tls.context, client)
+        handshake(tls.context, client)
     # Nor is it by what it was let in with before.
     with pytest.raises(ssl.SSLError):
-        shake(tls.context, client, session=let_in.session)
+        handshake(tls.context, client, session=let_in.session)
 
 
 def test_files_behind_links_are_noticed_as_kubernetes_replaces_them(ours: Authority, tmp_path: Path) -> None:
@@ -176,22 +176,22 @@ def test_files_behind_links_are_noticed_as_kubernetes_replaces_them(ours: Author
     assert served_name(tls, ours) == "version 2"
 
 
-def spoil_certificate(issued: Issued) -> None:
+def spoil_certificate(issued: IssuedCertificate) -> None:
     issued.certificate.write_text("not a certificate")
 
 
-def remove_certificate(issued: Issued) -> None:
+def remove_certificate(issued: IssuedCertificate) -> None:
     issued.certificate.unlink()
 
 
-def take_the_key_of_another(issued: Issued) -> None:
+def take_the_key_of_another(issued: IssuedCertificate) -> None:
     other = Authority(issued.key.parent / "other").issue("other")
     replace_by(issued.key, other.key)
 
 
 @pytest.mark.parametrize("spoil", [spoil_certificate, remove_certificate, take_the_key_of_another])
 def test_bad_new_files_keep_the_old_ones_in_use_and_the_log_says_so(
-    ours: Authority, spoil: Callable[[Issued], None], caplog: pytest.LogCaptureFixture
+    ours: Authority, spoil: Callable[[IssuedCertificate], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     issued = ours.issue("before")
     tls = ServerTls(files_of(issued), "listen")
@@ -227,7 +227,7 @@ class Reported(ServerTls):
         return False
 
 
-@looped
+@async_test
 async def test_watching_notices_a_change(ours: Authority) -> None:
     issued = ours.issue("before")
     tls = Reported(files_of(issued))

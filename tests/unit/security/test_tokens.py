@@ -14,12 +14,12 @@ import pytest
 
 from coordinator.errors import ConfigError
 from coordinator.security import jwks
-from coordinator.security.jwks import KeysOfUrl, keys_of
+from coordinator.security.jwks import UrlKeySource, open_key_source
 from coordinator.security.sasl import AuthenticationFailed, Identity
-from coordinator.security.tokens import TokenExchange, TokenRefused, TokenRules, Tokens
+from coordinator.security.tokens import InvalidToken, TokenExchange, TokenRules, TokenValidator
 from tests.certificates import Authority
-from tests.unit.client.looped import looped
-from tests.unit.security.signing import NOW_S, Issuer, StandingClock
+from tests.unit.client.coroutine_tests import async_test
+from tests.unit.security.token_issuer import NOW_S, Issuer, StandingClock
 
 SETTING = "listen.sasl.oauthbearer.jwks.endpoint.url"
 ISSUER = Issuer()
@@ -30,8 +30,10 @@ def key_file(tmp_path: Path) -> str:
     return ISSUER.write_keys(tmp_path / "keys.json")
 
 
-def tokens_of(location: str, rules: TokenRules | None = None, now_s: float = NOW_S + 1) -> Tokens:
-    return Tokens(keys_of(location, SETTING, 3600), rules or TokenRules(), StandingClock(now_s))
+def tokens_of(location: str, rules: TokenRules | None = None, now_s: float = NOW_S + 1) -> TokenValidator:
+    return TokenValidator(
+        open_key_source(location, SETTING, 3600), rules or TokenRules(), StandingClock(now_s)
+    )
 
 
 def first_message(token: str, authorization_id: str = "") -> bytes:
@@ -40,13 +42,13 @@ def first_message(token: str, authorization_id: str = "") -> bytes:
 
 
 def test_a_good_token_names_its_subject_and_its_end(key_file: str) -> None:
-    @looped
+    @async_test
     async def taken() -> None:
         turn = await TokenExchange(tokens_of(key_file)).take(first_message(ISSUER.token()))
         assert turn.response == b""
         assert turn.identity == Identity("alice", (NOW_S + 3600) * 1000)
         # A token need not say which key it is signed with.
-        identity = await tokens_of(key_file).identity(ISSUER.token(key_id=None))
+        identity = await tokens_of(key_file).validate(ISSUER.token(key_id=None))
         assert identity.principal == "User:alice"
 
     taken()
@@ -84,23 +86,23 @@ RULES = TokenRules(audiences=("kafka", "other"), issuer="https://issuer")
     ],
 )
 def test_tokens_that_are_refused(key_file: str, token: str, rules: TokenRules | None, reason: str) -> None:
-    @looped
+    @async_test
     async def refused() -> None:
-        with pytest.raises(TokenRefused, match=reason):
-            await tokens_of(key_file, rules).identity(token)
+        with pytest.raises(InvalidToken, match=reason):
+            await tokens_of(key_file, rules).validate(token)
 
     refused()
 
 
 def test_what_is_expected_of_a_token_and_there(key_file: str) -> None:
-    @looped
+    @async_test
     async def taken() -> None:
         token = ISSUER.token(aud=["else", "kafka"], iss="https://issuer", azp="client-7")
-        identity = await tokens_of(key_file, RULES._replace(subject_claim="azp")).identity(token)
+        identity = await tokens_of(key_file, RULES._replace(subject_claim="azp")).validate(token)
         assert identity.name == "client-7"
         # Clocks differ a little.
-        assert await tokens_of(key_file, now_s=NOW_S - 29).identity(ISSUER.token())
-        assert await tokens_of(key_file, now_s=NOW_S + 3629).identity(ISSUER.token())
+        assert await tokens_of(key_file, now_s=NOW_S - 29).validate(ISSUER.token())
+        assert await tokens_of(key_file, now_s=NOW_S + 3629).validate(ISSUER.token())
 
     taken()
 
@@ -113,7 +115,7 @@ def rename_keys(key_file: str) -> None:
 
 
 def test_a_login_is_valid_as_long_as_its_key_is_in_the_set(tmp_path: Path, key_file: str) -> None:
-    @looped
+    @async_test
     async def taken() -> None:
         tokens = tokens_of(key_file)
         turn = await TokenExchange(tokens).take(first_message(ISSUER.token()))
@@ -126,7 +128,7 @@ def test_a_login_is_valid_as_long_as_its_key_is_in_the_set(tmp_path: Path, key_f
 
 
 def test_a_refusal_is_told_as_kafka_tells_it(key_file: str) -> None:
-    @looped
+    @async_test
     async def refused() -> None:
         exchange = TokenExchange(tokens_of(key_file))
         turn = await exchange.take(first_message(ISSUER.token(exp=NOW_S - 60)))
@@ -143,7 +145,7 @@ def test_a_refusal_is_told_as_kafka_tells_it(key_file: str) -> None:
     [b"", b"\x01", b"n,,\x01\x01", b"n,,\x01auth=Basic abc\x01\x01", b"n,,auth=Bearer abc", b"\xff"],
 )
 def test_what_is_no_first_message(key_file: str, message: bytes) -> None:
-    @looped
+    @async_test
     async def refused() -> None:
         with pytest.raises(AuthenticationFailed, match="invalid credentials with SASL mechanism OAUTHBEARER"):
             await TokenExchange(tokens_of(key_file)).take(message)
@@ -152,7 +154,7 @@ def test_what_is_no_first_message(key_file: str, message: bytes) -> None:
 
 
 def test_nobody_becomes_somebody_else(key_file: str) -> None:
-    @looped
+    @async_test
     async def refused() -> None:
         exchange = TokenExchange(tokens_of(key_file))
         assert (await exchange.take(first_message(ISSUER.token(), "alice"))).identity is not None
@@ -165,12 +167,12 @@ def test_nobody_becomes_somebody_else(key_file: str) -> None:
 def test_a_file_of_keys_is_read_again_when_it_changes(tmp_path: Path) -> None:
     other = Issuer("key-2")
     file = tmp_path / "keys.json"
-    keys = keys_of(f"file://{ISSUER.write_keys(file)}", SETTING, 3600)
-    assert isinstance(keys, jwks.KeysOfFile)
+    keys = open_key_source(f"file://{ISSUER.write_keys(file)}", SETTING, 3600)
+    assert isinstance(keys, jwks.FileKeySource)
 
-    @looped
+    @async_test
     async def known(key_id: str, expected: int) -> None:
-        assert len(await keys.named(key_id)) == expected
+        assert len(await keys.matching(key_id)) == expected
 
     known("key-1", 1)
     other.write_keys(tmp_path / "fresh")
@@ -194,7 +196,7 @@ def test_a_file_without_keys_for_signatures(tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys.json"
     file.write_text(text)
     with pytest.raises(ConfigError) as raised:
-        keys_of(str(file), SETTING, 3600)
+        open_key_source(str(file), SETTING, 3600)
     assert str(raised.value).startswith(f"{SETTING}={file} cannot be used: it must be a JSON Web Key Set: no")
 
 
@@ -244,29 +246,29 @@ def test_a_url_is_asked_for_keys_that_are_not_known_but_not_all_the_time(
     now_s = 100.0
     monkeypatch.setattr(jwks, "seconds_since_boot", lambda: now_s)
 
-    @looped
+    @async_test
     async def asked() -> None:
         nonlocal now_s
         with key_server() as (server, url):
-            keys = keys_of(url, SETTING, 3600)
-            assert isinstance(keys, KeysOfUrl)
+            keys = open_key_source(url, SETTING, 3600)
+            assert isinstance(keys, UrlKeySource)
             # Nobody answers yet, and is not asked again at once.
-            assert await keys.named("key-1") == []
+            assert await keys.matching("key-1") == []
             server.keys = ISSUER.keys
-            assert await keys.named("key-1") == []
+            assert await keys.matching("key-1") == []
             assert server.asked == 1
-            now_s += jwks.ASK_AGAIN_S
-            assert len(await keys.named("key-1")) == 1
+            now_s += jwks.RETRY_INTERVAL_S
+            assert len(await keys.matching("key-1")) == 1
             # A key that is new there.
             server.keys = Issuer("key-2").keys
-            assert await keys.named("key-2") == []
-            now_s += jwks.ASK_AGAIN_S
-            assert len(await keys.named("key-2")) == 1
+            assert await keys.matching("key-2") == []
+            now_s += jwks.RETRY_INTERVAL_S
+            assert len(await keys.matching("key-2")) == 1
             # What was good stays in use while nobody answers.
             server.keys = None
-            now_s += jwks.ASK_AGAIN_S
-            assert await keys.named("key-3") == []
-            assert len(await keys.named("key-2")) == 1
+            now_s += jwks.RETRY_INTERVAL_S
+            assert await keys.matching("key-3") == []
+            assert len(await keys.matching("key-2")) == 1
             assert server.asked == 4
 
     asked()
@@ -277,14 +279,14 @@ def test_keys_come_over_tls_from_whom_the_given_authority_signed(
 ) -> None:
     authority, other = Authority(tmp_path / "ours"), Authority(tmp_path / "other")
 
-    @looped
+    @async_test
     async def asked() -> None:
-        with key_server(authority.issue("keys").both) as (server, url):
+        with key_server(authority.issue("keys").combined_file) as (server, url):
             server.keys = ISSUER.keys
-            trusting = keys_of(url, SETTING, 3600, ca_file=str(authority.certificate))
-            assert len(await trusting.named("key-1")) == 1
+            trusting = open_key_source(url, SETTING, 3600, ca_file=str(authority.certificate))
+            assert len(await trusting.matching("key-1")) == 1
             for ca_file in ("", str(other.certificate)):
-                assert await keys_of(url, SETTING, 3600, ca_file=ca_file).named("key-1") == []
+                assert await open_key_source(url, SETTING, 3600, ca_file=ca_file).matching("key-1") == []
             assert server.asked == 1
 
     asked()
@@ -298,12 +300,12 @@ def test_keys_do_not_come_from_another_host_of_the_same_authority(
 ) -> None:
     authority = Authority(tmp_path)
 
-    @looped
+    @async_test
     async def asked() -> None:
-        with key_server(authority.issue("else", hosts=("else.example",)).both) as (server, url):
+        with key_server(authority.issue("else", hosts=("else.example",)).combined_file) as (server, url):
             server.keys = ISSUER.keys
-            trusting = keys_of(url, SETTING, 3600, ca_file=str(authority.certificate))
-            assert await trusting.named("key-1") == []
+            trusting = open_key_source(url, SETTING, 3600, ca_file=str(authority.certificate))
+            assert await trusting.matching("key-1") == []
             assert server.asked == 0
 
     asked()
@@ -313,7 +315,7 @@ def test_keys_do_not_come_from_another_host_of_the_same_authority(
 
 def test_an_authority_of_keys_that_cannot_be_read_is_named() -> None:
     with pytest.raises(ConfigError) as raised:
-        keys_of("https://keys.example/", SETTING, 3600, ca_file="/nowhere")
+        open_key_source("https://keys.example/", SETTING, 3600, ca_file="/nowhere")
     assert str(raised.value).startswith(
         "listen.sasl.oauthbearer.jwks.endpoint.ca.location=/nowhere cannot be used: it must be a PEM file"
     )

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from coordinator.server import ServerLimits
-from tests.unit import skipping
-from tests.unit.server.logins import Run, password_security
+from tests.unit import clock_skipping
+from tests.unit.server.sasl_clients import Run, password_security
 from tests.unit.server.wire import Served, served
 
 
@@ -23,6 +23,6 @@ def run(tmp_path: Path) -> Run:
             async with served(limits, password_security(tmp_path, **more)) as one:
                 await scenario(one)
 
-        skipping.run(whole())
+        clock_skipping.run(whole())
 
     return one

@@ -3,7 +3,7 @@
 from zlib import crc32
 
 from coordinator.config import INT32_MAX, HostPort
-from coordinator.ownership import NOBODY, OwnerMap, Replica
+from coordinator.ownership import NOBODY, Assignment, Replica
 from coordinator.server import CoordinatorDirectory
 from coordinator.server.find_coordinator import NODE_IDS_PER_REPLICA
 from protocol.errors import ErrorCode
@@ -40,11 +40,11 @@ def found(one: CoordinatorDirectory) -> dict[int, Coordinator]:
 
 
 def test_the_owner_of_each_shard_is_named() -> None:
-    owner_map = OwnerMap(3, (replica(1), replica(2)), (0, 1) * (SHARDS // 2))
+    assignment = Assignment(3, (replica(1), replica(2)), (0, 1) * (SHARDS // 2))
     one = directory()
-    edition = one.edition
-    one.follow(owner_map)
-    assert one.edition > edition
+    route_version = one.route_version
+    one.follow(assignment)
+    assert one.route_version > route_version
     for shard, answer in found(one).items():
         assert (answer.host, answer.port, answer.error_code) == (f"kafka-{shard % 2 + 1}", 9095, 0)
         assert FIRST <= answer.node_id <= INT32_MAX
@@ -52,8 +52,8 @@ def test_the_owner_of_each_shard_is_named() -> None:
 
 def test_every_replica_gives_the_same_answer_whatever_it_answered_before() -> None:
     one, other = directory(), directory()
-    one.follow(OwnerMap(1, (replica(1), replica(2), replica(3)), (2,) * SHARDS))
-    last = OwnerMap(9, (replica(3), replica(1)), (0, 1) * (SHARDS // 2))
+    one.follow(Assignment(1, (replica(1), replica(2), replica(3)), (2,) * SHARDS))
+    last = Assignment(9, (replica(3), replica(1)), (0, 1) * (SHARDS // 2))
     for each in (one, other):
         each.follow(last)
     assert found(one) == found(other)
@@ -65,7 +65,7 @@ def test_a_node_id_means_one_address_for_ever() -> None:
     for generation in range(50):
         replicas = tuple(replica(number, connections=64) for number in range(generation % 7, 12))
         owners = tuple((generation + shard) % len(replicas) for shard in range(SHARDS))
-        one.follow(OwnerMap(generation, replicas, owners))
+        one.follow(Assignment(generation, replicas, owners))
         for answer in found(one).values():
             assert addresses.setdefault(answer.node_id, (answer.host, answer.port)) == (
                 answer.host,
@@ -81,7 +81,7 @@ def test_replicas_whose_addresses_hash_alike_have_different_node_ids() -> None:
     )
     replicas = tuple(replica(number, connections=64) for number in range(3))
     assert len({crc32(each.wire.encode()) % 3 for each in replicas}) == 2
-    one.follow(OwnerMap(1, replicas, tuple(shard % 3 for shard in range(SHARDS))))
+    one.follow(Assignment(1, replicas, tuple(shard % 3 for shard in range(SHARDS))))
     hosts = {answer.node_id: answer.host for answer in found(one).values()}
     assert len(hosts) == SHARDS, "no two shards of different replicas share an id"
     assert set(hosts.values()) == {"kafka-0", "kafka-1", "kafka-2"}
@@ -90,7 +90,7 @@ def test_replicas_whose_addresses_hash_alike_have_different_node_ids() -> None:
 
 def test_nobody_is_named_where_nobody_owns_or_it_is_not_known() -> None:
     one = directory()
-    one.follow(OwnerMap(1, (replica(1),), (NOBODY,) * SHARDS))
+    one.follow(Assignment(1, (replica(1),), (NOBODY,) * SHARDS))
     unknown = found(one)
     one.follow(None)
     for answer in (*unknown.values(), *found(one).values()):
@@ -100,5 +100,5 @@ def test_nobody_is_named_where_nobody_owns_or_it_is_not_known() -> None:
 
 def test_a_broker_is_never_told_an_address_that_would_kill_it() -> None:
     one = directory()
-    one.follow(OwnerMap(1, (replica(1, port=0), replica(2)), (0,) * SHARDS))
+    one.follow(Assignment(1, (replica(1, port=0), replica(2)), (0,) * SHARDS))
     assert {answer.error_code for answer in found(one).values()} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from coordinator.admin.live import VIEWERS_MAX, viewers_to_accept
+from coordinator.admin.event_stream import SUBSCRIBERS_MAX, subscribers_to_accept
 from coordinator.open_files import (
     FILES_KEPT_BACK,
     HTTP_CONNECTIONS_MAX,
@@ -65,8 +65,8 @@ def test_there_are_files_left_when_all_connections_are_there(
 @pytest.mark.parametrize(
     ("open_files", "accepted", "viewers"),
     [
-        (resource.RLIM_INFINITY, HTTP_CONNECTIONS_MAX, VIEWERS_MAX),
-        (1_048_576, HTTP_CONNECTIONS_MAX, VIEWERS_MAX),
+        (resource.RLIM_INFINITY, HTTP_CONNECTIONS_MAX, SUBSCRIBERS_MAX),
+        (1_048_576, HTTP_CONNECTIONS_MAX, SUBSCRIBERS_MAX),
         (1_024, 128, 64),
         (64, 8, 4),
     ],
@@ -76,7 +76,7 @@ def test_people_take_a_part_of_the_files_at_most_and_viewers_half_of_that(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", System(open_files, open_files).getrlimit)
     assert http_connections_to_accept() == accepted
-    assert viewers_to_accept() == viewers
+    assert subscribers_to_accept() == viewers
 
 
 def test_with_many_connections_the_files_for_http_come_on_top(monkeypatch: pytest.MonkeyPatch) -> None:

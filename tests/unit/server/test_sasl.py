@@ -6,12 +6,12 @@ import logging
 import pytest
 from scramp import ScramClient
 
-from coordinator.security.sasl import Turn
+from coordinator.security.sasl import SaslStep
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator, sasl_authenticate
 from protocol.messages import initialize_share_group_state as initialize_api
-from tests.unit import skipping
-from tests.unit.server.logins import (
+from tests.unit import clock_skipping
+from tests.unit.server.sasl_clients import (
     FIND_BODY,
     Run,
     authenticate,
@@ -141,8 +141,8 @@ def test_a_refused_token_is_counted_logged_and_answered_late(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Refusing:
-        async def take(self, token: bytes) -> Turn:
-            return Turn(b'{"status":"invalid_token"}', refusal="expired " + "x" * 10_000)
+        async def take(self, token: bytes) -> SaslStep:
+            return SaslStep(b'{"status":"invalid_token"}', refusal="expired " + "x" * 10_000)
 
     async def scenario(one: Served) -> None:
         loop = asyncio.get_running_loop()
@@ -291,7 +291,7 @@ def test_a_login_may_not_take_for_ever(run: Run) -> None:
         silent, slow, known = await one.connect(), await one.connect(), await one.connect()
         await log_in(known)
         await shake_hands(slow, "PLAIN")
-        skipping.skip(31)
+        clock_skipping.skip(31)
         assert await silent.closed()
         assert await slow.closed()
         assert one.metrics._connections_closed["authentication_timeout"] == 2

@@ -17,7 +17,7 @@ from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, write
-from tests.unit import skipping
+from tests.unit import clock_skipping
 from tests.unit.server.wire import Client, Served, request_frame, served
 
 INITIALIZE_FRAME_BODY = initialize_api.encode_request(
@@ -54,7 +54,7 @@ def run(scenario: Callable[[Served], Awaitable[Any]], limits: ServerLimits | Non
         async with served(limits) as one:
             await scenario(one)
 
-    skipping.run(whole())
+    clock_skipping.run(whole())
 
 
 async def initialised(one: Served, tls: ssl.SSLContext | None = None) -> Client:
@@ -165,13 +165,13 @@ def test_find_coordinator_for_anything_but_share_groups_is_an_error_and_names_no
 def test_answers_leave_in_the_order_of_their_requests() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
-        one.log.holding = True
+        one.log.blocking = True
         client.send(request_frame(85, 1, 10, write_body(0)))
         client.send(request_frame(84, 0, 11, read_body(1)))
         client.send(request_frame(18, 0, 12, b"", flexible=False))
         await one.until(lambda: one.log.held)
-        one.log.holding = False
-        one.log.let_through()
+        one.log.blocking = False
+        one.log.release_appends()
         assert [(await client.frame())[0] for _ in range(3)] == [10, 11, 12]
 
     run(scenario)
@@ -206,7 +206,9 @@ def test_frames_may_come_in_pieces_of_any_size() -> None:
         pytest.param(request_frame(85, 1, 1, write_body()[:-3]), id="truncated body"),
         pytest.param(request_frame(85, 1, 1, write_body() + b"\0"), id="trailing bytes"),
         pytest.param(request_frame(84, 0, 1, read_body(group="x" * 32768)), id="a group Kafka does not read"),
-        pytest.param(request_frame(85, 1, 1, write_body(group="x" * 32768)), id="such a group, plain write"),
+        pytest.param(
+            request_frame(85, 1, 1, write_body(group="x" * 32768)), id="such a group, fast-path write"
+        ),
         pytest.param(request_frame(10, 6, 1, find_body("x" * 32768)), id="a key Kafka does not read"),
         pytest.param(request_frame(10, 6, 1, b"\xff" * 40), id="noise for a body"),
         pytest.param(request_frame(10, 7, 1, b"\0"), id="FindCoordinator to come"),
@@ -229,15 +231,15 @@ def test_a_frame_that_cannot_be_trusted_closes_its_connection_and_no_other(frame
 def test_a_client_with_too_much_under_way_is_not_read_on() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
-        one.log.holding = True
+        one.log.blocking = True
         for n in range(50):
             client.send(request_frame(85, 1, n, write_body()))
         await one.until(lambda: one.log.held)
         await client.writer.drain()
         # Three operations are under way or waiting; the rest is not even looked at.
         assert len(one.log.held[0][1]) <= 3
-        one.log.holding = False
-        one.log.let_through()
+        one.log.blocking = False
+        one.log.release_appends()
         assert [(await client.frame())[0] for _ in range(50)] == list(range(50))
 
     run(scenario, ServerLimits(requests_in_flight_max=3))
@@ -258,13 +260,13 @@ def test_many_requests_that_are_answered_at_once_are_all_answered() -> None:
 def test_draining_does_not_read_on_when_an_answer_leaves() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
-        one.log.holding = True
+        one.log.blocking = True
         client.send(request_frame(85, 1, 1, write_body()))
         await one.until(lambda: one.log.held)
         draining = asyncio.create_task(one.listener.drain(10))
         await asyncio.sleep(0)
-        one.log.holding = False
-        one.log.let_through()
+        one.log.blocking = False
+        one.log.release_appends()
         assert (await client.frame())[0] == 1
         await draining
         client.send(request_frame(84, 0, 2, read_body()))
@@ -326,13 +328,13 @@ def test_an_idle_connection_is_closed_but_not_one_that_waits_for_its_answer() ->
     async def scenario(one: Served) -> None:
         idle = await one.connect()
         busy = await initialised(one)
-        one.log.holding = True
+        one.log.blocking = True
         busy.send(request_frame(85, 1, 4, write_body()))
         await one.until(lambda: one.log.held)
-        skipping.skip(4.0)
+        clock_skipping.skip(4.0)
         assert await idle.closed()
-        one.log.holding = False
-        one.log.let_through()
+        one.log.blocking = False
+        one.log.release_appends()
         assert (await busy.frame())[0] == 4
 
     run(scenario, ServerLimits(connection_idle_s=3.0))
@@ -357,7 +359,7 @@ def test_a_connection_too_many_is_closed_at_once() -> None:
 def test_draining_answers_what_was_accepted_and_takes_nothing_more() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
-        one.log.holding = True
+        one.log.blocking = True
         client.send(request_frame(85, 1, 7, write_body()))
         await one.until(lambda: one.log.held)
         draining = asyncio.create_task(one.listener.drain(10))
@@ -365,8 +367,8 @@ def test_draining_answers_what_was_accepted_and_takes_nothing_more() -> None:
         assert not draining.done()
         with pytest.raises(ConnectionError):
             await one.connect()
-        one.log.holding = False
-        one.log.let_through()
+        one.log.blocking = False
+        one.log.release_appends()
         assert (await client.frame())[0] == 7
         await draining
 
@@ -385,7 +387,7 @@ def test_draining_does_not_wait_for_who_asks_nothing() -> None:
 def test_draining_gives_up_in_time() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
-        one.log.holding = True
+        one.log.blocking = True
         client.send(request_frame(85, 1, 7, write_body()))
         await one.until(lambda: one.log.held)
         async with asyncio.timeout(60):

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from coordinator.security.principals import AllowedPrincipals
-from coordinator.security.sasl import Identity, Turn
+from coordinator.security.sasl import Identity, SaslStep
 from coordinator.server import ServerLimits
 from protocol.errors import ErrorCode
 from protocol.messages import sasl_handshake
-from tests.unit import skipping
-from tests.unit.server.logins import (
+from tests.unit import clock_skipping
+from tests.unit.server.sasl_clients import (
     FIND_BODY,
     USERS,
     Run,
@@ -41,7 +41,7 @@ def test_a_session_ends_unless_the_client_logs_in_anew(run: Run) -> None:
         assert (await authenticate(client, b"\0alice\0alice-secret")).session_lifetime_ms == 60_000
         # Not more often than every second.
         assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
-        skipping.skip(61)
+        clock_skipping.skip(61)
         # Late, but before its next request.
         assert (await log_in(client)).error_code == 0
         assert await find_error(client) == 0
@@ -86,24 +86,24 @@ def test_nobody_becomes_somebody_else_by_logging_in_anew(
 class _ByExchange:
     """A mechanism whose first token is answered, or fails, as it was told."""
 
-    def __init__(self, turn: Turn | None) -> None:
+    def __init__(self, turn: SaslStep | None) -> None:
         self._turn = turn
 
-    async def take(self, token: bytes) -> Turn:
+    async def take(self, token: bytes) -> SaslStep:
         if self._turn is None:
             raise ZeroDivisionError
         return self._turn
 
 
 def test_a_login_holds_no_longer_than_the_token_that_it_was_made_with(run: Run) -> None:
-    ended = Turn(b"", Identity("alice", expires_ms=1))
+    ended = SaslStep(b"", Identity("alice", expires_ms=1))
 
     async def scenario(one: Served) -> None:
         client = await one.connect()
         await shake_hands(client, "PLAIN")
         assert (await authenticate(client, b"token")).session_lifetime_ms == 0
         connection = await connection_of_one(one)
-        assert connection.overdue(asyncio.get_running_loop().time(), 0) is None
+        assert connection.timeout_reason(asyncio.get_running_loop().time(), 0) is None
         client.send(request_frame(10, 6, 3, FIND_BODY))
         assert await client.closed()
         assert one.metrics._connections_closed["session_expired"] == 1
@@ -127,12 +127,12 @@ def test_who_logs_in_anew_has_as_long_for_it_as_the_first_time(run: Run) -> None
         client, loop = await one.connect(), asyncio.get_running_loop()
         await log_in(client)
         connection = await connection_of_one(one)
-        assert connection.gate is not None
+        assert connection.sasl_authenticator is not None
         # The first login is long ago.
-        connection.gate._due_s = loop.time() - 1.0
+        connection.sasl_authenticator._deadline_s = loop.time() - 1.0
         await shake_hands(client, "PLAIN")
-        assert connection.overdue(loop.time(), 0) is None
-        assert connection.overdue(loop.time() + 31.0, 0) == "authentication_timeout"
+        assert connection.timeout_reason(loop.time(), 0) is None
+        assert connection.timeout_reason(loop.time() + 31.0, 0) == "authentication_timeout"
 
     run(scenario, ServerLimits(sweep_s=600.0), reauth_max_ms=60_000, handshake_s=30.0)
 

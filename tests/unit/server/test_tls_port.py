@@ -13,12 +13,12 @@ import uvloop
 
 from coordinator.security.principals import AllowedPrincipals, MappingRules
 from coordinator.security.tls import ServerTls, TlsFiles, Trust
-from coordinator.server import ServerLimits, WireSecurity
+from coordinator.server import ListenerSecurityConfig, ServerLimits
 from protocol.messages import write_share_group_state as write_api
-from tests.certificates import Authority, Issued
+from tests.certificates import Authority, IssuedCertificate
 from tests.unit.security.handshakes import client_context
 from tests.unit.security.test_tls import replace_by
-from tests.unit.server.logins import FIND_BODY, find_error, log_in, password_security
+from tests.unit.server.sasl_clients import FIND_BODY, find_error, log_in, password_security
 from tests.unit.server.test_server import initialised, write_body
 from tests.unit.server.wire import Served, request_frame, served
 
@@ -42,7 +42,7 @@ class World:
         *,
         client_auth: str = "required",
         limits: ServerLimits | None = None,
-        base: WireSecurity | None = None,
+        base: ListenerSecurityConfig | None = None,
         **more: Any,
     ) -> None:
         files = TlsFiles(
@@ -60,7 +60,7 @@ class World:
             "reload_s": 0.02,
             **more,
         }
-        security = (base or WireSecurity())._replace(**whole)
+        security = (base or ListenerSecurityConfig())._replace(**whole)
 
         async def serve() -> None:
             async with served(limits, security) as one:
@@ -69,8 +69,8 @@ class World:
         with asyncio.Runner(loop_factory=self._new_loop) as runner:
             runner.run(serve())
 
-    def client(self, own: Issued | None = None, **more: Any) -> ssl.SSLContext:
-        return client_context(str(self.authority.certificate), str(own.both) if own else "", **more)
+    def client(self, own: IssuedCertificate | None = None, **more: Any) -> ssl.SSLContext:
+        return client_context(str(self.authority.certificate), str(own.combined_file) if own else "", **more)
 
 
 @pytest.fixture(params=LOOPS)
@@ -166,7 +166,7 @@ def test_a_client_that_does_not_trust_us_goes_away(world: World) -> None:
 
     async def scenario(one: Served) -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
-            await one.connect(client_context(str(stranger.certificate), str(broker.both)))
+            await one.connect(client_context(str(stranger.certificate), str(broker.combined_file)))
         # Some clients say why, others only go away.
         await one.until(lambda: closed(one)["tls_failed"] + closed(one)["tls_unfinished"] == 1)
 
@@ -250,7 +250,7 @@ def test_connections_end_when_an_authority_is_removed_but_not_when_one_is_added(
 
 def test_a_certificate_that_expires_ends_its_connection(world: World) -> None:
     certificate = {"notAfter": "Jan  5 09:34:43 2018 GMT"}
-    tls = ServerTls(TlsFiles(str(world.server.both)), "listen")
+    tls = ServerTls(TlsFiles(str(world.server.combined_file)), "listen")
     trust = Trust(tls, certificate)
     assert trust.holds(1_515_144_882_999)
     assert not trust.holds(1_515_144_883_000)

@@ -10,11 +10,11 @@ from typing import Any
 from coordinator.config import HostPort
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits, WireSecurity
+from coordinator.server import Api, CoordinatorDirectory, Listener, ListenerSecurityConfig, ServerLimits
 from coordinator.service import Service
 from coordinator.shard import SnapshotPolicy
-from coordinator.topics import EveryTopic
-from tests.unit.runtime.held_log import HeldLog
+from coordinator.topics import AllTopics
+from tests.unit.runtime.blocking_log import BlockingLog
 from tests.unit.runtime.test_runtime import StandingClock
 
 STATE_PARTITIONS = 4
@@ -61,14 +61,14 @@ class Client:
 class Served:
     """A listener over one runtime."""
 
-    def __init__(self, limits: ServerLimits, security: WireSecurity | None = None) -> None:
-        self.log = HeldLog(STATE_PARTITIONS)
-        self.log.holding = False
+    def __init__(self, limits: ServerLimits, security: ListenerSecurityConfig | None = None) -> None:
+        self.log = BlockingLog(STATE_PARTITIONS)
+        self.log.blocking = False
         self.metrics = Metrics()
         self.runtime = Runtime(
             log=self.log,
             clock=StandingClock(),
-            topics=EveryTopic(),
+            topics=AllTopics(),
             metrics=self.metrics,
             policy=SnapshotPolicy(),
             limits=RuntimeLimits(),
@@ -104,8 +104,8 @@ class Served:
 
     async def close(self) -> None:
         """Stop everything."""
-        self.log.holding = False
-        self.log.let_through()
+        self.log.blocking = False
+        self.log.release_appends()
         for writer in self._writers:
             writer.close()
         await self.listener.stop()
@@ -114,7 +114,7 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    limits: ServerLimits | None = None, security: WireSecurity | None = None
+    limits: ServerLimits | None = None, security: ListenerSecurityConfig | None = None
 ) -> AsyncIterator[Served]:
     """Serve on a free port of this machine until the end of the block."""
     one = Served(limits or ServerLimits(), security)

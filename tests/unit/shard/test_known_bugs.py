@@ -52,7 +52,7 @@ ELSEWHERE = {
         "test_a_topic_is_made_with_as_many_replicas_as_there_are_brokers",
     ),
     "KAFKA-19281, KAFKA-20710: jobs went on for what was not to be served any more": (
-        "runtime/test_orders.py",
+        "runtime/test_requested_maintenance.py",
         "test_a_shard_that_is_not_there_is_not_pruned",
     ),
     "KAFKA-19455: clients gave up at a topic that was not known yet": (
@@ -178,7 +178,7 @@ def test_kafka_20016_the_snapshot_epoch_outgrows_16_bits() -> None:
 def test_kafka_19888_a_clock_that_goes_back_harms_nothing(driven: DrivenShard) -> None:
     driven.now_ms -= 3_600_000
     driven.write(write((0, 4, ACKNOWLEDGED, 1)))
-    assert driven.shard.snapshot_cold(now_ms=driven.now_ms, interval_ms=1, portion=portion(10)) == []
+    assert driven.shard.snapshot_cold(now_ms=driven.now_ms, interval_ms=1, limits=portion(10)) == []
     assert driven.reloaded().shard.state(KEY) == driven.shard.state(KEY)
 
 
@@ -271,7 +271,7 @@ def test_hazard_b_cold_snapshots_come_in_slices() -> None:
         for offset in range(3):
             shard.write(write((offset, offset, ACKNOWLEDGED, 1)), key=key)
     sizes = []
-    while records := shard.shard.snapshot_cold(now_ms=shard.now_ms + 10, interval_ms=10, portion=portion(10)):
+    while records := shard.shard.snapshot_cold(now_ms=shard.now_ms + 10, interval_ms=10, limits=portion(10)):
         sizes.append(len(records))
         for record in records:
             shard.append(record)
@@ -353,10 +353,10 @@ def test_cold_share_partitions_are_snapshotted_only_when_they_hold_back_more_tha
     shard.initialize(initialize(partition=1), key=cold)
     shard.initialize(initialize())
     shard.now_ms += 400_000
-    assert shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, portion=portion(10)) == []
+    assert shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=portion(10)) == []
     for offset in range(10):
         shard.write(write((offset, offset, AVAILABLE, 1)))
-    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, portion=portion(10))
+    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=portion(10))
     assert [record.key for record in records] == [cold, KEY]
     before = shard.shard.state(cold)
     for record in records:
@@ -388,5 +388,5 @@ def test_what_holds_pruning_back_for_good_does_not_have_the_others_written_again
         shard.write(write((offset, offset, AVAILABLE, 1), partition=9), key=keys[9])
     # With the clock set back, what is old seems to come from the future.
     shard.now_ms += -10_000_000 if why == "clock" else 400_000
-    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, portion=portion(100))
+    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=portion(100))
     assert len(records) == (0 if why == "unreadable" else 10)

@@ -57,7 +57,7 @@ def test_a_write_that_leaves_a_snapshot_changes_no_epoch(driven: DrivenShard) ->
     [
         lambda driven: driven.write(write(state_epoch=1, leader_epoch=9, start_offset=50)),
         lambda driven: driven.append(
-            driven.shard.snapshots_of(iter([KEY]), now_ms=driven.now_ms, portion=portion(1))[0]
+            driven.shard.snapshot_keys(iter([KEY]), now_ms=driven.now_ms, limits=portion(1))[0]
         ),
     ],
     ids=["by a write", "by a job"],

@@ -11,7 +11,7 @@ from coordinator.signals.monitor import Event
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_records import SharePartitionKey, StateRecord
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, packed
-from tests.unit.log.coordinators import run
+from tests.unit.log.kafka_logs import run
 
 
 def state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -> ShareState:

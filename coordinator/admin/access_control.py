@@ -1,0 +1,210 @@
+"""Who may look over HTTP, and who may change something.
+
+Somebody is known by a bearer token, or by a certificate of their own.  What nobody needs a name for: the
+probes, which a kubelet asks, and the page as such, which is the same everywhere and asks for a token itself.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from ipaddress import ip_address
+from math import ceil
+from typing import Any, NamedTuple
+
+from coordinator.admin.login_throttle import LoginThrottle
+from coordinator.admin.tokens import TokenFile
+from coordinator.clock import seconds_since_boot
+from coordinator.config import Config
+from coordinator.config.admin import is_loopback
+from coordinator.errors import ConfigError
+from coordinator.logging_setup import AUDIT
+from coordinator.printable import escape_unprintable
+from coordinator.security.principals import (
+    ANONYMOUS,
+    AllowedPrincipals,
+    MappingRules,
+    UnmappedCertificate,
+    principal_of_certificate,
+)
+
+audit = logging.getLogger(AUDIT)
+# What was changed, and by whom, is told whatever else is not.
+audit.setLevel(logging.INFO)
+
+PROBES = frozenset(("/livez", "/readyz", "/startupz"))
+_PUBLIC_PATHS = frozenset(("/", "/openapi.json"))
+_ASSETS = "/assets/"
+
+_TOKEN_HINT = (
+    "send Authorization: Bearer TOKEN (commands: --token-file FILE) with a token of the file that "
+    "http.token.file names there"
+)
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="share-coordinator"'}
+
+
+class HttpPrincipal(NamedTuple):
+    """Somebody, by name: `who` is "token NAME" or a principal, `address` where they come from."""
+
+    who: str
+    address: str
+    may_write: bool = False
+
+
+class AccessDenied(Exception):
+    """An answer to somebody who may not: a status of HTTP, a sentence that says what to do, and headers."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = dict(headers or {})
+
+
+class AccessControl:
+    """The rules of one HTTP side. Used on one event loop."""
+
+    def __init__(self, config: Config) -> None:
+        """Read what the settings name. Raises ConfigError if it is of no use."""
+        self._guarded = config.http_requires_login
+        self._loopback_only = not self._guarded and is_loopback(config.http.host)
+        self._writes = config.http_allows_writes
+        self._metrics_open = config.http_metrics_open == "true"
+        self._by_certificate = config.http_ssl_client_auth != "none"
+        self._tokens = TokenFile(config.http_token_file) if config.http_token_file else None
+        self._readers = _principals("http.allowed.principals", config.http_allowed_principals)
+        self._writers = _principals("http.write.principals", config.http_write_principals)
+        rules = config.http_ssl_principal_mapping_rules
+        try:
+            self._rules = MappingRules.parse(rules)
+        except ValueError as error:
+            raise ConfigError("http.ssl.principal.mapping.rules", rules, f"rules; {error}") from None
+        self._login_throttle = LoginThrottle(seconds_since_boot)
+
+    def reload_if_changed(self) -> bool:
+        """Read the tokens again if their file changed; return True if so."""
+        if self._tokens is None or not self._tokens.reload_if_changed():
+            return False
+        self._login_throttle.forget_known_good()
+        return True
+
+    def is_public(self, path: str) -> bool:
+        """Tell whether everybody may look at a path."""
+        return (
+            path in PROBES
+            or path in _PUBLIC_PATHS
+            or path.startswith(_ASSETS)
+            or (self._metrics_open and path == "/metrics")
+        )
+
+    def check_host_header(self, host: str) -> None:
+        """Raise Denied for a request whose Host is a name that somebody else may have given this machine.
+
+        Where everybody on this machine may look, a web page that its reader opens must not: one that has its
+        own name lead here (DNS rebinding) would be let in by the browser as if we were its own server.
+        """
+        if self._loopback_only and not _is_safe_host(host):
+            raise AccessDenied(
+                403,
+                f"{escape_unprintable(host)} is not a name of this machine alone: "
+                "ask for 127.0.0.1 or localhost, "
+                f"set http.token.file, or let everybody look with http.allowed.principals={ANONYMOUS}",
+            )
+
+    def authenticate(
+        self, address: str, authorization: str, certificate: Mapping[str, Any] | None
+    ) -> HttpPrincipal:
+        """Return who asks, if they may look. Raises Denied."""
+        if authorization and self._tokens is not None:
+            return self._authenticate_token(address, authorization)
+        principal = self._principal(address, certificate)
+        if principal != ANONYMOUS and self._writers.allows(principal):
+            return HttpPrincipal(principal, address, may_write=True)
+        if not self._guarded or self._readers.allows(principal):
+            return HttpPrincipal(principal, address)
+        if principal != ANONYMOUS:
+            self.audit_denied(address, "not allowed", principal)
+            raise AccessDenied(
+                403, f"{principal} may not look here: http.allowed.principals does not name it"
+            )
+        if self._tokens is not None:
+            also = ", or connect with a certificate" if self._by_certificate else ""
+            raise AccessDenied(401, f"a token is needed: {_TOKEN_HINT}{also}", _CHALLENGE)
+        raise AccessDenied(
+            401,
+            "a certificate is needed: connect with one of a principal that http.allowed.principals names "
+            "(commands: --cert FILE --key FILE)",
+        )
+
+    def authorize_write(self, principal: HttpPrincipal) -> None:
+        """Let somebody pass who may change something. Raises Denied."""
+        if principal.who != ANONYMOUS and not (self._writes and principal.may_write):
+            self.audit_denied(principal.address, "no right to write", principal.who)
+        if not self._writes:
+            raise AccessDenied(
+                403, "this coordinator only shows: http.writes=true lets it take writes over HTTP"
+            )
+        if not principal.may_write:
+            raise AccessDenied(
+                403,
+                f"{principal.who} may only look: writes take a token of scope write, or a certificate of a "
+                "principal that http.write.principals names",
+            )
+
+    def _authenticate_token(self, address: str, authorization: str) -> HttpPrincipal:
+        assert self._tokens is not None
+        kind, _, given = authorization.partition(" ")
+        if kind.lower() != "bearer" or not given.strip():
+            raise AccessDenied(
+                401, f"the Authorization header is not that of a token: {_TOKEN_HINT}", _CHALLENGE
+            )
+        given = given.strip()
+        digest = sha256(given.encode("utf-8", "surrogateescape")).digest()
+        wait_s = self._login_throttle.wait_s(address)
+        if wait_s and not self._login_throttle.is_known_good(address, digest):
+            raise AccessDenied(
+                429,
+                f"too many wrong tokens came from {address}: try again in {ceil(wait_s)} s",
+                {"Retry-After": str(ceil(wait_s))},
+            )
+        token = self._tokens.find(given)
+        if token is None:
+            self._login_throttle.record_failure(address)
+            self.audit_denied(address, "wrong token")
+            raise AccessDenied(401, f"this token is not known here: {_TOKEN_HINT}", _CHALLENGE)
+        self._login_throttle.record_success(address, digest)
+        return HttpPrincipal(f"token {token.name}", address, token.may_write)
+
+    def _principal(self, address: str, certificate: Mapping[str, Any] | None) -> str:
+        try:
+            return principal_of_certificate(certificate, self._rules)
+        except UnmappedCertificate as error:
+            self.audit_denied(address, "no rule", str(error))
+            raise AccessDenied(
+                403,
+                f"no rule of http.ssl.principal.mapping.rules applies to the certificate of {error}",
+            ) from None
+
+    @staticmethod
+    def audit_denied(address: str, why: str, who: str = "-") -> None:
+        """Say in the audit log that somebody was refused."""
+        audit.warning("refused", extra={"who": escape_unprintable(who), "address": address, "why": why})
+
+
+def _is_safe_host(host: str) -> bool:
+    """Tell whether a Host header has an address, or a name that cannot lead elsewhere (RFC 6761)."""
+    name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
+    try:
+        ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return name == "" or name.lower() == "localhost" or name.lower().endswith(".localhost")
+    return True
+
+
+def _principals(setting: str, text: str) -> AllowedPrincipals:
+    try:
+        return AllowedPrincipals.parse(text)
+    except ValueError as error:
+        raise ConfigError(
+            setting, text, f"principals as User:NAME, separated by semicolons; {error}"
+        ) from None

@@ -1,0 +1,125 @@
+"""At the door of the HTTP side: who asks, whether they may, and how much they bring.
+
+All that is refused is refused here, before any route sees it, with a sentence that says what to do.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from coordinator.admin.access_control import AccessControl, AccessDenied, HttpPrincipal
+from coordinator.printable import escape_unprintable
+
+# Where the server leaves the certificate of whoever connected, and the guard who it is.
+CERTIFICATE = "client_certificate"
+PRINCIPAL = "visitor"
+# Whether only the head of the answer is wanted.
+HEAD_ONLY = "head_only"
+
+# What is asked of us fits into a few hundred bytes.
+BODY_BYTES_MAX = 64 << 10
+
+# What browsers say of requests that a page of another site, or of another port of this host, caused.
+_OTHER_SITES = frozenset(("cross-site", "same-site"))
+
+_READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+
+
+class AccessMiddleware:
+    """Lets requests through to an application.
+
+    `request.state.principal` is then who asks, and `head_only` whether the body is not wanted.
+    """
+
+    def __init__(
+        self, app: ASGIApp, access: AccessControl, refused: Callable[[int], None] = lambda status: None
+    ) -> None:
+        """Guard an application; `refused` is told the status of each refusal."""
+        self._app = app
+        self._access = access
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or answer why not."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            principal = self._visitor(scope)
+            if scope["method"] not in _READ_METHODS:
+                self._check_write(scope, principal)
+                receive = _BodyLimit(receive, self._refused)
+        except AccessDenied as denied:
+            self._refused(denied.status)
+            answer = {"status": denied.status, "message": denied.message}
+            # What is still on its way in is not read.
+            headers = (
+                denied.headers
+                if scope["method"] in _READ_METHODS
+                else {**denied.headers, "Connection": "close"}
+            )
+            await JSONResponse(answer, denied.status, headers)(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state[PRINCIPAL], state[HEAD_ONLY] = principal, scope["method"] == "HEAD"
+        if state[HEAD_ONLY]:
+            # The answer of a GET, of which the server leaves the body out.
+            scope = {**scope, "method": "GET"}
+        await self._app(scope, receive, send)
+
+    def _visitor(self, scope: Scope) -> HttpPrincipal:
+        address = scope["client"][0] if scope.get("client") else "-"
+        if scope["method"] in _READ_METHODS and self._access.is_public(scope["path"]):
+            return HttpPrincipal("-", address)
+        headers = Headers(scope=scope)
+        if headers.get("sec-fetch-site") in _OTHER_SITES and scope["path"].startswith("/api/"):
+            # A page of another site cannot read the response, but it could have expensive lists made.
+            raise AccessDenied(403, "the API is not for pages of other sites; open it directly")
+        self._access.check_host_header(headers.get("host", ""))
+        certificate: Mapping[str, Any] | None = scope.get(CERTIFICATE)
+        return self._access.authenticate(address, headers.get("authorization", ""), certificate)
+
+    def _check_write(self, scope: Scope, principal: HttpPrincipal) -> None:
+        """Raise Denied for what may not change anything, or comes from the page of somebody else.
+
+        A browser sends a certificate of its reader with whatever any page asks of us, but no page of somebody
+        else can make it send JSON, or hide where it comes from.
+        """
+        self._access.authorize_write(principal)
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
+            self._access.audit_denied(
+                principal.address, f"from a page of {escape_unprintable(origin)}", principal.who
+            )
+            raise AccessDenied(403, f"writes are not taken from pages of {escape_unprintable(origin)}")
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise AccessDenied(415, "send a body of JSON, with Content-Type: application/json")
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > BODY_BYTES_MAX:
+            raise AccessDenied(413, _TOO_LARGE)
+
+
+_TOO_LARGE = f"the body is too large: at most {BODY_BYTES_MAX} bytes are taken"
+
+
+class _BodyLimit:
+    """Passes on what is received, as long as it is not too much."""
+
+    def __init__(self, receive: Receive, refused: Callable[[int], None]) -> None:
+        self._receive = receive
+        self._refused = refused
+        self._bytes = 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._bytes += len(message.get("body", b""))
+        if self._bytes > BODY_BYTES_MAX:
+            self._refused(413)
+            raise HTTPException(413, _TOO_LARGE, {"Connection": "close"})
+        return message

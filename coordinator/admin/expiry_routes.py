@@ -1,0 +1,229 @@
+"""What state is abandoned and when it goes, and a round of its removal for who does not want to wait."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter, HTTPException, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from coordinator.admin.api_models import ErrorResponse, Page, Responses
+from coordinator.admin.cluster_info import NO_CLUSTER
+from coordinator.admin.coordinator_view import CoordinatorView
+from coordinator.admin.paths import MALFORMED, Limit, Offset
+from coordinator.admin.views import iso_time
+from coordinator.admin.write_routes import run_audited
+from coordinator.errors import CoordinatorError
+from coordinator.expiry import AbandonedState, Expiry, Forecast, Status
+from protocol.state_records import topic_id_text
+
+Answer = TypeVar("Answer")
+
+# A round goes on by itself for whom it takes too long.
+_TIMEOUT_S = 20.0
+
+_MINUTES_MAX = 2**31 - 1
+
+_NO_ANSWER: Responses = {
+    503: {
+        "model": ErrorResponse,
+        "description": "The cluster cannot be asked, or not now; the message says why.",
+    }
+}
+_REFUSALS: Responses = {
+    401: {"model": ErrorResponse, "description": "It is not known who asks."},
+    403: {"model": ErrorResponse, "description": "Who asks may not."},
+    409: {"model": ErrorResponse, "description": "State is kept for ever here."},
+}
+
+RetentionMinutes = Annotated[
+    int | None,
+    Query(ge=1, le=_MINUTES_MAX, description="As if this were the retention time. Nothing is removed."),
+]
+
+
+class AbandonedTopic(BaseModel):
+    """What a group has of a topic that nobody wants any more."""
+
+    group: str
+    topic: str | None = Field(description="The name of the topic, if the cluster has it.")
+    topic_id: str = Field(description="The topic id as Kafka writes it: base64url.")
+    partitions: list[int] = Field(description="Those whose state is here.")
+    reason: str = Field(
+        description="group_empty, topic_unsubscribed, topic_deleted or group_deleted (in Kafka)."
+    )
+    since: str | None = Field(description="Since when nobody has wanted it, as far as was seen.")
+    since_ms: int
+    expires_at: str | None = Field(description="When it goes if nothing happens. None: never.")
+    expires_at_ms: int | None
+    status: str = Field(
+        description="later, due, waits-for-empty-group (Kafka deletes nothing of a group that has members), "
+        "elsewhere (another coordinator sees to it) or not-known (the last look told nothing of it)."
+    )
+
+
+class ExpiryPage(Page[AbandonedTopic]):
+    """A part of the list of what is abandoned, what goes first first."""
+
+    enabled: bool = Field(description="Whether anything is removed: whether a retention time is set.")
+    retention_minutes: int | None
+    grace_minutes: int
+    looked_at: str | None
+    last_round: str | None = Field(description="When it was last looked for what to remove.")
+    unheard_groups: int = Field(description="Groups whose coordinators did not answer.")
+    doubt: str | None = Field(description="Why nothing is taken for deleted in Kafka, if that is so.")
+    missing_shards: list[int] = Field(
+        description="State partitions that are not loaded: what they hold is not in the list."
+    )
+
+
+class ExpiryRequest(BaseModel):
+    """Nothing to say but that it is meant."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    execute: bool = Field(default=False, description="Without it, the answer says what would be done.")
+
+
+class RemovedTopic(BaseModel):
+    """What became of something that was due."""
+
+    group: str
+    topic: str | None
+    topic_id: str
+    reason: str
+    share_partitions: int = Field(description="Number of share-partitions whose state was removed.")
+    refused: str = Field(description="Why it was not removed; empty if it was.")
+
+
+class ExpiryRound(BaseModel):
+    """What a round did, or would."""
+
+    executed: bool
+    items: list[RemovedTopic]
+    left_over: int = Field(description="What is due and has to wait for the next round.")
+    outcome: str
+
+
+def expiry_routes(view: CoordinatorView) -> APIRouter:
+    """Make the routes of expiration."""
+    routes = APIRouter(tags=["expiry"], responses={**MALFORMED, **_NO_ANSWER})
+
+    @routes.get("/api/v1/expiry")
+    async def forecast(
+        limit: Limit = 1000, offset: Offset = 0, retention_minutes: RetentionMinutes = None
+    ) -> ExpiryPage:
+        """List what is abandoned, and when it goes."""
+        found = await _or_unavailable(_expiry(view).forecast(retention_minutes))
+        return _page(found, view.missing_shards(), limit, offset)
+
+    @routes.post("/api/v1/expiry", responses=_REFUSALS)
+    async def execute(order: ExpiryRequest, request: Request) -> ExpiryRound:
+        """Remove now what is due, as is done every few minutes."""
+        expiry = _expiry(view)
+        if not expiry.enabled:
+            raise HTTPException(
+                409, "share.coordinator.group.state.retention.minutes is -1: nothing expires here"
+            )
+        if not order.execute:
+            return _dry_run(await _or_unavailable(expiry.forecast()))
+        return await run_audited(request, "expiry", order, _run_round(expiry))
+
+    return routes
+
+
+def _expiry(view: CoordinatorView) -> Expiry:
+    if view.expiry is None:
+        raise HTTPException(503, f"{NO_CLUSTER}: it is not known which groups are empty")
+    return view.expiry
+
+
+async def _or_unavailable(answer: Awaitable[Answer]) -> Answer:
+    try:
+        return await answer
+    except CoordinatorError as error:
+        raise HTTPException(503, f"the cluster cannot be asked: {error}") from None
+
+
+def _page(found: Forecast, missing_shards: list[int], limit: int, offset: int) -> ExpiryPage:
+    return ExpiryPage(
+        items=[_abandoned_topic(each) for each in found.items[offset : offset + limit]],
+        total=len(found.items),
+        limit=limit,
+        offset=offset,
+        enabled=found.enabled,
+        retention_minutes=found.rules.retention_minutes,
+        grace_minutes=found.rules.grace_minutes,
+        looked_at=iso_time(found.read_ms),
+        last_round=iso_time(found.last_round_ms or 0),
+        unheard_groups=found.unheard_groups,
+        doubt=found.doubt,
+        missing_shards=missing_shards,
+    )
+
+
+def _abandoned_topic(each: AbandonedState) -> AbandonedTopic:
+    return AbandonedTopic(
+        group=each.group_id,
+        topic=each.topic,
+        topic_id=topic_id_text(each.topic_id),
+        partitions=list(each.partitions),
+        reason=each.reason,
+        since=iso_time(each.since_ms),
+        since_ms=each.since_ms,
+        expires_at=iso_time(each.expires_ms or 0),
+        expires_at_ms=each.expires_ms,
+        status=each.status,
+    )
+
+
+def _removed_topic(each: AbandonedState, share_partitions: int, refused: str = "") -> RemovedTopic:
+    return RemovedTopic(
+        group=each.group_id,
+        topic=each.topic,
+        topic_id=topic_id_text(each.topic_id),
+        reason=each.reason,
+        share_partitions=share_partitions,
+        refused=refused,
+    )
+
+
+def _dry_run(found: Forecast) -> ExpiryRound:
+    due = [each for each in found.items if each.status is Status.DUE]
+    return ExpiryRound(
+        executed=False,
+        items=[_removed_topic(each, len(each.partitions)) for each in due],
+        left_over=0,
+        outcome=f"would remove {_format_count(sum(len(each.partitions) for each in due))}",
+    )
+
+
+async def _run_round(expiry: Expiry) -> ExpiryRound:
+    """Make a round. Raises HTTPException if the cluster cannot be asked, or takes long."""
+    task = asyncio.ensure_future(expiry.round())
+    # Nobody may be left to hear why it failed.
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        done = await _or_unavailable(asyncio.wait_for(asyncio.shield(task), _TIMEOUT_S))
+    except TimeoutError:
+        raise HTTPException(503, f"the round has not ended within {_TIMEOUT_S:.0f} s; it goes on") from None
+    removed = sum(removal.share_partitions for removal in done.removals)
+    refused = sum(bool(removal.refused) for removal in done.removals)
+    outcome = f"removed {_format_count(removed)}"
+    if refused:
+        outcome += f"; {refused} topics of groups stay for now"
+    if done.left_over:
+        outcome += f"; {done.left_over} have to wait for the next round"
+    return ExpiryRound(
+        executed=True,
+        items=[
+            _removed_topic(removal.abandoned, removal.share_partitions, removal.refused)
+            for removal in done.removals
+        ],
+        left_over=done.left_over,
+        outcome=outcome,
+    )
+
+
+def _format_count(share_partitions: int) -> str:
+    return f"the state of {share_partitions} share-partitions"

@@ -1,0 +1,89 @@
+"""Probes and metrics: /livez, /readyz, /startupz, /healthz, /metrics.
+
+Liveness says that the process is worth keeping: it depends on nothing but the event loop, or a full disk
+would end in a loop of restarts. Readiness says that brokers are served. Startup has happened once all
+shards were loaded once.
+"""
+
+from collections import Counter
+from importlib.metadata import version
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
+from coordinator.admin.api_models import Liveness, Readiness, Responses, Summary
+from coordinator.admin.coordinator_view import CoordinatorView
+from coordinator.metrics import exposition
+
+_UNREADY: Responses = {
+    503: {"model": Readiness, "description": "Not yet, or not any more; the reasons say why."}
+}
+
+
+def make_summary(view: CoordinatorView) -> Summary:
+    """Look at the coordinator; cheap at any size of state."""
+    reasons = view.runtime.health()
+    shards = view.runtime.shard_views()
+    config = view.config
+    return Summary(
+        status="not ready" if reasons else "ready",
+        reasons=reasons,
+        version=version("share-coordinator"),
+        listen=str(config.listen),
+        advertise=str(config.advertise),
+        log=config.log,
+        ownership=config.ownership,
+        shards=dict(Counter(shard.status for shard in shards)),
+        share_partitions=sum(shard.share_partitions for shard in shards),
+        state_batches=sum(shard.state_batches for shard in shards),
+        live_bytes=sum(shard.live_bytes for shard in shards),
+        event_loop_lag_seconds=view.metrics.event_loop_lag_last_seconds,
+        cluster_trouble=view.cluster.failure,
+    )
+
+
+def health_routes(view: CoordinatorView) -> APIRouter:
+    """Make the routes that probes and Prometheus use."""
+    runtime, metrics, config = view.runtime, view.metrics, view.config
+    routes = APIRouter(tags=["health"])
+    started = False
+
+    @routes.get("/livez")
+    async def livez() -> Liveness:
+        """Answer, which proves that the event loop runs."""
+        return Liveness(status="alive", event_loop_lag_seconds=metrics.event_loop_lag_last_seconds)
+
+    @routes.get("/readyz", responses=_UNREADY)
+    async def readyz(response: Response) -> Readiness:
+        """Tell whether all shards are served."""
+        reasons = runtime.health()
+        response.status_code = 503 if reasons else 200
+        return Readiness(status="not ready" if reasons else "ready", reasons=reasons)
+
+    @routes.get("/startupz", responses=_UNREADY)
+    async def startupz(response: Response) -> Readiness:
+        """Tell whether all shards have been loaded once; this never becomes untrue again."""
+        nonlocal started
+        started = started or runtime.initial_load_done
+        response.status_code = 200 if started else 503
+        return Readiness(
+            status="started" if started else "starting", reasons=[] if started else runtime.health()
+        )
+
+    @routes.get("/healthz", responses={503: {"model": Summary}})
+    async def healthz(response: Response) -> Summary:
+        """Show the coordinator at a glance."""
+        summary = make_summary(view)
+        response.status_code = 503 if summary.reasons else 200
+        return summary
+
+    @routes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def scrape() -> Response:
+        """Give all metrics in Prometheus' text format."""
+        if config.metrics_partition_level == "all":
+            text = await exposition(metrics, runtime.share_partitions(), config.metrics_partitions_max)
+        else:
+            text = await exposition(metrics)
+        return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    return routes

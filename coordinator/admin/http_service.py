@@ -1,0 +1,122 @@
+"""The HTTP side as a whole, from start to stop."""
+
+import asyncio
+import logging
+
+from coordinator.admin.access_control import AccessControl
+from coordinator.admin.application import create_app
+from coordinator.admin.cluster_info import Topics
+from coordinator.admin.coordinator_view import HandOver, hand_over_unavailable
+from coordinator.admin.http_server import HttpServer
+from coordinator.admin.owner_directory import OwnerDirectory
+from coordinator.clock import SystemClock
+from coordinator.config import Config
+from coordinator.expiry import Expiry
+from coordinator.metrics import Metrics
+from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.signals import SignalMonitor
+from coordinator.state_view import StateView
+
+_logger = logging.getLogger(__name__)
+
+# How often the files of certificates and tokens are looked at.
+_FILE_CHECK_INTERVAL_S = 2.0
+
+
+class HttpService:
+    """Serves people and probes at `config.http`; `owners` is to be told who owns what.
+
+    It closes `topics`, the way to the cluster that users' topics are in, when it stops.
+    """
+
+    def __init__(
+        self,
+        runtime: StateView,
+        metrics: Metrics,
+        config: Config,
+        topics: Topics | None,
+        *,
+        hand_over: HandOver = hand_over_unavailable,
+        expiry: Expiry | None = None,
+        signals: SignalMonitor | None = None,
+    ) -> None:
+        """Prepare; `hand_over` asks the group. Raises ConfigError for files that are of no use."""
+        self.owners = OwnerDirectory()
+        self._topics = topics
+        self._access = AccessControl(config)
+        self._tls = make_server_tls(config)
+        app = create_app(
+            runtime,
+            metrics,
+            config,
+            owners=self.owners,
+            topics=topics,
+            access=self._access,
+            hand_over=hand_over,
+            expiry=expiry,
+            signals=signals,
+        )
+        self._event_stream = app.state.event_stream
+        self._server = HttpServer(
+            app,
+            config.http,
+            tls=self._tls,
+            before_stop=self._event_stream.end,
+            refused=metrics.http_refused,
+        )
+        self._address = config.http
+        self._exposure_warning = config.http_exposure_warning(config.http)
+        self._clock = SystemClock()
+        self._watching: list[asyncio.Task[None]] = []
+
+    @property
+    def port(self) -> int:
+        """The port that was bound, once started."""
+        return self._server.port
+
+    @property
+    def url(self) -> str:
+        """Where it is found, once started."""
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{self._address._replace(port=self.port)}"
+
+    async def start(self) -> None:
+        """Listen. Raises ListenError if the address cannot be listened on."""
+        if self._exposure_warning is not None:
+            _logger.warning("%s", self._exposure_warning)
+        await self._server.start()
+        self._watching.append(asyncio.create_task(self._watch_tokens(), name="tokens"))
+        if self._tls is not None:
+            watching = self._tls.watch(_FILE_CHECK_INTERVAL_S)
+            self._watching.append(asyncio.create_task(watching, name="certificates of http"))
+
+    async def stop(self) -> None:
+        """Finish the answers under way, for a moment, then close everything; harmless if never started."""
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
+        await self._server.stop()
+        if self._topics is not None:
+            await self._topics.close()
+
+    async def _watch_tokens(self) -> None:
+        while True:
+            await asyncio.sleep(_FILE_CHECK_INTERVAL_S)
+            self._server.close_untrusted(self._clock.now_ms())
+            if self._access.reload_if_changed():
+                # Whoever watches shows again that they may.
+                self._event_stream.interrupt()
+
+
+def make_server_tls(config: Config) -> ServerTls | None:
+    """Return the TLS side of HTTP, None without. Raises ConfigError for files of no use."""
+    if not config.http_uses_tls:
+        return None
+    files = TlsFiles(
+        config.http_ssl_certificate_location,
+        config.http_ssl_key_location,
+        config.http_ssl_key_password,
+        config.http_ssl_ca_location,
+        config.http_ssl_client_auth,
+    )
+    return ServerTls(files, "http")

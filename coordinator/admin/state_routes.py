@@ -1,0 +1,276 @@
+"""The state that Kafka hides: shards, share groups, and each share-partition with its in-flight records."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Response
+
+from coordinator.admin import listing
+from coordinator.admin.api_models import (
+    ErrorResponse,
+    ErrorWithOwner,
+    GroupDetail,
+    GroupPage,
+    OffsetRange,
+    Page,
+    Responses,
+    Shard,
+    SharePartition,
+    SharePartitionDetail,
+    SharePartitionPage,
+    SharePartitionWithChart,
+    WindowChart,
+)
+from coordinator.admin.coordinator_view import CoordinatorView
+from coordinator.admin.listing import GroupOrder, ListedSharePartition, ListingTurns, SharePartitionOrder
+from coordinator.admin.offset_ranges import (
+    WindowHistogram,
+    first_batch_index,
+    make_offset_range,
+    unpack_slices,
+)
+from coordinator.admin.owner_directory import Owner
+from coordinator.admin.paths import (
+    GROUPS_PATH,
+    MALFORMED,
+    Columns,
+    Contains,
+    Descending,
+    FromOffset,
+    GroupId,
+    Limit,
+    Offset,
+    Partition,
+    PartitionQuery,
+    ShortLimit,
+    TopicId,
+    TopicIdQuery,
+    parse_topic,
+)
+from coordinator.admin.views import GroupTotals, make_group, make_share_partition, make_share_partition_detail
+from coordinator.shard import ShareState
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+
+_NOT_FOUND: Responses = {
+    404: {"model": ErrorResponse, "description": "There is no such state."},
+    503: {"model": ErrorWithOwner, "description": "The shard that would know is not loaded, or not here."},
+}
+
+# What it takes to make the answer for a share-partition, and to write it or one for a group or a run of
+# offsets, where to pass a share-partition by is 1.
+_ANSWER_WORK = 10
+_WRITE_WORK = 8
+
+# Runs that are given for a picture of single offsets.
+_NEAR = 256
+
+
+class OwnedElsewhere(HTTPException):
+    """Status 503 of what another coordinator may know."""
+
+    def __init__(self, message: str, owner: Owner | None) -> None:
+        super().__init__(503, message)
+        self.owner = owner
+
+
+def state_routes(view: CoordinatorView) -> APIRouter:
+    """Make the routes that show state."""
+    routes = APIRouter(tags=["state"], responses=MALFORMED)
+    _add_shards(routes, view)
+    turns = ListingTurns()
+    _add_groups(routes, view, turns)
+    _add_share_partitions(routes, view, turns)
+    return routes
+
+
+def _add_shards(routes: APIRouter, view: CoordinatorView) -> None:
+    @routes.get("/api/v1/shards", response_model=Page[Shard])
+    async def list_shards(limit: Limit = 1000, offset: Offset = 0) -> Response:
+        """List the shards, those that other coordinators own too."""
+        shards = view.shards()
+        page = Page[Shard](items=[], total=len(shards), limit=limit, offset=offset)
+        return await listing.render_page(page, shards[offset : offset + limit], _WRITE_WORK)
+
+
+def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingTurns) -> None:
+    @routes.get(GROUPS_PATH, response_model=GroupPage)
+    async def list_groups(
+        limit: Limit = 100,
+        offset: Offset = 0,
+        contains: Contains = "",
+        sort: GroupOrder = GroupOrder.GROUP,
+        descending: Descending = False,
+    ) -> Response:
+        """List the groups that have state."""
+        async with turns.turn():
+            selected = await listing.groups(
+                view.runtime, contains, sort, descending=descending, limit=limit, offset=offset
+            )
+            page = GroupPage(
+                items=[],
+                total=selected.total,
+                limit=limit,
+                offset=offset,
+                missing_shards=view.missing_shards(),
+            )
+            return await listing.render_page(
+                page, (make_group(*entry) for entry in selected.page), _WRITE_WORK
+            )
+
+    @routes.get(GROUPS_PATH + "/{group}", responses=_NOT_FOUND, response_model=GroupDetail)
+    async def show_group(group: GroupId, limit: ShortLimit = 100, offset: Offset = 0) -> Response:
+        """Show a group and its share-partitions, by topic id and partition."""
+        totals = GroupTotals()
+        async with turns.turn():
+            found = await listing.first_share_partitions(
+                view.runtime,
+                lambda key: key.group_id == group,
+                SharePartitionOrder.KEY,
+                descending=False,
+                count=offset + limit,
+                seen=totals.add,
+            )
+            items = await _make_page(view, found.first, limit=limit, offset=offset)
+        missing = view.missing_shards()
+        if not found.total and missing:
+            raise _group_may_be_elsewhere(view, group, missing)
+        if not found.total:
+            raise HTTPException(404, f"group {group!r} has no state here")
+        page = Page[SharePartition](items=[], total=found.total, limit=limit, offset=offset)
+        shown = GroupDetail(**dict(make_group(group, totals)), partitions=page, missing_shards=missing)
+        return await listing.render_page(shown, items, _WRITE_WORK)
+
+
+def _group_may_be_elsewhere(view: CoordinatorView, group: str, missing: list[int]) -> OwnedElsewhere:
+    """Say who else may have state of a group; as a link, if there is one coordinator to ask."""
+    owners = {owner.wire: owner for number in missing if (owner := view.owners.owner(number)) is not None}
+    where = ", ".join(owner.page or wire for wire, owner in sorted(owners.items()))
+    message = f"group {group!r} is not found here, but {len(missing)} shards are not loaded here"
+    return OwnedElsewhere(
+        f"{message}; they are with {where}" if where else message,
+        next(iter(owners.values())) if len(owners) == 1 else None,
+    )
+
+
+def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: ListingTurns) -> None:
+    @routes.get("/api/v1/share-partitions", response_model=SharePartitionPage)
+    async def list_share_partitions(
+        group: Annotated[str | None, Query(description="Only those of this group.")] = None,
+        topic: Annotated[str | None, Query(description="Only those of this topic id.")] = None,
+        limit: ShortLimit = 100,
+        offset: Offset = 0,
+        sort: SharePartitionOrder = SharePartitionOrder.KEY,
+        descending: Descending = False,
+    ) -> Response:
+        """List share-partitions, of all groups or of one."""
+        topic_id = None if topic is None else parse_topic(topic)
+
+        def wanted(key: SharePartitionKey) -> bool:
+            return (group is None or key.group_id == group) and (topic_id is None or key.topic_id == topic_id)
+
+        async with turns.turn():
+            found = await listing.first_share_partitions(
+                view.runtime, wanted, sort, descending=descending, count=offset + limit
+            )
+            backwards = descending and sort is SharePartitionOrder.KEY
+            items = await _make_page(view, found.first, limit=limit, offset=offset, backwards=backwards)
+        page = SharePartitionPage(
+            items=[], total=found.total, limit=limit, offset=offset, missing_shards=view.missing_shards()
+        )
+        return await listing.render_page(page, items, _WRITE_WORK)
+
+    @routes.get("/api/v1/share-partition", responses=_NOT_FOUND, response_model=SharePartitionWithChart)
+    async def ask_for_share_partition(
+        group: Annotated[str, Query(description="The group id.")],
+        topic: TopicIdQuery,
+        partition: PartitionQuery,
+        limit: Limit = 1_000,
+        offset: Offset = 0,
+        columns: Columns = 0,
+        from_offset: FromOffset = 0,
+    ) -> Response:
+        """Show the whole state of a share-partition, of groups called `.` and `..` too.
+
+        A browser takes these two out of a path.
+        """
+        key = SharePartitionKey(group, topic, partition)
+        return await _show_detail(view, key, limit, offset, columns, from_offset)
+
+    @routes.get(
+        GROUPS_PATH + "/{group}/{topic}/{partition}",
+        responses=_NOT_FOUND,
+        response_model=SharePartitionDetail,
+    )
+    async def show_share_partition(
+        group: GroupId, topic: TopicId, partition: Partition, limit: Limit = 10_000, offset: Offset = 0
+    ) -> Response:
+        """Show the whole state of a share-partition; limit and offset page its in-flight runs."""
+        return await _show_detail(view, SharePartitionKey(group, topic, partition), limit, offset)
+
+
+async def _show_detail(
+    view: CoordinatorView,
+    key: SharePartitionKey,
+    limit: int,
+    offset: int,
+    columns: int = 0,
+    from_offset: int = 0,
+) -> Response:
+    """Show one share-partition, a page of its runs, and in so many columns what a picture is made of."""
+    number = state_partition(key, view.runtime.state_partitions)
+    shard = view.runtime.shard_views()[number]
+    if shard.status != "ACTIVE":
+        owner = view.owners.owner(number)
+        # A page is a link that whoever shows this makes of the owner.
+        where = f"; it is with {owner.wire}" if owner is not None and owner.page is None else ""
+        raise OwnedElsewhere(f"shard {number} of {key} is {shard.status}{where}", owner)
+    if view.runtime.share_partition(key) is None:
+        raise HTTPException(404, f"share-partition {key} has no state here")
+    cluster_info = await view.cluster.lookup([(key.topic_id, key.partition)])
+    # Asked again: the cluster took its time.
+    state = view.runtime.share_partition(key)
+    if state is None:
+        raise HTTPException(404, f"share-partition {key} has no state here")
+    window = WindowHistogram(state, columns) if columns else None
+    sums = await listing.sum_batches(state, listing.YieldTimer(), window)
+    shown = SharePartitionWithChart(
+        **make_share_partition_detail(key, state, sums, view.runtime.state_partitions, cluster_info),
+        in_flight=Page[OffsetRange](items=[], total=state.batch_count, limit=limit, offset=offset),
+        drawing=None if window is None else _make_chart(state, window, from_offset),
+    )
+    runs = (
+        make_offset_range(batch) for some in unpack_slices(state.batches, offset, limit) for batch in some
+    )
+    return await listing.render_page(shown, runs, _WRITE_WORK, exclude=None if columns else {"drawing"})
+
+
+def _make_chart(state: ShareState, window: WindowHistogram, from_offset: int) -> WindowChart:
+    near = unpack_slices(
+        state.batches, first_batch_index(state.batches, max(from_offset, state.start_offset)), _NEAR
+    )
+    return WindowChart(
+        near=[make_offset_range(batch) for some in near for batch in some], columns=window.columns
+    )
+
+
+async def _make_page(
+    view: CoordinatorView,
+    found: list[ListedSharePartition],
+    *,
+    limit: int,
+    offset: int,
+    backwards: bool = False,
+) -> list[SharePartition]:
+    """Make the answers for a part of a list of share-partitions."""
+    part = await listing.sorted_page(
+        found, lambda entry: entry[:2], limit=limit, offset=offset, backwards=backwards
+    )
+    cluster_info = await view.cluster.lookup([(entry.key.topic_id, entry.key.partition) for entry in part])
+    state_partitions = view.runtime.state_partitions
+    items = []
+    yield_timer = listing.YieldTimer()
+    for entry in part:
+        sums = await listing.sum_batches(entry.state, yield_timer)
+        items.append(make_share_partition(entry.key, entry.state, sums, state_partitions, cluster_info))
+        await yield_timer.spend(_ANSWER_WORK)
+    return items

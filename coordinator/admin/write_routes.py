@@ -1,0 +1,341 @@
+"""What changes something: snapshots, pruning, and giving a shard to another coordinator.
+
+Each asks first: without `execute` the answer says what would be done.  What is done leaves one line in the
+log of `coordinator.audit`: who, what, and what came of it.  No state of a share-partition changes here, only
+where and how it is kept; offsets are the group coordinator's to change, in Kafka.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, HTTPException, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from coordinator.admin import listing
+from coordinator.admin.access_control import HttpPrincipal, audit
+from coordinator.admin.access_middleware import PRINCIPAL
+from coordinator.admin.api_models import ErrorResponse, ErrorWithOwner, Responses
+from coordinator.admin.coordinator_view import CoordinatorView
+from coordinator.admin.listing import ListedSharePartition, SharePartitionOrder
+from coordinator.admin.owner_directory import Owner, make_owner
+from coordinator.admin.paths import MALFORMED, PARTITION_MAX, parse_topic
+from coordinator.admin.state_routes import OwnedElsewhere
+from coordinator.errors import OperationFailed
+from coordinator.printable import escape_unprintable
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+# A hand-over takes a rebalance, and what is under way in the shard.
+_HAND_OVER_TIMEOUT_S = 30.0
+_HAND_OVER_POLL_S = 0.05
+
+_REFUSALS: Responses = {
+    401: {"model": ErrorResponse, "description": "It is not known who asks."},
+    403: {"model": ErrorResponse, "description": "Who asks may not."},
+    404: {"model": ErrorResponse, "description": "There is no such state, or no such shard."},
+    409: {"model": ErrorResponse, "description": "It was not done, or not all of it; the message says why."},
+    503: {"model": ErrorWithOwner, "description": "The shard is not loaded, or not here."},
+}
+
+
+class _WriteRequest(BaseModel):
+    # What changes something is not guessed from what looks like it.
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    execute: bool = Field(default=False, description="Without it, the answer says what would be done.")
+
+
+class SnapshotRequest(_WriteRequest):
+    """Which share-partitions: of a shard, of a group, or one."""
+
+    shard: int | None = Field(default=None, ge=0)
+    group: str | None = None
+    topic: str | None = Field(default=None, description="A topic id; with group and partition.")
+    partition: int | None = Field(default=None, ge=0, le=PARTITION_MAX)
+
+
+class SnapshotResponse(BaseModel):
+    """The snapshots that were written, or would be."""
+
+    executed: bool
+    share_partitions: int = Field(description="Number of share-partitions.")
+    updates: int = Field(description="Records since their last snapshots, which are not needed afterwards.")
+    bytes: int = Field(description="About how much the snapshots take on the log.")
+    missing_shards: list[int] = Field(description="State partitions that are not here: theirs are left out.")
+
+
+class PruneRequest(_WriteRequest):
+    """Which shard; all that are here if none is given."""
+
+    shard: int | None = Field(default=None, ge=0)
+
+
+class PrunedShard(BaseModel):
+    """What the log was told of one shard, or would be. Logs give room back in whole segments."""
+
+    state_partition: int
+    start_log_offset: int = Field(description="First log offset that was still there.")
+    redundant_offset: int = Field(description="Records below this log offset are not needed any more.")
+    records: int = Field(description="Log offsets in between.")
+
+
+class PruneResponse(BaseModel):
+    """What was pruned, or would be."""
+
+    executed: bool
+    shards: list[PrunedShard]
+
+
+class HandOverRequest(_WriteRequest):
+    """Which shard, and to whom."""
+
+    shard: int = Field(ge=0)
+    to: str | None = Field(
+        default=None, description="The address for brokers of another coordinator of the group. None: any."
+    )
+
+
+class HandOverResponse(BaseModel):
+    """Who gave a shard to whom, or would."""
+
+    executed: bool
+    state_partition: int
+    giver: Owner | None
+    taker: Owner | None = Field(description="None in a dry run: the group's leader decides.")
+    outcome: str
+
+
+def write_routes(view: CoordinatorView) -> APIRouter:
+    """Make the routes that change something. The guard before them has let in who may."""
+    routes = APIRouter(tags=["writes"], responses={**MALFORMED, **_REFUSALS})
+
+    @routes.post("/api/v1/snapshots")
+    async def snapshot(request_body: SnapshotRequest, request: Request) -> SnapshotResponse:
+        """Write snapshots of share-partitions, so that what is older can be pruned."""
+        found, missing = await _find_wanted(view, request_body)
+        plan = SnapshotResponse(
+            executed=request_body.execute,
+            share_partitions=len(found),
+            updates=sum(entry.state.updates for entry in found),
+            bytes=sum(entry.state.snapshot_bytes for entry in found),
+            missing_shards=missing,
+        )
+        if not request_body.execute:
+            return plan
+        return await run_audited(request, "snapshot", request_body, _snapshot(view, found, plan))
+
+    @routes.post("/api/v1/prunes")
+    async def prune(request_body: PruneRequest, request: Request) -> PruneResponse:
+        """Tell the log which records are not needed any more, as a job does every few minutes."""
+        here = _shards_here(view, request_body.shard)
+        shards = [_describe_prune(view, number) for number in here]
+        plan = PruneResponse(executed=request_body.execute, shards=shards)
+        if not request_body.execute:
+            return plan
+        return await run_audited(request, "prune", request_body, _prune(view, plan))
+
+    @routes.post("/api/v1/hand-overs")
+    async def hand_over(request_body: HandOverRequest, request: Request) -> HandOverResponse:
+        """Give a shard to another coordinator of the group."""
+        instance = _target_instance(view, request_body)
+        giver = view.owners.owner(request_body.shard)
+        if not request_body.execute:
+            to = f"to {request_body.to}" if request_body.to else "to whoever has fewest"
+            outcome = f"would ask the group's leader to give shard {request_body.shard} {to}"
+            return HandOverResponse(
+                executed=False, state_partition=request_body.shard, giver=giver, taker=None, outcome=outcome
+            )
+        return await run_audited(
+            request, "hand-over", request_body, _wait_for_hand_over(view, request_body, instance, giver)
+        )
+
+    return routes
+
+
+async def run_audited(
+    request: Request, what: str, request_body: BaseModel, work: Awaitable[Answer]
+) -> Answer:
+    """Do it, and leave one line in the log, however it ends."""
+    principal: HttpPrincipal = getattr(request.state, PRINCIPAL)
+    given = {
+        name: value
+        for name, value in request_body.model_dump().items()
+        if value is not None and name != "execute"
+    }
+    cluster_info: dict[str, Any] = {
+        "who": escape_unprintable(principal.who),
+        "address": principal.address,
+        "what": what,
+        "order": given,
+    }
+    try:
+        done = await work
+    except HTTPException as error:
+        audit.warning("a write was not done", extra={**cluster_info, "outcome": error.detail})
+        raise
+    except OperationFailed as error:
+        audit.warning("a write was not done", extra={**cluster_info, "outcome": str(error)})
+        raise HTTPException(409, str(error)) from None
+    except BaseException as error:
+        audit.error("a write failed", extra={**cluster_info, "outcome": repr(error)})
+        raise
+    audit.info("a write was done", extra={**cluster_info, "outcome": _outcome(done)})
+    return done
+
+
+def _outcome(done: BaseModel) -> str:
+    if isinstance(done, SnapshotResponse):
+        return f"{done.share_partitions} snapshots"
+    if isinstance(done, PruneResponse):
+        return f"{sum(shard.records for shard in done.shards)} records are not needed"
+    return str(getattr(done, "outcome", "done"))
+
+
+# Snapshots.
+
+
+async def _find_wanted(
+    view: CoordinatorView, request_body: SnapshotRequest
+) -> tuple[list[ListedSharePartition], list[int]]:
+    """Return the share-partitions that are meant, and shards that could have more. Raises HTTPException."""
+    parts = (request_body.topic is not None, request_body.partition is not None)
+    if (
+        (request_body.shard is None) == (request_body.group is None)
+        or (request_body.group is None and any(parts))
+        or len(set(parts)) > 1
+    ):
+        raise HTTPException(422, "give a shard, or a group, or a group with a topic and a partition")
+    runtime = view.runtime
+    if request_body.shard is not None:
+        (shard,) = _shards_here(view, request_body.shard)
+        return await _find_share_partitions(
+            view, lambda key: state_partition(key, runtime.state_partitions) == shard
+        ), []
+    group = request_body.group
+    assert group is not None
+    if request_body.topic is None or request_body.partition is None:
+        missing = view.missing_shards()
+        found = await _find_share_partitions(view, lambda key: key.group_id == group)
+        if not found:
+            raise HTTPException(
+                404,
+                f"group {group!r} has no state here"
+                + (f"; {len(missing)} shards are not here" if missing else ""),
+            )
+        return found, missing
+    wanted = SharePartitionKey(group, parse_topic(request_body.topic), request_body.partition)
+    _shards_here(view, state_partition(wanted, runtime.state_partitions))
+    state = runtime.share_partition(wanted)
+    if state is None:
+        raise HTTPException(404, f"share-partition {wanted} has no state here")
+    return [ListedSharePartition(0, wanted, state)], []
+
+
+async def _find_share_partitions(view: CoordinatorView, wanted: Any) -> list[ListedSharePartition]:
+    return await listing.share_partitions(view.runtime, wanted, SharePartitionOrder.KEY, descending=False)
+
+
+async def _snapshot(
+    view: CoordinatorView, found: list[ListedSharePartition], plan: SnapshotResponse
+) -> SnapshotResponse:
+    by_shard: dict[int, list[SharePartitionKey]] = {}
+    for entry in found:
+        number = state_partition(entry.key, view.runtime.state_partitions)
+        by_shard.setdefault(number, []).append(entry.key)
+    written = 0
+    for number, keys in by_shard.items():
+        written += await view.coordinator.jobs.snapshot_now(number, keys)
+    return plan.model_copy(update={"share_partitions": written})
+
+
+# Pruning.
+
+
+def _shards_here(view: CoordinatorView, shard: int | None) -> list[int]:
+    """Return a shard that is loaded here, or all that are. Raises HTTPException."""
+    views = view.runtime.shard_views()
+    if shard is None:
+        return [shard_view.state_partition for shard_view in views if shard_view.status == "ACTIVE"]
+    if shard >= len(views):
+        raise HTTPException(404, f"there is no shard {shard}: they are numbered from 0 to {len(views) - 1}")
+    if views[shard].status != "ACTIVE":
+        raise OwnedElsewhere(f"shard {shard} is {views[shard].status} here", view.owners.owner(shard))
+    return [shard]
+
+
+def _describe_prune(view: CoordinatorView, shard: int) -> PrunedShard:
+    shard_view = view.runtime.shard_views()[shard]
+    return PrunedShard(
+        state_partition=shard,
+        start_log_offset=shard_view.start_log_offset,
+        redundant_offset=shard_view.redundant_offset,
+        records=max(0, shard_view.redundant_offset - shard_view.start_log_offset),
+    )
+
+
+async def _prune(view: CoordinatorView, plan: PruneResponse) -> PruneResponse:
+    for shard in plan.shards:
+        view.coordinator.jobs.prune_now(shard.state_partition)
+    return plan
+
+
+# Handing over.
+
+
+def _target_instance(view: CoordinatorView, request_body: HandOverRequest) -> str:
+    """Return the instance that a shard is wished to go to, "" for any. Raises HTTPException."""
+    (shard,) = _shards_here(view, request_body.shard)
+    if view.config.ownership == "static":
+        raise HTTPException(
+            409, "this coordinator owns all shards alone (ownership=static): there is nobody to take one"
+        )
+    assignment = view.owners.map
+    if assignment is None:
+        raise HTTPException(409, "it is not known now who owns what: the group has not answered for too long")
+    giver = assignment.owner(shard)
+    others = [replica for replica in assignment.replicas if replica != giver]
+    if not others:
+        raise HTTPException(409, "this coordinator is alone in its group: there is nobody to take a shard")
+    if request_body.to is None:
+        return ""
+    named = [replica for replica in others if request_body.to in (replica.wire, make_owner(replica).page)]
+    if not named:
+        if giver is not None and request_body.to in (giver.wire, make_owner(giver).page):
+            raise HTTPException(409, f"shard {shard} is with {request_body.to} already")
+        known = ", ".join(sorted(replica.wire for replica in others))
+        raise HTTPException(404, f"there is no coordinator {request_body.to} in the group; there are {known}")
+    return named[0].instance
+
+
+async def _wait_for_hand_over(
+    view: CoordinatorView, request_body: HandOverRequest, instance: str, giver: Owner | None
+) -> HandOverResponse:
+    """Wish it, and wait for the group's next map. Raises OperationFailed."""
+    runtime, owners, shard = view.coordinator, view.owners, request_body.shard
+    generation = owners.generation
+    view.hand_over(shard, instance)
+    try:
+        async with asyncio.timeout(_HAND_OVER_TIMEOUT_S):
+            while runtime.owns(shard) or shard in runtime.resigning:
+                if owners.generation not in (generation, None) and shard not in runtime.resigning:
+                    raise OperationFailed(
+                        f"the group's leader left shard {shard} here; see whether the other coordinator is "
+                        "ready, and whether all are of this release"
+                    )
+                await asyncio.sleep(_HAND_OVER_POLL_S)
+    except TimeoutError:
+        raise OperationFailed(
+            f"the group has not answered within {_HAND_OVER_TIMEOUT_S:.0f} s; shard {shard} may still move"
+        ) from None
+    taker = owners.owner(shard)
+    where = taker.wire if taker is not None else "another coordinator"
+    return HandOverResponse(
+        executed=True,
+        state_partition=shard,
+        giver=giver,
+        taker=taker,
+        outcome=f"shard {shard} is released here and belongs to {where}",
+    )

@@ -1,0 +1,260 @@
+"""A running coordinator, asked over HTTP, and a cluster that fills in what it does not know.
+
+An answer is what the API gives, as plain values; nothing here knows what is in a coordinator.
+"""
+
+import json
+import os
+import ssl
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from http.client import BadStatusLine, HTTPException, HTTPMessage, RemoteDisconnected
+from threading import Thread
+from typing import IO, TYPE_CHECKING, Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+from coordinator.errors import ConfigError, CoordinatorError
+
+if TYPE_CHECKING:
+    from coordinator.config import Config
+
+# For the whole answer: a server may drip bytes for ever.
+_TIMEOUT_S = 30
+# Snapshots of a large shard, or a rebalance.
+_WRITE_TIMEOUT_S = 300
+_PAGE = 1_000
+
+Answer = dict[str, Any]
+
+
+class _Object(Answer):
+    """An object of an answer. That of another service, or another release, may lack what is asked of it."""
+
+    def __missing__(self, name: str) -> Any:
+        raise CoordinatorError(
+            f"the answer has no {name!r}: it is not from a coordinator, or from one of another release"
+        )
+
+
+class RequestRefused(CoordinatorError):
+    """The coordinator answered that it has no answer; `status` is that of HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class AdminClient:
+    """The HTTP side of one coordinator. Raises ConfigError for what is no address, and files of no use."""
+
+    def __init__(
+        self, url: str, *, token_file: str = "", ca: str = "", cert: str = "", key: str = ""
+    ) -> None:
+        scheme = _scheme(url)
+        self.url = url.rstrip("/")
+        self._headers = {"Accept": "application/json"}
+        if token_file:
+            self._headers["Authorization"] = f"Bearer {_token(token_file)}"
+        context = _tls(scheme, ca, cert, key)
+        self._opener = build_opener(HTTPSHandler(context=context), _NoRedirects())
+
+    def get(self, path: str, **query: object) -> Answer:
+        """Return an answer. Raises Refused, or CoordinatorError if there is none at all."""
+        given = {name: value for name, value in query.items() if value is not None}
+        address = f"{self.url}{path}" + (f"?{urlencode(given)}" if given else "")
+        return self._ask(Request(address, headers=self._headers), _TIMEOUT_S)
+
+    def post(self, path: str, order: Mapping[str, object]) -> Answer:
+        """Order something, and return what came of it. Raises as `get`."""
+        body = json.dumps({name: value for name, value in order.items() if value is not None}).encode()
+        headers = {**self._headers, "Content-Type": "application/json"}
+        return self._ask(Request(f"{self.url}{path}", body, headers), _WRITE_TIMEOUT_S)
+
+    def items(self, path: str, **query: object) -> Iterator[Answer]:
+        """Yield all items of a list, page by page."""
+        offset = 0
+        while True:
+            page = self.get(path, limit=_PAGE, offset=offset, **query)
+            yield from page["items"]
+            offset += _PAGE
+            if offset >= page["total"]:
+                return
+
+    def _ask(self, request: Request, timeout_s: float) -> Answer:
+        asked: Future[Answer] = Future()
+
+        def ask() -> None:
+            try:
+                asked.set_result(self._answer(request, timeout_s))
+            except BaseException as error:
+                asked.set_exception(error)
+
+        # A thread can be left alone with a server that never ends; the time-out of a socket is for each read.
+        Thread(target=ask, daemon=True).start()
+        try:
+            return asked.result(timeout_s)
+        except (URLError, OSError, ValueError, HTTPException) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            said = str(reason) or f"no whole answer within {timeout_s} s"
+            raise CoordinatorError(
+                f"no coordinator answers at {self.url}: {said}{self._advice(reason)}"
+            ) from None
+
+    def _answer(self, request: Request, timeout_s: float) -> Answer:
+        answer: object
+        try:
+            with self._opener.open(request, timeout=timeout_s) as response:
+                answer = json.load(response, object_hook=_Object)
+        except HTTPError as error:
+            answer = _read(error)
+            # /healthz answers in full with status 503 while a coordinator is not ready.
+            if error.code != 503 or "reasons" not in answer:
+                raise RequestRefused(error.code, _format_error(answer, error)) from None
+        if not isinstance(answer, _Object):
+            raise CoordinatorError(f"no coordinator answers at {self.url}: that is no JSON object")
+        return answer
+
+    def _advice(self, reason: object) -> str:
+        """Return what may help, as the end of a sentence."""
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return "; --ca FILE names who signed its certificate"
+        if isinstance(reason, ssl.SSLError):
+            if reason.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+                return "; is it http:// there, without TLS?"
+            if "CERTIFICATE" in (reason.reason or ""):
+                return "; --cert FILE and --key FILE give it our certificate"
+            return ""
+        cut = isinstance(reason, RemoteDisconnected | BadStatusLine | ConnectionResetError)
+        if cut and self.url.startswith("http:"):
+            return "; is it https:// there?"
+        if cut:
+            return "; does it ask for a certificate (--cert FILE)?"
+        return ""
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Goes nowhere else: a token is for the address that was given."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
+        """Take a redirection for the answer that it is."""
+
+
+def _scheme(url: str) -> str:
+    """Return http or https. Raises ConfigError for what is no address; a password in it is not shown."""
+    allowed = "http://HOST:PORT or https://HOST:PORT"
+    if "@" in url:
+        shown = f"********@{url.rpartition('@')[2]}"
+        raise ConfigError("--url", shown, f"{allowed}, no user in it: --token-file is for the token")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigError("--url", url, allowed) from None
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ConfigError("--url", url, allowed)
+    return parts.scheme
+
+
+def _token(path: str) -> str:
+    """Return the token of a file: the last word of its first line that is no comment. Raises ConfigError."""
+    try:
+        with open(path, encoding="ascii") as file:
+            lines = [words for line in file if (words := line.split()) and not words[0].startswith("#")]
+    except OSError as error:
+        raise ConfigError("--token-file", path, f"a file that can be read ({error.strerror})") from None
+    except ValueError:
+        raise ConfigError("--token-file", path, "a file of ASCII characters") from None
+    if not lines:
+        raise ConfigError("--token-file", path, "a file with a token in it")
+    token = lines[0][-1]
+    if token.startswith("sha256:"):
+        raise ConfigError("--token-file", path, "a file with the token itself, not its digest")
+    return token
+
+
+def _tls(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLContext | None:
+    """Return the context for https, None for http. Raises ConfigError for a file of no use, in both."""
+    if key and not cert:
+        raise ConfigError("--key", key, "left out, or given with --cert")
+    if scheme == "http":
+        for option, file in (("ca", ca), ("cert", cert), ("key", key)):
+            if file:
+                places = f"here and as SHARE_COORDINATOR_{option.upper()}"
+                raise ConfigError(
+                    f"--{option}", file, f"left out, {places}, with an http:// URL: it has no TLS"
+                )
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+    except OSError as error:
+        raise ConfigError("--ca", ca, f"a PEM file of certificates ({error.strerror or error})") from None
+    if cert:
+        try:
+            context.load_cert_chain(cert, key or None)
+        except OSError as error:
+            raise ConfigError(
+                "--cert", cert, f"a PEM file of a certificate, its key there or in --key ({error})"
+            ) from None
+    return context
+
+
+def _read(error: HTTPError) -> Answer:
+    try:
+        answer = json.load(error, object_hook=_Object)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, _Object) else {}
+
+
+def _format_error(answer: Answer, error: HTTPError) -> str:
+    """Return what went wrong, and who should be asked instead."""
+    if "message" not in answer:
+        status = f"HTTP status {error.code}"
+        return f"{status}: that is no coordinator, or it is too busy" if error.code == 503 else status
+    message, owner = str(answer["message"]), answer.get("owner")
+    page = owner.get("page") if isinstance(owner, _Object) else None
+    return f"{message}; ask {page}" if page and page not in message else message
+
+
+def cluster_config(extra: list[str]) -> "Config | None":
+    """Load the settings of a client of the cluster; None without bootstrap.servers. Raises ConfigError."""
+    from coordinator.cli.settings_flags import parse_flags
+    from coordinator.config import load_config
+
+    flags = dict(parse_flags(extra))
+    config = load_config(flags, os.environ, None).config
+    return config if config.bootstrap_servers else None
+
+
+def fill_in(items: list[Answer], config: "Config | None") -> None:
+    """Add names of topics, end offsets and lags that the coordinator does not know and the cluster does.
+
+    Raises CoordinatorError if the cluster cannot be asked.
+    """
+    wanting = [item for item in items if item["topic"] is None or item["end_offset"] is None]
+    if config is None or not wanting:
+        return
+    import asyncio
+
+    from coordinator.kafka.user_topics import UserTopics
+    from coordinator.security.client_security import make_client_security
+    from coordinator.topics import lag_of
+    from protocol.state_records import parse_topic_id
+
+    async def ask() -> None:
+        topics = UserTopics(config.bootstrap_servers, security=make_client_security(config))
+        try:
+            keys = [(parse_topic_id(item["topic_id"]), item["partition"]) for item in wanting]
+            names = await topics.names({topic_id for topic_id, _ in keys})
+            ends = await topics.end_offsets(keys)
+        finally:
+            await topics.close()
+        for item, key in zip(wanting, keys, strict=True):
+            item["topic"] = names.get(key[0])
+            item["end_offset"] = ends.get(key)
+            item["lag"] = lag_of(item["start_offset"], item["delivery_complete_count"], item["end_offset"])
+
+    asyncio.run(ask())

@@ -1,0 +1,63 @@
+"""Expiration as the settings ask for it."""
+
+import logging
+from collections.abc import Callable
+
+from coordinator.clock import Clock
+from coordinator.config import Config
+from coordinator.expiry.cluster_thread import ClusterThread
+from coordinator.expiry.expiry import Expiry, ExpiryMetrics
+from coordinator.expiry.observation_store import ObservationStore
+from coordinator.expiry.rules import Rules
+from coordinator.optional_dependencies import KAFKA_EXTRA
+from coordinator.runtime import Runtime
+
+_logger = logging.getLogger(__name__)
+
+_FILE = "expiry.json"
+_CLIENT_ID = "share-coordinator-expiry"
+
+
+def make_expiry(
+    config: Config, runtime: Runtime, metrics: ExpiryMetrics, *, clock: Clock, may_act: Callable[[], bool]
+) -> Expiry | None:
+    """Make what removes abandoned state; None where there is no cluster to ask.
+
+    Time is counted by `clock`, which must not jump. `may_act` tells whether our lease is fresh.
+    """
+    if not config.bootstrap_servers:
+        if config.state_expires:
+            _logger.warning(
+                "nothing expires: without bootstrap.servers it is not known which groups are empty"
+            )
+        return None
+    try:
+        from coordinator.kafka.share_groups import ShareGroups
+        from coordinator.kafka.topic_id_resolver import TopicIdResolver
+        from coordinator.security.client_security import make_client_security
+    except ModuleNotFoundError:
+        if config.state_expires:
+            _logger.warning("nothing expires without aiokafka: %s", KAFKA_EXTRA)
+        return None
+    servers, security = config.bootstrap_servers, make_client_security(config)
+    cluster = ClusterThread(
+        lambda: (
+            ShareGroups(servers, security=security, client_id=_CLIENT_ID),
+            TopicIdResolver(servers, security=security, client_id=_CLIENT_ID),
+        )
+    )
+    return Expiry(
+        runtime,
+        cluster,
+        cluster,
+        Rules(
+            config.state_retention_minutes if config.state_expires else None,
+            config.state_missing_grace_minutes,
+        ),
+        interval_s=config.state_retention_check_interval_ms / 1000,
+        clock=clock,
+        metrics=metrics,
+        may_act=may_act,
+        file=ObservationStore(config.data_dir / _FILE),
+        watch_all=config.ownership == "group",
+    )

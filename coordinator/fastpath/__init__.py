@@ -1,0 +1,42 @@
+"""Load the compiled module for fast-path writes, where it was built; without it Python decides everything.
+
+A *fast-path* write is a WriteShareGroupState without unknown tagged fields.  It may name a share-partition
+several times, with batches in any order that overlap.  The compiled module decodes it, decides and applies
+it and encodes its records and its response: the same responses, records and states as the definition in
+Python, to the byte.  An operation that the coordinator refuses is left to the definition, alone: the
+operations before and after it in the same append are not affected.
+
+It also has twins of what is done for each append whatever is in it: entries and frames of the journal, the
+syncs of its commits, and the tallies of the metrics.
+
+Loading has a compiled way too (`loading`): it replays the records of a log into a shard.
+
+The sources are `_compiled.pyx` and `_loading.pyx`; the .pxi files are parts of them, by what they are about.
+
+`compiled` and `loading` are the modules, or None: they were not built (there was no compiler), or the
+environment variable SHARE_COORDINATOR_PURE_PYTHON is set.
+"""
+
+import os
+from importlib import import_module
+from types import ModuleType
+
+PURE_PYTHON_ENV = "SHARE_COORDINATOR_PURE_PYTHON"
+
+
+def is_switched_off() -> bool:
+    """Tell whether the environment asks for the Python definitions alone."""
+    return os.environ.get(PURE_PYTHON_ENV, "0") not in ("", "0")
+
+
+def _load(name: str) -> ModuleType | None:
+    if is_switched_off():
+        return None
+    try:
+        return import_module(f"coordinator.fastpath.{name}")
+    except ImportError:
+        return None
+
+
+compiled = _load("_compiled")
+loading = _load("_loading")

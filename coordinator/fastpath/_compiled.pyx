@@ -1,0 +1,147 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The compiled way of fast-path writes. What a fast-path write is, and what this may do, says `coordinator.fastpath`.
+
+Every part has its definition elsewhere, in Python, and is held equal to it by tests/property/test_fastpath.py,
+but for Commits, which tests/unit/log/test_committer.py does:
+
+    FastPathWrites.take    write_share_group_state.decode_request, encode_response; Service; routing
+    FastPath               server.Connection, while it has nothing under way but one fast-path write
+    FastPathBatches        CommitScheduler._process_queues, ShardQueue.process_batch; decisions.decide_write, state.advance, state_records.encode_record
+    AppendCallback         ShardQueue._on_append_done; Shard.mark_updates_durable
+    FastPathWrites.submit  ShardQueue.submit, CommitScheduler.schedule
+    _normalise, _merge     batches.normalise, batches.combine
+    encode_batch           record_batch.encode_batch
+    Append, take_frame_entries, encode_frame, advance_end_offsets, complete_appends    those of coordinator.log.journal
+    Commits                what ThreadCommitter does in coordinator.log.journal.committer
+    Histogram              metrics.Histogram
+"""
+
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
+from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+import asyncio
+import os
+
+from coordinator.shard import CoordinatorResult, Shard
+from coordinator.shard.packed_state import NUMBERS
+from coordinator.shard.state import RECORD_OVERHEAD_BYTES
+from protocol.messages import write_share_group_state as write_api
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.record_batch import MAGIC, RECORD_BYTES_IN_BATCH
+from protocol.routing import state_partition
+from protocol.state_records import UPDATE_TYPE, SharePartitionKey, StateRecord, encode_record
+from protocol.wire import ELEMENTS_MAX
+
+cdef extern from "wire.h":
+    int64_t get64(const uint8_t *at)
+    void put64(uint8_t *at, int64_t value)
+    int32_t get32(const uint8_t *at)
+    void put32(uint8_t *at, int32_t value)
+    int get16(const uint8_t *at)
+    void put16(uint8_t *at, int value)
+    int get_uvarint(const uint8_t *at, const uint8_t *end, uint32_t *value)
+    int put_uvarint(uint8_t *at, uint64_t value)
+    int uvarint_bytes(uint64_t value)
+    const char *STATE_NUMBERS
+    ctypedef struct StateNumbers:
+        int64_t start_offset, create_timestamp, write_timestamp, last_write_ms, updates, update_bytes
+        int32_t snapshot_epoch, state_epoch, leader_epoch, leader_epoch_max, complete_count, unreadable_bytes
+    bytes packed_state(const StateNumbers *numbers, const uint8_t *batches, Py_ssize_t batches_bytes)
+    void make_crc_table()
+    uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end)
+    Py_ssize_t send_now(int file, const char *data, Py_ssize_t size)
+    uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before)
+
+cdef extern from "syncs.h":
+    enum:
+        NOT_OVER
+    ctypedef struct Syncs:
+        int told
+    int prepare_syncs(Syncs *syncs) nogil
+    int write_all(int file, const uint8_t *data, Py_ssize_t size, int64_t position) nogil
+    int begin_sync(const Syncs *syncs, int file) nogil
+    int take_outcome(const Syncs *syncs)
+    void end_syncs(Syncs *syncs) nogil
+
+cdef extern from "Python.h":
+    PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
+
+cdef enum:
+    GROUP_BYTES_MAX = 255
+    # Partition, error code, message and tagged fields of a result without an error.
+    RESULT_BYTES = 8
+    # What is remembered of topics and their partitions, and about what one of them takes beside the group's name.
+    REMEMBERED_BYTES_MAX = 67108864
+    TOPIC_BYTES = 1024
+    PARTITION_BYTES = 256
+    FRAME_HEAD_BYTES = 40
+    FRAME_ALIGN_BYTES = 64
+    COMMIT_BYTES_MAX = 8388608
+    # A state partition and the size of a batch, before each batch in the journal.
+    ENTRY_HEAD_BYTES = 6
+    SIZE_BYTES = 4
+    NO_COMPLETE_COUNT = -1
+
+# What one entry of a write asks for; where its batches begin in the frame.
+cdef struct _Entry:
+    Py_ssize_t batches_at
+    Py_ssize_t batch_count
+    int64_t start_offset
+    int32_t state_epoch
+    int32_t leader_epoch
+    int32_t complete_count
+
+# The state of a share-partition while a write moves it; `space` is the scratch space in which its batches stand.
+cdef struct _State:
+    StateNumbers numbers
+    const uint8_t *batches
+    Py_ssize_t batches_bytes
+    int space
+
+cdef int64_t UNIT_RECORD_BYTES = RECORD_BYTES_IN_BATCH
+cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
+cdef object WRITE_STATE = Shard.write_state
+cdef bytes ENTRY_HEAD = bytes(ENTRY_HEAD_BYTES)
+cdef object STORED = CoordinatorResult((), None)
+cdef tuple STORED_KEY = (write_api.API_KEY, 0)
+
+# One module, in parts: calls between them stay calls of C.
+include "fields.pxi"
+include "batches.pxi"
+include "requests.pxi"
+include "connections.pxi"
+include "commit_batches.pxi"
+include "record_batches.pxi"
+include "journal.pxi"
+include "histogram.pxi"
+
+
+def merge_batches(bytes current, bytes written, int64_t start_offset):
+    """Do what `batches.combine` does; None if one of the written batches is inverted. For tests."""
+    cdef Py_ssize_t count = PyBytes_GET_SIZE(written) // BATCH_BYTES
+    cdef int64_t floor = _floor(start_offset)
+    cdef Py_ssize_t run_bytes, size
+    cdef const uint8_t *result
+    cdef uint8_t *run = _normalise(<const uint8_t *> PyBytes_AS_STRING(written), count, floor, &run_bytes)
+    if run_bytes < 0:
+        return None
+    result = _scratch_memory(EVEN_SPACE, 2 * (run_bytes + PyBytes_GET_SIZE(current)) + BATCH_BYTES)
+    size = _merge(
+        <const uint8_t *> PyBytes_AS_STRING(current), PyBytes_GET_SIZE(current), run, run_bytes, floor, &result
+    )
+    return PyBytes_FromStringAndSize(<const char *> result, size)
+
+
+def crc32c_sums(bytes data, uint32_t before):
+    """Return CRC-32C as the processor and as the table makes it. For tests."""
+    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
+    by_table = crc_by_table(~before, begin, begin + PyBytes_GET_SIZE(data))
+    return crc32c_of(begin, PyBytes_GET_SIZE(data), before), ~by_table & 0xFFFFFFFF
+
+
+make_crc_table()

@@ -1,0 +1,219 @@
+# Batches of offsets, laid over each other.
+
+cdef enum:
+    BATCH_BYTES = 20
+    NO_START_OFFSET = -1
+    # Scratch space of more than this is freed after the round that needed it.
+    SPACE_BYTES_KEPT = 1048576
+    NO_SPACE = -1
+
+# Scratch space; a run of batches may stand in each. None is kept in use across a call of Python code.
+cdef enum:
+    WRITTEN_SPACE
+    EVEN_SPACE
+    ODD_SPACE
+    SPACES
+
+cdef uint8_t *_spaces[SPACES]
+cdef Py_ssize_t _scratch_bytes[SPACES]
+
+
+cdef uint8_t *_scratch_memory(int which, Py_ssize_t size) except NULL:
+    """Return scratch space with at least so many bytes; those that were in use before are still there."""
+    cdef void *space
+    if size > _scratch_bytes[which]:
+        # So that a run that grows batch by batch is moved seldom.
+        size += size // 2
+        space = PyMem_Realloc(_spaces[which], size)
+        if space == NULL:
+            raise MemoryError()
+        _spaces[which], _scratch_bytes[which] = <uint8_t *> space, size
+    return _spaces[which]
+
+
+cdef void give_space_back() noexcept:
+    """Free scratch space that only an unusually large request needed."""
+    cdef int which
+    for which in range(SPACES):
+        if _scratch_bytes[which] > SPACE_BYTES_KEPT:
+            PyMem_Free(_spaces[which])
+            _spaces[which], _scratch_bytes[which] = NULL, 0
+
+
+cdef inline int64_t _floor(int64_t start_offset) noexcept:
+    """Return the offset below which nothing is kept."""
+    return INT64_MIN if start_offset == NO_START_OFFSET else start_offset
+
+
+cdef inline int _delivery_rank(const uint8_t *batch) noexcept:
+    """Return what orders batches where they overlap: delivery count, then delivery state."""
+    return get16(batch + 17) * 256 + <int8_t> batch[16]
+
+
+cdef inline uint8_t *_put(uint8_t *out, int64_t first, int64_t last, int rank) noexcept:
+    put64(out, first)
+    put64(out + 8, last)
+    # The count is rounded down, so that the state is within -128 to 127 of it.
+    cdef int count = (rank + 128) >> 8
+    out[16] = <uint8_t> (rank - count * 256)
+    put16(out + 17, count)
+    out[19] = 0
+    return out + BATCH_BYTES
+
+
+cdef inline uint8_t *_add(uint8_t *run, uint8_t *out, int64_t first, int64_t last, int rank) noexcept:
+    """Put a batch at the end of a run, or stretch the last one if both form a single batch."""
+    if out > run and get64(out - 12) == first - 1 and _delivery_rank(out - BATCH_BYTES) == rank:
+        put64(out - 12, last)
+        return out
+    return _put(out, first, last, rank)
+
+
+cdef inline uint8_t *_add_rest(
+    uint8_t *run, uint8_t *out, int64_t first, int64_t last, int rank, const uint8_t *rest, const uint8_t *rest_end
+) noexcept:
+    """Put a batch at the end of a run, and what follows it in a run of its own."""
+    out = _add(run, out, first, last, rank)
+    memcpy(out, rest, rest_end - rest)
+    return out + (rest_end - rest)
+
+
+cdef uint8_t *_normalise(const uint8_t *batches, Py_ssize_t count, int64_t floor, Py_ssize_t *run_bytes) except NULL:
+    """Do what `batches.normalise` does: return the run, in scratch space; it has -1 bytes if a batch is inverted."""
+    # Laid over one another, batches form at most twice as many.
+    cdef uint8_t *run = _scratch_memory(WRITTEN_SPACE, (2 * count + 1) * BATCH_BYTES)
+    cdef uint8_t *space
+    cdef Py_ssize_t i
+    run_bytes[0] = _ascending(batches, count, floor, run)
+    if run_bytes[0] >= 0:
+        return run
+    for i in range(count):
+        if get64(batches + i * BATCH_BYTES + 8) < get64(batches + i * BATCH_BYTES):
+            return run
+    space = <uint8_t *> PyMem_Malloc((4 * count + 64) * BATCH_BYTES)
+    if space == NULL:
+        raise MemoryError()
+    run_bytes[0] = _sorted(batches, count, floor, run, space)
+    PyMem_Free(space)
+    return run
+
+
+cdef Py_ssize_t _sorted(
+    const uint8_t *batches, Py_ssize_t count, int64_t floor, uint8_t *run, uint8_t *space
+) noexcept:
+    """Bring batches in any order into a run, each half first; return its bytes. Takes O(n log n) for n batches."""
+    cdef Py_ssize_t half = count // 2
+    cdef uint8_t *upper = space + (2 * half + 1) * BATCH_BYTES
+    cdef uint8_t *rest = upper + (2 * (count - half) + 1) * BATCH_BYTES
+    cdef const uint8_t *result = run
+    cdef Py_ssize_t lower_bytes, upper_bytes, run_bytes = _ascending(batches, count, floor, run)
+    if run_bytes >= 0:
+        return run_bytes
+    lower_bytes = _sorted(batches, half, floor, space, rest)
+    upper_bytes = _sorted(batches + half * BATCH_BYTES, count - half, floor, upper, rest)
+    run_bytes = _merge(space, lower_bytes, upper, upper_bytes, floor, &result)
+    if result != run:
+        memcpy(run, result, run_bytes)
+    return run_bytes
+
+
+cdef Py_ssize_t _ascending(const uint8_t *batches, Py_ssize_t count, int64_t floor, uint8_t *out) noexcept:
+    """Bring ascending batches into a run at or above the floor; return its bytes, -1 if they do not ascend."""
+    cdef uint8_t *run = out
+    cdef int64_t first, last, next_first, next_last
+    cdef int rank, next_rank
+    cdef Py_ssize_t i
+    if not count:
+        return 0
+    first, last, rank = get64(batches), get64(batches + 8), _delivery_rank(batches)
+    if last < first:
+        return -1
+    for i in range(1, count):
+        batches += BATCH_BYTES
+        next_first, next_last, next_rank = get64(batches), get64(batches + 8), _delivery_rank(batches)
+        if next_first <= last or next_last < next_first:
+            return -1
+        if next_first == last + 1 and next_rank == rank:
+            last = next_last
+            continue
+        if last >= floor:
+            out = _put(out, max(first, floor), last, rank)
+        first, last, rank = next_first, next_last, next_rank
+    if last >= floor:
+        out = _put(out, max(first, floor), last, rank)
+    return out - run
+
+
+cdef Py_ssize_t _merge(
+    const uint8_t *current, Py_ssize_t current_bytes, const uint8_t *written, Py_ssize_t written_bytes, int64_t floor,
+    const uint8_t **result
+) noexcept:
+    """Lay a run over another one, of which nothing below the floor is kept, and return the bytes of the result.
+
+    That is put where `result` points, where there must be room; or `result` points to the current run, if it is that.
+    """
+    cdef uint8_t *run = <uint8_t *> result[0]
+    cdef const uint8_t *one = current
+    cdef const uint8_t *one_end = current + current_bytes
+    cdef const uint8_t *other = written
+    cdef const uint8_t *other_end = written + written_bytes
+    cdef const uint8_t *kept
+    cdef uint8_t *out = run
+    cdef int64_t first = 0, last = 0, other_first = 0, other_last = 0, end
+    cdef int rank = 0, other_rank = 0
+    while one < one_end and get64(one + 8) < floor:
+        one += BATCH_BYTES
+    if other == other_end and one < one_end and one == current and get64(one) >= floor:
+        result[0] = current
+        return current_bytes
+    if one < one_end:
+        # What ends well before the first written offset stays as it is; but the first one may be cut.
+        first, last, rank = max(get64(one), floor), get64(one + 8), _delivery_rank(one)
+        if other < other_end and last < get64(other):
+            out = _put(out, first, last, rank)
+            one += BATCH_BYTES
+            kept = one
+            while one < one_end and get64(one + 8) < get64(other):
+                one += BATCH_BYTES
+            memcpy(out, kept, one - kept)
+            out += one - kept
+            if one < one_end:
+                first, last, rank = get64(one), get64(one + 8), _delivery_rank(one)
+    if other < other_end:
+        other_first, other_last, other_rank = get64(other), get64(other + 8), _delivery_rank(other)
+    while one < one_end and other < other_end:
+        if last < other_first:
+            out = _add(run, out, first, last, rank)
+            end = last
+        elif other_last < first:
+            out = _add(run, out, other_first, other_last, other_rank)
+            end = other_last
+        elif first < other_first:
+            out = _add(run, out, first, other_first - 1, rank)
+            first = other_first
+            continue
+        elif other_first < first:
+            out = _add(run, out, other_first, first - 1, other_rank)
+            other_first = first
+            continue
+        else:
+            end = min(last, other_last)
+            out = _add(run, out, first, end, max(rank, other_rank))
+        # Whatever is settled by now is done with; the rest of a longer batch goes on.
+        if last <= end:
+            one += BATCH_BYTES
+            if one < one_end:
+                first, last, rank = get64(one), get64(one + 8), _delivery_rank(one)
+        elif first <= end:
+            first = end + 1
+        if other_last <= end:
+            other += BATCH_BYTES
+            if other < other_end:
+                other_first, other_last, other_rank = get64(other), get64(other + 8), _delivery_rank(other)
+        elif other_first <= end:
+            other_first = end + 1
+    if one < one_end:
+        out = _add_rest(run, out, first, last, rank, one + BATCH_BYTES, one_end)
+    elif other < other_end:
+        out = _add_rest(run, out, other_first, other_last, other_rank, other + BATCH_BYTES, other_end)
+    return out - run

@@ -1,0 +1,442 @@
+# Fast-path writes: requests taken apart into what each shard is asked, and put together into answers.
+
+
+@cython.final
+@cython.no_gc
+cdef class _Partition:
+    """A share-partition as it was named before: its key and its shard."""
+
+    cdef object key
+    cdef object runner
+    cdef int32_t number
+    # The number of the request that named it last, and its place there, to notice one that is named twice.
+    cdef uint64_t named_by
+    cdef Py_ssize_t place
+
+
+@cython.final
+@cython.no_gc
+cdef class _Topic:
+    """A topic as one group consumes it, with the partitions that were named so far."""
+
+    cdef object group_id
+    cdef bytes topic_id
+    # What the key of a ShareUpdate record begins with.
+    cdef bytes record_key
+    cdef dict partitions
+    # The number of the request that named it last, and its place among the topics there.
+    cdef uint64_t named_by
+    cdef Py_ssize_t place
+
+    def __cinit__(self, group_id, bytes topic_id):
+        group = group_id.encode()
+        self.group_id = group_id
+        self.topic_id = topic_id
+        self.record_key = UPDATE_TYPE.to_bytes(2, "big") + len(group).to_bytes(2, "big") + group + topic_id
+        self.partitions = {}
+
+
+@cython.final
+@cython.no_gc
+cdef class _Request:
+    """A write on its way; answered when no share-partition is missing."""
+
+    cdef FastPathWrites owner
+    cdef object origin
+    # A Place, or what is called with the answer.
+    cdef object respond
+    cdef double received_s
+    cdef Py_ssize_t missing
+    cdef int version
+    # The whole answer if everything is stored, as it nearly always is.
+    cdef bytes answer
+    # What is not stored: place -> PartitionResult.
+    cdef dict refused
+
+    cdef int put(self, int place, object result, double now_s) except -1:
+        if result is not None and result.error_code:
+            if self.refused is None:
+                self.refused = {}
+            self.refused[place] = result
+        self.missing -= 1
+        if self.missing:
+            return 0
+        error_code = 0
+        answer = self.answer
+        if self.refused is not None:
+            answer, error_code = _with_refusals(answer, self.version, self.refused)
+        if type(self.respond) is ResponseSlot:
+            (<ResponseSlot> self.respond).answer(answer)
+        else:
+            self.respond(answer)
+        return self.owner.count(error_code, now_s - self.received_s)
+
+
+def _with_refusals(answer, version, refused):
+    """Return an answer, with its size, in which some results are others; and the first error code."""
+    response = write_api.decode_response(answer, 9, version)
+    place = error_code = 0
+    for topic in response.results:
+        for position in range(len(topic.partitions)):
+            result = refused.get(place)
+            place += 1
+            if result is not None:
+                topic.partitions[position] = result
+                error_code = error_code or int(result.error_code)
+    body = write_api.encode_response(response, version)
+    return (len(body) + 5).to_bytes(4, "big") + answer[4:9] + body, error_code
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+cdef class WriteOperation:
+    """The `Operation` of one share-partition within a fast-path write."""
+
+    cdef _Request request
+    # That of its result in the answer.
+    cdef int place
+    # What decides it: the shard of its key.
+    cdef object runner
+    cdef readonly object key
+    cdef bytes record_key
+    cdef bytes frame
+    cdef int32_t partition
+    cdef _Entry entry
+    # Further entries for the same share-partition, one behind the other; None: there are none.
+    cdef bytearray more
+    cdef Py_ssize_t more_batches
+
+    @property
+    def decide(self):
+        return WRITE_STATE
+
+    @property
+    def writes(self):
+        return True
+
+    @property
+    def origin(self):
+        return self.request.origin
+
+    @property
+    def received_s(self):
+        return self.request.received_s
+
+    @property
+    def unit(self):
+        """The entries as the general path knows them."""
+        cdef _Entry *entries
+        cdef Py_ssize_t at
+        unit = [self.part(&self.entry)]
+        if self.more is not None:
+            entries = <_Entry *> PyByteArray_AS_STRING(self.more)
+            for at in range(PyByteArray_GET_SIZE(self.more) // <Py_ssize_t> sizeof(_Entry)):
+                unit.append(self.part(&entries[at]))
+        return unit
+
+    cdef object part(self, const _Entry *entry):
+        return write_api.PartitionData(
+            self.partition,
+            entry.state_epoch,
+            entry.leader_epoch,
+            entry.start_offset,
+            entry.complete_count,
+            self.frame[entry.batches_at : entry.batches_at + entry.batch_count * BATCH_BYTES],
+        )
+
+    cdef bint add(self, const _Entry *entry, Py_ssize_t batches_max) except -1:
+        """Take a further entry; False: then there are more batches than that."""
+        cdef Py_ssize_t size = 0 if self.more is None else PyByteArray_GET_SIZE(self.more)
+        if self.more is None:
+            self.more = bytearray()
+        PyByteArray_Resize(self.more, size + sizeof(_Entry))
+        memcpy(PyByteArray_AS_STRING(self.more) + size, entry, sizeof(_Entry))
+        self.more_batches += entry.batch_count
+        return self.entry.batch_count + self.more_batches <= batches_max
+
+    def answer(self, result):
+        self.request.put(self.place, result, self.request.owner.time())
+
+    def refuse(self, error_code, error_message):
+        result = write_api.PartitionResult(self.partition, int(error_code), error_message)
+        self.request.put(self.place, result, self.request.owner.time())
+
+
+cdef bytes _stored_answer(const uint8_t *correlation_id, list topic_ids, list rows):
+    """Return the answer, with its size, that says of every part that it is stored; number the parts by their results."""
+    cdef WriteOperation part
+    cdef list row
+    cdef Py_ssize_t place
+    cdef int result = 0
+    cdef Py_ssize_t size = 10 + uvarint_bytes(len(rows) + 1)
+    for row in rows:
+        size += 17 + uvarint_bytes(len(row) + 1) + RESULT_BYTES * len(row)
+    answer = PyBytes_FromStringAndSize(NULL, size)
+    cdef uint8_t *out = <uint8_t *> PyBytes_AS_STRING(answer)
+    put32(out, size - 4)
+    memcpy(out + 4, correlation_id, 4)
+    out[8] = 0
+    out += 9
+    out += put_uvarint(out, len(rows) + 1)
+    for place in range(len(rows)):
+        row = <list> rows[place]
+        memcpy(out, PyBytes_AS_STRING(topic_ids[place]), 16)
+        out += 16
+        out += put_uvarint(out, len(row) + 1)
+        for part in row:
+            part.place = result
+            result += 1
+            # No error, no message, no tagged fields.
+            put32(out, part.partition)
+            put32(out + 4, 0)
+            out += RESULT_BYTES
+        out[0] = 0
+        out += 1
+    out[0] = 0
+    return answer
+
+
+@cython.final
+cdef class FastPathWrites:
+    """Takes the plain ones among the requests to write.
+
+    `runners` are the shards in order; `time` is the loop's; `requests` counts those that were answered by API key and
+    first error code, `seconds` how long that took; in a mailbox with `queue_max` operations there is no room.
+    """
+
+    cdef list runners
+    # The status of a shard that takes operations.
+    cdef object active
+    cdef object time
+    cdef dict requests_done
+    cdef Histogram seconds
+    cdef Py_ssize_t queue_max
+    # Group as on the wire -> topic id -> _Topic.
+    cdef dict groups
+    cdef Py_ssize_t remembered_bytes
+    cdef uint64_t requests
+    # Topics and partitions of a request, and state batches of a partition. A request with more takes the general
+    # path, which refuses it.
+    cdef public Py_ssize_t elements_max
+    cdef public Py_ssize_t batches_max
+
+    def __init__(self, list runners, time, requests, Histogram seconds, Py_ssize_t queue_max, active=None):
+        self.runners = runners
+        self.active = active
+        self.queue_max = queue_max
+        self.time = time
+        self.requests_done = <dict> requests
+        self.seconds = seconds
+        self.groups = {}
+        self.elements_max = ELEMENTS_MAX
+        self.batches_max = 20_000
+
+    def take(self, bytes frame, origin, respond):
+        """Carry out a request that is plain, and return True; or return False, and nothing has happened.
+
+        `frame` begins with the request header; `respond` is called once with the answer and its size.
+        """
+        return self.carry_out(frame, 0, origin, respond, self.time())
+
+    cdef bint carry_out(self, bytes data, Py_ssize_t skipped, origin, respond, double received_s) except -1:
+        """Do what `take` does, with a frame that begins behind so many bytes."""
+        cdef _Request request = _Request.__new__(_Request)
+        cdef list parts = []
+        cdef Py_ssize_t place
+        request.answer = self.split(data, skipped, request, parts)
+        if request.answer is None:
+            return False
+        request.owner = self
+        request.origin = origin
+        request.respond = respond
+        request.received_s = received_s
+        request.missing = len(parts)
+        if type(respond) is ResponseSlot:
+            (<ResponseSlot> respond).enter()
+        for place in range(len(parts)):
+            self.submit(<WriteOperation> parts[place])
+        return True
+
+    cdef int submit(self, WriteOperation part) except -1:
+        """Do what `ShardQueue.submit` does."""
+        cdef ShardFields turns = <ShardFields?> part.runner
+        cdef SchedulerFields scheduler
+        if turns.status is not self.active or len(turns._queue) >= self.queue_max:
+            turns.submit(part)
+            return 0
+        turns._queue.append(part)
+        if turns._records_in_flight is None and not turns._batch_scheduled:
+            turns._batch_scheduled = True
+            scheduler = <SchedulerFields?> turns._scheduler
+            if scheduler._run_scheduled:
+                scheduler._scheduled.append(turns)
+            else:
+                scheduler.schedule(turns)
+        return 0
+
+    cdef int count(self, int error_code, double seconds) except -1:
+        """Do what `metrics.request_done` does."""
+        key = STORED_KEY if not error_code else (write_api.API_KEY, error_code)
+        cdef PyObject *before = PyDict_GetItemWithError(self.requests_done, key)
+        self.requests_done[key] = 1 if before is NULL else <object> before + 1
+        return self.seconds.count(seconds)
+
+    cdef bytes split(self, bytes frame, Py_ssize_t skipped, _Request request, list parts):
+        """Make the parts of a plain request, and return the answer for when all is stored; None: it is not plain.
+
+        Parts are in the order in which their share-partitions are named first; results are by topic, and within one
+        in that order.
+        """
+        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame) + skipped
+        cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame) - skipped
+        cdef const uint8_t *at = begin
+        cdef uint32_t topics, size
+        cdef int64_t elements_left = self.elements_max
+        cdef int used
+        cdef _Topic topic
+        cdef bytes group
+        cdef list topic_ids = [], rows = []
+        if end - at < 16 or get16(at) != 85 or not 0 <= get16(at + 2) <= 1:
+            return None
+        request.version = get16(at + 2)
+        if get16(at + 8) < -1:
+            return None
+        at += 10 + max(get16(at + 8), 0)
+        # No tagged fields in the header, and a group.
+        if end - at < 2 or at[0]:
+            return None
+        at += 1
+        used = get_uvarint(at, end, &size)
+        at += used
+        if not used or not 1 < size <= GROUP_BYTES_MAX + 1 or end - at < <Py_ssize_t> size:
+            return None
+        group = PyBytes_FromStringAndSize(<char *> at, size - 1)
+        at += size - 1
+        used = get_uvarint(at, end, &topics)
+        if not used or topics < 2:
+            return None
+        at += used
+        elements_left -= topics - 1
+        if elements_left < 0:
+            return None
+        self.requests += 1
+        if self.remembered_bytes > REMEMBERED_BYTES_MAX:
+            self.groups.clear()
+            self.remembered_bytes = 0
+        for _ in range(topics - 1):
+            if end - at < 17:
+                return None
+            topic = self.topic(group, PyBytes_FromStringAndSize(<char *> at, 16))
+            if topic is None:
+                return None
+            if topic.named_by != self.requests:
+                topic.named_by = self.requests
+                topic.place = len(rows)
+                topic_ids.append(topic.topic_id)
+                rows.append([])
+            at = self.split_topic(
+                topic, at + 16, end, frame, begin - skipped, request, &elements_left, <list> rows[topic.place], parts
+            )
+            if at == NULL:
+                return None
+        if end - at != 1 or at[0]:
+            return None
+        return _stored_answer(begin + 4, topic_ids, rows)
+
+    cdef const uint8_t *split_topic(
+        self, _Topic topic, const uint8_t *at, const uint8_t *end, bytes frame, const uint8_t *decode_frame_at,
+        _Request request, int64_t *elements_left, list row, list parts
+    ) except? NULL:
+        """Make the parts of one topic's entries; return where these end, NULL if they are not plain."""
+        cdef Py_ssize_t fixed_bytes = 20 if request.version == 0 else 24
+        cdef Py_ssize_t batch
+        cdef uint32_t partitions, batches
+        cdef int used = get_uvarint(at, end, &partitions)
+        cdef _Entry entry
+        cdef _Partition named
+        cdef WriteOperation part
+        if not used or partitions < 2:
+            return NULL
+        elements_left[0] -= partitions - 1
+        if elements_left[0] < 0:
+            return NULL
+        at += used
+        for _ in range(partitions - 1):
+            if end - at < fixed_bytes + 1:
+                return NULL
+            named = self.partition(topic, get32(at))
+            if named is None:
+                return NULL
+            entry.state_epoch = get32(at + 4)
+            entry.leader_epoch = get32(at + 8)
+            entry.start_offset = get64(at + 12)
+            entry.complete_count = NO_COMPLETE_COUNT if request.version == 0 else get32(at + 20)
+            at += fixed_bytes
+            used = get_uvarint(at, end, &batches)
+            at += used
+            if not used or not 0 < batches <= self.batches_max + 1:
+                return NULL
+            if end - at <= <int64_t> (batches - 1) * BATCH_BYTES:
+                return NULL
+            entry.batches_at = at - decode_frame_at
+            entry.batch_count = batches - 1
+            # No tagged fields in a batch, and none behind them.
+            for batch in range(entry.batch_count):
+                if at[19]:
+                    return NULL
+                at += BATCH_BYTES
+            if at[0]:
+                return NULL
+            at += 1
+            if named.named_by == self.requests:
+                if not (<WriteOperation> parts[named.place]).add(&entry, self.batches_max):
+                    return NULL
+                continue
+            named.named_by = self.requests
+            named.place = len(parts)
+            part = WriteOperation.__new__(WriteOperation)
+            part.request = request
+            part.key = named.key
+            part.runner = named.runner
+            part.record_key = topic.record_key
+            part.frame = frame
+            part.partition = named.number
+            part.entry = entry
+            parts.append(part)
+            row.append(part)
+        if at >= end or at[0]:
+            return NULL
+        return at + 1
+
+    cdef _Topic topic(self, bytes group, bytes topic_id):
+        """Return a topic of a group, remembered or made; None if the group is not UTF-8."""
+        cdef PyObject *topics = PyDict_GetItemWithError(self.groups, group)
+        cdef PyObject *topic = NULL if topics is NULL else PyDict_GetItemWithError(<dict> topics, topic_id)
+        if topic is not NULL:
+            return <_Topic> topic
+        try:
+            made = _Topic(group.decode(), topic_id)
+        except UnicodeDecodeError:
+            return None
+        self.groups.setdefault(group, {})[topic_id] = made
+        # The group's name is in it as it is on the wire, in text, and in keys of records.
+        self.remembered_bytes += TOPIC_BYTES + 3 * len(group)
+        return made
+
+    cdef _Partition partition(self, _Topic topic, int32_t number):
+        """Return a partition of a topic, remembered or made; None if there is no room to remember it."""
+        partition = number
+        cdef PyObject *known = PyDict_GetItemWithError(topic.partitions, partition)
+        if known is not NULL:
+            return <_Partition> known
+        if self.remembered_bytes > REMEMBERED_BYTES_MAX:
+            # The next request begins with none.
+            return None
+        cdef _Partition made = _Partition.__new__(_Partition)
+        made.number = number
+        made.key = SharePartitionKey(topic.group_id, topic.topic_id, partition)
+        made.runner = self.runners[state_partition(made.key, len(self.runners))]
+        topic.partitions[partition] = made
+        self.remembered_bytes += PARTITION_BYTES
+        return made

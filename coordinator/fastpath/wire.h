@@ -1,0 +1,191 @@
+/* For _compiled.pyx and _loading.pyx: numbers as Kafka has them on the wire, checksums, a hash, and a way to send. */
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+static inline uint64_t to_big_endian(uint64_t value) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return value;
+#else
+    return (value & 0xFF) << 56 | (value & 0xFF00) << 40 | (value & 0xFF0000) << 24 | (value & 0xFF000000) << 8 |
+           (value >> 8 & 0xFF000000) | (value >> 24 & 0xFF0000) | (value >> 40 & 0xFF00) | value >> 56;
+#endif
+}
+
+static inline int64_t get64(const uint8_t *at) {
+    uint64_t value;
+    memcpy(&value, at, 8);
+    return (int64_t)to_big_endian(value);
+}
+
+static inline void put64(uint8_t *at, int64_t value) {
+    uint64_t wire = to_big_endian((uint64_t)value);
+    memcpy(at, &wire, 8);
+}
+
+static inline int32_t get32(const uint8_t *at) {
+    return (int32_t)((uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3]);
+}
+
+static inline void put32(uint8_t *at, int32_t value) {
+    uint32_t wire = (uint32_t)value;
+    at[0] = (uint8_t)(wire >> 24);
+    at[1] = (uint8_t)(wire >> 16);
+    at[2] = (uint8_t)(wire >> 8);
+    at[3] = (uint8_t)wire;
+}
+
+static inline int get16(const uint8_t *at) { return (int16_t)(at[0] << 8 | at[1]); }
+
+static inline void put16(uint8_t *at, int value) {
+    at[0] = (uint8_t)(value >> 8);
+    at[1] = (uint8_t)value;
+}
+
+/* A length or count of the compact types: returns the bytes it takes, 0 if it is cut off or above 2^28. */
+static inline int get_uvarint(const uint8_t *at, const uint8_t *end, uint32_t *value) {
+    uint32_t found = 0;
+    for (int i = 0; i < 4 && at + i < end; i++) {
+        found |= (uint32_t)(at[i] & 0x7F) << 7 * i;
+        if (at[i] < 0x80) {
+            *value = found;
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+static inline int put_uvarint(uint8_t *at, uint64_t value) {
+    int bytes = 0;
+    while (value > 0x7F) {
+        at[bytes++] = (uint8_t)(value | 0x80);
+        value >>= 7;
+    }
+    at[bytes++] = (uint8_t)value;
+    return bytes;
+}
+
+static inline int uvarint_bytes(uint64_t value) {
+    int bytes = 1;
+    while (value >>= 7) bytes++;
+    return bytes;
+}
+
+/* CRC-32C, 8 bytes at a time where the processor has it. */
+static uint32_t crc_table[256];
+
+static void make_crc_table(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t crc = i;
+        for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
+        crc_table[i] = crc;
+    }
+}
+
+static uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end) {
+    while (at < end) crc = crc_table[(crc ^ *at++) & 0xFF] ^ crc >> 8;
+    return crc;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+__attribute__((target("sse4.2"))) static uint32_t crc_by_processor(uint32_t crc, const uint8_t *at, const uint8_t *end) {
+    uint64_t wide = crc, next;
+    for (; end - at >= 8; at += 8) {
+        memcpy(&next, at, 8);
+        wide = __builtin_ia32_crc32di(wide, next);
+    }
+    crc = (uint32_t)wide;
+    while (at < end) crc = __builtin_ia32_crc32qi(crc, *at++);
+    return crc;
+}
+#define PROCESSOR_HAS_CRC __builtin_cpu_supports("sse4.2")
+#else
+#define crc_by_processor crc_by_table
+#define PROCESSOR_HAS_CRC 0
+#endif
+
+static uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before) {
+    uint32_t crc = ~before;
+    crc = PROCESSOR_HAS_CRC ? crc_by_processor(crc, at, at + size) : crc_by_table(crc, at, at + size);
+    return ~crc;
+}
+
+/* SipHash-1-3 (Aumasson and Bernstein), with a key that is drawn when the process starts. */
+static uint64_t hash_key[2];
+
+static uint64_t get64_little(const uint8_t *at) {
+    uint64_t value = 0;
+    for (int i = 0; i < 8; i++) value |= (uint64_t)at[i] << 8 * i;
+    return value;
+}
+
+static inline void set_hash_key(const uint8_t *key) {
+    hash_key[0] = get64_little(key);
+    hash_key[1] = get64_little(key + 8);
+}
+
+#define ROTATED(value, bits) ((value) << (bits) | (value) >> (64 - (bits)))
+#define SIP_ROUND(a, b, c, d)                                      \
+    do {                                                           \
+        a += b, b = ROTATED(b, 13), b ^= a, a = ROTATED(a, 32);    \
+        c += d, d = ROTATED(d, 16), d ^= c;                        \
+        a += d, d = ROTATED(d, 21), d ^= a;                        \
+        c += b, b = ROTATED(b, 17), b ^= c, c = ROTATED(c, 32);    \
+    } while (0)
+
+static inline uint64_t keyed_hash(const uint8_t *at, Py_ssize_t size) {
+    uint64_t a = hash_key[0] ^ 0x736f6d6570736575ull, b = hash_key[1] ^ 0x646f72616e646f6dull;
+    uint64_t c = hash_key[0] ^ 0x6c7967656e657261ull, d = hash_key[1] ^ 0x7465646279746573ull;
+    uint64_t word = 0;
+    Py_ssize_t left = size;
+    for (; left >= 8; at += 8, left -= 8) {
+        word = get64_little(at);
+        d ^= word;
+        SIP_ROUND(a, b, c, d);
+        a ^= word;
+    }
+    word = (uint64_t)size << 56;
+    for (int i = 0; i < left; i++) word |= (uint64_t)at[i] << 8 * i;
+    d ^= word;
+    SIP_ROUND(a, b, c, d);
+    a ^= word;
+    c ^= 0xff;
+    for (int i = 0; i < 3; i++) SIP_ROUND(a, b, c, d);
+    return a ^ b ^ c ^ d;
+}
+
+/* What a packed state begins with; see `shard.packed`. Its batches follow, then why it is unreadable, if so. */
+#define STATE_NUMBERS "=7q6i"
+typedef struct {
+    int64_t first_needed_offset, start_offset, create_timestamp, write_timestamp, last_write_ms, updates, update_bytes;
+    int32_t snapshot_epoch, state_epoch, leader_epoch, leader_epoch_max, complete_count, unreadable_bytes;
+} StateNumbers;
+
+static PyObject *packed_state(const StateNumbers *numbers, const uint8_t *batches, Py_ssize_t batches_bytes) {
+    PyObject *packed = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)sizeof *numbers + batches_bytes);
+    if (packed == NULL) return NULL;
+    memcpy(PyBytes_AS_STRING(packed), numbers, sizeof *numbers);
+    memcpy(PyBytes_AS_STRING(packed) + sizeof *numbers, batches, (size_t)batches_bytes);
+    return packed;
+}
+
+/* Gives memory that was freed back to the system, where it would be kept for who asks for more. */
+static inline void trim_heap(void) {
+#if defined(__GLIBC__)
+    malloc_trim(0);
+#endif
+}
+
+/* What a socket takes now, nothing if it fails: then who writes to it in another way will see why. */
+static Py_ssize_t send_now(int file, const char *data, Py_ssize_t size) {
+#if defined(MSG_NOSIGNAL)
+    ssize_t sent = send(file, data, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
+#else
+    ssize_t sent = send(file, data, (size_t)size, MSG_DONTWAIT);
+#endif
+    return sent < 0 ? 0 : sent;
+}

@@ -1,0 +1,193 @@
+"""The way to the coordinator of a Kafka group, through aiokafka's requests of the group protocol."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+from aiokafka.protocol.admin import DescribeGroupsRequest
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from aiokafka.protocol.metadata import MetadataRequest
+
+from coordinator.client import ClientSecurity
+from coordinator.errors import LogError
+from coordinator.kafka.connections import Connections
+from coordinator.kafka.group import (
+    NONE,
+    PROTOCOL_NAME,
+    PROTOCOL_TYPE,
+    STABLE,
+    CoordinatorLookup,
+    Described,
+    DescribedMember,
+    JoinResult,
+    MetadataSnapshot,
+    SyncResult,
+)
+from coordinator.kafka.static_members import static_heartbeat
+
+_GROUP_KEY = 0
+# Where the leaders are is a preference; planning does not wait long for it.
+_LEADERS_WITHIN_S = 1.0
+
+# A broker holds a join, and everything behind it, until the others have joined.
+_JOIN_CHANNEL = "join"
+_HEARTBEAT_CHANNEL = "heartbeat"
+_PROBE_CHANNEL = "look"
+_DESCRIBE_LANE = "describe"
+# A join may take the rebalance timeout and, as with Kafka's own clients, this much more.
+_JOIN_MARGIN_S = 5.0
+
+
+class KafkaGroupClient:
+    """A `GroupClient` behind bootstrap servers, "host:port,host:port". Made and used on one event loop."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        topic: str,
+        *,
+        security: ClientSecurity | None = None,
+        client_id: str = "share-coordinator",
+        session_timeout_s: float = 10.0,
+        rebalance_timeout_s: float = 10.0,
+        request_timeout_s: float = 3.0,
+    ) -> None:
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
+
+        A broker that does not answer within `request_timeout_s` is left for another, so it should be a small
+        part of the session timeout.
+        """
+        self._group_id = group_id
+        self._session_timeout_ms = round(session_timeout_s * 1000)
+        self._rebalance_timeout_ms = round(rebalance_timeout_s * 1000)
+        self._request_timeout_s = request_timeout_s
+        self._connections = Connections(
+            bootstrap_servers,
+            topic,
+            security=security,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+            patience_s={_JOIN_CHANNEL: rebalance_timeout_s + _JOIN_MARGIN_S},
+        )
+
+    async def find_coordinator(self) -> CoordinatorLookup:
+        """Find the coordinator, by way of brokers that metadata knows now."""
+        await self._connections.refresh()
+        found = await self._connections.send_to_any(FindCoordinatorRequest(self._group_id, _GROUP_KEY))
+        if found.error_code == NONE:
+            self._connections.learn(found.coordinator_id, found.host, found.port)
+        return CoordinatorLookup(found.error_code, found.coordinator_id)
+
+    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str = "") -> JoinResult:
+        """Join the next generation."""
+        request = JoinGroupRequest(
+            self._group_id,
+            self._session_timeout_ms,
+            self._rebalance_timeout_ms,
+            member_id,
+            instance_id or None,
+            PROTOCOL_TYPE,
+            [(PROTOCOL_NAME, metadata)],
+        )
+        try:
+            answer = await self._connections.send(node, _JOIN_CHANNEL, request)
+        except asyncio.CancelledError:
+            self._connections.drop(node, _JOIN_CHANNEL)
+            raise
+        # Between them, newer versions put the member's instance id: it says nothing to the leader.
+        members = {member: metadata for member, *_, metadata in answer.members}
+        return JoinResult(
+            answer.error_code, answer.generation_id, answer.member_id, answer.leader_id, members
+        )
+
+    async def sync(
+        self,
+        node: int,
+        generation: int,
+        member_id: str,
+        assignments: Mapping[str, bytes],
+        instance_id: str = "",
+    ) -> SyncResult:
+        """Give and get assignments."""
+        request = SyncGroupRequest(
+            self._group_id, generation, member_id, instance_id or None, list(assignments.items())
+        )
+        try:
+            answer = await self._connections.send(node, _JOIN_CHANNEL, request)
+        except asyncio.CancelledError:
+            self._connections.drop(node, _JOIN_CHANNEL)
+            raise
+        return SyncResult(answer.error_code, answer.member_assignment or b"")
+
+    async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str = "") -> int:
+        """Say that the member lives."""
+        request = (
+            static_heartbeat(self._group_id, generation, member_id, instance_id)
+            if instance_id
+            else HeartbeatRequest(self._group_id, generation, member_id)
+        )
+        answer = await self._connections.send(node, _HEARTBEAT_CHANNEL, request)
+        code: int = answer.error_code
+        return code
+
+    async def leave(self, node: int, member_id: str) -> int:
+        """Leave the group."""
+        request = LeaveGroupRequest(self._group_id, member_id)
+        answer = await self._connections.send(node, _HEARTBEAT_CHANNEL, request)
+        code: int = answer.error_code
+        return code
+
+    async def describe(self, node: int) -> Described:
+        """Return the metadata and the assignments of all members."""
+        answer = await self._connections.send(node, _DESCRIBE_LANE, DescribeGroupsRequest([self._group_id]))
+        (group,) = answer.groups
+        if group[1] != self._group_id or group[0] != NONE or group[2] != STABLE:
+            return Described(group[0])
+        return Described(NONE, [DescribedMember(member[-2], member[-1]) for member in group[5]])
+
+    async def leaders(self) -> Mapping[int, int]:
+        """Return who leads what, asked anew if that is quick."""
+        try:
+            async with asyncio.timeout(_LEADERS_WITHIN_S):
+                await self._connections.refresh()
+        except (LogError, TimeoutError):
+            pass
+        return dict(self._connections.leaders)
+
+    async def probe_leaders(
+        self, choose: Callable[[Mapping[int, int]], Collection[int]]
+    ) -> MetadataSnapshot | None:
+        """Return the leaders, and which of the chosen are silent; a broker that Kafka misses is not."""
+        try:
+            await self._connections.refresh()
+        except LogError:
+            return None
+        leaders = dict(self._connections.leaders)
+        asked = sorted(set(choose(leaders)) & set(self._connections.nodes()))
+        answers = await asyncio.gather(*(self._probe_node(node) for node in asked))
+        return MetadataSnapshot(leaders, {node: why for node, why in zip(asked, answers, strict=True) if why})
+
+    async def _probe_node(self, node: int) -> str:
+        """Ask a broker for something small; return why it did not answer in time, "" if it did."""
+        try:
+            async with asyncio.timeout(self._request_timeout_s):
+                await self._connections.send(
+                    node, _PROBE_CHANNEL, MetadataRequest([], allow_auto_topic_creation=False)
+                )
+        except LogError as error:
+            return str(error)
+        except TimeoutError:
+            self._connections.drop(node, _PROBE_CHANNEL)
+            address = self._connections.address(node)
+            return f"broker {node} at {address}: no answer within {self._request_timeout_s:g} s"
+        return ""
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()

@@ -1,0 +1,68 @@
+"""Which topic ids a cluster has; one that only a broker with stale metadata does not know is not missing."""
+
+from collections.abc import Sequence
+
+from coordinator.client import ClientSecurity
+from coordinator.kafka import cluster as kafka
+from coordinator.kafka.cluster import NoResponse
+from coordinator.kafka.connections import METADATA_CHANNEL, Connections
+from coordinator.kafka.share_group_types import UNKNOWN_TOPIC_ID, ResolvedTopicIds
+from coordinator.kafka.topic_ids import topics_request
+
+# In one request.
+_TOPICS_MAX = 1_000
+
+
+class TopicIdResolver:
+    """Asks the cluster behind bootstrap servers, "host:port,host:port". Made and used on one event loop."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        security: ClientSecurity | None = None,
+        client_id: str = "share-coordinator-view",
+        request_timeout_s: float = 10.0,
+    ) -> None:
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
+        self._connections = Connections(
+            bootstrap_servers,
+            None,
+            security=security,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+        )
+
+    async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
+        """Ask brokers until each topic is found. Only for ids that a broker does not know, all are asked.
+
+        Raises LogUnavailable if none answers, and Unsupported below Kafka 3.1.
+        """
+        await self._connections.refresh()
+        cluster_id = ""
+        names: dict[bytes, str] = {}
+        missing = set(topic_ids)
+        is_anyone_silent = False
+        for node in self._connections.nodes():
+            # Without ids there is still the id of the cluster to be had.
+            wanted = sorted(missing)
+            for at in range(0, max(len(wanted), 1), _TOPICS_MAX):
+                request = topics_request([(topic_id, None) for topic_id in wanted[at : at + _TOPICS_MAX]])
+                try:
+                    metadata = await self._connections.send(node, METADATA_CHANNEL, request)
+                except NoResponse:
+                    is_anyone_silent = True
+                    break
+                cluster_id = metadata.cluster_id or cluster_id
+                for code, name, topic_id, *_ in metadata.topics:
+                    if code != UNKNOWN_TOPIC_ID:
+                        missing.discard(topic_id)
+                    if code == kafka.NONE and name is not None:
+                        names[topic_id] = name
+            if cluster_id and not missing:
+                break
+        return ResolvedTopicIds(cluster_id, names, frozenset() if is_anyone_silent else frozenset(missing))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()

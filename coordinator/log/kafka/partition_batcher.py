@@ -1,0 +1,150 @@
+"""Takes items to the leaders of their state partitions, together and again until they are settled.
+
+Theory of operation.  An item concerns one state partition; how many of them are under way is not limited,
+how many requests are is: each broker has a few lanes, and while all of them are busy items collect and go
+out together with the next one.  So an idle log sends at once and a busy one sends much at a time, without a
+timer.  What did not get through goes again, the identical bytes, after a growing pause and a look at who
+leads what, until it is settled or its time is over.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from coordinator.errors import LogError
+from coordinator.kafka.cluster import NO_NODE, Cluster, NoResponse
+
+_logger = logging.getLogger(__name__)
+
+PAUSE_FIRST_S = 0.03
+PAUSE_MAX_S = 1.0
+
+
+class PartitionRequest(Protocol):
+    """What is taken: for whom, how big, until when (loop time), and how often it was tried."""
+
+    state_partition: int
+    deadline_s: float
+    attempts: int
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+RequestT = TypeVar("RequestT", bound=PartitionRequest)
+AnswerT = TypeVar("AnswerT")
+
+
+class PartitionBatcher(Generic[RequestT, AnswerT]):
+    """Delivers one kind of items.
+
+    `send` asks one broker about several items and returns an answer per state partition; it raises
+    NoResponse. `settle` takes an item's answer and returns None, or why the item has to go again. `no_answer`
+    notes that an item may have arrived all the same. `give_up` ends an item whose time is over.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        channels: Sequence[str],
+        request_bytes_max: int,
+        send: Callable[[int, str, list[RequestT]], Awaitable[Mapping[int, AnswerT]]],
+        settle: Callable[[RequestT, AnswerT], str | None],
+        no_answer: Callable[[RequestT], None],
+        give_up: Callable[[RequestT, str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._channels = tuple(channels)
+        self._request_bytes_max = request_bytes_max
+        self._send = send
+        self._settle = settle
+        self._no_answer = no_answer
+        self._give_up = give_up
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[RequestT] = []
+        self._free_channels: defaultdict[int, list[str]] = defaultdict(lambda: list(self._channels))
+        self._send_is_scheduled = False
+        self._max_requests: set[asyncio.Task[None]] = set()
+        self._pauses: dict[int, asyncio.TimerHandle] = {}
+
+    def submit(self, item: RequestT) -> None:
+        """Take an item along with the next request; never settles it from inside this call."""
+        self._waiting.append(item)
+        if not self._send_is_scheduled:
+            self._send_is_scheduled = True
+            self._loop.call_soon(self._send_ready)
+
+    def close(self) -> None:
+        """Stop; whoever closes has made sure that nothing is under way, or does not care any more."""
+        for pause in self._pauses.values():
+            pause.cancel()
+        for request in self._max_requests:
+            request.cancel()
+
+    def _send_ready(self) -> None:
+        """Send what waits to those brokers that have a free lane."""
+        self._send_is_scheduled = False
+        waiting, self._waiting = self._waiting, []
+        by_node: defaultdict[int, list[RequestT]] = defaultdict(list)
+        for item in waiting:
+            node = self._cluster.leader(item.state_partition)
+            if node == NO_NODE:
+                self._resend(item, f"partition {item.state_partition} has no leader")
+            else:
+                by_node[node].append(item)
+        for node, items in by_node.items():
+            while items and self._free_channels[node]:
+                items = self._dispatch(node, items)
+            self._waiting.extend(items)
+
+    def _dispatch(self, node: int, items: list[RequestT]) -> list[RequestT]:
+        """Send as many items as fit into one request; return the rest."""
+        count = size_bytes = 0
+        for item in items:
+            size_bytes += item.size_bytes
+            if count and size_bytes > self._request_bytes_max:
+                break
+            count += 1
+        request = self._loop.create_task(self._ask(node, self._free_channels[node].pop(), items[:count]))
+        self._max_requests.add(request)
+        request.add_done_callback(self._max_requests.discard)
+        return items[count:]
+
+    async def _ask(self, node: int, channel: str, items: list[RequestT]) -> None:
+        try:
+            answers = await self._send(node, channel, items)
+        except Exception as error:
+            if not isinstance(error, LogError):
+                # An answer that nobody understands is as good as none; its items must not be forgotten.
+                _logger.exception("a request to broker %d failed", node)
+            for item in items:
+                if not isinstance(error, NoResponse) or error.sent:
+                    self._no_answer(item)
+                self._resend(item, str(error))
+        else:
+            for item in items:
+                answer = answers.get(item.state_partition)
+                why = "the broker left it out" if answer is None else self._settle(item, answer)
+                if why is not None:
+                    self._resend(item, why)
+        finally:
+            self._free_channels[node].append(channel)
+            if self._waiting and not self._send_is_scheduled:
+                self._send_ready()
+
+    def _resend(self, item: RequestT, why: str) -> None:
+        """Let an item go again after a pause, or give it up."""
+        if self._loop.time() >= item.deadline_s:
+            self._give_up(item, why)
+            return
+        self._cluster.refresh_soon()
+        pause_s = min(PAUSE_FIRST_S * 2 ** min(item.attempts, 10), PAUSE_MAX_S)
+        item.attempts += 1
+        self._pauses[id(item)] = self._loop.call_later(pause_s, self._requeue, item)
+
+    def _requeue(self, item: RequestT) -> None:
+        del self._pauses[id(item)]
+        self.submit(item)

@@ -1,0 +1,131 @@
+"""Logging set-up: text for people on a terminal, one JSON object a line for machines.
+
+A message is a constant; its facts are fields, passed as `extra={"shard": 7}`, and come out as `shard=7` or
+`"shard": 7`. ERROR means that somebody must act.
+"""
+
+import json
+import logging
+import re
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TextIO
+
+from coordinator.printable import escape_json_unprintable, escape_unprintable
+
+# Who did what, or was refused. Its name is on its lines, in the text too: people look for it.
+AUDIT = "coordinator.audit"
+
+_logger = logging.getLogger(__name__)
+
+_IGNORED_EVERY_S = 10.0
+_IGNORED_CHARS_MAX = 200
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+_PLAIN = re.compile(r'[^\s"=]+')
+
+
+def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None:
+    """Send all log records of `level` and above to `stream` (default stderr), in place of any earlier set-up.
+
+    `style` is "text", "json", or "auto" (text if the stream is a terminal).
+    """
+    stream = stream or sys.stderr
+    if style == "auto":
+        style = "text" if stream.isatty() else "json"
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(TextFormatter() if style == "text" else JsonFormatter())
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level)
+    sys.unraisablehook = _IgnoredExceptions().log
+    # uvicorn tells at INFO about each start and stop of its own, which ours tells already.
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, root.level))
+
+
+class _IgnoredExceptions:
+    """Logs exceptions that Python can only ignore, at a limited rate: clients can cause some of them.
+
+    The one known cause is a TLS server name that is not ASCII, which the ssl module cannot decode.
+    """
+
+    def __init__(self) -> None:
+        self._logged_s = -_IGNORED_EVERY_S
+        self._left_out = 0
+
+    def log(self, ignored: "sys.UnraisableHookArgs") -> None:
+        now_s = time.monotonic()
+        if now_s - self._logged_s < _IGNORED_EVERY_S:
+            self._left_out += 1
+            return
+        self._logged_s = now_s
+        left_out, self._left_out = self._left_out, 0
+        facts: dict[str, object] = {
+            "error": f"{ignored.exc_type.__name__}: {ignored.exc_value}"[:_IGNORED_CHARS_MAX]
+        }
+        if left_out:
+            facts["more_before"] = left_out
+        if isinstance(ignored.exc_value, UnicodeDecodeError) and isinstance(ignored.object, bytes):
+            _logger.warning("A TLS server name is not ASCII; the handshake was refused.", extra=facts)
+            return
+        # Without the traceback, which would keep the frames of the exception.
+        where = repr(ignored.object)[:_IGNORED_CHARS_MAX]
+        _logger.error("An exception was ignored.", extra={**facts, "where": where})
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """Return what a call passed as `extra`."""
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _format_field(value: object) -> str:
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else escape_json_unprintable(json.dumps(text, ensure_ascii=False))
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: ts, level, logger, event, the fields, and the error with its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without its end."""
+        entry: dict[str, object] = {
+            "ts": _timestamp(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "event": record.getMessage(),
+            **fields_of(record),
+        }
+        if record.exc_info and record.exc_info[0]:
+            entry["error"] = f"{record.exc_info[0].__name__}: {record.exc_info[1]}"
+            entry["traceback"] = self.formatException(record.exc_info)
+        return escape_json_unprintable(json.dumps(entry, ensure_ascii=False, default=str))
+
+
+class TextFormatter(logging.Formatter):
+    """Time of day, level, event, fields; a traceback follows on its own lines, which are indented.
+
+    Nothing from outside, such as a group id, can look like a line of ours, or like a field: line ends are
+    written out, and a value that is not one plain word is in quotes, as JSON has them.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text, without its last line end."""
+        fields = "".join(f" {name}={_format_field(value)}" for name, value in fields_of(record).items())
+        name = f"{AUDIT}: " if record.name == AUDIT else ""
+        said = escape_unprintable(f"{name}{record.getMessage()}{fields}")
+        lines = [f"{_timestamp(record)[11:23]} {record.levelname:<7} {said}"]
+        if record.exc_info:
+            lines += (
+                f"    {escape_unprintable(line)}"
+                for line in self.formatException(record.exc_info).split("\n")
+            )
+        return "\n".join(lines)

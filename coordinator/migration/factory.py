@@ -1,0 +1,118 @@
+"""Sources and targets put together from their places and the settings."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from coordinator.client import ClientSecurity
+from coordinator.clock import SystemClock
+from coordinator.config import Config
+from coordinator.errors import ConfigError
+from coordinator.kafka.cluster import Cluster
+from coordinator.log.base import StateLog
+from coordinator.log.journal import Journal, RealDisk
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
+from coordinator.migration.coordinator_target import CoordinatorTarget
+from coordinator.migration.locations import KAFKA_STATE_TOPIC, Location, LocationKind
+from coordinator.migration.log_target import OWNER, LogTarget
+from coordinator.migration.migrate import Source, TopicSource
+from coordinator.migration.readers import JournalReader, TopicReader
+from coordinator.migration.target import Target
+from coordinator.optional_dependencies import KAFKA_EXTRA
+from coordinator.security.client_security import make_client_security
+
+
+class JournalSource:
+    """A journal; its lock keeps coordinators out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.reader = JournalReader(folder)
+        self._disk = RealDisk(folder)
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Hold the lock. Raises LogLocked if a coordinator is at work."""
+        self._disk.lock()
+        try:
+            yield
+        finally:
+            self._disk.unlock()
+
+
+def make_source(place: Location, config: Config) -> Source:
+    """Make the source that a place is."""
+    if place.kind is LocationKind.JOURNAL:
+        return JournalSource(Path(place.where))
+    return TopicSource(_topic_reader(place.where, config, config.bootstrap_servers))
+
+
+def make_target(place: Location, config: Config, security: ClientSecurity | None = None) -> Target:
+    """Make the target that a place is; `security` is for the RPCs of a coordinator."""
+    if place.kind is LocationKind.COORDINATOR or place.is_kafka_state_topic:
+        bootstrap = place.where if place.kind is LocationKind.COORDINATOR else config.bootstrap_servers
+        # Kafka's own coordinator is the cluster that the settings are about.
+        if place.is_kafka_state_topic or security is None:
+            security = make_client_security(config)
+        return CoordinatorTarget(
+            bootstrap, _topic_reader(KAFKA_STATE_TOPIC, config, bootstrap), security=security
+        )
+    if place.kind is LocationKind.JOURNAL:
+        folder = Path(place.where)
+
+        def make_journal(state_partitions: int) -> StateLog:
+            return Journal(
+                folder,
+                state_partitions=state_partitions,
+                segment_bytes=config.journal_segment_bytes,
+                sync="always",
+            )
+
+        return _log_target(JournalReader(folder), make_journal, config)
+
+    def make_topic(state_partitions: int) -> StateLog:
+        return KafkaLog(
+            _connecting(config, config.bootstrap_servers)(place.where),
+            TopicConfig(
+                place.where,
+                state_partitions,
+                config.state_topic_replication_factor,
+                config.state_topic_min_isr,
+            ),
+            owner=OWNER,
+            clock=SystemClock(),
+            limits=KafkaLogLimits(
+                request_timeout_s=config.request_timeout_ms / 1000,
+                append_timeout_s=config.delivery_timeout_ms / 1000,
+            ),
+        )
+
+    return _log_target(_topic_reader(place.where, config, config.bootstrap_servers), make_topic, config)
+
+
+def _log_target(
+    reader: JournalReader | TopicReader, make_log: Callable[[int], StateLog], config: Config
+) -> LogTarget:
+    return LogTarget(reader, make_log, state_partitions=config.state_partitions, clock=SystemClock())
+
+
+def _topic_reader(topic: str, config: Config, bootstrap: str) -> TopicReader:
+    return TopicReader(topic, _connecting(config, bootstrap), timeout_s=config.delivery_timeout_ms / 1000)
+
+
+def _connecting(config: Config, bootstrap: str) -> Callable[[str], Cluster]:
+    """Return what makes a cluster for a topic. That raises ConfigError without the client library."""
+
+    def connect(topic: str) -> Cluster:
+        try:
+            from coordinator.kafka.brokers import Brokers
+        except ModuleNotFoundError:
+            raise ConfigError(
+                "--from or --to",
+                f"kafka:{topic}",
+                f"another place without aiokafka: {KAFKA_EXTRA}",
+            ) from None
+        request_timeout_s = config.request_timeout_ms / 1000
+        return Brokers(bootstrap, topic, security=security, request_timeout_s=request_timeout_s)
+
+    security = make_client_security(config)
+    return connect

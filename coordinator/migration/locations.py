@@ -1,0 +1,88 @@
+"""Where state can be: the words of the command line, read.
+
+``kafka:TOPIC``     a topic of the cluster at bootstrap.servers; __share_group_state stands for Kafka's own
+                    coordinator
+``journal:DIR``     the folder of a journal
+``rpc:HOST:PORT``   a share coordinator that is asked through its RPCs; a target only, as none of them lists
+                    what there is
+"""
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from coordinator.config import HostPort
+from coordinator.errors import ConfigError
+
+# Kafka's own coordinator keeps its state here; a broker lets nobody else write to it.
+KAFKA_STATE_TOPIC = "__share_group_state"
+_OTHER_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__cluster_metadata")
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class LocationKind(StrEnum):
+    """The kinds of places; the value is the word before the colon."""
+
+    TOPIC = "kafka"
+    JOURNAL = "journal"
+    COORDINATOR = "rpc"
+
+
+class Location(NamedTuple):
+    """A place: `where` is a topic, a folder, or host:port."""
+
+    kind: LocationKind
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.where}"
+
+    @property
+    def needs_cluster(self) -> bool:
+        """True if bootstrap.servers must lead to a Kafka cluster."""
+        return self.kind is LocationKind.TOPIC
+
+    @property
+    def is_kafka_state_topic(self) -> bool:
+        """True for the topic of Kafka's own coordinator."""
+        return self == Location(LocationKind.TOPIC, KAFKA_STATE_TOPIC)
+
+
+def parse_source(text: str) -> Location:
+    """Read what stands behind --from. Raises ConfigError."""
+    place = _parse("--from", text)
+    if place.kind is LocationKind.COORDINATOR:
+        raise ConfigError(
+            "--from", text, "kafka:TOPIC or journal:DIR; no RPC of a coordinator lists what it holds"
+        )
+    return place
+
+
+def parse_target(text: str, source: Location) -> Location:
+    """Read what stands behind --to. Raises ConfigError."""
+    place = _parse("--to", text)
+    same = place == source
+    if place.kind is source.kind is LocationKind.JOURNAL:
+        same = Path(place.where).resolve() == Path(source.where).resolve()
+    if same:
+        raise ConfigError("--to", text, "another place than --from")
+    return place
+
+
+def _parse(flag: str, text: str) -> Location:
+    word, _, where = text.partition(":")
+    allowed = "kafka:TOPIC, journal:DIR or rpc:HOST:PORT"
+    if word not in set(LocationKind) or not where:
+        raise ConfigError(flag, text, allowed)
+    kind = LocationKind(word)
+    if kind is LocationKind.COORDINATOR:
+        try:
+            where = str(HostPort.parse(where))
+        except ValueError:
+            raise ConfigError(flag, text, allowed) from None
+    if kind is LocationKind.TOPIC and (not _TOPIC_NAME.fullmatch(where) or where in _OTHER_INTERNAL_TOPICS):
+        raise ConfigError(
+            flag, text, f"{KAFKA_STATE_TOPIC}, or a topic that a share-coordinator keeps state in"
+        )
+    return Location(kind, where)

@@ -1,0 +1,180 @@
+"""The RPCs of a migration, each for several share-partitions of one group; no state but the caller's."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from coordinator.client import ShareCoordinatorClient
+from coordinator.client.rpcs import (
+    DELETE,
+    INITIALIZE,
+    READ,
+    SUMMARY,
+    WRITE,
+    Rpc,
+    make_request,
+    results_by_key,
+)
+from coordinator.migration.errors import MigrationRefused
+from coordinator.migration.fold import ComparableState
+from coordinator.shard.batches import NO_START_OFFSET, normalise
+from protocol.errors import ErrorCode
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_records import SharePartitionKey
+
+NO_COMPLETE_COUNT = -1
+
+# What a Summary says of a share-partition without state, and of one that was only just initialised.
+_NOTHING = (0, 0, NO_START_OFFSET, NO_COMPLETE_COUNT)
+
+Failures = dict[SharePartitionKey, str]
+
+
+async def read_held_states(
+    client: ShareCoordinatorClient,
+    wanted: Mapping[SharePartitionKey, ComparableState],
+    held: dict[SharePartitionKey, ComparableState],
+    unknown_topics: set[SharePartitionKey],
+    *,
+    keeps_complete_count: bool,
+) -> None:
+    """Note what a coordinator holds of share-partitions, and which of their topics it does not know.
+
+    What `write` was interrupted in is as good as nothing, and not noted.  Changes nothing.  Batches are asked
+    for only where all else is as wanted, or so.  Raises MigrationRefused for an error that says nothing about
+    the state.
+    """
+    to_read: dict[SharePartitionKey, ComparableState] = {}
+    parts: dict[SharePartitionKey, Any] = {key: summary_api.PartitionData(key.partition, 0) for key in wanted}
+    for key, result in (await _send(client, SUMMARY, parts)).items():
+        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            unknown_topics.add(key)
+            continue
+        if result.error_code:
+            raise MigrationRefused(f"the target does not say what it holds of {_result_error(key, result)}")
+        shown = (result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count)
+        there = ComparableState(shown[0], shown[1], shown[1], shown[2], shown[3], None)
+        begun = _is_empty_initialization(there, wanted[key], keeps_complete_count)
+        if begun or shown == _NOTHING or there == wanted[key]._replace(batches=None):
+            to_read[key] = there
+        else:
+            held[key] = there
+    parts = {key: read_api.PartitionData(key.partition, there.leader_epoch) for key, there in to_read.items()}
+    for key, result in (await _send(client, READ, parts)).items():
+        if result.error_code == ErrorCode.INVALID_REQUEST:
+            continue
+        held[key] = there = to_read[key]
+        # A higher leader epoch than the Summary shows makes it another state, whatever else it holds.
+        if result.error_code == ErrorCode.NONE:
+            batches = normalise(result.state_batches, result.start_offset)
+            held[key] = there = there._replace(
+                state_epoch=result.state_epoch, start_offset=result.start_offset, batches=batches
+            )
+            begun = not batches and _is_empty_initialization(there, wanted[key], keeps_complete_count)
+            if begun and there != wanted[key]:
+                del held[key]
+        elif result.error_code != ErrorCode.FENCED_LEADER_EPOCH:
+            raise MigrationRefused(f"the target does not say what it holds of {_result_error(key, result)}")
+
+
+async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey], failures: Failures) -> None:
+    """Delete the state of share-partitions; what the cluster does not know any more is deleted already."""
+    parts = {key: delete_api.PartitionData(key.partition) for key in keys}
+    for key, result in (await _send(client, DELETE, parts)).items():
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            failures[key] = _result_error(key, result)
+
+
+async def write(
+    client: ShareCoordinatorClient,
+    wanted: Mapping[SharePartitionKey, ComparableState],
+    failures: Failures,
+    *,
+    keeps_complete_count: bool,
+) -> None:
+    """Make a coordinator hold what is wanted of share-partitions, and nothing of what it held before.
+
+    Delete comes first: Initialize alone keeps the fencing memory of an older state, and then no Read raises
+    the leader epoch to what is fenced with already.
+    """
+    await delete(client, list(wanted), failures)
+    wanted = {key: state for key, state in wanted.items() if key not in failures}
+    begun = {key: _first_offset(state, keeps_complete_count) for key, state in wanted.items()}
+    parts: dict[SharePartitionKey, Any] = {
+        key: initialize_api.PartitionData(key.partition, wanted[key].state_epoch, start_offset)
+        for key, start_offset in begun.items()
+    }
+    await _send_collecting_failures(client, INITIALIZE, parts, failures)
+    parts = {
+        key: read_api.PartitionData(key.partition, state.leader_epoch_max)
+        for key, state in wanted.items()
+        if key not in failures and state.leader_epoch_max > 0
+    }
+    await _send_collecting_failures(client, READ, parts, failures)
+    parts = {
+        key: write_api.PartitionData(
+            partition=key.partition,
+            state_epoch=state.state_epoch,
+            leader_epoch=state.leader_epoch_max,
+            start_offset=state.start_offset,
+            delivery_complete_count=state.delivery_complete_count,
+            state_batches=state.batches or b"",
+        )
+        for key, state in wanted.items()
+        if key not in failures
+    }
+    await _send_collecting_failures(client, WRITE, parts, failures)
+
+
+def _first_offset(state: ComparableState, keeps_complete_count: bool) -> int:
+    """Return the start offset to initialise with: that of the state, so that none of it is skipped.
+
+    But Initialize with an offset makes the complete count 0, and no Write makes it unknown again; so where it
+    is unknown, and could be kept, the offset comes with the Write.
+    """
+    if keeps_complete_count and state.delivery_complete_count == NO_COMPLETE_COUNT:
+        return NO_START_OFFSET
+    return state.start_offset
+
+
+def _is_empty_initialization(
+    there: ComparableState, wanted: ComparableState, keeps_complete_count: bool
+) -> bool:
+    """Tell whether a state without batches is as `write` leaves it before its last request."""
+    first_offset = _first_offset(wanted, keeps_complete_count)
+    counted = NO_COMPLETE_COUNT if first_offset == NO_START_OFFSET or not keeps_complete_count else 0
+    return (there.state_epoch, there.start_offset, there.delivery_complete_count) == (
+        wanted.state_epoch,
+        first_offset,
+        counted,
+    ) and there.leader_epoch in (0, wanted.leader_epoch_max)
+
+
+async def _send_collecting_failures(
+    client: ShareCoordinatorClient, rpc: Rpc, parts: Mapping[SharePartitionKey, Any], failures: Failures
+) -> None:
+    for key, result in (await _send(client, rpc, parts)).items():
+        if result.error_code:
+            failures[key] = _result_error(key, result)
+
+
+async def _send(
+    client: ShareCoordinatorClient, rpc: Rpc, parts: Mapping[SharePartitionKey, Any]
+) -> dict[SharePartitionKey, Any]:
+    """Send the parts, all of one group, and return the results."""
+    if not parts:
+        return {}
+    group_id = next(iter(parts)).group_id
+    response = await client.send(make_request(rpc, group_id, {key: [part] for key, part in parts.items()}))
+    return results_by_key(group_id, response)
+
+
+def _result_error(key: SharePartitionKey, result: Any) -> str:
+    try:
+        name = ErrorCode(result.error_code).name
+    except ValueError:
+        name = f"error {result.error_code}"
+    return f"{key}: {name}, {result.error_message or 'without a message'}"

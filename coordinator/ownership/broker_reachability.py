@@ -1,0 +1,65 @@
+"""Which brokers a replica does not reach, of those that lead its shards.
+
+If a broker lives and leads, and this replica alone does not reach it (a firewall rule, a broken route), other
+replicas can serve its shards.  A broker that died is no such case: before the next probe Kafka has noticed
+its death, and its partitions have other leaders or none.
+
+A replica probes the brokers that lead its own shards, and those that some replica did not reach.  So all
+replicas together send about one probe for each shard, and not one for each pair of replica and broker; and
+before a shard moves from replica to replica, all of them have probed its leader.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from coordinator.kafka.group import MetadataSnapshot
+
+_logger = logging.getLogger(__name__)
+
+# Brokers that are probed at the same time, besides those that did not answer. If there are more, they are
+# probed in turn.
+PROBES_MAX = 20
+
+
+class BrokerReachability:
+    """What two probes in a row tell.
+
+    `unreached` are the leading brokers that answered neither, in order. `suspected` are those that some
+    replica does not reach.
+    """
+
+    def __init__(self) -> None:
+        self.unreached: tuple[int, ...] = ()
+        self.suspected: frozenset[int] = frozenset()
+        # The brokers that did not answer the last probe, and those that count as not reached.
+        self._silent: frozenset[int] = frozenset()
+        self._away: frozenset[int] = frozenset()
+        self._last_probed = -1
+
+    def probes(self, leaders: Mapping[int, int], held: Iterable[int]) -> set[int]:
+        """Return the brokers to probe next, from the leaders of all shards and the shards that are held."""
+        all_leaders = {*leaders.values()}
+        due = {leaders[shard] for shard in held if shard in leaders} | (self.suspected & all_leaders)
+        chosen = sorted(due, key=lambda node: (node <= self._last_probed, node))[:PROBES_MAX]
+        if chosen:
+            self._last_probed = chosen[-1]
+        return {*chosen, *((self._silent | self._away) & all_leaders)}
+
+    def update(self, look: MetadataSnapshot | None) -> None:
+        """Draw the conclusions from probes; None, if no broker answered, means that nothing is known."""
+        if look is None:
+            self._silent = frozenset()
+            return
+        silent = frozenset(look.silent)
+        away = silent & (self._silent | self._away)
+        for node in sorted(away - self._away):
+            _logger.warning(
+                "a broker that leads shards does not answer this replica (%s): "
+                "the group is asked to give them to replicas that it answers",
+                look.silent[node],
+                extra={"broker": node},
+            )
+        for node in sorted(self._away - away):
+            _logger.info("a broker answers again, or leads no shard any more", extra={"broker": node})
+        self._silent, self._away = silent, away
+        self.unreached = tuple(sorted(away & {*look.leaders.values()}))

@@ -1,0 +1,384 @@
+"""What one replica says and does in its group: claims, plans as the leader, follows maps, drains.
+
+Runs on the loop of the membership.  What the rest of the process must hear goes out as batches of calls, one
+batch a map, in this order: first what we resign, then the map, then what we are elected for.  A batch runs in
+one go on the listener's loop, so no request is answered between its parts.  In that order nothing is ever
+served that the map in force gives to somebody else, and nobody is sent to us for a shard before its election
+is a matter of the same instant.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from msgspec import structs
+
+from coordinator.kafka.group import GroupClient
+from coordinator.ownership.base import Assignment, OwnershipListener, Replica
+from coordinator.ownership.broker_reachability import BrokerReachability
+from coordinator.ownership.group_view_reader import GroupViewReader
+from coordinator.ownership.lease import Lease
+from coordinator.ownership.limits import GroupLimits
+from coordinator.ownership.membership import Membership
+from coordinator.ownership.messages import (
+    AssignmentMessage,
+    GroupPlan,
+    GroupSettings,
+    GroupView,
+    Metadata,
+    UnreadableMessage,
+    decode_assignment,
+    decode_metadata,
+    encode,
+    plan,
+)
+from coordinator.ownership.owned_shards import OwnedShards, OwnershipChange
+from coordinator.ownership.readiness import Readiness
+
+_logger = logging.getLogger(__name__)
+
+# How often draining looks whether the shards are handed over.
+_HANDED_OVER_PAUSE_S = 0.02
+
+Calls = Sequence[Callable[[], None]]
+
+
+class GroupMember:
+    """The `MemberCallbacks` of one replica. Everything but `health` and the figures is called on the
+    membership's loop.
+
+    `tell` runs a batch of calls on the listener's loop, after those of earlier batches.
+    """
+
+    def __init__(
+        self,
+        link: GroupClient,
+        listener: OwnershipListener,
+        *,
+        replica: Replica,
+        setting: GroupSettings,
+        group_id: str,
+        group_instance_id: str = "",
+        started_ms: int,
+        limits: GroupLimits,
+        lease: Lease,
+        monotonic: Callable[[], float],
+        tell: Callable[[Calls], None],
+    ) -> None:
+        self.membership = Membership(
+            link,
+            self,
+            group_id=group_id,
+            instance_id=group_instance_id,
+            limits=limits,
+            lease=lease,
+            monotonic=monotonic,
+        )
+        self._reader = GroupViewReader(
+            self.membership.describe,
+            self._view_found,
+            state_partitions=setting.state_partitions,
+            limits=limits,
+        )
+        self.assignment: Assignment | None = None
+        self.members = 0
+        self._published_assignment: Assignment | None = None
+        self._group_client = link
+        self._listener = listener
+        self._replica = replica
+        self._setting = setting
+        self._started_ms = started_ms
+        self._limits = limits
+        self._lease = lease
+        self._deliver = tell
+        self._owned_shards = OwnedShards()
+        self._joins = 0
+        self._readiness = Readiness(listener, lease, limits, monotonic)
+        self._draining = False
+        self._draining_told = False
+        self._given_away = asyncio.Event()
+        self._refused: str | None = None
+        # Shards that we would rather give away, and what we last said of that.
+        self._wishes: dict[int, str] = {}
+        self._wishes_told: dict[int, str] = {}
+        self._reachability = BrokerReachability()
+        self._unreached_told: tuple[int, ...] = ()
+        # As the leader: the members of this generation, their plan, and where leaders were last.
+        self._led_generation: Mapping[str, bytes] = {}
+        self._decided: GroupPlan | None = None
+        self._decided_generation = -1
+        self._leaders: Mapping[int, int] = {}
+        self._moves_max = 0
+
+    async def run(self) -> None:
+        """Take part until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.membership.run(), name="group membership")
+            tasks.create_task(self._watch_readiness(), name="group readiness")
+            tasks.create_task(self._watch_reachability(), name="group reach")
+            tasks.create_task(self._improve_locality(), name="group placement")
+            tasks.create_task(self._reader.run(), name="group owners")
+
+    # The part in the group.
+
+    def metadata(self) -> bytes:
+        """Return what this replica says of itself now."""
+        self._draining_told = self._draining
+        self._unreached_told = self._reachability.unreached
+        self._wishes_told = {
+            partition: instance
+            for partition, instance in self._wishes.items()
+            if partition in self._owned_shards.held
+        }
+        return encode(
+            Metadata(
+                setting=self._setting,
+                replica=self._replica,
+                started_ms=self._started_ms,
+                ready=self._readiness.tell(),
+                draining=self._draining,
+                owned=tuple(sorted(self._owned_shards.held)),
+                claim_generation=self.membership.assignment_generation,
+                claim_fresh=self._lease.is_fresh(),
+                wishes=self._wishes_told,
+                unreached=self._unreached_told,
+                joins=self._joins,
+            )
+        )
+
+    async def assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Decide as the leader who owns what."""
+        self._leaders = await self._group_client.leaders()
+        moves_max, self._moves_max = self._moves_max, 0
+        decided = plan(members, self._leaders, moves_max=moves_max)
+        self._led_generation, self._decided, self._decided_generation = members, decided, generation
+        for instance, reason in decided.refused.items():
+            _logger.warning("a member of the group is refused: %s", reason, extra={"instance": instance})
+        for instance in decided.doubles:
+            _logger.warning(
+                "two members have one address; the one that started first gets no shards",
+                extra={"instance": instance},
+            )
+        if decided.unread:
+            _logger.warning(
+                "members of the group cannot be understood and get no shards",
+                extra={"members": decided.unread},
+            )
+        assignments = decided.assignments(generation)
+        return {member_id: encode(decision) for member_id, decision in assignments.items()}
+
+    async def resign_all(self) -> None:
+        """Resign all that we hold; return when the listener has heard it."""
+        change = self._owned_shards.follow(None)
+        if change.resigned:
+            _logger.info("maps of the group were missed", extra={"resigned": len(change.resigned)})
+            await self._deliver_and_wait(self._listener_calls(change))
+
+    def adopt(self, generation: int, decision: bytes) -> None:
+        """Go by what the leader decided: resign, show the map, be elected."""
+        # The leader has heard what we wished; it does not hear it twice.
+        for partition, instance in self._wishes_told.items():
+            if self._wishes.get(partition) == instance:
+                del self._wishes[partition]
+        if not decision:
+            # Nothing was given to anybody, so everybody goes on with what they have.
+            self._refused = "The leader of the group could not decide who owns what; all goes on as it was."
+            self._deliver(self._listener_calls(OwnershipChange()))
+            if self.membership.leads:
+                self._request_rebalance()
+            return
+        ours = self._decode_applicable(decision)
+        change = self._owned_shards.follow(ours)
+        self._follow_owners(generation, concerned=ours is not None)
+        _logger.info(
+            "a new assignment",
+            extra={
+                "generation": generation,
+                "owned": len(self._owned_shards.held),
+                "elected": len(change.elected),
+                "resigned": len(change.resigned),
+            },
+        )
+        self._deliver(self._listener_calls(change))
+        if self._draining_told and not self._owned_shards.held:
+            self._given_away.set()
+
+    def _follow_owners(self, generation: int, *, concerned: bool) -> None:
+        """Take the owners of all shards from the plan of this leader, or begin to read them."""
+        if not concerned:
+            self._reader.cancel()
+            self.assignment, self.members = None, 0
+        elif self._decided is not None and self._decided_generation == generation:
+            self._reader.cancel()
+            self._take_view(self._decided.view(generation))
+        else:
+            # Until they are read, the owners of the last generation are the best hint.
+            self._reader.read(generation)
+
+    def _take_view(self, view: GroupView) -> None:
+        self.assignment, self.members = view.assignment, len(view.assignment.replicas)
+        self._reachability.suspected = view.unreached
+
+    def _view_found(self, view: GroupView) -> None:
+        """Show the owners that were read from the group."""
+        self._take_view(view)
+        self._deliver(self._listener_calls(OwnershipChange()))
+
+    def _listener_calls(self, change: OwnershipChange) -> Calls:
+        self._published_assignment = self.assignment if self._lease.is_fresh() else None
+        return [
+            *(partial(self._listener.on_resigned, partition) for partition in change.resigned),
+            partial(self._listener.assignment_changed, self._published_assignment),
+            *(
+                partial(self._listener.on_elected, partition, release_expected=release_expected)
+                for partition, release_expected in change.elected
+            ),
+        ]
+
+    def _decode_applicable(self, data: bytes) -> AssignmentMessage | None:
+        """Return the assignment, or None if the group refuses this replica; note the reason."""
+        self._refused = None
+        try:
+            decision = decode_assignment(data)
+        except UnreadableMessage as error:
+            self._refuse(f"This replica does not understand what the group's leader decided: {error}.")
+            return None
+        if decision.refused:
+            self._refuse(f"The group refuses this replica: {decision.refused}.")
+            return None
+        if decision.double:
+            self._refuse(
+                f"Another replica that started later has the same address, {self._replica.wire}, and gets "
+                "the shards."
+            )
+        if not decision.instance:
+            self._refuse("The group's leader does not understand this replica, which gets no shards.")
+        elif decision.instance != self._replica.instance:
+            # It was made for the process whose place (KIP-345) this one took.
+            self._request_rebalance()
+            return AssignmentMessage(generation=decision.generation)
+        return decision
+
+    def _refuse(self, sentence: str) -> None:
+        self._refused = sentence
+        _logger.warning("%s", sentence)
+
+    def on_lease_changed(self, fresh: bool) -> None:
+        """Show the map while it can be believed."""
+        if not fresh:
+            _logger.warning("nothing was heard of the group for too long: reads are not answered")
+        if self._published_assignment is not (self.assignment if fresh else None):
+            self._deliver(self._listener_calls(OwnershipChange()))
+
+    # What changes here.
+
+    def on_fenced(self, state_partition: int) -> None:
+        """Note that the log took a shard away, and have the group think again about it."""
+        if self._owned_shards.on_fenced(state_partition):
+            self._request_rebalance()
+
+    def hand_over(self, state_partition: int, instance: str) -> None:
+        """Wish a shard of ours to be another replica's; anybody else's if `instance` is ""."""
+        if state_partition in self._owned_shards.held:
+            self._wishes[state_partition] = instance
+            self._request_rebalance(urgent=True)
+
+    def _request_rebalance(self, *, urgent: bool = False, improves: bool = False) -> None:
+        """Ask for a rebalance; one that only improves where shards are waits for other members' news."""
+        self._joins += 1
+        pause_s = self._limits.reachability_interval_s if improves else self._limits.rebalance_pause_s
+        self.membership.request_rebalance(0.0 if urgent else pause_s)
+
+    async def _watch_readiness(self) -> None:
+        while True:
+            # A listener whose loop does not run cannot serve, whatever it says.
+            self._deliver([self._readiness.alive])
+            await asyncio.sleep(self._limits.heartbeat_interval_s)
+            if self._readiness.changed():
+                self._request_rebalance()
+
+    async def _watch_reachability(self) -> None:
+        while True:
+            self._reachability.update(await self._group_client.probe_leaders(self._brokers_to_probe))
+            if self._reachability.unreached != self._unreached_told:
+                self._request_rebalance(improves=True)
+            await asyncio.sleep(self._limits.reachability_interval_s)
+
+    def _brokers_to_probe(self, leaders: Mapping[int, int]) -> set[int]:
+        return self._reachability.probes(leaders, self._owned_shards.held)
+
+    async def _improve_locality(self) -> None:
+        """As the leader, look now and then whether shards could be nearer to the leaders of their logs."""
+        while True:
+            await asyncio.sleep(self._limits.locality_interval_s)
+            if not self.membership.leads or self._decided is None:
+                continue
+            before, self._leaders = self._leaders, await self._group_client.leaders()
+            # Leaders that are still moving, as when brokers restart one by one, are not worth following.
+            if before == self._leaders and self._locality_can_improve(self._decided):
+                self._moves_max = self._limits.locality_moves_max
+                self._request_rebalance(improves=True)
+
+    def _locality_can_improve(self, decided: GroupPlan) -> bool:
+        """True if the same members would get other shards than they have."""
+        members = {}
+        for member_id, data in self._led_generation.items():
+            try:
+                metadata = decode_metadata(data)
+            except UnreadableMessage:
+                continue
+            owned = tuple(sorted(decided.owned_by(metadata.replica.instance)))
+            members[member_id] = encode(structs.replace(metadata, owned=owned))
+        nearer = plan(members, self._leaders, moves_max=self._limits.locality_moves_max)
+        return nearer.owners != decided.owners
+
+    # The end.
+
+    async def request_handover(self) -> None:
+        """Have the group give our shards to others; return when we hold none. `run` must be going on."""
+        self._draining = True
+        if self._owned_shards.held:
+            self._request_rebalance(urgent=True)
+            await self._given_away.wait()
+            # Requests are forwarded to the new owners until the process ends.
+            await self._reader.settled.wait()
+
+    async def wait_until_handed_over(self) -> None:
+        """Wait until the listener has released what it was told to resign."""
+        await self.wait_until_delivered()
+        while self._listener.is_resigning():  # noqa: ASYNC110
+            await asyncio.sleep(_HANDED_OVER_PAUSE_S)
+
+    async def wait_until_delivered(self) -> None:
+        """Return when the listener has heard all that it was told."""
+        await self._deliver_and_wait([])
+
+    async def _deliver_and_wait(self, calls: Calls) -> None:
+        """Run a batch of calls on the listener's loop, and wait until that is done."""
+        told = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._deliver([*calls, lambda: _wake(loop, told)])
+        await told.wait()
+
+    def resign_remaining(self) -> None:
+        """Resign what nobody took, so that whoever comes need not wait for us."""
+        held = sorted(self._owned_shards.held)
+        _logger.warning("draining took too long", extra={"shards": len(held)})
+        self._deliver([partial(self._listener.on_resigned, partition) for partition in held])
+        self._owned_shards.follow(None)
+
+    def health(self) -> list[str]:
+        """Return why this replica does not own what it should."""
+        # Each is read once: the membership's thread may change it at any time.
+        refused, membership_error = self._refused, self.membership.membership_error
+        sentences = [] if refused is None else [refused]
+        if membership_error is not None:
+            sentences.append(membership_error.sentence)
+        elif not self._lease.is_fresh():
+            sentences.append("Nothing was heard of the group for too long.")
+        return sentences
+
+
+def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    loop.call_soon_threadsafe(event.set)

@@ -1,0 +1,59 @@
+"""Why a replica is not a member of its group: Kafka's error codes in words, and what follows from each."""
+
+from typing import NamedTuple
+
+from coordinator.kafka import group as kafka
+
+# The member must be another one, or join again as the same; nothing is wrong with that.
+_EXPECTED_ERRORS = {
+    kafka.UNKNOWN_MEMBER_ID,
+    kafka.FENCED_INSTANCE_ID,
+    kafka.ILLEGAL_GENERATION,
+    kafka.REBALANCE_IN_PROGRESS,
+    kafka.MEMBER_ID_REQUIRED,
+}
+# Who we were is not a member any more.
+LOST_MEMBER_ID = {kafka.UNKNOWN_MEMBER_ID, kafka.FENCED_INSTANCE_ID}
+# The coordinator is somewhere else, or not there yet.
+FIND_COORDINATOR_AGAIN = {kafka.COORDINATOR_NOT_AVAILABLE, kafka.NOT_COORDINATOR}
+_TRANSIENT = {*FIND_COORDINATOR_AGAIN, kafka.COORDINATOR_LOAD_IN_PROGRESS}
+
+_MESSAGES = {
+    kafka.GROUP_AUTHORIZATION_FAILED: "Kafka does not let this replica into group {group} "
+    "(GROUP_AUTHORIZATION_FAILED): it needs READ on the group.",
+    kafka.INCONSISTENT_GROUP_PROTOCOL: "Group {group} has members that are no share coordinators "
+    "(INCONSISTENT_GROUP_PROTOCOL): another group id is needed.",
+    kafka.INVALID_GROUP_ID: "Kafka does not accept {group} as the id of a group (INVALID_GROUP_ID).",
+    kafka.INVALID_SESSION_TIMEOUT: "Kafka does not accept the session timeout (INVALID_SESSION_TIMEOUT): it "
+    "must lie between the brokers' group.min.session.timeout.ms and group.max.session.timeout.ms.",
+    kafka.GROUP_MAX_SIZE_REACHED: "Group {group} has as many members as brokers allow "
+    "(GROUP_MAX_SIZE_REACHED, group.max.size).",
+    **dict.fromkeys(_TRANSIENT, "The coordinator of group {group} is not available yet."),
+}
+
+
+class MembershipError(NamedTuple):
+    """Why we are no member now. Two of a `kind` are the same trouble; `is_transient` if it is a usual one."""
+
+    kind: str
+    sentence: str
+    is_transient: bool = False
+
+
+class JoinFailure(Exception):
+    """An attempt to be a member that did not succeed. `membership_error` is None if nothing is wrong."""
+
+    def __init__(self, membership_error: MembershipError | None) -> None:
+        super().__init__(membership_error.sentence if membership_error else "the group has moved on")
+        self.membership_error = membership_error
+
+
+def join_failure(code: int, group: str) -> JoinFailure:
+    """Return what an error code means for somebody who wants to be in a group."""
+    if code in _EXPECTED_ERRORS:
+        return JoinFailure(None)
+    sentence = _MESSAGES.get(code, "Kafka does not let this replica into group {group}: error {code}.")
+    kind = "passes" if code in _TRANSIENT else f"error {code}"
+    return JoinFailure(
+        MembershipError(kind, sentence.format(group=group, code=code), is_transient=code in _TRANSIENT)
+    )

@@ -1,0 +1,138 @@
+"""State batches of many groups laid over one another: the vectorised twin of `coordinator.shard.batches`.
+
+The rule is the same: every offset keeps the greatest (delivery count, delivery state) that covers it, and
+equal neighbours merge.  Being a maximum, it does not ask for the order of the batches.
+"""
+
+import numpy as np
+
+from coordinator.recovery.decode import NO_BATCHES, StateBatches
+from coordinator.recovery.records import Ints
+from coordinator.shard.batches import NO_START_OFFSET, merge_batches
+from protocol.state_batches import StateBatch
+
+# Where batches overlap, each is cut at every edge of the others.  Where that makes more than so many pieces
+# of one, the general path is cheaper.
+_PIECES_MAX = 64
+
+_STATES = 256
+_NOTHING = np.iinfo(np.int64).min
+
+# The floor of what has no start offset, and an offset that has none in front of it.
+LOWEST_OFFSET = int(np.iinfo(np.int64).min)
+
+
+def overlay_batches(batches: StateBatches) -> StateBatches:
+    """Make runs of the batches of each group, which is their `row`: ascending, disjoint, merged.
+
+    Batches that end before they begin cover nothing.
+    """
+    batches = batches.take(batches.first_offset <= batches.last_offset)
+    if not len(batches.row):
+        return NO_BATCHES
+    batches = batches.take(np.lexsort((batches.first_offset, batches.row)))
+    overlaps = np.flatnonzero(
+        (batches.row[1:] == batches.row[:-1]) & (batches.first_offset[1:] <= batches.last_offset[:-1])
+    )
+    if not len(overlaps):
+        return _merge_neighbours(batches)
+    entangled = np.isin(batches.row, np.unique(batches.row[overlaps]))
+    swept = _sweep(batches.take(entangled))
+    apart = _join(batches.take(~entangled), swept)
+    return _merge_neighbours(apart.take(np.lexsort((apart.first_offset, apart.row))))
+
+
+def cut_below(batches: StateBatches, floor: Ints) -> StateBatches:
+    """Cut each batch off below its floor."""
+    kept = batches.last_offset >= floor
+    if not kept.all():
+        batches, floor = batches.take(kept), floor[kept]
+    return batches._replace(first_offset=np.maximum(batches.first_offset, floor))
+
+
+def _merge_neighbours(batches: StateBatches) -> StateBatches:
+    """Merge equal neighbours of ascending, disjoint batches."""
+    row, first, last, state, count = batches
+    begins = np.ones(len(row), np.bool_)
+    begins[1:] = (
+        (row[1:] != row[:-1])
+        | (first[1:] - 1 != last[:-1])
+        | (state[1:] != state[:-1])
+        | (count[1:] != count[:-1])
+    )
+    if begins.all():
+        return batches
+    ends = np.append(begins[1:], True)
+    return StateBatches(row[begins], first[begins], last[ends], state[begins], count[begins])
+
+
+def _sweep(batches: StateBatches) -> StateBatches:
+    """Resolve overlaps: cut batches at all edges of their group, and keep the greatest of each piece."""
+    # Equal ranges first: of a batch that was written again and again only the greatest matters.
+    weight = batches.delivery_count * _STATES + batches.delivery_state
+    order = np.lexsort((weight, batches.last_offset, batches.first_offset, batches.row))
+    batches, weight = batches.take(order), weight[order]
+    same = (
+        (batches.row[1:] == batches.row[:-1])
+        & (batches.first_offset[1:] == batches.first_offset[:-1])
+        & (batches.last_offset[1:] == batches.last_offset[:-1])
+    )
+    kept = np.append(~same, True)
+    batches, weight = batches.take(kept), weight[kept]
+    # Positions between which nothing begins or ends, by group.  The last offset of all has no successor, so a
+    # batch ends at its last offset, and an edge is the offset in front of a first one.
+    edge_row = np.concatenate([batches.row, batches.row])
+    edge = np.concatenate([batches.first_offset - 1, batches.last_offset])
+    order = np.lexsort((edge, edge_row))
+    edge_row, edge = edge_row[order], edge[order]
+    new = np.append(True, (edge_row[1:] != edge_row[:-1]) | (edge[1:] != edge[:-1]))
+    place_of_edge = np.empty(len(order), np.int64)
+    place_of_edge[order] = np.cumsum(new) - 1
+    edge_row, edge = edge_row[new], edge[new]
+    begin, end = place_of_edge[: len(batches.row)], place_of_edge[len(batches.row) :]
+    pieces = end - begin
+    if int(pieces.sum()) > _PIECES_MAX * len(pieces) or int(batches.first_offset.min()) == LOWEST_OFFSET:
+        return _overlay_per_group(batches)
+    # Piece i of a group lies behind edge i and ends at edge i + 1.
+    piece = np.repeat(begin - np.cumsum(pieces) + pieces, pieces) + np.arange(int(pieces.sum()))
+    greatest = np.full(len(edge), _NOTHING, np.int64)
+    np.maximum.at(greatest, piece, np.repeat(weight, pieces))
+    covered = np.flatnonzero(greatest != _NOTHING)
+    weight = greatest[covered]
+    state = (weight + _STATES // 2) % _STATES - _STATES // 2
+    return StateBatches(
+        edge_row[covered], edge[covered] + 1, edge[covered + 1], state, (weight - state) // _STATES
+    )
+
+
+def _overlay_per_group(batches: StateBatches) -> StateBatches:
+    """Resolve overlaps group by group, by the definition."""
+    found: list[StateBatches] = []
+    edges = np.flatnonzero(np.diff(batches.row)) + 1
+    for part in zip(*(np.split(column, edges) for column in batches), strict=True):
+        row, *columns = part
+        run = merge_batches(
+            (StateBatch(*batch) for batch in zip(*(column.tolist() for column in columns), strict=True)),
+            NO_START_OFFSET,
+        )
+        if run:
+            made = np.array(run, np.int64)
+            found.append(StateBatches(np.full(len(run), row[0], np.int64), *made.T))
+    return _join(*found)
+
+
+def _join(*parts: StateBatches) -> StateBatches:
+    return StateBatches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def join_batches(*parts: StateBatches) -> StateBatches:
+    """Put batches behind one another."""
+    filled = [part for part in parts if len(part.row)]
+    return _join(*filled) if filled else NO_BATCHES
+
+
+def renumbered(batches: StateBatches, new_row: Ints) -> StateBatches:
+    """Return the batches under the new numbers of their rows, without those of rows that have none (-1)."""
+    found = batches._replace(row=new_row[batches.row])
+    kept = found.row >= 0
+    return found if kept.all() else found.take(kept)

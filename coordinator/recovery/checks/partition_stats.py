@@ -1,0 +1,149 @@
+"""What is asked of the states and ranges when all are there: P1, P7, and K13 of the final states."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator.recovery.checks.catalogue import Severity
+from coordinator.recovery.checks.findings import Finding
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.deduplication import identity_of_row
+from coordinator.recovery.records import numbers
+from coordinator.recovery.schema import NONE
+
+# Records that the compiled loader loads on one core of a small machine; the Python loader loads a quarter of
+# it. `recovery replay-cost` measures it.
+REPLAY_RECORDS_PER_S = 500_000
+
+_ACKNOWLEDGED, _ARCHIVED = 2, 4
+_W, _I = Severity.WARNING, Severity.INFO
+
+
+class PartitionStats(NamedTuple):
+    """A state partition in numbers. `needed_from` is below where everything may be pruned."""
+
+    state_partition: int
+    start: int
+    end: int
+    needed_from: int
+    records: int
+    bytes: int
+    batches: int
+    share_partitions: int
+    newest_ms: int
+    # Of the share-partition that needs the oldest record: what it is, and when its snapshot was written.
+    pinned_by: str
+    pinned_since_ms: int
+
+    @property
+    def prunable(self) -> int:
+        """How many log offsets could be pruned."""
+        return max(self.needed_from - self.start, 0)
+
+    @property
+    def held(self) -> int:
+        """How many log offsets cannot be pruned."""
+        return max(self.end - self.needed_from, 0)
+
+    @property
+    def replay_s(self) -> float:
+        """About how long a coordinator takes to load it."""
+        return self.records / REPLAY_RECORDS_PER_S
+
+
+def partition_stats(
+    states: pa.Table, ranges: Sequence[Mapping[str, Any]], starts: Mapping[int, int], ends: Mapping[int, int]
+) -> list[PartitionStats]:
+    """Sum up states and ranges by state partition."""
+    partition = numbers(states.column("state_partition"))
+    needed_from = numbers(states.column("needed_from"))
+    oldest = {int(partition[row]): int(row) for row in np.lexsort((needed_from, partition))[::-1]}
+    count = dict(zip(*np.unique(partition, return_counts=True), strict=True))
+    found = []
+    for number in sorted({*starts, *(row["state_partition"] for row in ranges)}):
+        own = [row for row in ranges if row["state_partition"] == number]
+        read_to = max((row["range_end"] for row in own), default=0)
+        end = max(read_to, min(ends.get(number, read_to), 2**62))
+        start = starts.get(number, min((row["range_start"] for row in own), default=0))
+        pin = oldest.get(number)
+        pinned_by, pinned_since_ms = "", 0
+        if pin is not None:
+            state = states.slice(pin, 1).to_pylist()[0]
+            pinned_by = f"{state['group_id']}:{state['topic_id']}:{state['partition']}"
+            pinned_since_ms = state["write_timestamp"] or state["last_write_ms"]
+        found.append(
+            PartitionStats(
+                state_partition=number,
+                start=start,
+                end=end,
+                needed_from=end if pin is None else int(needed_from[pin]),
+                records=sum(row["records"] for row in own),
+                bytes=sum(row["bytes"] for row in own),
+                batches=sum(row["batches"] for row in own),
+                share_partitions=int(count.get(number, 0)),
+                newest_ms=max((row["timestamp_ms_max"] for row in own), default=0),
+                pinned_by=pinned_by,
+                pinned_since_ms=pinned_since_ms,
+            )
+        )
+    return found
+
+
+def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> list[Finding]:
+    """Check pruning and the time that recovery takes: P1 and P7."""
+    found = []
+    for each in facts:
+        if each.prunable > limits.prune_backlog_max:
+            evidence = f"{each.prunable} log offsets could be pruned, from {each.start} to {each.needed_from}"
+            found.append(
+                Finding(
+                    *("P1", _W, each.state_partition, None, each.start, each.needed_from - 1),
+                    evidence=evidence,
+                )
+            )
+        age_ms = each.newest_ms - each.pinned_since_ms
+        allowed_ms = limits.cold_snapshot_interval_ms * limits.pinned_intervals_max
+        if each.pinned_by and each.held > limits.prune_backlog_max and age_ms > allowed_ms:
+            evidence = f"{each.pinned_by} holds back {each.held} log offsets since {age_ms // 1000} s"
+            found.append(
+                Finding(
+                    *("P1", _W, each.state_partition, None, each.needed_from, each.end - 1), evidence=evidence
+                )
+            )
+        if each.replay_s > limits.replay_s_max:
+            evidence = f"about {each.replay_s:.1f} s for {each.records} records, {each.bytes} bytes"
+            found.append(
+                Finding(*("P7", _I, each.state_partition, None, each.start, each.end - 1), evidence=evidence)
+            )
+    return found
+
+
+def check_complete_counts(states: pa.Table) -> list[Finding]:
+    """Check the final states: a delivery complete count is the number of finished records in flight (K13)."""
+    batches = states.column("state_batches").combine_chunks()
+    if isinstance(batches, pa.ChunkedArray):
+        batches = batches.chunk(0)
+    parents = numbers(pc.list_parent_indices(batches))
+    items = batches.flatten()
+    first, last, state = (
+        numbers(items.field(name)) for name in ("first_offset", "last_offset", "delivery_state")
+    )
+    finished = (state == _ACKNOWLEDGED) | (state == _ARCHIVED)
+    done = np.zeros(len(states), np.int64)
+    np.add.at(done, parents[finished], (last - first + 1)[finished])
+    said = numbers(states.column("delivery_complete_count"))
+    readable = states.column("unreadable").is_null().to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero((said != NONE) & (said != done) & readable)
+    found = []
+    for row, at in zip(states.take(pa.array(wrong)).to_pylist(), wrong.tolist(), strict=True):
+        found.append(
+            Finding(
+                *("K13", _W, row["state_partition"], identity_of_row(row)),
+                *(row["last_log_offset"], row["last_log_offset"]),
+                evidence=f"complete count {said[at]}, and {done[at]} records in flight are finished",
+            )
+        )
+    return found

@@ -1,0 +1,240 @@
+"""The two functions of an audit: what a range is asked, and what is left to ask of a state partition.
+
+Beside the findings a range gives what `rebuild` makes of it, so one reading serves both.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.errors import LogDamaged
+from coordinator.recovery.checks.adjacent_records import check_adjacent_records
+from coordinator.recovery.checks.catalogue import Severity
+from coordinator.recovery.checks.findings import (
+    FINDINGS_OUTPUT,
+    NO_OWNER_YET,
+    Finding,
+    Findings,
+    partial_rows,
+    settled_findings,
+)
+from coordinator.recovery.checks.generations import check_generations
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.checks.log_end import check_log_ends, check_routing
+from coordinator.recovery.checks.record_histories import (
+    HISTORIES,
+    HISTORIES_OUTPUT,
+    Histories,
+    concatenated_histories,
+    histories_from_arrow,
+    histories_of,
+    merged_runs,
+    shortened,
+)
+from coordinator.recovery.checks.single_record import check_records, check_unexpected_records
+from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, WriterSequence
+from coordinator.recovery.final_states import OwnerEpochs, counting_rows, join_states
+from coordinator.recovery.ranges import PARTIALS_OUTPUT, RangeFold, RangeScan, ScannedRecords
+from coordinator.recovery.records import Records
+from coordinator.recovery.schema import NONE
+from coordinator.recovery.sources.base import ALL
+from coordinator.recovery.tasks import Output, Tables
+
+# Entries of histories that wait until they are joined: enough that joining costs little.
+_WAITING_MAX = 200_000
+
+DELETED_OUTPUT = "deleted"
+
+# The last tombstone of each share-partition that has one; the key is that of its records, without the type.
+DELETED = pa.schema(
+    [
+        pa.field("state_partition", pa.int32(), nullable=False),
+        pa.field("share_partition", pa.binary(), nullable=False),
+        pa.field("log_offset", pa.int64(), nullable=False),
+    ]
+)
+
+# Whose records: owner epoch, and whether it was claimed in the range.
+_Owner = tuple[int, bool]
+
+
+def examine(histories: Histories, limits: Limits, found: Findings) -> Histories:
+    """Check what has not been checked yet, and return what is left of it."""
+    histories = histories.sorted()
+    check_adjacent_records(histories, found)
+    histories = merged_runs(histories)
+    check_generations(histories, limits, found)
+    return shortened(histories)
+
+
+class _Ownership:
+    """The histories and findings of one ownership in a range."""
+
+    def __init__(self, state_partition: int) -> None:
+        self.found = Findings(state_partition)
+        self.waiting: list[Histories] = []
+        self.entries = 0
+
+    def take(self, histories: Histories, limits: Limits) -> None:
+        histories = examine(histories, limits, self.found)
+        self.waiting.append(histories)
+        self.entries += len(histories)
+        if self.entries > _WAITING_MAX + 8 * len(histories.identities):
+            self.joined(limits)
+
+    def joined(self, limits: Limits) -> Histories:
+        """Join what waits to one."""
+        if len(self.waiting) > 1:
+            self.waiting = [examine(concatenated_histories(self.waiting), limits, self.found)]
+        self.entries = len(self.waiting[0])
+        return self.waiting[0]
+
+
+class RangeAudit:
+    """Checks the records of one state partition in one range."""
+
+    def __init__(self, state_partition: int, limits: Limits) -> None:
+        self.state_partition = state_partition
+        self._limits = limits
+        self._scan = RangeScan(state_partition)
+        self._fold = RangeFold(state_partition)
+        self._writer_sequence = WriterSequence(state_partition, limits)
+        self._unexpected_records = Findings(state_partition)
+        self._ownerships: dict[_Owner, _Ownership] = {}
+        self._identities: list[bytes] = []
+
+    def take(self, records: Records) -> None:
+        """Take the next records of the range."""
+        self._writer_sequence.take(records)
+        scanned = self._scan.take(records)
+        check_unexpected_records(scanned.records, scanned.decoded, self._unexpected_records)
+        if not len(scanned.decoded):
+            return
+        key = self._fold.take(self._scan, scanned)
+        self._identities += [identity for _, identity in self._fold.names[len(self._identities) :]]
+        for whose in _owner_of_rows(scanned):
+            owner_epoch, claimed = whose
+            rows = (scanned.decoded.owner_epoch == owner_epoch) & (scanned.claimed == claimed)
+            ownership = self._ownerships.get(whose)
+            if ownership is None:
+                ownership = self._ownerships[whose] = _Ownership(self.state_partition)
+            check_records(scanned, rows, self._limits, ownership.found)
+            ownership.take(
+                histories_of(
+                    *(scanned.decoded, rows, key, self._identities), state_partition=self.state_partition
+                ),
+                self._limits,
+            )
+
+    def outputs(self) -> Iterator[Output]:
+        """Give what is left of the range."""
+        state_partition, range_start = self.state_partition, self._scan.range_start
+        yield from self._scan.outputs()
+        yield Output(WRITERS_OUTPUT, state_partition, self._writer_sequence.to_arrow(range_start))
+        folded = self._fold.result()
+        if folded is not None:
+            yield Output(PARTIALS_OUTPUT, state_partition, folded.to_arrow())
+        for (owner_epoch, claimed), ownership in self._ownerships.items():
+            histories = ownership.joined(self._limits)
+            whose = {"range_start": range_start, "owner_epoch": owner_epoch, "claimed": claimed}
+            yield Output(HISTORIES_OUTPUT, state_partition, histories.to_arrow(**whose))  # type: ignore[arg-type]
+            if len(ownership.found):
+                yield Output(FINDINGS_OUTPUT, state_partition, partial_rows(ownership.found, **whose))  # type: ignore[arg-type]
+        yield from _ownerless_findings(
+            state_partition, [*self._writer_sequence.found, *self._unexpected_records]
+        )
+
+
+def _owner_of_rows(scanned: ScannedRecords) -> list[_Owner]:
+    owner_epoch, claimed = scanned.decoded.owner_epoch, scanned.claimed
+    pairs = np.unique(owner_epoch * 2 + claimed)
+    return [(int(pair) // 2, bool(pair % 2)) for pair in pairs]
+
+
+def _ownerless_findings(state_partition: int, found: list[Finding]) -> Iterator[Output]:
+    if found:
+        rows = partial_rows(found, range_start=0, owner_epoch=NO_OWNER_YET, claimed=False)
+        yield Output(FINDINGS_OUTPUT, state_partition, rows)
+
+
+def audit_range(limits: Limits, chunks: Iterable[Records]) -> Iterator[Output]:
+    """Check the records of a range: the first task of the job, its first argument bound.
+
+    Damage is a finding, and what was read before it counts.
+    """
+    audits: dict[int, RangeAudit] = {}
+    damage: LogDamaged | None = None
+    try:
+        for records in chunks:
+            audit = audits.get(records.state_partition)
+            if audit is None:
+                audit = audits[records.state_partition] = RangeAudit(records.state_partition, limits)
+            audit.take(records)
+    except LogDamaged as found:
+        damage = found
+    for audit in audits.values():
+        yield from audit.outputs()
+    if damage is not None:
+        yield from _ownerless_findings(*damaged(damage))
+
+
+def damaged(damage: LogDamaged) -> tuple[int, list[Finding]]:
+    """Return damage as a finding, and the state partition that it is of, ALL if that is not known."""
+    state_partition = ALL if damage.state_partition is None else damage.state_partition
+    finding = Finding(
+        "P4", Severity.CRITICAL, state_partition, evidence=f"{damage}; what is behind it was not checked"
+    )
+    return state_partition, [finding]
+
+
+def join_audit(
+    known: OwnerEpochs,
+    limits: Limits,
+    state_partitions: int | None,
+    starts: Mapping[int, int],
+    state_partition: int,
+    tables: Tables,
+) -> Iterator[Output]:
+    """Check what is left of a state partition: the second task of an audit, but for the last two bound.
+
+    Gives rows of `STATES`, `PARTIAL_FINDINGS` (merged) and `DELETED`.  `state_partitions` is None where it is
+    not known.
+    """
+    yield from join_states(known, state_partition, tables)
+    found = Findings(state_partition)
+    for finding in settled_findings(tables.get(FINDINGS_OUTPUT, ()), known):
+        found.add(finding)
+    parts = tables.get(HISTORIES_OUTPUT, ())
+    if parts:
+        histories = histories_from_arrow(pa.Table.from_batches(parts, HISTORIES))
+        of = histories.folded
+        columns = (of["state_partition"], of["range_start"], of["owner_epoch"], of["claimed"])
+        histories = histories.take(counting_rows(known, *columns))
+        if len(histories):
+            yield Output(DELETED_OUTPUT, state_partition, _deleted(histories, state_partition))
+            histories = examine(histories, limits, found)
+            start = starts.get(state_partition, 0)
+            check_log_ends(histories, limits, log_start=start, found=found)
+            if state_partitions is not None:
+                check_routing(histories, state_partitions, found)
+    if len(found):
+        rows = partial_rows(found, range_start=0, owner_epoch=NONE, claimed=False)
+        yield Output(FINDINGS_OUTPUT, state_partition, rows)
+
+
+def _deleted(histories: Histories, state_partition: int) -> pa.RecordBatch:
+    """Return the last tombstone of each share-partition that has one, as rows of `DELETED`."""
+    found: dict[bytes, int] = {}
+    deleted_at = histories["deleted_at"]
+    for row in np.flatnonzero(deleted_at != NONE).tolist():
+        identity = histories.identities[int(histories.key[row])]
+        found[identity] = max(found.get(identity, NONE), int(deleted_at[row]))
+    return pa.RecordBatch.from_pydict(
+        {
+            "state_partition": [state_partition] * len(found),
+            "share_partition": list(found),
+            "log_offset": list(found.values()),
+        },
+        schema=DELETED,
+    )

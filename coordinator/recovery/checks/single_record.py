@@ -1,0 +1,156 @@
+"""The checks of a single record, R1 to R10 but R8: nothing is asked that another record says."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from coordinator.recovery.checks.catalogue import Severity
+from coordinator.recovery.checks.findings import Findings
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.decode import Decoded, Kind, StateBatches
+from coordinator.recovery.ranges import ScannedRecords
+from coordinator.recovery.records import Bools, Records
+
+# Available, acknowledged, archiving (from Kafka 4.4 on), archived. Acquired (1) is never stored.
+_STORED_STATES = (0, 2, 3, 4)
+_HEX_BYTES = 48
+
+_C, _W, _I = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+
+
+def check_unexpected_records(records: Records, decoded: Decoded, found: Findings) -> None:
+    """Check the records that are of no share-partition: R1, R2 and R3."""
+    none = np.zeros(len(records), np.int64)
+    no_key = decoded.undecodable[records.keys.length[decoded.undecodable] < 0]
+    garbled = decoded.undecodable[records.keys.length[decoded.undecodable] >= 0]
+    for check, severity, rows, what in (
+        ("R1", _C, garbled, "its key does not parse"),
+        ("R2", _W, decoded.unknown, "nobody knows its type"),
+        ("R3", _C, no_key, "it has no key"),
+    ):
+        found.add_rows(
+            check,
+            severity,
+            rows,
+            share_partition=lambda row: None,
+            key=none,
+            log_offset=records.log_offset,
+            timestamp_ms=records.timestamp_ms,
+            evidence=lambda row, what=what: f"{what}: {_hex(records, row)}",  # type: ignore[misc]
+        )
+
+
+def check_records(scanned: ScannedRecords, rows: Bools, limits: Limits, found: Findings) -> None:
+    """Check the given rows of what was decoded."""
+    records, decoded = scanned.records, scanned.decoded
+
+    def flag(check: str, severity: Severity, wrong: Bools, evidence: Callable[[int], str]) -> None:
+        found.add_rows(
+            check,
+            severity,
+            np.flatnonzero(wrong & rows),
+            share_partition=lambda row: decoded.share_partitions[decoded.key[row]],
+            key=decoded.key,
+            log_offset=decoded.log_offset,
+            timestamp_ms=decoded.timestamp_ms,
+            evidence=lambda row: f"{evidence(row)}: {_hex(records, int(decoded.record[row]))}",
+        )
+
+    kind = decoded.kind
+    unreadable = kind == Kind.UNREADABLE
+    if unreadable.any():
+        empty = unreadable & (records.values.length[decoded.record] < 0)
+        flag("R1", _C, unreadable & ~empty, lambda row: decoded.unreadable[row])
+        flag("R3", _C, empty, lambda row: "an update without a value")
+    told = (kind == Kind.SNAPSHOT) | (kind == Kind.UPDATE)
+    snapshot = kind == Kind.SNAPSHOT
+    flag("R7", _W, told & _negative(decoded, snapshot), lambda row: _numbers(decoded, row))
+    size = records.keys.length[decoded.record] + records.values.length[decoded.record]
+    flag("R9", _I, size > limits.record_bytes_max, lambda row: f"{size[row]} bytes")
+    _check_clocks(decoded, snapshot, limits, flag)
+    if len(decoded.batches.row):
+        _check_batches(decoded, snapshot, limits, flag)
+
+
+Flag = Callable[[str, Severity, Bools, Callable[[int], str]], None]
+
+
+def _negative(decoded: Decoded, snapshot: Bools) -> Bools:
+    low = (decoded.start_offset < -1) | (decoded.delivery_complete_count < -1) | (decoded.leader_epoch < -1)
+    negative: Bools = low | (decoded.snapshot_epoch < 0) | (snapshot & (decoded.state_epoch < 0))
+    return negative
+
+
+def _numbers(decoded: Decoded, row: int) -> str:
+    return (
+        f"start offset {decoded.start_offset[row]}, complete count {decoded.delivery_complete_count[row]}, "
+        f"snapshot epoch {decoded.snapshot_epoch[row]}, leader epoch {decoded.leader_epoch[row]}"
+    )
+
+
+def _check_clocks(decoded: Decoded, snapshot: Bools, limits: Limits, flag: Flag) -> None:
+    create, write, stored = decoded.create_timestamp, decoded.write_timestamp, decoded.timestamp_ms
+    flag(
+        "R10", _W, snapshot & (create > write), lambda row: f"created at {create[row]}, written {write[row]}"
+    )
+    apart = snapshot & (np.abs(stored - write) > limits.clock_ms_max)
+    flag("R10", _W, apart, lambda row: f"written at {write[row]}, on the log at {stored[row]}")
+
+
+def _check_batches(decoded: Decoded, snapshot: Bools, limits: Limits, flag: Flag) -> None:
+    batches, rows = decoded.batches, len(decoded)
+
+    def select_rows(wrong: Bools) -> tuple[Bools, Callable[[int], str]]:
+        """Return which rows have such a batch, and how to show the first one."""
+        at = np.flatnonzero(wrong)
+        hit = np.zeros(rows, np.bool_)
+        hit[batches.row[at]] = True
+        return hit, lambda row: _shown(batches, int(at[np.searchsorted(batches.row[at], row)]))
+
+    impossible = (
+        (batches.first_offset > batches.last_offset)
+        | ~np.isin(batches.delivery_state, _STORED_STATES)
+        | (batches.delivery_count < 0)
+        | (batches.delivery_count > limits.delivery_count_max)
+    )
+    flag("R4", _C, *select_rows(impossible))
+    behind = np.zeros(len(batches.row), np.bool_)
+    same = batches.row[1:] == batches.row[:-1]
+    behind[1:] = same & (batches.first_offset[1:] <= batches.last_offset[:-1])
+    flag("R5", _W, *select_rows(behind))
+    start_offset = decoded.start_offset[batches.row]
+    flag("R6", _W, *select_rows((start_offset >= 0) & (batches.first_offset < start_offset)))
+    equal = np.zeros(len(batches.row), np.bool_)
+    equal[1:] = (
+        same
+        & (batches.first_offset[1:] - 1 == batches.last_offset[:-1])
+        & (batches.delivery_state[1:] == batches.delivery_state[:-1])
+        & (batches.delivery_count[1:] == batches.delivery_count[:-1])
+    )
+    hit, show = select_rows(equal)
+    flag("R9", _I, hit, lambda row: f"not merged with the batch before: {show(row)}")
+    in_flight = np.bincount(batches.row, np.maximum(_lengths(batches), 0), rows)
+    flag(
+        "R9",
+        _I,
+        snapshot & (in_flight > limits.in_flight_max),
+        lambda row: f"{in_flight[row]:.0f} records in flight",
+    )
+
+
+def _lengths(batches: StateBatches) -> "np.typing.NDArray[np.float64]":
+    return batches.last_offset.astype(np.float64) - batches.first_offset + 1
+
+
+def _shown(batches: StateBatches, at: int) -> str:
+    first, last, state, count = (int(column[at]) for column in batches[1:])
+    return f"batch ({first}-{last}, state {state}, count {count})"
+
+
+def _hex(records: Records, row: int) -> str:
+    parts = []
+    for name, spans in (("key", records.keys), ("value", records.values)):
+        data = spans.get(row)
+        shown = "none" if data is None else data[:_HEX_BYTES].hex()
+        parts.append(f"{name} {shown}{'...' if data is not None and len(data) > _HEX_BYTES else ''}")
+    return ", ".join(parts)

@@ -1,0 +1,249 @@
+"""What is asked of the log of a state partition as a whole: P2, P3, P4, P6 and the times of R10.
+
+A range notes its holes itself, and for the rest who wrote what: a row for each stretch of records by one
+writer.  Of these there are few, so what must be asked across ranges is asked of them, all together.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.recovery.checks.catalogue import Severity
+from coordinator.recovery.checks.findings import Finding, Findings
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.records import CONTROL, Ints, Records
+from coordinator.recovery.schema import NONE
+
+WRITERS_OUTPUT = "writers"
+
+_TRANSACTIONAL = 0x10
+
+# Of one range: who takes turns more often than that has been seen.
+_STRETCHES_MAX = 1_000
+
+_C, _W = Severity.CRITICAL, Severity.WARNING
+
+
+class Stretch(NamedTuple):
+    """Records that follow each other and have one writer; numbers are -1 where a source cannot tell."""
+
+    state_partition: int
+    range_start: int
+    first_at: int
+    last_at: int
+    first_ms: int
+    last_ms: int
+    producer_id: int
+    producer_epoch: int
+    owner_epoch: int
+    partition_leader_epoch: int
+    is_transactional: int
+    is_control: int
+
+
+WRITERS = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in Stretch._fields])
+_WRITER_AT = Stretch._fields.index("producer_id")
+
+
+class WriterSequence:
+    """The records of one state partition in one range, as they follow each other."""
+
+    def __init__(self, state_partition: int, limits: Limits) -> None:
+        self.found = Findings(state_partition)
+        self._limits = limits
+        self._last: tuple[int, int] | None = None
+        self._stretches: list[Stretch] = []
+
+    def take(self, records: Records) -> None:
+        """Take the next records, control batches included."""
+        if not len(records):
+            return
+        before = self._last
+        at, ms = records.log_offset, records.timestamp_ms
+        if before is not None:
+            at, ms = np.append(before[0], at), np.append(before[1], ms)
+        self._last = (int(at[-1]), int(ms[-1]))
+        for row in np.flatnonzero(np.diff(at) != 1).tolist():
+            self.found.add(
+                offset_gap_finding(
+                    self.found.state_partition, int(at[row]), int(at[row + 1]), int(ms[row + 1])
+                )
+            )
+        for row in np.flatnonzero(ms[:-1] - ms[1:] > self._limits.clock_ms_max).tolist():
+            self.found.add(
+                time_regression_finding(
+                    *(self.found.state_partition, int(at[row + 1]), int(ms[row] - ms[row + 1])),
+                    int(ms[row + 1]),
+                )
+            )
+        self._note(records)
+
+    def _note(self, records: Records) -> None:
+        batches = records.batches
+        nothing = np.full(len(batches.attributes), NONE, np.int64)
+
+        def of_batch(column: Ints | None) -> Ints:
+            found: Ints = (nothing if column is None else column)[records.batch]
+            return found
+
+        writer = np.stack(
+            [
+                of_batch(batches.producer_id),
+                of_batch(batches.producer_epoch),
+                records.owner_epoch,
+                of_batch(batches.partition_leader_epoch),
+                of_batch(batches.attributes) & _TRANSACTIONAL != 0,
+                of_batch(batches.attributes) & CONTROL != 0,
+            ]
+        )
+        begins = np.append(0, np.flatnonzero((writer[:, 1:] != writer[:, :-1]).any(axis=0)) + 1)
+        ends = np.append(begins[1:], len(records)) - 1
+        at, ms = records.log_offset, records.timestamp_ms
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            stretch = Stretch(
+                self.found.state_partition,
+                0,
+                *(int(at[begin]), int(at[end]), int(ms[begin]), int(ms[end])),
+                *writer[:, begin].tolist(),
+            )
+            last = self._stretches[-1] if self._stretches else None
+            if last is not None and (
+                last[_WRITER_AT:] == stretch[_WRITER_AT:] or len(self._stretches) >= _STRETCHES_MAX
+            ):
+                self._stretches[-1] = last._replace(last_at=stretch.last_at, last_ms=stretch.last_ms)
+            else:
+                self._stretches.append(stretch)
+
+    def to_arrow(self, range_start: int) -> pa.RecordBatch:
+        """Return the stretches as rows of `WRITERS`."""
+        rows = [stretch._replace(range_start=range_start)._asdict() for stretch in self._stretches]
+        return pa.RecordBatch.from_pylist(rows, WRITERS)
+
+
+def offset_gap_finding(state_partition: int, last_at: int, next_at: int, next_ms: int) -> Finding:
+    """Return the finding that log offsets do not follow each other; its time is that of the next record."""
+    evidence = f"{next_at - last_at - 1} log offsets are missing behind {last_at}"
+    if next_at <= last_at:
+        evidence = f"log offset {next_at} behind {last_at}"
+    place = (state_partition, None, last_at + 1, max(next_at - 1, last_at + 1))
+    return Finding("P2", _C, *place, 1, evidence, next_ms)
+
+
+def time_regression_finding(state_partition: int, at: int, by_ms: int, at_ms: int) -> Finding:
+    """Return the finding that the times of records step back."""
+    evidence = f"{by_ms} ms before the record before it"
+    return Finding("R10", _W, state_partition, None, at, at, 1, evidence, at_ms)
+
+
+def check_writer_sequence(
+    rows: Iterable[Mapping[str, Any]], starts: Mapping[int, int], limits: Limits
+) -> list[Finding]:
+    """Check what the ranges of all state partitions have noted; `starts` are where their logs begin."""
+    stretches = sorted(Stretch(**row) for row in rows)
+    newest_ms = max((each.last_ms for each in stretches), default=0)
+    found: list[Finding] = []
+    for state_partition, of_partition in groupby(stretches, key=lambda each: each.state_partition):
+        ordered = sorted(of_partition, key=lambda each: each.first_at)
+        findings = Findings(state_partition)
+        _check_boundaries(ordered, starts.get(state_partition, ordered[0].first_at), limits, findings)
+        whole = _merged(ordered)
+        _check_writers(whole, findings)
+        _check_transactions(whole, newest_ms, limits, findings)
+        found += findings
+    return found
+
+
+def _check_boundaries(ordered: list[Stretch], start: int, limits: Limits, findings: Findings) -> None:
+    if ordered[0].first_at > start:
+        findings.add(
+            offset_gap_finding(findings.state_partition, start - 1, ordered[0].first_at, ordered[0].first_ms)
+        )
+    for before, after in pairwise(ordered):
+        if before.range_start == after.range_start:
+            continue
+        if after.first_at != before.last_at + 1:
+            findings.add(
+                offset_gap_finding(findings.state_partition, before.last_at, after.first_at, after.first_ms)
+            )
+        if before.last_ms - after.first_ms > limits.clock_ms_max:
+            back_ms = before.last_ms - after.first_ms
+            findings.add(
+                time_regression_finding(findings.state_partition, after.first_at, back_ms, after.first_ms)
+            )
+
+
+def _merged(ordered: list[Stretch]) -> list[Stretch]:
+    """Make one stretch of those of one writer that follow each other in different ranges."""
+    found: list[Stretch] = []
+    for each in ordered:
+        if found and found[-1][_WRITER_AT:] == each[_WRITER_AT:]:
+            found[-1] = found[-1]._replace(last_at=each.last_at, last_ms=each.last_ms)
+        else:
+            found.append(each)
+    return found
+
+
+def _check_writers(ordered: list[Stretch], findings: Findings) -> None:
+    epochs: dict[int, int] = {}
+    owner_epoch = leader_epoch = NONE
+    # Of the ownership that lasts: who has written, and who wrote last.
+    producers: list[tuple[int, int]] = []
+
+    def note(check: str, severity: Severity, each: Stretch, evidence: str) -> None:
+        findings.add(
+            Finding(
+                *(check, severity, findings.state_partition, None, each.first_at, each.last_at),
+                evidence=evidence,
+                timestamp_ms=each.first_ms,
+            )
+        )
+
+    for each in ordered:
+        if each.partition_leader_epoch < leader_epoch:
+            note(
+                "P4", _C, each, f"leader epoch of the log {each.partition_leader_epoch} after {leader_epoch}"
+            )
+        leader_epoch = max(leader_epoch, each.partition_leader_epoch)
+        if each.owner_epoch < owner_epoch:
+            note(
+                "P3", _W, each, f"records of owner epoch {each.owner_epoch} after {owner_epoch}: not counted"
+            )
+            continue
+        if each.owner_epoch > owner_epoch:
+            owner_epoch, producers = each.owner_epoch, []
+        if each.is_control:
+            continue
+        producer = (each.producer_id, each.producer_epoch)
+        if each.producer_id >= 0 and each.producer_epoch < epochs.get(each.producer_id, NONE):
+            note(
+                *("P3", _C, each),
+                f"producer {each.producer_id} has epoch {each.producer_epoch}, "
+                f"and had {epochs[each.producer_id]} before",
+            )
+        elif producer in producers[:-1]:
+            note("P3", _C, each, f"producer {producer[0]} writes again after producer {producers[-1][0]}")
+        epochs[each.producer_id] = max(each.producer_epoch, epochs.get(each.producer_id, NONE))
+        if not producers or producers[-1] != producer:
+            producers = [*(known for known in producers if known != producer), producer]
+
+
+def _check_transactions(ordered: list[Stretch], newest_ms: int, limits: Limits, findings: Findings) -> None:
+    open_since: dict[int, Stretch] = {}
+    for each in ordered:
+        if each.is_control:
+            open_since.pop(each.producer_id, None)
+        elif each.is_transactional:
+            open_since.setdefault(each.producer_id, each)
+    for producer_id, since in open_since.items():
+        age_ms = newest_ms - since.first_ms
+        if age_ms > limits.transaction_ms_max:
+            findings.add(
+                Finding(
+                    *("P6", _W, findings.state_partition, None, since.first_at, since.last_at),
+                    evidence=f"of producer {producer_id}, open for {age_ms // 1000} s",
+                    timestamp_ms=since.first_ms,
+                )
+            )

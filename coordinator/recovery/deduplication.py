@@ -1,0 +1,95 @@
+"""Where share-partitions are, and which state is the one if a share-partition is in several state partitions.
+
+A coordinator looks where the hash leads to, so what is there counts.  After the number of state partitions
+was changed, an old state may be left elsewhere beside it, or be all there is.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from protocol.routing import state_partition as routed_to
+from protocol.state_records import SharePartitionKey, parse_topic_id, topic_id_text
+
+Row = Mapping[str, Any]
+
+
+def key_of(row: Row) -> SharePartitionKey:
+    """Return the share-partition of a row of states."""
+    return SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"])
+
+
+def depends_on(row: Row, log_offset: int) -> bool:
+    """Return whether a state may depend on the record at a log offset: it has no snapshot after it.
+
+    A state that begins with an update has no snapshot, so it has no time at which one was written.
+    """
+    return not row["write_timestamp"] or row["needed_from"] <= log_offset
+
+
+def state_partitions_of(numbers: Collection[int]) -> int | None:
+    """Return how many state partitions a log has, None if these are not all of them."""
+    known = set(numbers)
+    return len(known) if known and known == set(range(len(known))) else None
+
+
+def deduplicate(
+    rows: Iterable[Row], state_partitions: int | None
+) -> tuple[dict[SharePartitionKey, Row], list[Row]]:
+    """Choose one row of states for each share-partition; return the chosen, and those that are left.
+
+    It is the one in its place; where there is none, or it is not known how many state partitions there are,
+    the newest.
+    """
+    chosen: dict[SharePartitionKey, Row] = {}
+    left: list[Row] = []
+
+    def rank(row: Row) -> tuple[bool, int]:
+        is_placed = state_partitions is not None and is_in_place(row, state_partitions)
+        return is_placed, row["last_write_ms"]
+
+    for row in rows:
+        key = key_of(row)
+        other = chosen.get(key)
+        if other is None:
+            chosen[key] = row
+            continue
+        chosen[key], less = (row, other) if rank(row) > rank(other) else (other, row)
+        left.append(less)
+    return chosen, left
+
+
+def is_in_place(row: Row, state_partitions: int) -> bool:
+    """Say whether a row of states is where the hash of its share-partition leads to."""
+    state_partition: int = row["state_partition"]
+    return routed_to(key_of(row), state_partitions) == state_partition
+
+
+def named(identity: bytes) -> tuple[str, str, int]:
+    """Return group, topic id and partition of a record key without its type."""
+    return (
+        identity[2:-20].decode(),
+        topic_id_text(identity[-20:-4]),
+        int.from_bytes(identity[-4:], signed=True),
+    )
+
+
+def identity_of(group_id: str, topic_id: bytes, partition: int) -> bytes:
+    """Return the record key of a share-partition without its type."""
+    group = group_id.encode()
+    return len(group).to_bytes(2) + group + topic_id + partition.to_bytes(4, signed=True)
+
+
+def identity_of_key(key: SharePartitionKey) -> bytes:
+    """Return the record key of a share-partition without its type."""
+    return identity_of(key.group_id, key.topic_id, key.partition)
+
+
+def identity_of_row(row: Row) -> bytes:
+    """Return the record key, without its type, of the share-partition of a row of states."""
+    return identity_of_key(key_of(row))
+
+
+def key_of_identity(identity: bytes) -> SharePartitionKey:
+    """Return the share-partition of a record key without its type."""
+    group_id, topic_id, partition = named(identity)
+    return SharePartitionKey(group_id, parse_topic_id(topic_id), partition)

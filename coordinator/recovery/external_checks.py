@@ -1,0 +1,305 @@
+"""The checks of an audit that ask somebody: the cluster, a live coordinator, the coordinator's own fold."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from coordinator.client import ClientSecurity
+from coordinator.errors import CoordinatorError, LogError
+from coordinator.recovery.audit import ExternalFindings, LogContents
+from coordinator.recovery.checks.catalogue import Severity
+from coordinator.recovery.checks.cluster import check_configs, check_data, check_groups
+from coordinator.recovery.checks.findings import Finding
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.deduplication import (
+    identity_of_key,
+    identity_of_row,
+    key_of,
+    state_partitions_of,
+)
+from coordinator.recovery.diff import compared
+from coordinator.recovery.history import steps_of
+from coordinator.recovery.live_coordinator import LiveCoordinator
+from coordinator.recovery.progress import Phases
+from coordinator.recovery.rebuild import RebuildResult
+from coordinator.recovery.sources.base import Cut, Source, run_on_thread
+from coordinator.shard import ShareState
+from protocol.state_batches import unpack
+from protocol.state_records import SharePartitionKey, parse_topic_id, topic_id_text
+
+# In requests about topics.
+_TOPICS_MAX = 200
+
+
+_CUT = "the cluster is asked as it is now, and the log was read up to an earlier cut"
+
+
+class ClusterCheck:
+    """P5, X2 and X5; P5 only if the log is a topic of that cluster, the others only without a cut.
+
+    What was initialised behind a cut would be missed at it.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        security: ClientSecurity,
+        topic: str | None,
+        state_partitions: int | None,
+        limits: Limits,
+        cut: Cut | None = None,
+        request_timeout_s: float = 10.0,
+    ) -> None:
+        self._access: dict[str, Any] = {
+            "bootstrap_servers": bootstrap_servers,
+            "security": security,
+            "request_timeout_s": request_timeout_s,
+        }
+        self._topic = topic
+        self._state_partitions = state_partitions
+        self._limits = limits
+        self._is_cut = cut is not None and not cut.is_the_end
+        self._shown: set[SharePartitionKey] = set()
+
+    def begin(self) -> None:
+        """Ask what groups take for initialised: that must be in the log which is read afterwards."""
+        if not self._is_cut:
+            self._shown = set(initialised_by_groups(**self._access))
+
+    def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
+        """Ask for all else, and compare."""
+        return run_on_thread(self._check(log_contents))
+
+    async def _check(self, log_contents: LogContents) -> ExternalFindings:
+        found: list[Finding] = []
+        checked: list[str] = []
+        not_checked: dict[str, str] = {}
+        topics: dict[str, str] = {}
+        if self._topic is not None:
+            configs, partitions = await self._describe(self._topic)
+            if configs is None:
+                not_checked["P5"] = "the configs of the topic may not be seen"
+            else:
+                found += check_configs(configs, partitions, self._state_partitions)
+                checked.append("P5")
+        if self._is_cut:
+            not_checked |= dict.fromkeys(("X2", "X5"), _CUT)
+        else:
+            compared, known = await self._compare(log_contents)
+            found += compared
+            topics = {topic_id_text(topic_id): name for topic_id, name in known.items()}
+            checked += ["X2", "X5"]
+        return ExternalFindings(found, checked, not_checked, topics=topics)
+
+    async def _compare(self, log_contents: LogContents) -> tuple[list[Finding], dict[bytes, str]]:
+        states = log_contents.states.to_pylist()
+        places = {(parse_topic_id(row["topic_id"]), row["partition"]) for row in states}
+        groups = self._share_groups()
+        topics = self._user_topics()
+        try:
+            names = await groups.names()
+            known: dict[bytes, str] = {}
+            wanted = sorted({topic_id for topic_id, _ in places})
+            for at in range(0, len(wanted), _TOPICS_MAX):
+                known |= await topics.names(wanted[at : at + _TOPICS_MAX])
+            there = [place for place in places if place[0] in known]
+            starts, ends = await topics.start_offsets(there), await topics.end_offsets(there)
+        finally:
+            await groups.close()
+            await topics.close()
+        deleted = {identity for _, identity in log_contents.deleted}
+        found = [
+            *check_groups(states, self._shown, deleted, names, known),
+            *check_data(states, starts, ends, self._limits),
+        ]
+        return found, known
+
+    def _share_groups(self) -> Any:
+        from coordinator.kafka.share_groups import ShareGroups
+
+        return ShareGroups(**self._access)
+
+    def _user_topics(self) -> Any:
+        from coordinator.kafka.user_topics import UserTopics
+
+        return UserTopics(**self._access)
+
+    async def _describe(self, topic: str) -> tuple[Mapping[str, str] | None, int]:
+        from coordinator.kafka.brokers import Brokers
+
+        brokers = Brokers(topic=topic, **self._access)
+        await brokers.connect()
+        try:
+            shape = await brokers.describe_topic()
+            return await brokers.topic_configs(), 0 if shape is None else shape.partitions
+        finally:
+            await brokers.close()
+
+
+class LiveCheck:
+    """X1: what a live coordinator answers."""
+
+    def __init__(self, source: Source, live: str | LiveCoordinator) -> None:
+        self._source = source
+        self._live = live
+
+    def begin(self) -> None:
+        """Nothing has to be asked first."""
+
+    def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
+        """Ask for every share-partition."""
+        run = RebuildResult(log_contents.states, log_contents.ranges, {})
+        number = state_partitions_of(log_contents.log.plan.starts)
+        compare = compared(self._source, run, self._live, phases=phases, state_partitions=number)
+        found = [
+            Finding(
+                "X1",
+                Severity.CRITICAL,
+                each.state_partition,
+                identity_of_key(each.key),
+                evidence=each.what,
+            )
+            for each in compare.different
+        ]
+        if compare.unknown:
+            key, why = next(iter(compare.unknown.items()))
+            told = f"{len(compare.unknown)} of {compare.asked} are not known, {key}: {why}"
+            return ExternalFindings(found, (), {"X1": told}, ("X1",))
+        return ExternalFindings(found, ("X1",))
+
+
+class SampleCheck:
+    """X6: some share-partitions folded record by record, with the coordinator's own code."""
+
+    def __init__(self, source: Source, count: int, cut: Cut) -> None:
+        self._source = source
+        self._count = count
+        self._cut = cut
+
+    def begin(self) -> None:
+        """Nothing has to be asked first."""
+
+    def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
+        """Read what the sample is made of again, up to the same ends."""
+        rows = sample(log_contents.states, self._count)
+        wanted = {(row["state_partition"], key_of(row)): row for row in rows}
+        keys = {key for _, key in wanted}
+        ends: dict[int, int] = {}
+        for row in log_contents.ranges.to_pylist():
+            number = row["state_partition"]
+            ends[number] = max(ends.get(number, 0), row["range_end"])
+        plan = self._source.plan(Cut(ends))
+        states: dict[tuple[int, SharePartitionKey], ShareState | None] = {}
+        pruned: set[int] = set()
+        with phases.phase("sample", len(keys), "share-partitions") as advance:
+            for step in steps_of(self._source, plan, keys, {row["state_partition"] for row in rows}):
+                states[step.state_partition, step.record.key] = step.after
+            advance(len(keys))
+        for number, start in plan.starts.items():
+            if start != log_contents.log.plan.starts.get(number, start):
+                pruned.add(number)
+        found = [
+            Finding(
+                "X6",
+                Severity.CRITICAL,
+                row["state_partition"],
+                identity_of_row(row),
+                row["last_log_offset"],
+                row["last_log_offset"],
+                evidence=what,
+            )
+            for place, row in wanted.items()
+            if row["state_partition"] not in pruned and (what := differing_fields(row, states.get(place)))
+        ]
+        return ExternalFindings(found, ("X6",))
+
+
+def sample(states: pa.Table, count: int) -> list[dict[str, Any]]:
+    """Return about so many states, spread evenly."""
+    step = max(len(states) // max(count, 1), 1)
+    rows: list[dict[str, Any]] = states.take(list(range(0, len(states), step))).to_pylist()
+    return rows
+
+
+def differing_fields(row: Mapping[str, Any], state: ShareState | None) -> str:
+    """Say in what a row of states differs from a state of the coordinator; empty if it does not."""
+    if state is None:
+        return "the other way finds no state"
+    other = {
+        **msgspec.structs.asdict(state),
+        "state_batches": [batch._asdict() for batch in unpack(state.batches)],
+    }
+    names: Collection[str] = [name for name in row if name in other]
+    return ", ".join(
+        f"{name.replace('_', ' ')} {row[name]} and {other[name]}"
+        for name in names
+        if row[name] != other[name]
+    )
+
+
+class OptionalCheck:
+    """A check that may fail without the audit failing: then it is not checked, and says why.
+
+    If it was `asked_for` by name, an audit without it is not clean.
+    """
+
+    def __init__(self, inner: Any, checks: Collection[str], *, asked_for: bool = False) -> None:
+        self._inner = inner
+        self._checks = checks
+        self._missed = checks if asked_for else ()
+        self._why = ""
+
+    def begin(self) -> None:
+        """Begin, or note why not."""
+        try:
+            self._inner.begin()
+        except (LogError, CoordinatorError, OSError) as error:
+            self._why = str(error)
+
+    def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
+        """Check, or say why not."""
+        if not self._why:
+            try:
+                external: ExternalFindings = self._inner.check(log_contents, phases)
+                return external
+            except (LogError, CoordinatorError, OSError) as error:
+                self._why = str(error)
+        return ExternalFindings((), (), dict.fromkeys(self._checks, self._why), self._missed)
+
+
+def initialised_by_groups(
+    *, bootstrap_servers: str, security: ClientSecurity, request_timeout_s: float
+) -> list[SharePartitionKey]:
+    """Return the share-partitions that the groups of a cluster take for initialised. Raises LogError."""
+
+    async def ask() -> list[SharePartitionKey]:
+        from coordinator.kafka.share_groups import ShareGroups
+
+        groups = ShareGroups(bootstrap_servers, security=security, request_timeout_s=request_timeout_s)
+        try:
+            shown = await groups.offsets(await groups.names())
+        finally:
+            await groups.close()
+        return [SharePartitionKey(each.group_id, each.topic_id, each.partition) for each in shown]
+
+    return run_on_thread(ask())
+
+
+def topic_id_of(
+    name: str, *, bootstrap_servers: str, security: ClientSecurity, request_timeout_s: float
+) -> bytes | None:
+    """Ask the cluster for the id of a topic; None if there is none, or we may not see it. Raises LogError."""
+
+    async def ask() -> bytes | None:
+        from coordinator.kafka.user_topics import UserTopics
+
+        topics = UserTopics(bootstrap_servers, security=security, request_timeout_s=request_timeout_s)
+        try:
+            return await topics.topic_id(name)
+        finally:
+            await topics.close()
+
+    return run_on_thread(ask())

@@ -1,0 +1,129 @@
+"""Phase 2: once all ranges are read, what counts is known, and partial states become states."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.recovery.claim_filter import RangeOwners, counting, owner_epochs_at_starts
+from coordinator.recovery.decode import StateBatches
+from coordinator.recovery.fold import drop_before_start, fold
+from coordinator.recovery.partials import Partials, floors, partials_from_arrow
+from coordinator.recovery.ranges import PARTIALS_OUTPUT
+from coordinator.recovery.records import Bools, Ints
+from coordinator.recovery.schema import NONE, PARTIALS, STATE_BATCH, STATES
+from coordinator.recovery.tasks import Output, Tables
+from protocol.state_records import topic_id_text
+
+STATES_OUTPUT = "states"
+
+_TOPIC_ID_BYTES, _PARTITION_BYTES = 16, 4
+
+# The owner epoch at the start of each range, by state partition and range start.
+OwnerEpochs = Mapping[tuple[int, int], int]
+
+
+def owner_epochs(ranges: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
+    """Settle the owner epoch at the start of each range from all rows of `RANGES`.
+
+    The ranges of a state partition must reach back to the start of its log.  One without records has no
+    place in it, and nothing to say.
+    """
+    found: dict[tuple[int, int], int] = {}
+    ordered = sorted(
+        (row for row in ranges if row["records"]),
+        key=lambda row: (row["state_partition"], row["range_start"]),
+    )
+    for state_partition, rows in groupby(ordered, key=lambda row: row["state_partition"]):
+        of_partition = list(rows)
+        owners = owner_epochs_at_starts(map(RangeOwners.of_row, of_partition))
+        for row, owner_epoch in zip(of_partition, owners, strict=True):
+            found[state_partition, row["range_start"]] = owner_epoch
+    return found
+
+
+def counting_rows(
+    known: OwnerEpochs, state_partition: Ints, range_start: Ints, owner_epoch: Ints, claimed: Ints
+) -> Bools:
+    """Return which rows are of records that count; the columns are those of `PARTIALS`."""
+    if not len(range_start):
+        return np.zeros(0, np.bool_)
+    places = np.stack([state_partition, range_start])
+    ranges, inverse = np.unique(places, axis=1, return_inverse=True)
+    at_start = np.array([known[int(each[0]), int(each[1])] for each in ranges.T], np.int64)
+    return counting(at_start[inverse.reshape(-1)], owner_epoch, claimed != 0)
+
+
+def settled(rows: Partials, known: OwnerEpochs) -> Partials:
+    """Drop the partial states whose records do not count; the rest forget whose they are."""
+    if not len(rows):
+        return rows
+    found = rows.take(
+        counting_rows(
+            *(known, rows["state_partition"], rows["range_start"], rows["owner_epoch"], rows["claimed"])
+        )
+    )
+    nothing = np.zeros(len(found), np.int64)
+    numbers = {**found.numbers, "owner_epoch": nothing + NONE, "claimed": nothing}
+    return replace(found, numbers=numbers)
+
+
+def joined(rows: Partials) -> Partials:
+    """Join settled partial states that reach back to the start of the log; what is deleted is dropped."""
+    return drop_before_start(fold(rows))
+
+
+def states_of(partials: pa.Table | pa.RecordBatch, known: OwnerEpochs) -> pa.RecordBatch:
+    """Make states of all the partial states of some share-partitions: rows of `STATES`."""
+    return states(joined(settled(partials_from_arrow(partials), known)))
+
+
+def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[Output]:
+    """Make states of the partial states of a state partition: a `JoinTask`, its first argument bound."""
+    partials = tables.get(PARTIALS_OUTPUT, ())
+    states = states_of(pa.Table.from_batches(partials, PARTIALS), known)
+    yield Output(STATES_OUTPUT, state_partition, states)
+
+
+def states(rows: Partials) -> pa.RecordBatch:
+    """Return joined partial states as rows of the schema `STATES`."""
+    groups, topics, partitions = [], [], []
+    # Of the same topic there are many.
+    topic_texts: dict[bytes, str] = {}
+    names = rows.names
+    for number in rows.key.tolist():
+        identity = names[number][1]
+        topic_id = identity[-_TOPIC_ID_BYTES - _PARTITION_BYTES : -_PARTITION_BYTES]
+        text = topic_texts.get(topic_id)
+        if text is None:
+            text = topic_texts[topic_id] = topic_id_text(topic_id)
+        groups.append(identity[2 : -_TOPIC_ID_BYTES - _PARTITION_BYTES].decode())
+        topics.append(text)
+        partitions.append(int.from_bytes(identity[-_PARTITION_BYTES:], signed=True))
+    special = {
+        "group_id": pa.array(groups, pa.string()),
+        "topic_id": pa.array(topics, pa.string()),
+        "partition": pa.array(partitions, pa.int32()),
+        "state_batches": batches_column(rows.batches, len(rows)),
+        "start_went_back": pa.array(rows["start_offset_max"] > floors(rows["start_offset"])),
+        "unreadable": pa.array([rows.unreadable.get(row) for row in range(len(rows))], pa.string()),
+    }
+    columns = [
+        special[column.name] if column.name in special else pa.array(rows[column.name]).cast(column.type)
+        for column in STATES
+    ]
+    return pa.record_batch(columns, schema=STATES)
+
+
+def batches_column(batches: StateBatches, rows: int) -> pa.Array:
+    """Return the batches of so many rows as lists."""
+    offsets = np.zeros(rows + 1, np.int32)
+    offsets[1:] = np.cumsum(np.bincount(batches.row, minlength=rows))
+    items = pa.StructArray.from_arrays(
+        [pa.array(getattr(batches, column.name)).cast(column.type) for column in STATE_BATCH],
+        fields=list(STATE_BATCH),
+    )
+    return pa.ListArray.from_arrays(pa.array(offsets), items, type=STATES.field("state_batches").type)

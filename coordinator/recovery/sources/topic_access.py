@@ -1,0 +1,24 @@
+"""The way to a topic, from the settings that `serve` has for it too."""
+
+import json
+from typing import Any
+
+from coordinator.config import Config
+from coordinator.security.client_security import make_client_security
+
+
+def make_topic_access(config: Config) -> dict[str, Any]:
+    """Return what `open_source` takes for a topic."""
+    return {
+        "bootstrap_servers": config.bootstrap_servers,
+        "request_timeout_s": config.request_timeout_ms / 1000,
+        "security": make_client_security(config),
+    }
+
+
+def stream_options(config: Config) -> dict[str, str]:
+    """Return the options of the Spark data source for a topic; none without bootstrap servers."""
+    if not config.bootstrap_servers:
+        return {}
+    security = json.dumps(make_client_security(config)._asdict())
+    return {"bootstrap_servers": config.bootstrap_servers, "security": security}

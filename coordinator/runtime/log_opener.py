@@ -1,0 +1,82 @@
+"""Waiting for a log that cannot be opened yet: brokers and coordinators may be started in any order.
+
+What waiting cannot heal is not waited for: a broker that is there and refuses us, a topic that is not as the
+settings say.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from coordinator.clock import Clock
+from coordinator.errors import LogRefused, LogUnavailable
+
+_logger = logging.getLogger(__name__)
+
+PAUSE_FIRST_S = 0.2
+PAUSE_MAX_S = 5.0
+# How often it is said that we still wait.
+REPEAT_INTERVAL_S = 60.0
+
+
+class LogOpener:
+    """Opens a log as soon as that is possible; `health` says what it waits for."""
+
+    def __init__(self, open_log: Callable[[], Awaitable[None]], clock: Clock) -> None:
+        """Prepare to call `open_log`, again and again while it raises LogUnavailable."""
+        self._open_log = open_log
+        self._clock = clock
+        self._since = ""
+        self._reason = ""
+        self._logged_s = float("-inf")
+
+    async def run(self, stop_requested: asyncio.Event) -> bool:
+        """Return True when the log is open, False if a stop was asked for before.
+
+        Raises LogRefused, and what else waiting cannot heal.
+        """
+        opened = asyncio.ensure_future(self._open())
+        stop = asyncio.ensure_future(stop_requested.wait())
+        try:
+            await asyncio.wait({opened, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not opened.done():
+                return False
+            await opened
+            return True
+        finally:
+            for task in (opened, stop):
+                task.cancel()
+            await asyncio.gather(opened, stop, return_exceptions=True)
+
+    async def _open(self) -> None:
+        pause_s = PAUSE_FIRST_S
+        while True:
+            try:
+                await self._open_log()
+                break
+            except LogRefused:
+                raise
+            except LogUnavailable as error:
+                self._note_unavailable(str(error))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        if self._since:
+            _logger.info("the log is open", extra={"waited_since": self._since})
+        self._since = self._reason = ""
+
+    def health(self) -> list[str]:
+        """Return what is waited for, and since when; nothing when it is not."""
+        if not self._since:
+            return []
+        return [f"The log cannot be opened since {self._since}: {self._reason}"]
+
+    def _note_unavailable(self, reason: str) -> None:
+        self._reason = reason
+        if not self._since:
+            now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+            self._since = now.isoformat(timespec="seconds")
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._logged_s >= REPEAT_INTERVAL_S:
+            self._logged_s = now_s
+            _logger.warning("waiting for the log: %s", reason, extra={"since": self._since})

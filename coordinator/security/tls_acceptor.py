@@ -1,0 +1,274 @@
+"""Where connections come in: plain ones, and those that have to shake hands first.
+
+The event loop's own TLS server says nothing of handshakes that fail.  Here each is watched: whoever comes
+without TLS, or with a certificate that is not accepted, is closed, counted, and told about in one line.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, cast
+
+_logger = logging.getLogger(__name__)
+
+# What OpenSSL says of bytes that are no TLS: a request without it, from Kafka's clients or a browser.
+_NOT_TLS_REASONS = {
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "HTTPS_PROXY_REQUEST",
+    "UNKNOWN_PROTOCOL",
+    "RECORD_LAYER_FAILURE",
+    "PACKET_LENGTH_TOO_LONG",
+}
+# Why one is refused that would be one too many.
+TOO_MANY_CONNECTIONS = "too_many_connections"
+# The system has no room for another connection: it passes when some close.
+_OUT_OF_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_OUT_OF_FILES_WAIT_S = 1.0
+
+# Gives the protocol for a client whose handshake is over; None: it is turned away.
+ProtocolFactory = Callable[[asyncio.Transport], asyncio.Protocol | None]
+# Told the reason for a metric, a sentence (or ""), and the client's address of each that fails.
+ReportRejected = Callable[[str, str, str], None]
+
+
+class Acceptor(Protocol):
+    """Accepts connections. `start`, then `close`, which leaves those in being alone, then `stop`."""
+
+    async def start(self, host: str, port: int, backlog: int) -> None:
+        """Bind and accept. Raises OSError."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        ...
+
+    @property
+    def is_serving(self) -> bool:
+        """True while connections are accepted."""
+        ...
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        ...
+
+    def stop(self) -> None:
+        """Break off what is not a connection yet."""
+        ...
+
+
+class PlaintextAcceptor:
+    """Accepts connections without TLS: the event loop does it all."""
+
+    def __init__(self, make: Callable[[], asyncio.Protocol]) -> None:
+        self._make = make
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int, backlog: int) -> None:
+        """Bind and accept. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._make, host, port, backlog=backlog)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        assert self._server is not None, "not started"
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def is_serving(self) -> bool:
+        """True while connections are accepted."""
+        return self._server is not None and self._server.is_serving()
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        if self._server is not None:
+            self._server.close()
+
+    def stop(self) -> None:
+        """Accept nothing more."""
+        self.close()
+
+
+class TlsAcceptor:
+    """Accepts connections over TLS, as long as there is room for them.
+
+    `context` makes the context of one handshake. `free_connections` returns how many more connections are
+    accepted, handshakes in progress not counted. If these take all of it, the oldest handshake is cancelled,
+    so that clients that connect and stay silent do not keep others out.
+    """
+
+    def __init__(
+        self,
+        context: Callable[[], ssl.SSLContext],
+        handshake_s: float,
+        free_connections: Callable[[], int],
+        make_protocol: ProtocolFactory,
+        report_rejected: ReportRejected,
+    ) -> None:
+        self._context = context
+        self._handshake_s = handshake_s
+        self._free_connections = free_connections
+        self._make_protocol = make_protocol
+        self._report_rejected = report_rejected
+        self._loop = asyncio.get_running_loop()
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        # In the order in which they were accepted; with the socket as long as no transport closes it.
+        self._handshakes: dict[asyncio.Task[None], socket.socket | None] = {}
+
+    async def start(self, host: str, port: int, backlog: int) -> None:
+        """Bind and accept. Raises OSError."""
+        found = await self._loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, proto=socket.IPPROTO_TCP
+        )
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                self._sockets.append(_make_listening_socket(family, kind, protocol, address, backlog))
+        except OSError:
+            for listening in self._sockets:
+                listening.close()
+            raise
+        for listening in self._sockets:
+            accepting = asyncio.create_task(self._accept(listening), name="accepting TLS connections")
+            accepting.add_done_callback(partial(_close, listening))
+            self._accepting.append(accepting)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self._sockets[0].getsockname()[1])
+
+    @property
+    def is_serving(self) -> bool:
+        """True while connections are accepted."""
+        return bool(self._accepting)
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        # Each closes its socket when it has let go of it.
+        for accepting in self._accepting:
+            accepting.cancel()
+        self._accepting = []
+
+    def stop(self) -> None:
+        """Break off the handshakes."""
+        self.close()
+        for handshake in list(self._handshakes):
+            handshake.cancel()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                accepted, address = await self._loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in _OUT_OF_FILES:
+                    _logger.error("no connection can be accepted: %s", error.strerror)
+                    await asyncio.sleep(_OUT_OF_FILES_WAIT_S)
+                # Otherwise somebody went away before it was accepted.
+                continue
+            if len(self._handshakes) >= self._free_connections():
+                self._report_rejected(TOO_MANY_CONNECTIONS, "", _format_address(address))
+                if not self._handshakes:
+                    accepted.close()
+                    continue
+                next(iter(self._handshakes)).cancel()
+            handshake = asyncio.create_task(self._handshake(accepted, _format_address(address)))
+            self._handshakes[handshake] = accepted
+            handshake.add_done_callback(self._forget)
+
+    def _forget(self, handshake: "asyncio.Task[None]") -> None:
+        accepted = self._handshakes.pop(handshake)
+        if accepted is not None:
+            # Cancelled before it began.
+            accepted.close()
+
+    async def _handshake(self, accepted: socket.socket, peer: str) -> None:
+        own_task = asyncio.current_task()
+        assert own_task is not None, "a handshake is a task"
+        self._handshakes[own_task] = None
+        with suppress(OSError):
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: _HandshakeProtocol(self._make_protocol),
+                accepted,
+                ssl=self._context(),
+                ssl_handshake_timeout=self._handshake_s,
+            )
+        except asyncio.CancelledError:
+            # The transport waits for the client to take part in the end of TLS, unless there is no client.
+            with suppress(OSError):
+                accepted.shutdown(socket.SHUT_RDWR)
+            raise
+        except ssl.SSLError as error:
+            self._report_rejected(*_describe_handshake_error(error), peer)
+        except OSError as error:
+            # Went away, or took too long: an everyday event.
+            _logger.debug("a TLS handshake was not finished: %s", error, extra={"peer": peer})
+            self._report_rejected("tls_unfinished", "", peer)
+
+
+class _HandshakeProtocol(asyncio.Protocol):
+    """Hands a connection whose handshake is over to the protocol that it is for."""
+
+    def __init__(self, make_protocol: ProtocolFactory) -> None:
+        self._make_protocol = make_protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand over."""
+        # uvloop's transports are no subclass of asyncio's, but do the same.
+        secured = cast(asyncio.Transport, transport)
+        protocol = self._make_protocol(secured)
+        if protocol is None:
+            secured.abort()
+            return
+        secured.set_protocol(protocol)
+        protocol.connection_made(secured)
+
+
+def peer_address(transport: asyncio.BaseTransport | None) -> str:
+    """Return a client's address for people."""
+    return _format_address(transport.get_extra_info("peername")) if transport is not None else "unknown"
+
+
+def _format_address(address: Any) -> str:
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unknown"
+
+
+def _close(listening: socket.socket, done: "asyncio.Task[None]") -> None:
+    listening.close()
+
+
+def _make_listening_socket(
+    family: int, kind: int, protocol: int, address: Any, backlog: int
+) -> socket.socket:
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
+        listening.listen(backlog)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _describe_handshake_error(error: ssl.SSLError) -> tuple[str, str]:
+    """Return a label for a metric and a sentence for why a handshake failed."""
+    if error.reason in _NOT_TLS_REASONS:
+        return "plaintext_to_tls", "a client without TLS came to the TLS port"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "bad_certificate", f"a client's certificate is not accepted: {error.verify_message}"
+    if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "no_certificate", "a client without a certificate came to a port that asks for one"
+    return "tls_failed", f"a TLS handshake failed: {(error.reason or str(error)).replace('_', ' ').lower()}"

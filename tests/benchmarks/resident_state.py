@@ -1,0 +1,151 @@
+"""`make bench-held`: a coordinator that holds very many share-partitions.
+
+How much memory an idle process takes, how long it is until a compacted journal is served again, what a
+share-partition takes in memory, and how long other requests take while as many share-partitions again are
+added: a garbage collector that walks all of them would be seen there.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from protocol.messages import initialize_share_group_state as initialize_api
+from tests.benchmarks.frames import Client, Frame, initialize_request, request_frame
+from tests.benchmarks.load import Figures, drive_frames, measure
+from tests.benchmarks.loads import Load, write_frame
+from tests.benchmarks.machine import Machine, resident_bytes
+from tests.benchmarks.many_states import BATCHES, GROUP_PARTITIONS, write_journal
+from tests.benchmarks.report import wide_console
+from tests.benchmarks.start_systems import TOPIC_IDS, our_process
+from tests.kafka.coordinator import CoordinatorProcess
+
+IDLE_MB_MAX = 100
+SHARE_PARTITION_BYTES_MAX = 300
+SERVED_S_MAX = 5.0
+P999_MS_MAX = 5.0
+
+_OTHERS = Load(8, 1, 4)
+_ADDED = Load(1, GROUP_PARTITIONS, BATCHES)
+
+
+def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
+    """Return what initializes so many share-partitions and writes three state batches to each."""
+    sent = []
+    for number in range(share_partitions // GROUP_PARTITIONS):
+        group = f"{prefix}-{number:06d}"
+        initialize = initialize_request(group, TOPIC_IDS[0], range(GROUP_PARTITIONS))
+        sent.append(request_frame(initialize_api, 0, initialize))
+        sent.append(write_frame(_ADDED, TOPIC_IDS[0], 0, group))
+    return sent
+
+
+def others_while(
+    process: CoordinatorProcess, running: threading.Thread | None, seconds: float
+) -> list[Figures]:
+    """Drive the other requests in slices: as long as something runs, or for some seconds."""
+    slices = []
+    until_s = time.monotonic() + seconds
+    while running.is_alive() if running is not None else time.monotonic() < until_s:
+        slices.append(measure("127.0.0.1", process.port, TOPIC_IDS, _OTHERS, 2.0))
+    return slices
+
+
+def tails(slices: list[Figures]) -> dict[str, float]:
+    """Return the middle of the slices' p99.9, the worst of them, and the longest wait of all, in ms."""
+    return {
+        "p999_ms": statistics.median(figures.p999_us for figures in slices) / 1000,
+        "p999_worst_ms": max(figures.p999_us for figures in slices) / 1000,
+        "longest_ms": max(figures.max_us for figures in slices) / 1000,
+        "requests_per_second": statistics.median(figures.requests_per_second for figures in slices),
+    }
+
+
+def run(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str, Any]:
+    """Measure all of it with one journal."""
+    with our_process(folder / "idle", {}) as idle:
+        found: dict[str, Any] = {"idle_mb": resident_bytes(idle.process.pid) / 1e6}
+        idle_bytes = resident_bytes(idle.process.pid)
+    held = folder / "held"
+    held.mkdir()
+    write_journal(held / "journal", share_partitions, TOPIC_IDS[0], "held")
+    began_s = time.monotonic()
+    with our_process(held, {"journal.sync": sync}) as process:
+        found["served_after_s"] = time.monotonic() - began_s
+        pid = process.process.pid
+        found["bytes_each"] = (resident_bytes(pid) - idle_bytes) / share_partitions
+        found["resident_mb"] = resident_bytes(pid) / 1e6
+        found["at_rest"] = tails(others_while(process, None, 6.0))
+        adding: list[Figures] = []
+        sent = added_frames(added, "added")
+
+        def add() -> None:
+            answers = len(sent)
+            client = Client([], sent)
+            adding.append(drive_frames("127.0.0.1", process.port, [client], 600.0, answers_max=answers))
+
+        thread = threading.Thread(target=add)
+        began_s = time.monotonic()
+        thread.start()
+        found["while_added"] = tails(others_while(process, thread, 0.0))
+        thread.join()
+        found["added_in_s"] = time.monotonic() - began_s
+        found["errors"] = adding[0].errors
+        found["bytes_each_with_added"] = (resident_bytes(pid) - idle_bytes) / (share_partitions + added)
+    return found
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="make bench-held", description=__doc__)
+    parser.add_argument("--share-partitions", type=int, default=1_000_000)
+    parser.add_argument("--added", type=int, default=1_000_000)
+    parser.add_argument("--sync", choices=("os", "always"), default="os")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    options = parser.parse_args()
+    machine = Machine()
+    with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
+        found = run(Path(name), options.share_partitions, options.added, options.sync)
+    if options.output == "json":
+        print(json.dumps({"machine": machine.facts()} | found))
+        return 0
+    console = wide_console()
+    for line in machine.lines():
+        console.print(line, highlight=False)
+    held = f"{options.share_partitions:,} share-partitions with {BATCHES} state batches each"
+    console.print(f"{held}, journal.sync={options.sync}")
+    console.print(table_of(found, options.added))
+    return 0
+
+
+def table_of(found: dict[str, Any], added: int) -> Table:
+    """Lay it out beside what is aimed at."""
+    table = Table("", "measured", "aim", "met", box=None)
+    rest, busy = found["at_rest"], found["while_added"]
+    rows = (
+        ("idle process, MB resident", found["idle_mb"], IDLE_MB_MAX, ".0f"),
+        ("seconds from process start until all is served", found["served_after_s"], SERVED_S_MAX, ".1f"),
+        ("bytes resident for each share-partition", found["bytes_each"], SHARE_PARTITION_BYTES_MAX, ".0f"),
+        (f"p99.9 of other requests while {added:,} are added, ms", busy["p999_ms"], P999_MS_MAX, ".2f"),
+    )
+    for what, measured, aim, form in rows:
+        table.add_row(what, format(measured, form), f"≤ {aim}", "yes" if measured <= aim else "NO")
+    table.add_row("  the worst 2 s of it, ms", f"{busy['p999_worst_ms']:.2f}")
+    table.add_row("  the longest of all, ms", f"{busy['longest_ms']:.1f}")
+    table.add_row("  other requests/s meanwhile", f"{busy['requests_per_second']:,.0f}")
+    table.add_row("  added in, s", f"{found['added_in_s']:.1f}")
+    table.add_row("p99.9 at rest, ms", f"{rest['p999_ms']:.2f}")
+    table.add_row("  the longest of all, ms", f"{rest['longest_ms']:.1f}")
+    table.add_row("  requests/s", f"{rest['requests_per_second']:,.0f}")
+    table.add_row("bytes each with those added", f"{found['bytes_each_with_added']:.0f}")
+    return table
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

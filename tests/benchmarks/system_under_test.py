@@ -1,0 +1,77 @@
+"""A coordinator under measurement, and its figures."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.benchmarks.frames import Workload
+from tests.benchmarks.load import Figures, measure
+from tests.benchmarks.machine import maps_extension_of
+
+# The topics that share-partitions of a workload may be of, and the partitions of each.
+TOPICS = 5
+PARTITIONS = 200
+
+
+class SystemUnderTest:
+    """The address of a coordinator, its process, and the figures of each round.
+
+    Sides with the same `beside` are compared with each other. `sync` is journal.sync if the side has a
+    journal; `commit` is the commit it was built from, if that is another one than the tree's; `package` is
+    the folder of its Python package; `settings` describes how it was started.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        topic_ids: Sequence[bytes],
+        *,
+        pid: int = 0,
+        beside: str = "",
+        sync: str = "",
+        commit: str = "",
+        package: Path | None = None,
+        settings: str = "",
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.topic_ids = topic_ids
+        self.pid = pid
+        self.beside = beside
+        self.sync = sync
+        self.commit = commit
+        self.settings = settings
+        self.is_compiled = package is None or maps_extension_of(pid, package)
+        self.name = name if self.is_compiled else f"{name}, no compiled module"
+        self.rounds: dict[Workload, list[Figures]] = {}
+
+    @property
+    def is_kafka(self) -> bool:
+        return self.name.startswith("Kafka")
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether the side is this tree with a journal."""
+        return bool(self.sync) and not self.commit
+
+    def drive(self, workload: Workload, seconds: float) -> Figures:
+        """Run a workload for some seconds."""
+        return measure(self.host, self.port, self.topic_ids, workload, seconds, pid=self.pid)
+
+    def add(self, workload: Workload, figures: Figures) -> None:
+        """Add the figures of one more round."""
+        self.rounds.setdefault(workload, []).append(figures)
+
+    def per_round(self, workload: Workload, figure: str) -> list[float]:
+        """Return one figure of each round."""
+        return [getattr(figures, figure) for figures in self.rounds[workload]]
+
+    def median(self, workload: Workload) -> Figures:
+        """Return the median of each figure over the rounds, and the sum of the errors."""
+        rounds = self.rounds[workload]
+        medians = Figures(*map(statistics.median, zip(*rounds, strict=True)))
+        errors = sum(figures.errors for figures in rounds)
+        first = next((figures.first_error for figures in rounds if figures.errors), 0)
+        return medians._replace(errors=errors, first_error=first)

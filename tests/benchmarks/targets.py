@@ -1,0 +1,125 @@
+"""The rows of the benchmark, and what ours is to reach against Kafka's own coordinator in each.
+
+A ratio is ours / Kafka's. More is better for requests a second, less for latencies and CPU time.
+"""
+
+from typing import Literal, NamedTuple
+
+from tests.benchmarks.frames import Workload
+from tests.benchmarks.loads import Load
+from tests.benchmarks.spread import Spread, ratios, spread
+from tests.benchmarks.system_under_test import SystemUnderTest
+
+Figure = Literal["cpu_us", "requests_per_second", "p50_us", "p99_us"]
+LESS_IS_BETTER = ("cpu_us", "p50_us", "p99_us")
+_NAMES = {"cpu_us": "CPU", "requests_per_second": "RPC/s", "p50_us": "p50", "p99_us": "p99"}
+
+
+class Target(NamedTuple):
+    """What is asked of a row with each journal.sync; None: the ratio is only reported.
+
+    `always_us_max` is a latency that journal.sync=always must keep whatever Kafka's is.
+    """
+
+    workload: Workload
+    figure: Figure
+    os: float | None
+    always: float | None
+    always_us_max: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.workload}: {_NAMES[self.figure]}"
+
+    def per_round(self, sync: str) -> float | None:
+        """Return the ratio that is asked for."""
+        return self.os if sync == "os" else self.always
+
+
+TODAY = (
+    Target(Load(8, 1, 4), "requests_per_second", 4, 1.2),
+    Target(Load(64, 1, 4), "requests_per_second", 2.5, 2),
+    Target(Load(8, 10, 4), "requests_per_second", 4, 2),
+    Target(Load(8, 50, 4), "requests_per_second", 6, 4),
+    Target(Load(8, 50, 20), "requests_per_second", 6, 4),
+    Target(Load(1, 1, 4), "requests_per_second", None, None),
+)
+LATENCIES = (
+    Target(Load(1, 1, 4), "p50_us", 0.75, None, always_us_max=300),
+    Target(Load(8, 1, 4), "p99_us", 0.3, 0.6),
+)
+SHAPES = (
+    *(
+        Target(Load(8, *size, "repeated"), "requests_per_second", 3, 1.5)
+        for size in ((10, 4), (50, 4), (50, 20))
+    ),
+    Target(Load(8, 10, 4, "one repeated"), "requests_per_second", 3, 1.5),
+    *(
+        Target(Load(8, 10, 4, kind), "requests_per_second", None, None)
+        for kind in ("overlapping", "unordered", "mixed")
+    ),
+    Target(Load(8, 1, 4, "find"), "requests_per_second", None, None),
+)
+
+
+class Overload(NamedTuple):
+    """Ten times the load that saturates the coordinator, and the part of the peak that must remain."""
+
+    saturating: Load
+    ten_times: Load
+    part_of_peak: float = 0.8
+
+
+OVERLOADS = (
+    Overload(Load(64, 1, 4), Load(640, 1, 4)),
+    # 20,000 queued operations: by connections with many share-partitions, and by requests in flight.
+    Overload(Load(40, 50, 4), Load(400, 50, 4)),
+    Overload(Load(32, 1, 4, in_flight=64), Load(320, 1, 4, in_flight=64)),
+    Overload(Load(64, 10, 4, "mixed"), Load(640, 10, 4, "mixed")),
+)
+# What a commit that `--against` names must not be faster by.
+PART_OF_AGAINST = 0.9
+
+
+def cpu_aim(workload: Workload) -> Target:
+    """Return the aim for the CPU time of a request; a single connection leaves nothing to batch."""
+    return (
+        Target(workload, "cpu_us", 0.45, 0.65)
+        if workload.connections == 1
+        else Target(workload, "cpu_us", 0.25, 0.3)
+    )
+
+
+class Verdict(NamedTuple):
+    """The ratio of a side to Kafka, the aim, and whether it is met; None if there is no aim."""
+
+    ratio: Spread
+    asked: str
+    met: bool | None
+
+
+def is_met(aim: Target, sync: str, ratio: float, own: float) -> bool | None:
+    """Tell whether a ratio, or our own latency, meets the aim; None if there is no aim."""
+    if sync == "always" and aim.always_us_max is not None:
+        return own <= aim.always_us_max
+    asked = aim.per_round(sync)
+    if asked is None:
+        return None
+    return ratio <= asked if aim.figure in LESS_IS_BETTER else ratio >= asked
+
+
+def asked_text(aim: Target, sync: str) -> str:
+    """Return the aim as text."""
+    if sync == "always" and aim.always_us_max is not None:
+        return f"≤ {aim.always_us_max / 1000:g} ms"
+    asked = aim.per_round(sync)
+    if asked is None:
+        return "-"
+    return f"{'≤' if aim.figure in LESS_IS_BETTER else '≥'} {asked:g}"
+
+
+def verdict(aim: Target, ours: SystemUnderTest, kafka: SystemUnderTest) -> Verdict:
+    """Compare the rounds of a side with those of Kafka."""
+    own = ours.per_round(aim.workload, aim.figure)
+    ratio = ratios(own, kafka.per_round(aim.workload, aim.figure))
+    met = is_met(aim, ours.sync, ratio.median, spread(own).median)
+    return Verdict(ratio, asked_text(aim, ours.sync), met)

@@ -1,0 +1,63 @@
+"""What the page says: names without anything hidden in them, figures under their right names."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.browser.chromium import Page
+from tests.unit.admin.admin_server import Served, served
+from tests.unit.admin.test_state_routes import snapshot
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def coordinator() -> Iterator[Served]:
+    with served([snapshot("orders"), snapshot("parcels")]) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    ["\u034f", "\ufe0f", "\U000e0061", "\u2800", "\u3164", "\u00a0", "\u2028", "\u200d", "\ue000", "\x9b"],
+)
+def test_what_cannot_be_seen_is_written_out(page: Page, coordinator: Served, hidden: str) -> None:
+    page.go(f"{coordinator.url}/")
+    seen = page.evaluate(
+        f"import('/assets/elements.js').then(({{ seen }}) => seen({json.dumps('a b' + hidden)}))"
+    )
+    assert seen == f"a b\\u{{{ord(hidden):x}}}"
+
+
+def test_what_is_found_is_not_called_all_there_is(page: Page, coordinator: Served) -> None:
+    page.go(f"{coordinator.url}/?find=ord")
+    page.wait_for("Groups found")
+    figures = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
+    assert (figures["Groups found"], figures["Share-partitions"]) == ("1", "2")
+
+
+def test_a_list_says_that_it_is_sorted_by_topic_id(page: Page, coordinator: Served) -> None:
+    page.go(f"{coordinator.url}/?group=orders")
+    page.click('a[data-key="sort key"]')
+    page.wait_for("Topic-partition, by topic id \u2191")
+
+
+def test_who_cannot_watch_asks_for_the_shards_every_few_seconds(
+    page: Page, coordinator: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.admin.event_stream.SUBSCRIBERS_MAX", 0)
+    noted = """
+        window.delays = [];
+        const later = window.setTimeout;
+        window.setTimeout = (what, delay, ...rest) => {
+          window.delays.push([String(what), delay]);
+          return later(what, delay, ...rest);
+        };
+    """
+    page.command("Page.addScriptToEvaluateOnNewDocument", source=noted)
+    page.go(f"{coordinator.url}/?view=shards")
+    page.wait("document.querySelectorAll('tbody tr').length === 4")
+    delays = page.wait("window.delays.filter(([what]) => what.startsWith('function watch'))")
+    assert delays[0][1] == 5000
+    page.complaints[:] = [text for text in page.complaints if "503" not in text]

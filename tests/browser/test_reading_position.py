@@ -1,0 +1,101 @@
+"""What a reader is doing while the page changes: it goes on."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from coordinator.ownership import Assignment, Replica
+from tests.browser.chromium import Page
+from tests.builders import packed
+from tests.unit.admin.admin_server import SHARDS, Served, served
+from tests.unit.admin.test_state_routes import snapshot
+
+pytestmark = pytest.mark.browser
+
+# Answers say that one more record is in flight each time that they are asked for.
+CHANGING = """
+    (() => {
+      const same = window.fetch;
+      let more = 0;
+      window.fetch = async (path, options) => {
+        const response = await same(path, options);
+        if (!path.startsWith("/api/v1/share-partitions")) return response;
+        const answer = await response.json();
+        more += 1;
+        for (const item of answer.items) item.in_flight_records += 1000 * more;
+        return new Response(JSON.stringify(answer), { headers: response.headers });
+      };
+    })()
+"""
+FIGURE = "document.querySelector('tbody td:nth-child(4)').textContent"
+
+
+@pytest.fixture(scope="module")
+def coordinator() -> Iterator[Served]:
+    records = [snapshot(partition=number, batches=packed((100, 100, 0, 1))) for number in range(3)]
+    with served(records) as running:
+        yield running
+
+
+def changed(page: Page) -> None:
+    """Wait until another figure is drawn."""
+    before = page.evaluate(FIGURE)
+    page.wait(f"{FIGURE} !== {json.dumps(before)}")
+
+
+@pytest.fixture
+def changing(page: Page, coordinator: Served) -> Page:
+    page.command("Page.addScriptToEvaluateOnNewDocument", source=CHANGING)
+    page.resize(375, 800)
+    page.go(f"{coordinator.url}/?group=orders")
+    page.wait("document.querySelectorAll('tbody tr').length === 3")
+    return page
+
+
+def test_a_table_stays_scrolled(changing: Page) -> None:
+    changing.evaluate("document.querySelector('.scroll').scrollLeft = 200")
+    changed(changing)
+    assert changing.evaluate("document.querySelector('.scroll').scrollLeft") == 200
+
+
+def test_a_link_in_a_table_keeps_the_focus(changing: Page) -> None:
+    changing.evaluate("document.querySelector('tbody tr:nth-child(2) td:last-child a').focus()")
+    changed(changing)
+    row = "document.querySelector('tbody tr:nth-child(2)')"
+    assert changing.evaluate(f"{row}.contains(document.activeElement)")
+
+
+def test_what_is_pressed_is_there_when_it_is_let_go(changing: Page) -> None:
+    changing.evaluate(
+        "window.link = document.querySelector('tbody a'); link.dispatchEvent("
+        "new PointerEvent('pointerdown', { bubbles: true })); window.asked = performance.now()"
+    )
+    # Two answers came meanwhile.
+    answers = "performance.getEntriesByType('resource').filter((entry) => entry.responseEnd > window.asked"
+    changing.wait(f"{answers} && entry.name.includes('/share-partitions')).length >= 2")
+    assert changing.evaluate("link.isConnected")
+    changing.evaluate("link.dispatchEvent(new PointerEvent('pointerup', { bubbles: true })); 0")
+    changing.wait("!link.isConnected")
+
+
+def test_it_is_said_that_selected_text_holds_news_back(changing: Page) -> None:
+    changing.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
+    changing.wait_for("Pause (text is selected)")
+    before = changing.evaluate(FIGURE)
+    changing.evaluate("getSelection().removeAllRanges()")
+    changing.wait(f"{FIGURE} !== {json.dumps(before)}")
+    assert "text is selected" not in changing.evaluate("document.body.innerText")
+
+
+def test_links_to_one_owner_have_keys_of_their_own(page: Page) -> None:
+    them = Replica("b", "127.0.0.1:3", "127.0.0.1:4")
+    with served() as coordinator:
+        board, runtime = coordinator.coordinator.owners, coordinator.coordinator.runtime
+        coordinator.do(lambda: board.follow(Assignment(1, (them,), (0,) * SHARDS)))
+        for number in range(SHARDS):
+            coordinator.do(lambda number=number: runtime.resign(number))
+        page.go(f"{coordinator.url}/?view=shards")
+        page.wait("document.querySelectorAll('tbody a').length === 4")
+        keys = page.evaluate("[...document.querySelectorAll('tbody a')].map((link) => link.dataset.key)")
+    assert len(set(keys)) == SHARDS

@@ -1,0 +1,115 @@
+"""What must hold after every disaster: all coordinators agree, and say what the topic says."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+from coordinator.client import (
+    ConnectionLimits,
+    FencedLeaderEpoch,
+    RetryPolicy,
+    ShareCoordinatorClient,
+    SharePartitionKey,
+    StateBatch,
+)
+from coordinator.shard import ShareState
+from protocol.messages import find_coordinator
+from protocol.state_batches import unpack
+from tests.chaos.topic_reader import TopicState, read_topic
+from tests.kafka import ConditionTimeout
+from tests.kafka.wire import ask
+
+SHARE_KEY_TYPE, GROUP_KEY_TYPE = 2, 0
+ATTEMPTS = 20
+RETRY = RetryPolicy(attempts_max=30, first_s=0.1, wait_max_s=1)
+LIMITS = ConnectionLimits(connect_s=2, request_s=15)
+
+# State epoch, leader epoch, start offset, delivery complete count, batches.
+Answered = tuple[int, int, int, int, list[StateBatch]]
+
+
+def found_by(port: int, keys: Collection[SharePartitionKey]) -> list[tuple[int, int, str, int]] | None:
+    """Return what a coordinator answers to FindCoordinator: error, node id, host and port for each key."""
+    request = find_coordinator.FindCoordinatorRequest(
+        key_type=SHARE_KEY_TYPE, coordinator_keys=[str(key) for key in keys]
+    )
+    try:
+        answer = ask(port, find_coordinator, 6, request)
+    except (OSError, ValueError):
+        return None
+    return [(one.error_code, one.node_id, one.host, one.port) for one in answer.coordinators]
+
+
+def coordinator_of_group(port: int, group: str) -> int:
+    """Return the id of the broker that coordinates a group, as a broker says."""
+    request = find_coordinator.FindCoordinatorRequest(key_type=GROUP_KEY_TYPE, coordinator_keys=[group])
+    (found,) = ask(port, find_coordinator, 4, request).coordinators
+    assert found.error_code == 0, found
+    node_id: int = found.node_id
+    return node_id
+
+
+def agree(ports: Sequence[int], keys: Collection[SharePartitionKey]) -> bool:
+    """Tell whether all coordinators name the same one for every share-partition."""
+    answers = [found_by(port, keys) for port in ports]
+    first = answers[0]
+    return first is not None and all(error == 0 for error, *_ in first) and answers.count(first) == len(ports)
+
+
+async def compare(
+    addresses: Sequence[str],
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    keys: Collection[SharePartitionKey],
+) -> TopicState:
+    """See that for every share-partition the coordinators answer what is in the topic.
+
+    Brokers may write meanwhile. So each state is asked for before and after the topic is read, and compared
+    where it did not change in between; until that was so for each.
+    """
+    async with ShareCoordinatorClient(",".join(addresses), retry=RETRY, limits=LIMITS) as client:
+        left = set(keys)
+        for _ in range(ATTEMPTS):
+            before = await _ask_all(client, left)
+            found = await read_topic(bootstrap, topic, partitions)
+            unknown = found.states.keys() - keys
+            assert not unknown, f"nobody asked for state of {unknown}"
+            after = await _ask_all(client, left)
+            for key in sorted(left):
+                if before[key] == after[key] and after[key] is not None:
+                    state = found.states.get(key)
+                    assert state is not None, f"{key} is not in the topic"
+                    assert _in_short(state) == after[key], f"{key} is not as in the topic"
+                    left.discard(key)
+            if not left:
+                return found
+    raise ConditionTimeout(f"states that change all the time: {sorted(left)}")
+
+
+async def _ask_all(
+    client: ShareCoordinatorClient, keys: Collection[SharePartitionKey]
+) -> dict[SharePartitionKey, Answered | None]:
+    answers = await asyncio.gather(*(_ask(client, key) for key in keys))
+    return dict(zip(keys, answers, strict=True))
+
+
+async def _ask(client: ShareCoordinatorClient, key: SharePartitionKey) -> Answered | None:
+    """Return what the coordinator says; None if the leader changed just now."""
+    summary = await client.summary(key)
+    try:
+        state = await client.read(key, summary.leader_epoch)
+    except FencedLeaderEpoch:
+        return None
+    if (state.state_epoch, state.start_offset) != (summary.state_epoch, summary.start_offset):
+        return None
+    return (*summary, state.batches)
+
+
+def _in_short(state: ShareState) -> Answered:
+    return (
+        state.state_epoch,
+        state.leader_epoch,
+        state.start_offset,
+        state.delivery_complete_count,
+        unpack(state.batches),
+    )

@@ -1,0 +1,73 @@
+"""Somebody who reads the pages and types what they say: a shell beside a cluster with our coordinator."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docs.pages import ROOT
+from tests.kafka.jars import KafkaJars
+from tests.kafka.rig import StandaloneRig
+
+_BIN = Path(sys.executable).parent
+# The scripts of Kafka's distribution are these classes.
+_KAFKA_TOOLS = {
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+    "kafka-groups.sh": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-share-groups.sh": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+}
+_SECONDS_MAX = 180
+
+
+class PageShell:
+    """A shell in a folder, with the commands that the pages name on its path."""
+
+    def __init__(self, rig: StandaloneRig, jars: KafkaJars, folder: Path) -> None:
+        self._folder = folder
+        self._told = {
+            "127.0.0.1:9095": f"127.0.0.1:{rig.coordinator.port}",
+            "127.0.0.1:9096": f"127.0.0.1:{rig.coordinator.http_port}",
+            "HOST:9096": f"127.0.0.1:{rig.coordinator.http_port}",
+            "kafka-1:9092,kafka-2:9092": rig.broker.bootstrap,
+            "kafka-1:9092": rig.broker.bootstrap,
+        }
+        self._environment = {
+            **os.environ,
+            "SHARE_COORDINATOR_URL": f"http://127.0.0.1:{rig.coordinator.http_port}",
+            "SHARE_COORDINATOR_BOOTSTRAP_SERVERS": rig.broker.bootstrap,
+            "COLUMNS": "200",
+        }
+        self._environment["PATH"] = f"{folder / 'bin'}:{_BIN}:{os.environ['PATH']}"
+        (folder / "bin").mkdir()
+        for name, tool in _KAFKA_TOOLS.items():
+            script = folder / "bin" / name
+            script.write_text(f"#!/bin/sh\nexec java -cp '{jars.directory}/*' {tool} \"$@\"\n")
+            script.chmod(0o755)
+        shutil.copytree(ROOT / "deploy", folder / "deploy")
+        # A journal can be read beside the process that writes it, but not written: this one is a copy.
+        shutil.copytree(rig.coordinator.data, folder / "data")
+
+    def type(self, command: str) -> "subprocess.CompletedProcess[str]":
+        """Type a command; where the page says another address, that of this cluster."""
+        for theirs, ours in self._told.items():
+            command = command.replace(theirs, ours)
+        return subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS_MAX,
+            check=False,
+        )
+
+
+def filled_in(command: str) -> str:
+    """Return a command without what may be left out, and with something for what has to be put in."""
+    command = re.sub(r"\s*\[[^\]]*\]", "", command)
+    for name, value in (("GROUP", "workers"), ("TOPIC", "orders"), ("PARTITION", "0"), ("DIR", "data")):
+        command = re.sub(rf"\b{name}\b", value, command)
+    return command

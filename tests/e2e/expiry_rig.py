@@ -1,0 +1,222 @@
+"""A coordinator in this process, with a clock that a test moves, in front of a real broker.
+
+Everything is what a coordinator process is made of, but for the clock by which state expires.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coordinator.app import make_log, make_runtime
+from coordinator.clock import SystemClock
+from coordinator.config import Config, HostPort
+from coordinator.expiry import Expiry, Forecast, RoundResult, make_expiry
+from coordinator.metrics import Metrics
+from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.service import Service
+from protocol.state_records import SharePartitionKey
+from tests.kafka import (
+    RELEASES,
+    Broker,
+    HAProxy,
+    KafkaClient,
+    KafkaJars,
+    ShareConsumer,
+    ShareGroupTool,
+    fetch_jars,
+    free_ports,
+    wait_until,
+)
+from tests.kafka.broker import new_cluster
+
+RETENTION_MINUTES = 600
+GRACE_MINUTES = 60
+# How often a process would look.
+LOOK_MINUTES = 10
+
+# A round may wait for a consumer that joins in its middle, on a machine with other work too.
+_DONE_WITHIN_S = 300
+
+T = TypeVar("T")
+
+
+class OffsetClock:
+    """The time of this machine, and what a test says has passed since."""
+
+    def __init__(self) -> None:
+        self._passed_ms = 0
+
+    def now_ms(self) -> int:
+        return SystemClock().now_ms() + self._passed_ms
+
+    def move(self, minutes: float) -> None:
+        self._passed_ms += round(minutes * 60_000)
+
+
+class Coordinator:
+    """A coordinator on an event loop of its own; its methods are called from the test's thread."""
+
+    def __init__(self, port: int, bootstrap: str, directory: Path) -> None:
+        self.port = port
+        self.clock = OffsetClock()
+        self.config = Config(
+            listen=HostPort("127.0.0.1", port),
+            data_dir=directory,
+            bootstrap_servers=bootstrap,
+            state_retention_minutes=RETENTION_MINUTES,
+            state_missing_grace_minutes=GRACE_MINUTES,
+            state_retention_check_interval_ms=LOOK_MINUTES * 60_000,
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="coordinator")
+        self._thread.start()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DONE_WITHIN_S)
+
+    # Start and stop.
+
+    def start(self, **settings: object) -> None:
+        """Start with what is in the journal; return when it is loaded."""
+        self.run(self._start(self.config.model_copy(update=settings)))
+        wait_until(lambda: self.runtime.initial_load_done, seconds=120, what="the journal is loaded")
+
+    async def _start(self, config: Config) -> None:
+        self.metrics = Metrics()
+        runtime = self.runtime = make_runtime(config, make_log(config, self.metrics), self.metrics)
+        directory = CoordinatorDirectory(
+            config.listen,
+            node_id_first=config.node_id_first,
+            node_ids=config.node_ids,
+            state_partitions=config.state_partitions,
+        )
+        self._listener = Listener(
+            Api(Service(runtime), directory, self.metrics), self.metrics, ServerLimits()
+        )
+        await runtime.start()
+        await self._listener.start(config.listen)
+        expiry = make_expiry(config, runtime, self.metrics, clock=self.clock, may_act=lambda: True)
+        assert expiry is not None
+        self.expiry: Expiry = expiry
+
+    def stop(self) -> None:
+        self.run(self._stop())
+
+    async def _stop(self) -> None:
+        await self.expiry.stop()
+        await self._listener.stop()
+        await self.runtime.stop()
+
+    def restart(self, *, keeps_file: bool = True) -> None:
+        self.stop()
+        if not keeps_file:
+            (self.config.data_dir / "expiry.json").unlink()
+        self.start()
+
+    # Expire.
+
+    def round(self) -> RoundResult:
+        """Do what a process does every few minutes."""
+        return self.run(self.expiry.round())
+
+    def pass_time(self, minutes: int) -> None:
+        """Let time pass, with a round as often as there would be one, and one at the end."""
+        for _ in range(minutes // LOOK_MINUTES):
+            self.clock.move(LOOK_MINUTES)
+            self.round()
+
+    def forecast(self, retention_minutes: int | None = None) -> Forecast:
+        return self.run(self.expiry.forecast(retention_minutes))
+
+    def status(self, group: str) -> dict[str | None, tuple[str, str]]:
+        """Return reason and status of what is abandoned of a group, by topic."""
+        items = self.forecast().items
+        return {each.topic: (each.reason, each.status) for each in items if each.group_id == group}
+
+    def states(self, group: str) -> set[SharePartitionKey]:
+        async def find() -> set[SharePartitionKey]:
+            return {key async for key, _ in self.runtime.share_partitions() if key.group_id == group}
+
+        return self.run(find())
+
+    def counted(self, reason: str) -> float:
+        name = "share_coordinator_expired_share_partitions_total"
+        return self.metrics.registry.get_sample_value(name, {"reason": reason}) or 0
+
+
+class ExpiringRig:
+    """A broker whose share-group state lives in a coordinator of this process."""
+
+    def __init__(self, broker: Broker, client: KafkaClient, coordinator: Coordinator) -> None:
+        self.broker = broker
+        self.client = client
+        self.coordinator = coordinator
+        self.tool = ShareGroupTool(broker.jars, broker.bootstrap)
+
+    def delete_topic(self, topic: str) -> None:
+        delete_topic(self.broker, self.client, topic)
+
+    def join(self, group: str, topic: str) -> ShareConsumer:
+        """Become a member that has got and accepted what there is in a topic."""
+        self.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
+        self.client.produce(topic, 1)
+        consumer = self.client.share_consumer(group, topic)
+        records = wait_until(lambda: consumer.poll(200), seconds=120, what=f"{group} gets records of {topic}")
+        consumer.settle(["ACCEPT"] * len(records))
+        return consumer
+
+    def visit(self, group: str, topic: str) -> None:
+        self.join(group, topic).close()
+
+
+def delete_topic(broker: Broker, client: KafkaClient, topic: str) -> None:
+    """Delete a topic, and wait until it is gone."""
+    # The tool needs a class that the newest release does not have.
+    done = fetch_jars(RELEASES[-2]).run(
+        "org.apache.kafka.tools.TopicCommand",
+        *("--bootstrap-server", broker.bootstrap, "--delete", "--topic", topic),
+    )
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: topic not in client.topics(), seconds=120, what="the topic is gone")
+
+
+@contextmanager
+def expiring_rig(jars: KafkaJars, directory: Path) -> Iterator[ExpiringRig]:
+    """Start a coordinator, HAProxy and a broker that is led to it."""
+    with ExitStack() as stack:
+        port, haproxy_port = free_ports(2)
+        broker = Broker(jars, directory, interbroker_port=haproxy_port, cluster=new_cluster(), node_id=1)
+        haproxy = HAProxy(
+            directory, port=haproxy_port, broker_port=broker.internal_port, coordinator_port=port
+        )
+        coordinator = Coordinator(port, broker.bootstrap, directory / "state")
+        stack.callback(coordinator.close)
+        coordinator.start()
+        stack.callback(coordinator.stop)
+        stack.callback(haproxy.kill)
+        haproxy.start()
+        stack.callback(broker.kill)
+        broker.start()
+        client = KafkaClient(jars, broker.bootstrap, directory)
+        stack.callback(client.close)
+        yield ExpiringRig(broker, client, coordinator)
+
+
+def before_call(owner: Any, name: str, happens: Callable[[], object]) -> Callable[[], None]:
+    """Let something happen right before a coroutine method is called; return how to stop that."""
+    method = getattr(owner, name)
+
+    async def call(*args: Any) -> Any:
+        await asyncio.to_thread(happens)
+        return await method(*args)
+
+    setattr(owner, name, call)
+    return lambda: delattr(owner, name)

@@ -1,0 +1,390 @@
+"""The compiled way of fast-path writes beside the general way: same answers, records and states, to the byte.
+
+Two coordinators get the same frames at the same time; one of them has no compiled module.  What is drawn is
+what brokers send, and everything next to it: share-partitions named twice, unknown tags, old epochs, batches
+in any order, clients that leave, frames that break off.
+"""
+
+import asyncio
+from itertools import count
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from coordinator import fastpath
+from coordinator.config import HostPort
+from coordinator.log.base import RECORD_BYTES_MAX
+from coordinator.log.memory import MemoryLog
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.runtime.commit_batch import unit_bytes
+from coordinator.runtime.commit_scheduler import CommitScheduler
+from coordinator.server import Api, CoordinatorDirectory
+from coordinator.server.api import CloseConnection
+from coordinator.service import Service
+from coordinator.shard import SnapshotPolicy, decisions
+from coordinator.topics import AllTopics, TopicDirectory
+from protocol import record_batch
+from protocol.errors import ErrorCode
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.routing import state_partition
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, unpacked
+from tests.property.wire_model import all_messages, encode
+from tests.unit.runtime.test_runtime import Origin, StandingClock
+from tests.unit.server.wire import request_frame
+
+compiled = pytest.importorskip(
+    "coordinator.fastpath._compiled", reason="it was not built: is there a C compiler?"
+)
+
+
+@pytest.fixture(autouse=True)
+def _as_if_it_was_not_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastpath, "compiled", compiled)
+
+
+STATE_PARTITIONS = 3
+WRITE_REQUEST = next(
+    message
+    for message in all_messages()
+    if message.type == "request" and message.name == "WriteShareGroupStateRequest"
+)
+UNKNOWN_TAG = (77, b"new")
+SEEDS_AT_A_TIME = 8
+TURNS_A_SEED = 60
+
+GROUPS = ("group", "grüße:😀")
+TOPIC_IDS = (TOPIC_ID, OTHER_TOPIC_ID)
+# What is drawn once in so many times, wherever it can be.
+SELDOM = 12
+
+Request = tuple[int, int, bytes]
+
+
+class Draw:
+    """Requests from a seed: mostly what brokers send to a window that moves on, and now and then anything."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.window = 0
+
+    def seldom(self) -> bool:
+        return self.random.randrange(SELDOM) == 0
+
+    def request(self) -> Request:
+        random = self.random
+        group, topic_id, partition = random.choice(GROUPS), random.choice(TOPIC_IDS), random.randrange(4)
+        if self.seldom():
+            return initialize(group, topic_id, partition, random.randrange(3), random.randrange(-2, 40))
+        if self.seldom():
+            topic = read_api.ReadStateData(topic_id, [read_api.PartitionData(partition, random.randrange(3))])
+            request = read_api.ReadShareGroupStateRequest(group, [topic])
+            return read_api.API_KEY, 0, read_api.encode_request(request, 0)
+        return self.write()
+
+    def write(self) -> Request:
+        random = self.random
+        self.window += random.randrange(2)
+        version = random.randrange(2)
+        topic_ids = random.sample(TOPIC_IDS, random.randrange(1, 3))
+        if self.seldom():
+            topic_ids = random.choices(TOPIC_IDS, k=random.randrange(5))
+        topics = [write_api.WriteStateData(topic_id, self.parts(version)) for topic_id in topic_ids]
+        group = "" if self.seldom() and self.seldom() else random.choice(GROUPS)
+        request = write_api.WriteShareGroupStateRequest(group, topics)
+        section = random.randrange(12) if self.seldom() else -1
+        asked = count()
+        body = encode(
+            WRITE_REQUEST, request, version, lambda: [UNKNOWN_TAG] if next(asked) == section else []
+        )
+        if self.seldom() and self.seldom():
+            body = body[: random.randrange(len(body) + 1)] + random.randbytes(random.randrange(3))
+        return write_api.API_KEY, version, body
+
+    def parts(self, version: int) -> list[write_api.PartitionData]:
+        random = self.random
+        partitions = random.sample(range(4), random.randrange(1, 5))
+        if random.randrange(3) == 0:
+            # As brokers send it whose consumers commit each record.
+            partitions = random.choices(range(4), k=random.randrange(1, 9))
+        if self.seldom():
+            partitions = random.choices([0, 1, 2, 3, -1, 200, 9_000], k=random.randrange(4))
+        return [
+            write_api.PartitionData(
+                partition,
+                random.randrange(-1, 3) if self.seldom() else 2,
+                random.randrange(-1, 3) if self.seldom() else 2,
+                random.randrange(-2, 80) if self.seldom() else self.window,
+                random.randrange(-1, 3) if version == 1 else -1,
+                self.batches(),
+            )
+            for partition in partitions
+        ]
+
+    def batches(self) -> bytes:
+        random = self.random
+        written = []
+        first = self.window + random.randrange(-3, 12)
+        for _ in range(random.choice([0, 1, 1, 2, 5])):
+            first += random.choice([0, 0, 0, 1, 3])
+            last = first + random.choice([0, 0, 0, 2, 6])
+            written.append(StateBatch(first, last, random.choice([0, 2, 2, 4]), random.choice([1, 1, 2])))
+            first = last + 1
+        if random.randrange(6) == 0:
+            # They overlap, and are in no order.
+            written += [
+                StateBatch(first + random.randrange(-9, 3), first + 3, random.choice([0, 2, 4]), count)
+                for count in range(random.randrange(1, 6))
+            ]
+            random.shuffle(written)
+        if self.seldom() and self.seldom():
+            written.append(StateBatch(first, first - 1, 2, 1))
+        return pack(written)
+
+
+def initialize(group: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int) -> Request:
+    part = initialize_api.PartitionData(partition, state_epoch, start_offset)
+    topic = initialize_api.InitializeStateData(topic_id, [part])
+    request = initialize_api.InitializeShareGroupStateRequest(group, [topic])
+    return initialize_api.API_KEY, 0, initialize_api.encode_request(request, 0)
+
+
+class Topics:
+    """Knows every topic, until some partitions are gone."""
+
+    disconnected = False
+
+    def contains(self, topic_id: bytes, partition: int) -> bool:
+        return not (self.disconnected and partition == 1)
+
+
+class FussyLog(MemoryLog):
+    """Whose records and units may not be large; who appends has to see to it."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__(partitions)
+        self.units: list[Any] = []
+
+    def append(
+        self, state_partition: int, records: Any, timestamp_ms: int, done: Any, units: Any = ()
+    ) -> None:
+        assert all(len(key) + len(value or b"") <= self.record_bytes_max for key, value in records)
+        assert all(unit_bytes(records[begin:end]) <= self.record_bytes_max for begin, end in units)
+        self.units.append(units)
+        super().append(state_partition, records, timestamp_ms, done)
+
+
+class Coordinator:
+    """One of the two."""
+
+    def __init__(
+        self,
+        policy: SnapshotPolicy,
+        topics: TopicDirectory,
+        record_bytes_max: int = RECORD_BYTES_MAX,
+        limits: RuntimeLimits = RuntimeLimits(),  # noqa: B008
+    ) -> None:
+        self.log = FussyLog(STATE_PARTITIONS)
+        self.log.record_bytes_max = record_bytes_max
+        self.metrics = Metrics()
+        self.runtime = Runtime(
+            log=self.log,
+            clock=StandingClock(),
+            topics=topics,
+            metrics=self.metrics,
+            policy=policy,
+            limits=limits,
+            state_partitions=STATE_PARTITIONS,
+            cold_interval_ms=3_600_000,
+            prune_interval_ms=3_600_000,
+        )
+        directory = CoordinatorDirectory(
+            HostPort("localhost", 9095), node_id_first=1, node_ids=1, state_partitions=STATE_PARTITIONS
+        )
+        self.api = Api(Service(self.runtime), directory, self.metrics)
+        self.answers: list[tuple[int, bytes | str]] = []
+
+    async def begin(self) -> None:
+        """Load, and initialise some share-partitions."""
+        self._log_what_cannot_be_read()
+        await self.runtime.start()
+        while not self.runtime.initial_load_done:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        for group in GROUPS:
+            for partition in range(3):
+                self.ask(0, initialize(group, TOPIC_ID, partition, 0, partition - 1), False)
+        await self.settle()
+
+    def _log_what_cannot_be_read(self) -> None:
+        """Leave a snapshot, and an update of a version that is to come, of one share-partition."""
+        key = SharePartitionKey(GROUPS[0], OTHER_TOPIC_ID, 0)
+        snapshot = encode_record(StateRecord(key, ShareSnapshotValue(0, 0, 0, 0, 1, 1, b"", 0)))
+        update_key, _ = encode_record(StateRecord(key, ShareUpdateValue(0, 0, 0, b"")))
+        batch = record_batch.encode_batch(0, 1, [snapshot, (update_key, b"\0\7")])
+        home = state_partition(key, STATE_PARTITIONS)
+        self.log._batches[home].append(batch)
+        self.log._end_offsets[home] = 2
+
+    def ask(self, number: int, request: tuple[int, int, bytes], leaves: bool) -> None:
+        origin = Origin()
+        frame = request_frame(request[0], request[1], number, request[2])[4:]
+        try:
+            self.api.handle(frame, origin, lambda answer: self.answers.append((number, answer)))
+        except CloseConnection as error:
+            self.answers.append((number, str(error)))
+        origin.disconnected = leaves
+
+    async def settle(self) -> None:
+        for _ in range(8):
+            await asyncio.sleep(0)
+        while self.runtime.appends_in_flight():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert self.runtime.appends_in_flight() == 0
+
+    async def seen(self) -> Any:
+        """Everything that anybody could see of it."""
+        states = {}
+        async for key, state in self.runtime.share_partitions():
+            states[key] = state
+        counted = [
+            (sample.name, tuple(sample.labels.items()), sample.value)
+            for family in self.metrics.registry.collect()
+            for sample in family.samples
+            if not sample.name.startswith(("process_", "python_"))
+            and not sample.name.endswith("_created")
+            and "seconds" not in sample.name
+        ]
+        batches = [chunk async for chunk in self.log.read(range(STATE_PARTITIONS))]
+        views = [msgspec.structs.replace(view, load_ms=0) for view in self.runtime.shard_views()]
+        return self.answers, states, batches, views, counted, list(map(list, self.log.units))
+
+
+async def live(seed: int) -> None:
+    """Drive both with what a seed makes of it."""
+    draw = Draw(seed)
+    random = draw.random
+    policy = SnapshotPolicy(random.choice([2, 30, 500]), random.choice([500, 10_000]))
+    topics: AllTopics | Topics = AllTopics() if random.randrange(2) else Topics()
+    record_bytes_max = random.choice([RECORD_BYTES_MAX, RECORD_BYTES_MAX, 300, 1_000])
+    limits = RuntimeLimits(
+        operations_per_append_max=random.choice([1, 3, 4_096]),
+        bytes_per_append_max=random.choice([1, 300, 1 << 22]),
+    )
+    plain = Coordinator(policy, topics, record_bytes_max, limits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fastpath, "compiled", None)
+        general = Coordinator(policy, topics, record_bytes_max, limits)
+    both = (plain, general)
+    for each in both:
+        await each.begin()
+    for number in range(TURNS_A_SEED):
+        if isinstance(topics, Topics):
+            topics.disconnected = number > TURNS_A_SEED // 2
+        for _ in range(random.randrange(1, 4)):
+            request, leaves = draw.request(), draw.seldom() and draw.seldom()
+            for each in both:
+                each.ask(number, request, leaves)
+        for each in both:
+            await each.settle()
+        assert plain.answers == general.answers
+    for one, other in zip(await plain.seen(), await general.seen(), strict=True):
+        assert one == other
+    for each in both:
+        await each.runtime.stop()
+
+
+@pytest.mark.parametrize("first_seed", range(0, 4 * SEEDS_AT_A_TIME, SEEDS_AT_A_TIME))
+def test_both_ways_are_one(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain: list[int] = []
+    carry_out = CommitScheduler._process_queues
+
+    def counted(self: CommitScheduler, all_due: Any, gathered: Any) -> None:
+        carry_out(self, all_due, gathered)
+        if self._fast_path is not None:
+            plain.append(self._fast_path.taken)
+
+    monkeypatch.setattr(CommitScheduler, "_process_queues", counted)
+    for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME):
+        try:
+            asyncio.run(live(seed))
+        except BaseException as error:
+            error.add_note(f"tests.property.test_fastpath.live({seed})")
+            raise
+    assert sum(plain) > SEEDS_AT_A_TIME * TURNS_A_SEED
+
+
+def test_what_brokers_send_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nothing above would show anything: here the general way is not there."""
+
+    def no_general_way(*_: Any) -> Any:
+        raise AssertionError("this write is plain")
+
+    async def scenario() -> None:
+        one = Coordinator(SnapshotPolicy(), AllTopics())
+        await one.begin()
+        monkeypatch.setattr(write_api, "decode_request", no_general_way)
+        monkeypatch.setattr(decisions, "decide_write", no_general_way)
+        # The window moves on; a gap in it is filled; the same write comes again.
+        for start_offset, first in ((0, 4), (2, 10), (4, 7), (4, 7)):
+            written = [StateBatch(first + n, first + n, 2, 1) for n in range(3)]
+            parts = [
+                write_api.PartitionData(partition, 0, 0, start_offset, 2, pack(written))
+                for partition in range(3)
+            ]
+            topic = write_api.WriteStateData(TOPIC_ID, parts)
+            request = write_api.WriteShareGroupStateRequest("group", [topic])
+            one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
+            await one.settle()
+        for _, answer in one.answers[-4:]:
+            response = write_api.decode_response(answer, 9, 1)
+            assert [result.error_code for result in response.results[0].partitions] == [0, 0, 0]
+        state = one.runtime.share_partition(SharePartitionKey("group", TOPIC_ID, 1))
+        assert state is not None
+        assert unpacked(state.batches) == [(4, 12, 2, 1)]
+        assert (state.start_offset, state.delivery_complete_count, state.updates) == (4, 2, 4)
+        await one.runtime.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_directory_that_raises_fails_one_operation() -> None:
+    class Broken(Topics):
+        def contains(self, topic_id: bytes, partition: int) -> bool:
+            if self.disconnected and partition == 2:
+                raise RuntimeError("a defect")
+            return True
+
+    async def scenario() -> None:
+        topics = Broken()
+        one = Coordinator(SnapshotPolicy(), topics)
+        await one.begin()
+
+        async def write() -> list[int]:
+            batches = pack([StateBatch(90, 99, 2, 1)])
+            parts = [write_api.PartitionData(partition, 0, 0, -1, -1, batches) for partition in range(3)]
+            request = write_api.WriteShareGroupStateRequest(
+                "group", [write_api.WriteStateData(TOPIC_ID, parts)]
+            )
+            one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
+            await one.settle()
+            response = write_api.decode_response(one.answers[-1][1], 9, 1)  # type: ignore[arg-type]
+            return [result.error_code for result in response.results[0].partitions]
+
+        topics.disconnected = True
+        assert await write() == [0, 0, int(ErrorCode.UNKNOWN_SERVER_ERROR)]
+        state = one.runtime.share_partition(SharePartitionKey("group", TOPIC_ID, 2))
+        assert state is not None
+        assert state.batches == b""
+        topics.disconnected = False
+        assert await write() == [0, 0, 0]
+        await one.runtime.stop()
+
+    asyncio.run(scenario())

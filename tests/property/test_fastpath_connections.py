@@ -1,0 +1,184 @@
+"""The compiled front of connections beside connections without it: same answers at the same time and bounds.
+
+Two listeners get the same bytes, cut into the same pieces; one of them has no compiled module.  Their logs
+hold appends back, refuse them, and let them through; clients stop to read, and go.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import count
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from coordinator import fastpath
+from coordinator.errors import LogUnavailable
+from coordinator.server import ServerLimits
+from tests.property.test_fastpath import compiled
+from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_body, write_body
+from tests.unit.server.wire import Served, request_frame
+
+SEEDS_AT_A_TIME = 10
+STEPS_A_SEED = 80
+CLIENTS = 3
+
+
+@pytest.fixture(autouse=True)
+def _as_if_it_was_not_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastpath, "compiled", compiled)
+
+
+class Wire(asyncio.Transport):
+    """A transport that remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+        self.closing = False
+
+    def write(self, data: Any) -> None:
+        """Remember an answer."""
+        self.seen.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        """Tell whether the connection is being closed."""
+        return self.closing
+
+    def pause_reading(self) -> None:
+        """Remember that nothing more is read."""
+        self.seen.append("pause")
+
+    def resume_reading(self) -> None:
+        """Remember that reading goes on."""
+        self.seen.append("resume")
+
+    def close(self) -> None:
+        """Remember that it was closed."""
+        self.closing = True
+        self.seen.append("close")
+
+
+class Side:
+    """One of the two: a listener, and its ends of the connections."""
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self.one = Served(limits)
+        self.wires: list[Wire] = []
+        self.protocols: list[Any] = []
+
+    async def begin(self) -> None:
+        """Load, and connect."""
+        await self.one.runtime.start()
+        while not self.one.runtime.initial_load_done:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        for _ in range(CLIENTS):
+            self.connect()
+        self.protocols[0].data_received(request_frame(83, 0, 0, INITIALIZE_FRAME_BODY))
+        await settle()
+        self.one.log.blocking = True
+
+    def connect(self) -> None:
+        """Let one more client come."""
+        self.wires.append(Wire())
+        self.protocols.append(cast(Any, self.one.listener)._connection())
+        self.protocols[-1].connection_made(self.wires[-1])
+
+    def lose(self, at: int) -> None:
+        """Let a client go, and another one come in its place."""
+        self.protocols[at].connection_lost(None)
+        self.connect()
+        self.wires[at], self.protocols[at] = self.wires.pop(), self.protocols.pop()
+
+    def seen(self) -> Any:
+        """Everything that clients could see, and what they hold."""
+        return [wire.seen for wire in self.wires], self.one.listener.held_bytes
+
+
+async def settle() -> None:
+    for _ in range(8):
+        await asyncio.sleep(0)
+
+
+def requests(random: Random) -> Iterator[bytes]:
+    """Yield what a client sends: writes mostly."""
+    for number in count(1):
+        kind = random.randrange(12)
+        if kind == 0:
+            yield request_frame(84, 0, number, read_body(random.randrange(2)))
+        elif kind == 1:
+            yield request_frame(85, 1, number, write_body(7))
+        else:
+            yield request_frame(85, 1, number, write_body(random.randrange(2)))
+
+
+def step(random: Random, sides: list[Side], sent: list[Iterator[bytes]]) -> None:
+    """Let one thing happen on both sides."""
+    at = random.randrange(CLIENTS)
+    # Who was closed, or is not read from, sends nothing that arrives.
+    seen = sides[0].wires[at].seen
+    is_read = [word for word in seen if word in ("pause", "resume")][-1:] != ["pause"]
+    what = random.randrange(20)
+    if "close" in seen or what == 0:
+        for side in sides:
+            side.lose(at)
+    elif what <= 9 and is_read:
+        data = b"".join(next(sent[at]) for _ in range(random.choice([1, 1, 1, 1, 2, 5])))
+        cut = random.choice([0, 0, 0, 3, len(data) - 1])
+        for side in sides:
+            for piece in filter(None, (data[:cut], data[cut:])):
+                side.protocols[at].data_received(piece)
+    elif what <= 11:
+        pausing = random.randrange(2)
+        for side in sides:
+            side.protocols[at].pause_writing()
+            if pausing:
+                side.protocols[at].resume_writing()
+    elif what == 12:
+        for side in sides:
+            side.protocols[at].resume_writing()
+    elif what == 13:
+        for side in sides:
+            side.wires[at].closing = True
+    elif what == 14:
+        for side in sides:
+            side.one.log.fail(LogUnavailable("as the test has it"))
+    else:
+        for side in sides:
+            side.one.log.release_appends()
+
+
+async def live(seed: int) -> None:
+    """Drive both with what a seed makes of it."""
+    random = Random(seed)
+    limits = ServerLimits(
+        requests_in_flight_max=random.choice([1, 3, 64]), queued_bytes_max=random.choice([150, 400, 100_000])
+    )
+    fronted = Side(limits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fastpath, "compiled", None)
+        alone = Side(limits)
+        await alone.begin()
+    sides = [fronted, alone]
+    await fronted.begin()
+    sent = [requests(random) for _ in range(CLIENTS)]
+    for _ in range(STEPS_A_SEED):
+        step(random, sides, sent)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fastpath, "compiled", compiled)
+            await settle()
+        assert fronted.seen() == alone.seen()
+    for side in sides:
+        side.one.log.blocking = False
+        side.one.log.release_appends()
+        await settle()
+        for at in range(CLIENTS):
+            side.protocols[at].connection_lost(None)
+        assert side.one.listener.held_bytes == 0
+        await side.one.close()
+
+
+@pytest.mark.parametrize("first_seed", range(0, 200, SEEDS_AT_A_TIME))
+def test_a_connection_with_the_compiled_front_is_one_without(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME):
+        asyncio.run(live(seed))

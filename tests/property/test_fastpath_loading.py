@@ -1,0 +1,303 @@
+"""The compiled way of loading beside the general way: same states, same frontier, same order of both.
+
+What is drawn is what logs hold, and everything next to it: tombstones, updates without a snapshot, values of
+other versions, tags that nobody knows, unknown record types, compressed batches, groups that are no text.
+"""
+
+from collections.abc import Iterator
+from random import Random
+from time import process_time
+
+import cramjam
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.runtime.replay import GeneralReplay, replay_record
+from coordinator.shard import Shard, SnapshotPolicy
+from coordinator.shard.packed_state import first_needed_offset
+from protocol import record_batch
+from protocol.errors import DecodeError
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import HEADER_BYTES, encode_batch
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
+
+loading = pytest.importorskip(
+    "coordinator.fastpath._loading", reason="it was not built: is there a C compiler?"
+)
+
+GROUPS = ("group", "grüße:😀", "")
+SELDOM = 15
+COVERED_AT = 21
+
+Record = tuple[bytes, bytes | None]
+
+
+class Draw:
+    """A log from a seed: mostly what coordinators write, and now and then anything."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.window = 0
+
+    def seldom(self) -> bool:
+        return self.random.randrange(SELDOM) == 0
+
+    def batches(self) -> bytes:
+        random = self.random
+        first = self.window + random.randrange(-3, 6)
+        drawn = []
+        for _ in range(random.randrange(5)):
+            length = random.randrange(3)
+            drawn.append(StateBatch(first, first + length, random.choice((0, 2, 4)), random.randrange(1, 3)))
+            first += length + random.randrange(1, 3)
+        if self.seldom():
+            end = random.choice((-(2**63), 2**63 - 1))
+            drawn.insert(0 if end < 0 else len(drawn), StateBatch(end, end, 2, 1))
+        if self.seldom():
+            random.shuffle(drawn)
+        return pack(drawn)
+
+    def record(self) -> Record:
+        random = self.random
+        self.window += random.randrange(2)
+        key = SharePartitionKey(
+            random.choice(GROUPS), random.choice((TOPIC_ID, OTHER_TOPIC_ID)), random.randrange(3)
+        )
+        start = random.choice((-1, self.window, self.window - random.randrange(4)))
+        tags = ((7, b"new"),) if self.seldom() else ()
+        if self.seldom():
+            return encode_record(StateRecord(key, None))
+        if random.randrange(6) == 0:
+            times = random.choice(((5, 5), (5, 6), (0, 2**40)))
+            epochs = [random.randrange(4) for _ in range(3)]
+            highest = random.randrange(9) if self.seldom() else -1
+            made = ShareSnapshotValue(*epochs, start, *times, self.batches(), self.count(), highest, tags)
+            return self.spoiled(encode_record(StateRecord(key, made)))
+        written = ShareUpdateValue(
+            random.randrange(4), random.randrange(-1, 4), start, self.batches(), self.count(), tags
+        )
+        return self.spoiled(encode_record(StateRecord(key, written)))
+
+    def count(self) -> int:
+        return self.random.choice((-1, 0, 9))
+
+    def spoiled(self, record: Record) -> Record:
+        """Once in a while, return what a later release might write, or nobody."""
+        key, value = record
+        assert value is not None
+        if not self.seldom():
+            return record
+        return self.random.choice(
+            (
+                (b"\0\x09" + key[2:], value),
+                (key, b"\0\x01" + value[2:]),
+                (key, value[:-1]),
+                (key, value + b"\0"),
+                (key, b""),
+            )
+        )
+
+    def data(self, base_offset: int) -> tuple[bytes, int]:
+        """One batch, and the log offset behind it."""
+        random = self.random
+        records = [self.record() for _ in range(random.randrange(1, 6))]
+        headers = (("owner", b"1"), ("empty", b"")) if self.seldom() else ()
+        data = encode_batch(base_offset, random.randrange(2**41), records, headers)
+        return (compressed(data) if self.seldom() and self.seldom() else data), base_offset + len(records)
+
+
+def compressed(data: bytes) -> bytes:
+    """The same batch with its records in zstd, as a topic's compression.type makes it."""
+    covered = bytearray(data[COVERED_AT:HEADER_BYTES]) + bytes(cramjam.zstd.compress(data[HEADER_BYTES:]))
+    covered[1] = 4
+    size = (len(covered) + COVERED_AT - 12).to_bytes(4, "big")
+    return data[:8] + size + data[12:17] + crc32c(bytes(covered)).to_bytes(4, "big") + bytes(covered)
+
+
+def shard() -> Shard:
+    return Shard(0, SnapshotPolicy(updates_max=500))
+
+
+def seen(shard: Shard) -> tuple[object, ...]:
+    """Everything that a shard is."""
+    return (
+        list(shard.items()) and sorted(shard.items()),
+        [(key, first_needed_offset(packed)) for key, packed in shard.packed_states()],
+        shard.redundant_offset,
+        shard.live_bytes,
+        shard._pruning_offsets.end_log_offset,
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 30))
+def test_both_ways_make_the_same_shard(seed: int, batches: int) -> None:
+    draw = Draw(seed)
+    general, compiled = shard(), shard()
+    one, other = GeneralReplay(general), loading.Replay(compiled, loading.InternedNames(), replay_record)
+    end = 0
+    for _ in range(batches):
+        data, end = draw.data(end)
+        if draw.seldom():
+            more, end = draw.data(end)
+            data += more
+        assert other.take(data) == one.take(data)
+    while not other.finish(2):
+        pass
+    assert seen(compiled) == seen(general)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**32), st.data())
+def test_what_is_damaged_is_refused_both_ways(seed: int, data: st.DataObject) -> None:
+    batch, _ = Draw(seed).data(0)
+    at = data.draw(st.integers(0, len(batch) - 1))
+    spoiled = batch[:at] + bytes([batch[at] ^ data.draw(st.integers(1, 255))]) + batch[at + 1 :]
+    if data.draw(st.booleans()) and len(spoiled) > HEADER_BYTES:
+        crc = crc32c(spoiled[COVERED_AT:])
+        spoiled = spoiled[:17] + crc.to_bytes(4, "big") + spoiled[COVERED_AT:]
+    general, compiled = shard(), shard()
+    one, other = GeneralReplay(general), loading.Replay(compiled, loading.InternedNames(), replay_record)
+    try:
+        expected: object = one.take(spoiled)
+    except (DecodeError, AssertionError) as error:
+        expected = type(error)
+    try:
+        found: object = other.take(spoiled)
+    except (DecodeError, AssertionError) as error:
+        found = type(error)
+    assert found == expected
+    if isinstance(expected, int):
+        while not other.finish(100):
+            pass
+        assert seen(compiled) == seen(general)
+
+
+def test_names_are_one_object_for_all_shards() -> None:
+    names = loading.InternedNames()
+    keys = []
+    for partition in range(2):
+        key = SharePartitionKey("group", bytes(bytearray(TOPIC_ID)), partition)
+        made = ShareSnapshotValue(0, 0, 0, 1, 2, 2, b"")
+        own = shard()
+        replay = loading.Replay(own, names, replay_record)
+        replay.take(encode_batch(0, 1, [encode_record(StateRecord(key, made))]))
+        assert replay.finish(10)
+        keys += own.share_partitions()
+    assert keys[0].group_id is keys[1].group_id
+    assert keys[0].topic_id is keys[1].topic_id
+
+
+def test_an_empty_log_leaves_an_empty_shard() -> None:
+    own = shard()
+    replay = loading.Replay(own, loading.InternedNames(), replay_record)
+    assert replay.take(b"") == 0
+    assert replay.finish(1)
+    assert seen(own) == seen(shard())
+
+
+def test_a_batch_is_decoded_once_for_all_records_that_need_the_general_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded = []
+
+    def counted(data: bytes) -> Iterator[record_batch.RecordBatch]:
+        decoded.append(data)
+        return record_batch.decode_batches(data)
+
+    monkeypatch.setattr(loading, "decode_batches", counted)
+    keys = [SharePartitionKey("group", TOPIC_ID, number) for number in range(100)]
+    # Initialised anew after they had a leader.
+    made = [StateRecord(key, ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0, 5)) for key in keys]
+    data = encode_batch(0, 1, list(map(encode_record, made)))
+    own = shard()
+    replay = loading.Replay(own, loading.InternedNames(), replay_record)
+    assert replay.take(data) == len(keys)
+    assert decoded == [data]
+    assert replay.finish(1_000)
+    assert [state.leader_epoch_max for _, state in own.items()] == [5] * len(keys)
+
+
+def test_a_compressed_batch_leaves_the_others_on_the_fast_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor does a record that the definition replays take other share-partitions along."""
+    keys = [SharePartitionKey("group", TOPIC_ID, number) for number in range(100)]
+    made = [encode_record(StateRecord(key, ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0))) for key in keys]
+    update_key, update = encode_record(StateRecord(keys[0], ShareUpdateValue(1, 0, 7, b"")))
+    odd = encode_record(StateRecord(keys[0], ShareUpdateValue(1, 0, 7, b"", -1, ((7, b"new"),))))
+    data = encode_batch(0, 1, made) + compressed(encode_batch(100, 1, made)) + encode_batch(200, 1, [odd])
+    replayed = []
+
+    def counted(own: Shard, record: record_batch.LogRecord) -> bool:
+        replayed.append(record.offset)
+        return replay_record(own, record)
+
+    general, own = shard(), shard()
+    replay = loading.Replay(own, loading.InternedNames(), counted)
+    for offset in range(201, 301):
+        data += encode_batch(offset, 1, [(update_key, update)])
+    assert replay.take(data) == GeneralReplay(general).take(data) == 301
+    assert replay.finish(1_000)
+    assert replayed == [200]
+    assert seen(own) == seen(general)
+
+
+def crc_twins(count: int) -> list[str]:
+    """Return group ids whose share-partition 0 of a topic has the same CRC-32C.
+
+    The checksum is linear: any change of five bytes can be undone by a change of the four bytes behind them.
+    """
+    width = 9
+    zeros = bytes(width)
+    base = crc32c(zeros)
+    columns = {bit: crc32c((1 << bit).to_bytes(width, "big")) ^ base for bit in range(8 * width)}
+    # Bits that text may have: the lower six of a byte that begins with 01.
+    free = [bit for bit in range(8 * width) if bit % 8 < 6]
+    reduced: dict[int, tuple[int, int]] = {}
+    kernel = []
+    for bit in free:
+        value, made_of = columns[bit], 1 << bit
+        while value and value.bit_length() in reduced:
+            other, its = reduced[value.bit_length()]
+            value, made_of = value ^ other, made_of ^ its
+        if value:
+            reduced[value.bit_length()] = value, made_of
+        else:
+            kernel.append(made_of)
+    first = int.from_bytes(b"@" * width, "big")
+    names = []
+    for number in range(count):
+        name = first
+        for place, change in enumerate(kernel):
+            if number >> place & 1:
+                name ^= change
+        names.append(name.to_bytes(width, "big").decode())
+    return names
+
+
+@pytest.mark.slow
+def test_names_with_the_same_checksum_load_as_fast_as_any_others() -> None:
+    def log_of(groups: list[str]) -> bytes:
+        made = ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0)
+        records = [
+            encode_record(StateRecord(SharePartitionKey(group, TOPIC_ID, 0), made)) for group in groups
+        ]
+        return encode_batch(0, 1, records)
+
+    def load_s(data: bytes) -> float:
+        replay = loading.Replay(shard(), loading.InternedNames(), replay_record)
+        began_s = process_time()
+        replay.take(data)
+        return process_time() - began_s
+
+    twins = crc_twins(100_000)
+    assert len({crc32c(name.encode()) for name in twins}) == 1
+    assert len(set(twins)) == len(twins)
+    same, others = log_of(twins), log_of([f"{number:09}" for number in range(100_000)])
+    assert min(load_s(same) for _ in range(3)) < 2 * min(load_s(others) for _ in range(3))

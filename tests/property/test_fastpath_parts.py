@@ -1,0 +1,164 @@
+"""The parts of the compiled way beside what they are twins of: batches, records, the journal, tallies."""
+
+import math
+from time import process_time
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.log.journal import layout
+from coordinator.log.journal.pending import COMMIT_BYTES_MAX, Append, advance_end_offsets, take_frame_entries
+from coordinator.metrics.histogram import SECONDS, Histogram
+from coordinator.shard import combine
+from coordinator.shard.batches import merge_batches
+from protocol import record_batch
+from protocol.state_batches import StateBatch, pack
+from tests.property.test_batches import ascending, batches, start_offsets
+
+compiled = pytest.importorskip(
+    "coordinator.fastpath._compiled", reason="it was not built: is there a C compiler?"
+)
+
+any_batches = (ascending | batches).map(pack)
+
+
+@pytest.mark.slow
+@settings(max_examples=500)
+@given(ascending | batches, any_batches, start_offsets, start_offsets)
+def test_laying_batches_over_is_combining_them(
+    current: Any, written: bytes, start_offset: int, later: int
+) -> None:
+    run = combine(b"", pack(current), start_offset)
+    assert compiled.merge_batches(run, written, max(start_offset, later)) == combine(
+        run, written, max(start_offset, later)
+    )
+
+
+def test_an_inverted_batch_is_not_laid_over() -> None:
+    for count in range(4):
+        written = [StateBatch(9 - n, 9 - n, 2, 1) for n in range(count)]
+        for at in range(count + 1):
+            inverted = [*written[:at], StateBatch(3, 2, 2, 1), *written[at:]]
+            assert compiled.merge_batches(b"", pack(inverted), -1) is None
+
+
+@pytest.mark.slow
+def test_many_batches_in_any_order_are_laid_over_quickly() -> None:
+    """Reversed, shuffled and nested: the time grows as that of sorting does."""
+    count = 100_000
+    shapes = [
+        [StateBatch(2 * n, 2 * n, 2, 1) for n in reversed(range(count))],
+        [StateBatch(n, 2 * count - n, 2, 1 + n % 3) for n in range(count)],
+        [StateBatch(n * 7_919 % count, n * 7_919 % count, 2, 1) for n in range(count)],
+    ]
+    began_s = process_time()
+    for written in shapes:
+        assert compiled.merge_batches(b"", pack(written), 50) == pack(merge_batches(written, 50))
+    definition_s = process_time() - began_s
+    began_s = process_time()
+    for written in shapes:
+        compiled.merge_batches(b"", pack(written), 50)
+    assert process_time() - began_s < definition_s
+
+
+def test_every_kind_of_batch_is_ordered_alike() -> None:
+    """Counts and states at the ends of their ranges, overlapping."""
+    kinds = [(state, count) for state in (-128, -1, 0, 127) for count in (-(2**15), -1, 0, 1, 2**15 - 1)]
+    ends = [(-(2**63), -(2**63)), (-(2**63), 2**63 - 1), (0, 9), (2**63 - 1, 2**63 - 1)]
+    for first, last in ends:
+        for kind in kinds:
+            for other in kinds:
+                current = pack([StateBatch(first, last, *kind)])
+                written = pack([StateBatch(first, first, *other)])
+                assert compiled.merge_batches(current, written, -1) == combine(current, written, -1)
+
+
+# Lengths where a varint takes one byte more.
+lengths = st.sampled_from([0, 1, 57, 58, 59, 60, 63, 64, 65, 8_185, 8_191, 8_192, 9_000])
+records = st.tuples(lengths.map(bytes), st.none() | lengths.map(lambda length: b"v" * length))
+
+
+@given(st.integers(0, 2**62), st.integers(0, 2**42), st.lists(records, min_size=1, max_size=70))
+def test_a_record_batch_is_the_same(base_offset: int, timestamp_ms: int, written: Any) -> None:
+    expected = record_batch.encode_batch(base_offset, timestamp_ms, written)
+    assert compiled.encode_batch(base_offset, timestamp_ms, written) == expected
+
+
+def test_a_batch_whose_length_does_not_fit_is_refused() -> None:
+    # Never touched, so it takes no memory.
+    value = bytes(1 << 30)
+    with pytest.raises(OverflowError, match="31 bits"):
+        compiled.encode_batch(0, 0, [(b"k", value), (b"k", value)])
+
+
+@given(st.integers(0, 2**16 - 1), st.integers(0, 2**62), st.lists(records, min_size=1, max_size=3))
+def test_an_append_to_the_journal_is_the_same(state_partition: int, base_offset: int, written: Any) -> None:
+    def done(base_offset: int, error: Any) -> None:
+        raise AssertionError("nobody has written it")
+
+    one, other = (kind(state_partition, base_offset, 7, written, done) for kind in (compiled.Append, Append))
+    for field in Append.__slots__:
+        assert getattr(one, field) == getattr(other, field)
+
+
+@given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 2**40), st.integers(0, 2**62))
+def test_a_frame_of_the_journal_is_the_same(entries: list[bytes], segment: int, position: int) -> None:
+    expected = layout.encode_frame(segment, position, 8, 7, 3, entries)
+    assert compiled.encode_frame(segment, position, 8, 7, 3, entries) == expected
+
+
+# What the records of an append take, so that some appends reach the bound, and some meet it to the byte.
+value_bytes = st.sampled_from([0, 100, COMMIT_BYTES_MAX // 2, COMMIT_BYTES_MAX, COMMIT_BYTES_MAX + 1])
+
+
+def an_append(kind: Any, size_bytes: int) -> Any:
+    """Return an append whose entry takes at least so many bytes, and that many if there is room for more."""
+    entry_bytes = len(kind(3, 5, 7, [(b"k", bytes(size_bytes))], None).entry)
+    # What stands around the value is taken off it.
+    value = bytes(max(0, size_bytes - (entry_bytes - size_bytes)))
+    return kind(3, 5, 7, [(b"k", value)], None)
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(st.lists(value_bytes, max_size=4))
+def test_the_next_frame_has_the_same_entries(sizes: list[int]) -> None:
+    found = take_frame_entries([an_append(Append, size_bytes) for size_bytes in sizes])
+    assert (
+        compiled.take_frame_entries([an_append(compiled.Append, size_bytes) for size_bytes in sizes]) == found
+    )
+    assert bool(found[0]) == bool(sizes)
+
+
+def test_a_frame_is_filled_to_the_byte() -> None:
+    for kind, take in ((Append, take_frame_entries), (compiled.Append, compiled.take_frame_entries)):
+        entries, _ = take([an_append(kind, COMMIT_BYTES_MAX // 2)] * 3)
+        assert [len(entry) for entry in entries] == [COMMIT_BYTES_MAX // 2] * 2
+
+
+def test_ends_are_noted_alike() -> None:
+    group = [Append(place % 2, place, 7, [(b"k", b"v")] * 3, lambda *_: None) for place in range(5)]
+    compiled_group = [
+        compiled.Append(place % 2, place, 7, [(b"k", b"v")] * 3, lambda *_: None) for place in range(5)
+    ]
+    noted: list[tuple[list[int], dict[int, int]]] = [([0, 0], {}), ([0, 0], {})]
+    advance_end_offsets(group, *noted[0])
+    compiled.advance_end_offsets(compiled_group, *noted[1])
+    assert noted[0] == noted[1] == ([7, 6], {0: 6, 1: 5})
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 0.0001, 0.00011, 0.3, 9.9, 10.0, 10.1, math.inf])))
+def test_tallies_count_alike(values: list[float]) -> None:
+    one, other = compiled.Histogram(SECONDS), Histogram(SECONDS)
+    for value in values:
+        one.add(value)
+        other.add(value)
+    assert one.cumulative() == other.cumulative()
+
+
+@given(st.binary(max_size=100), st.integers(0, 2**32 - 1))
+def test_sums_are_the_same_on_every_processor(data: bytes, before: int) -> None:
+    assert compiled.crc32c_sums(data, before) == (crc32c(data, before), crc32c(data, before))

@@ -1,0 +1,232 @@
+"""Logs for tests of the recovery jobs: strategies that make them, and what the shard core makes of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from coordinator.log.claims import FencingFilter, encode_claim, is_claim, owner_epoch_headers
+from coordinator.recovery.final_states import owner_epochs, states_of
+from coordinator.recovery.parse import parse
+from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
+from coordinator.recovery.records import Records
+from coordinator.recovery.schema import PARTIALS
+from coordinator.recovery.tasks import Output
+from coordinator.shard import Shard, ShareState, SnapshotPolicy
+from protocol.errors import DecodeError
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import decode_batches, encode_batch
+from protocol.state_batches import StateBatch, pack, unpack
+from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record, topic_id_text
+
+STATE_PARTITION = 7
+TOPIC_IDS = (bytes(range(16)), bytes(range(16, 32)))
+KEYS = [
+    SharePartitionKey("g", TOPIC_IDS[0], 0),
+    SharePartitionKey("grüppe-😀", TOPIC_IDS[1], 3),
+    SharePartitionKey("a:longer:group", TOPIC_IDS[0], 2**31 - 1),
+]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One record of a log; `owner_epoch` is None where there is no header."""
+
+    key: bytes | None
+    value: bytes | None
+    owner_epoch: int | None
+    timestamp_ms: int
+
+
+offsets = st.integers(0, 30)
+state_batches = st.lists(
+    st.builds(StateBatch, offsets, offsets, st.sampled_from([0, 2, 4, -1]), st.integers(0, 3)),
+    max_size=4,
+).map(pack)
+start_offsets = st.sampled_from([-1, -1, 0, 3, 7, 12, 20, 25])
+leader_epochs = st.integers(-1, 4)
+complete_counts = st.sampled_from([-1, 0, 5])
+snapshots = st.builds(
+    ShareSnapshotValue,
+    snapshot_epoch=st.integers(-1, 4),
+    state_epoch=st.integers(0, 3),
+    leader_epoch=leader_epochs,
+    start_offset=start_offsets,
+    create_timestamp=st.integers(0, 9),
+    write_timestamp=st.integers(0, 9),
+    state_batches=state_batches,
+    delivery_complete_count=complete_counts,
+    leader_epoch_max=st.sampled_from([-1, -1, 2, 6]),
+)
+updates = st.builds(
+    ShareUpdateValue,
+    snapshot_epoch=st.integers(0, 4),
+    leader_epoch=leader_epochs,
+    start_offset=start_offsets,
+    state_batches=state_batches,
+    delivery_complete_count=complete_counts,
+)
+keys = st.sampled_from(KEYS)
+
+
+@st.composite
+def spoilt(draw: st.DrawFn) -> tuple[bytes, bytes | None]:
+    """A record that cannot be understood as it is: cut short, too long, of another version, with tags."""
+    key, value = encode_record(StateRecord(draw(keys), draw(snapshots | updates)))
+    assert value is not None
+    return draw(
+        st.sampled_from(
+            [
+                (key, value[: draw(st.integers(0, len(value)))]),
+                (key, value + b"\0"),
+                (key, b"\0\1" + value[2:]),
+                (key, value[:-1] + b"\1\5\2ab"),
+                (key, value[:18] + b"\0" + value[19:]),
+                (b"\0\1" + key[2:], None),
+            ]
+        )
+    )
+
+
+@st.composite
+def tagged_batches(draw: st.DrawFn) -> tuple[bytes, bytes]:
+    """An update one of whose batches has a tagged field that nobody knows."""
+    key, _ = encode_record(StateRecord(draw(keys), draw(updates)))
+    one = pack([StateBatch(5, 9, 0, draw(st.integers(1, 3)))])[:-1] + b"\1\7\1x"
+    return b"\0\1" + key[2:], b"\0\0" + bytes(16) + b"\2" + one + b"\0"
+
+
+strange_keys = st.sampled_from([None, b"", b"\0", b"\0\7any", b"\0\0\0\1\xff" + bytes(20), b"\0\0short"])
+contents = st.one_of(
+    st.builds(lambda key, value: encode_record(StateRecord(key, value)), keys, updates),
+    st.builds(lambda key, value: encode_record(StateRecord(key, value)), keys, updates),
+    st.builds(lambda key, value: encode_record(StateRecord(key, value)), keys, snapshots),
+    st.builds(lambda key: encode_record(StateRecord(key, None)), keys),
+    spoilt(),
+    tagged_batches(),
+    st.tuples(strange_keys, st.just(b"\0\0")),
+)
+claims = st.just(encode_claim(STATE_PARTITION, "somebody"))
+
+
+def entries(owner_epochs_of_records: st.SearchStrategy[int | None]) -> st.SearchStrategy[list[Entry]]:
+    """Logs of records and claims with these owner epochs."""
+    record = st.one_of(contents, contents, contents, contents, claims)
+    entry = st.builds(
+        lambda content, owner_epoch, timestamp_ms: Entry(*content, owner_epoch, timestamp_ms),
+        record,
+        owner_epochs_of_records,
+        st.integers(1, 9),
+    )
+    return st.lists(entry, max_size=12) | st.lists(entry, min_size=12, max_size=40)
+
+
+kafkas_logs = entries(st.none())
+our_logs = entries(st.sampled_from([None, 1, 1, 1, 2, 2, 3]))
+
+
+def stored(log: Sequence[Entry], base_offset: int = 0) -> list[bytes]:
+    """Write a log, each record as a batch of its own."""
+    written = []
+    for offset, entry in enumerate(log, base_offset):
+        headers = () if entry.owner_epoch is None else owner_epoch_headers(entry.owner_epoch)
+        record = (entry.key if entry.key is not None else b"", entry.value)
+        written.append(encode_batch(offset, entry.timestamp_ms, [record], headers=headers))
+    return written
+
+
+def core_states(batches: Sequence[bytes]) -> dict[SharePartitionKey, ShareState]:
+    """Fold a log with the shard core, record by record."""
+    return dict(core_shard(batches).items())
+
+
+def core_shard(batches: Sequence[bytes]) -> Shard:
+    """Load a shard from a log, but for what a coordinator would refuse to load."""
+    shard = Shard(STATE_PARTITION, SnapshotPolicy())
+    fencing_filter = FencingFilter()
+    for batch in decode_batches(b"".join(batches)):
+        for log_record in batch.records:
+            if not fencing_filter.accepts(log_record) or is_claim(log_record):
+                continue
+            try:
+                record = decode_record(log_record.key, log_record.value)
+            except DecodeError:
+                # Of no share-partition that can be told.
+                continue
+            if record is not None:
+                shard.replay(record, log_record.offset, log_record.timestamp_ms)
+    return shard
+
+
+def parsed(batches: Sequence[bytes]) -> Records:
+    """Parse batches that are all good."""
+    found = parse(STATE_PARTITION, b"".join(batches))
+    assert found.found is None
+    assert found.used_bytes == sum(map(len, batches))
+    return found.records
+
+
+def folded(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[Output]:
+    """Fold each range of a log by itself; a range is a list of chunks of batches."""
+    return [output for chunks in ranges for output in fold_range(parsed(chunk) for chunk in chunks)]
+
+
+def vector_states(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[dict[str, Any]]:
+    """Fold a log in ranges and chunks, join, and return rows of states."""
+    return settled_states(folded(ranges))
+
+
+def settled_states(found: Sequence[Output]) -> list[dict[str, Any]]:
+    """Join folded ranges, whatever their order."""
+    known = owner_epochs(
+        row for output in found if output.name == RANGES_OUTPUT for row in output.rows.to_pylist()
+    )
+    partials = [output.rows for output in found if output.name == PARTIALS_OUTPUT]
+    return by_key(states_of(pa.Table.from_batches(partials, PARTIALS), known).to_pylist())
+
+
+def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sort rows of states."""
+    return sorted(rows, key=lambda row: (row["group_id"], row["topic_id"], row["partition"]))
+
+
+# Columns of the states that the shard core has by the same name.
+CORE_COLUMNS = (
+    "start_offset",
+    "delivery_complete_count",
+    "state_epoch",
+    "leader_epoch",
+    "leader_epoch_max",
+    "snapshot_epoch",
+    "create_timestamp",
+    "write_timestamp",
+    "last_write_ms",
+    "updates",
+    "update_bytes",
+    "unreadable",
+)
+
+
+def core_rows(states: dict[SharePartitionKey, ShareState]) -> list[dict[str, Any]]:
+    """Return what the core holds, as rows of states without what only a log can tell."""
+    return by_key(
+        [
+            {
+                "group_id": key.group_id,
+                "topic_id": topic_id_text(key.topic_id),
+                "partition": key.partition,
+                **{name: getattr(state, name) for name in CORE_COLUMNS},
+                "state_batches": [batch._asdict() for batch in unpack(state.batches)],
+            }
+            for key, state in states.items()
+        ]
+    )
+
+
+def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of states without what only a log can tell."""
+    names = ("group_id", "topic_id", "partition", *CORE_COLUMNS, "state_batches")
+    return [{name: row[name] for name in names} for row in rows]

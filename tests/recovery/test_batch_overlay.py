@@ -1,0 +1,54 @@
+"""Laying batches over one another in columns against `merge_batches`, which is the rule."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.recovery import batch_overlay
+from coordinator.recovery.batch_overlay import overlay_batches
+from coordinator.recovery.decode import StateBatches
+from coordinator.shard.batches import NO_START_OFFSET, merge_batches
+from protocol.state_batches import StateBatch
+
+Row = tuple[int, StateBatch]
+
+near = st.integers(0, 40)
+far = st.sampled_from([-(2**63), -(2**63) + 1, -5, -1, 0, 3, 2**63 - 2, 2**63 - 1])
+batches = st.builds(
+    StateBatch,
+    near | far,
+    near | far,
+    st.sampled_from([-128, -1, 0, 2, 4, 127]),
+    st.integers(-(2**15), 2**15 - 1),
+) | st.builds(StateBatch, near, near, st.sampled_from([0, 2]), st.integers(1, 2))
+rows = st.lists(st.tuples(st.integers(0, 3), batches), max_size=30)
+
+
+def columns(found: list[Row]) -> StateBatches:
+    table = np.array([(row, *batch) for row, batch in found], np.int64).reshape(-1, 5)
+    return StateBatches(*table.T)
+
+
+def by_rule(found: list[Row]) -> list[tuple[int, ...]]:
+    return [
+        (row, *batch)
+        for row in sorted({row for row, _ in found})
+        for batch in merge_batches([batch for each, batch in found if each == row], NO_START_OFFSET)
+    ]
+
+
+@given(rows)
+@settings(deadline=None, max_examples=400)
+def test_every_offset_keeps_the_greatest_that_covers_it(found: list[Row]) -> None:
+    made = overlay_batches(columns(found))
+    assert list(zip(*(column.tolist() for column in made), strict=True)) == by_rule(found)
+
+
+def test_what_would_take_too_many_pieces_goes_the_general_way() -> None:
+    narrow = [(1, StateBatch(2 * n, 2 * n, 2, 1)) for n in range(2_000)]
+    wide = [(1, StateBatch(n, 5_000 + n, 0, 1 + n % 2)) for n in range(500)]
+    apart = [(2, StateBatch(0, 9, 0, 1)), (2, StateBatch(10, 19, 0, 1))]
+    pieces = sum(len(range(batch.first_offset, batch.last_offset)) for _, batch in wide)
+    assert pieces > batch_overlay._PIECES_MAX * len(narrow + wide)
+    made = overlay_batches(columns(wide + narrow + apart))
+    assert list(zip(*(column.tolist() for column in made), strict=True)) == by_rule(narrow + wide + apart)

@@ -1,0 +1,318 @@
+"""The jobs against coordinators of ours, real processes on a journal and on a topic.
+
+What is rewritten to another partition count, or restored from a backup, is served by a coordinator that is
+started on it, and answers the same.
+"""
+
+import asyncio
+import json
+import re
+import shlex
+import shutil
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from coordinator.client import RetryPolicy, ShareCoordinatorClient, StateSummary
+from coordinator.recovery.archive import archive
+from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.diff import diff
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.external_checks import LiveCheck, SampleCheck
+from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.sources.journal import JournalSource
+from coordinator.recovery.sources.topic import TopicSource
+from protocol.routing import state_partition
+from protocol.state_batches import StateBatch
+from protocol.state_records import SharePartitionKey
+from tests.kafka import BuiltInRig, CoordinatorProcess, free_ports, wait_until
+from tests.kafka.audit_process import AuditProcess
+from tests.recovery.test_docs import LIVE, examples
+from tests.topic.logs import new_topic
+from tests.unit.cli.command_line import CommandLine
+
+pytestmark = [pytest.mark.e2e]
+
+ALONE = LocalEngine(1)
+KEYS = [SharePartitionKey(f"group-{n % 4}", bytes([n]) * 16, n) for n in range(16)]
+RETRY = RetryPolicy(attempts_max=10, first_s=0.1)
+ONE_COPY = {
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+SMALL = {"journal.segment.bytes": str(1 << 20)}
+Answers = dict[SharePartitionKey, tuple[StateSummary, list[StateBatch]]]
+
+
+@contextmanager
+def serving(
+    directory: Path, *, data: Path | None = None, partitions: int = 6, log: str = "journal", **settings: str
+) -> Iterator[CoordinatorProcess]:
+    directory.mkdir(parents=True, exist_ok=True)
+    port, http_port = free_ports(2)
+    names = dict(settings)
+    names |= {"share.coordinator.state.topic.num.partitions": str(partitions), **SMALL}
+    process = CoordinatorProcess(directory, port=port, http_port=http_port, log=log, settings=names)
+    if data is not None:
+        process.process.command[process.process.command.index("--data-dir") + 1] = str(data)
+        process.data = data
+    try:
+        process.start()
+        yield process
+        process.stop()
+    finally:
+        process.kill()
+
+
+def work(port: int, seed: int = 1) -> None:
+    """Play leaders: initialize, read, write, delete one."""
+
+    async def main() -> None:
+        random = Random(seed)
+        async with ShareCoordinatorClient(f"127.0.0.1:{port}", retry=RETRY) as client:
+            for key in KEYS:
+                await client.initialize(key, seed, 10)
+                await client.read(key, seed)
+                done = 0
+                for first in range(10, 40, 3):
+                    outcome = random.choice([0, 2, 4])
+                    done += 3 if outcome else 0
+                    await client.write(
+                        *(key,),
+                        state_epoch=seed,
+                        leader_epoch=seed,
+                        start_offset=10,
+                        delivery_complete_count=done,
+                        batches=[StateBatch(first, first + 2, outcome, 1)],
+                    )
+            await client.delete(KEYS[-1])
+
+    asyncio.run(main())
+
+
+def answers(port: int) -> Answers:
+    """Ask for everything."""
+
+    async def main() -> Answers:
+        found = {}
+        async with ShareCoordinatorClient(f"127.0.0.1:{port}", retry=RETRY) as client:
+            for key in KEYS[:-1]:
+                summary = await client.summary(key)
+                found[key] = (summary, (await client.read(key, summary.leader_epoch)).batches)
+        return found
+
+    return asyncio.run(main())
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[CoordinatorProcess]:
+    with serving(tmp_path / "first") as process:
+        work(process.port)
+        yield process
+
+
+def test_a_journal_at_work_is_audited_and_equal_to_what_is_served(
+    journal: CoordinatorProcess, share_coordinator: CommandLine
+) -> None:
+    source = JournalSource(str(journal.data))
+    live = f"127.0.0.1:{journal.port}"
+    found = diff(ALONE, source, live)
+    assert (found.asked, found.equal, found.different, found.unknown) == (15, 15, [], {})
+    options = Options(external=[LiveCheck(source, live), SampleCheck(source, 5, Cut())])
+    checked = audit(ALONE, source, options)
+    assert (checked.verdict, checked.findings.to_pylist()) == ("clean", [])
+    # As the operator's page shows it.
+    ((command, lines),) = (each for each in examples() if LIVE in each[0])
+    command = command.replace("journal:data", source.text).replace("127.0.0.1:9095", live)
+    said = share_coordinator(*shlex.split(command)[1:])
+    assert (said.exit_code, said.out.splitlines()) == (0, lines)
+    # Once more with another leader and state epoch: it went on, and both see it.
+    work(journal.port, seed=2)
+    assert diff(ALONE, source, live).equal == 15
+
+
+def test_a_journal_is_rewritten_to_another_partition_count_and_served(
+    journal: CoordinatorProcess, tmp_path: Path, share_coordinator: CommandLine
+) -> None:
+    before = answers(journal.port)
+    journal.stop()
+    target = tmp_path / "target"
+    command = (
+        *("recovery", "rewrite", "--from", f"journal:{journal.data}", "--to", f"journal:{target}"),
+        *(f"--set={name}={value}" for name, value in SMALL.items()),
+    )
+    planned = share_coordinator(*command, "--state-partitions", "11")
+    assert planned.exit_code == 0
+    assert planned.out.endswith("11 state partitions: 15 copy\nNothing was written: --execute does it.\n")
+    assert not target.exists()
+    done = share_coordinator(*command, "--state-partitions", "11", "--execute", "-o", "json")
+    said = json.loads(done.out)
+    assert (said["verified"], said["counts"], said["differences"]) == (True, {"copy": 15}, [])
+    moved = audit(ALONE, JournalSource(str(target)), Options())
+    assert (moved.verdict, len(moved.states)) == ("clean", 15)
+    assert {state_partition(key, 11) for key in KEYS[:-1]} == set(
+        moved.states.column("state_partition").to_pylist()
+    )
+    with serving(tmp_path / "second", data=target, partitions=11) as second:
+        assert answers(second.port) == before
+        assert diff(ALONE, JournalSource(str(target)), f"127.0.0.1:{second.port}").equal == 15
+        refused = share_coordinator(*command, "--state-partitions", "11", "--execute", "--replace")
+        assert refused.exit_code == 0, "nothing to do"
+        work(second.port, seed=3)
+        refused = share_coordinator(*command, "--state-partitions", "11", "--execute", "--replace")
+        assert (refused.exit_code, "is held by process" in refused.err) == (1, True)
+
+
+def test_damage_is_an_exit_code_and_a_finding(
+    journal: CoordinatorProcess, share_coordinator: CommandLine
+) -> None:
+    journal.stop()
+    segment = min(journal.data.glob("*.journal"))
+    data = bytearray(segment.read_bytes())
+    data[len(data.rstrip(b"\0")) // 2] ^= 1
+    segment.write_bytes(data)
+    said = share_coordinator("recovery", "audit", "--from", f"journal:{journal.data}")
+    assert said.exit_code == 2
+    assert "CRITICAL P4   damaged log (1)" in said.out
+    nothing = share_coordinator("recovery", "audit", "--from", f"journal:{journal.data}-nothing")
+    assert nothing.exit_code == 3
+
+
+@pytest.mark.broker
+def test_a_topic_is_audited_restored_from_an_archive_and_served(
+    built_in: BuiltInRig, tmp_path: Path, share_coordinator: CommandLine
+) -> None:
+    bootstrap = built_in.broker.bootstrap
+    topic = new_topic("recovery-ours")
+    at_kafka = {"bootstrap.servers": bootstrap, **ONE_COPY}
+    with serving(
+        tmp_path / "first", log="kafka", **at_kafka, **{"share.coordinator.state.topic.name": topic}
+    ) as first:
+        work(first.port)
+        before = answers(first.port)
+        source = TopicSource(topic, bootstrap)
+        assert diff(ALONE, source, f"127.0.0.1:{first.port}").equal == 15
+        assert audit(ALONE, source, Options(state_partitions=6)).findings.to_pylist() == []
+        archive(source, tmp_path / "archive")
+    restored = new_topic("recovery-restored")
+    place = f"archive:{tmp_path / 'archive'}"
+    code, out, err = rewrite(
+        share_coordinator, place, f"kafka:{restored}", bootstrap, "--state-partitions", "4"
+    )
+    assert (code, err) == (0, ""), err
+    assert "Both sides hold the same state of 15 share-partitions." in out
+    with serving(
+        tmp_path / "second",
+        log="kafka",
+        partitions=4,
+        **at_kafka,
+        **{"share.coordinator.state.topic.name": restored},
+    ) as second:
+        assert answers(second.port) == before
+        code, _, err = rewrite(
+            share_coordinator, f"kafka:{topic}", f"kafka:{restored}", bootstrap, "--state-partitions", "4"
+        )
+        assert code == 0, "both hold the same"
+        work(second.port, seed=4)
+        code, _, err = rewrite(
+            share_coordinator,
+            f"kafka:{topic}",
+            f"kafka:{restored}",
+            bootstrap,
+            "--state-partitions",
+            "4",
+            "--replace",
+        )
+        assert code == 1
+        assert "state partitions of the target are owned" in err
+    assert audit(ALONE, TopicSource(restored, bootstrap), Options()).exit_code == 0
+
+
+def rewrite(
+    share_coordinator: CommandLine, source: str, target: str, bootstrap: str, *more: str
+) -> tuple[object, str, str]:
+    said = share_coordinator(
+        *("recovery", "rewrite", "--from", source, "--to", target, "--execute"),
+        *("--bootstrap-servers", bootstrap),
+        *(f"--set={name}={value}" for name, value in ONE_COPY.items()),
+        *more,
+    )
+    return said.exit_code, said.out, said.err
+
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+def test_what_is_backed_up_as_the_page_says_is_restored_as_it_says(
+    share_coordinator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = OPERATIONS.read_text("utf-8").partition("## Backing up and restoring")[2].partition("\n## ")[0]
+    commands = re.findall(r"^share-coordinator (.*)$", section, re.MULTILINE)
+    (back_up, restore, look, serve) = map(shlex.split, commands)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES", str(1 << 20))
+    with serving(tmp_path / "first", partitions=50) as first:
+        (tmp_path / "data").symlink_to(first.data)
+        work(first.port)
+        assert share_coordinator(*back_up).exit_code == 0
+        work(first.port, 2)
+        assert share_coordinator(*back_up).exit_code == 0
+        before = answers(first.port)
+        first.kill()
+    # The disk is gone.
+    shutil.rmtree(tmp_path / "first")
+    # As where nobody has started Spark, whose workers would look for the names in a folder of their own.
+    assert share_coordinator(*restore, "--engine", "local").exit_code == 0
+    assert share_coordinator(*look, "--engine", "local").out.startswith(
+        "Recovery audit of journal:restored: clean\n"
+    )
+    assert serve == ["serve", "--data-dir", "restored"]
+    with serving(tmp_path / "second", data=tmp_path / "restored", partitions=50) as second:
+        assert answers(second.port) == before
+
+
+def test_an_audit_again_and_again_has_metrics_and_ends_in_order(
+    journal: CoordinatorProcess, tmp_path: Path
+) -> None:
+    process = AuditProcess(journal.data, every="1s", log=tmp_path / "audits.log")
+    port = process.port
+    process.start()
+    try:
+        runs = metric(port, 'share_coordinator_audit_runs_total{result="clean"}')
+        wait_until(lambda: runs() >= 2, seconds=120, what="two audits are clean")
+        assert metric(port, "share_coordinator_audit_verdict")() == 0
+        assert metric(port, "share_coordinator_audit_share_partitions")() == 15
+        assert metric(port, 'share_coordinator_audit_findings{check="K1",severity="critical"}')() == 0
+        journal.stop()
+        for segment in journal.data.iterdir():
+            segment.unlink()
+        failed = metric(port, 'share_coordinator_audit_runs_total{result="failed"}')
+        wait_until(lambda: failed() >= 1, seconds=120, what="an audit failed")
+        assert metric(port, "share_coordinator_audit_verdict")() == 3
+        assert process.running
+        process.stop(seconds=120)
+    finally:
+        process.kill()
+    log = (tmp_path / "audits.log").read_text()
+    assert re.search(r"Z clean, \d+ records\n", log)
+    assert "could not audit: journal=" in log
+    assert "Traceback" not in log
+
+
+def metric(port: int, name: str) -> Callable[[], float]:
+    """Return what reads a metric; -1 while there is none."""
+
+    def read() -> float:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as response:
+                text = response.read().decode()
+        except OSError:
+            return -1
+        found = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{name} ")]
+        return float(found[0]) if found else -1
+
+    return read

@@ -1,0 +1,206 @@
+"""Clients without a purpose: strangers that ask anything of anybody's state, and plain noise."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from struct import Struct
+from typing import Any
+
+from protocol.messages.delete_share_group_state import PartitionData as DeletePart
+from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
+from protocol.messages.read_share_group_state import PartitionData as ReadPart
+from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
+from protocol.messages.write_share_group_state import PartitionData as WriteOperation
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey
+from tests.simulation.clients import ConnectionLost, Peer
+from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
+from tests.simulation.workloads import STRANGE_COUNT_MIN, Cluster
+
+
+def random_target(key: SharePartitionKey) -> tuple[SharePartitionKey, SharePartitionKey]:
+    """Return what strangers ask about besides: a topic that never was, and a partition that cannot be."""
+    return key._replace(topic_id=b"nobody's topic!!"), key._replace(partition=-1)
+
+
+class HostileClient:
+    """Asks anything of anybody's state, several requests at a time on one connection."""
+
+    def __init__(self, name: str, cluster: Cluster, rng: Random) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._rng = rng
+        some = rng.choice(cluster.keys)
+        self._keys = [*cluster.keys, *random_target(some)]
+
+    async def run(self) -> None:
+        """Ask for ever."""
+        cluster, rng = self._cluster, self._rng
+        peer: Peer | None = None
+        while True:
+            await cluster.think(rng, cluster.load.stranger_think_s)
+            await cluster.begin(self.name)
+            try:
+                if peer is None or peer.lost:
+                    peer = await cluster.clients.connect(self.name)
+                if rng.random() < cluster.load.slow_reader_rate:
+                    peer.end.read_slowly(rng.expovariate(0.5))
+                asked = [
+                    self._ask(peer) for _ in range(rng.randrange(1, cluster.load.stranger_pipeline_max + 1))
+                ]
+                answered = await asyncio.gather(*asked)
+                for ops in answered:
+                    for op in ops:
+                        cluster.note(self.name, op)
+                astray = any(op.reached_wrong_coordinator for ops in answered for op in ops)
+                if astray or rng.random() < 0.02:
+                    peer.close(reset=rng.random() < 0.5)
+            except ConnectionLost:
+                pass
+            finally:
+                cluster.busy -= 1
+
+    def _ask(self, peer: Peer) -> Awaitable[list[Operation]]:
+        rng = self._rng
+        kind = rng.choice((READ, READ, WRITE, WRITE, WRITE, SUMMARY, INITIALIZE, DELETE))
+        if kind in (INITIALIZE, DELETE) and rng.random() < 0.7:
+            kind = SUMMARY
+        keys = self._cluster.clients.reachable_keys(peer, self._keys)
+        group_id = rng.choice(keys).group_id
+        keys = [key for key in keys if key.group_id == group_id]
+        chosen = [rng.choice(keys) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
+        make = _PARTS[kind]
+        asked = [(key, make(self, key)) for key in chosen]
+        return peer.ask(kind, asked, version=0 if kind == WRITE and self._old(asked) else None)
+
+    def _old(self, asked: list[tuple[SharePartitionKey, Any]]) -> bool:
+        """Tell whether a write can be sent in version 0, which has no complete count."""
+        return all(part.delivery_complete_count == -1 for _, part in asked)
+
+    def _epoch(self, current: int) -> int:
+        return self._rng.choice((current, current, current, current - 1, current + 1, 0, -1))
+
+    def _read(self, key: SharePartitionKey) -> ReadPart:
+        return ReadPart(key.partition, self._epoch(self._cluster.leader_epochs.get(key, 0)))
+
+    def _write(self, key: SharePartitionKey) -> WriteOperation:
+        rng, cluster = self._rng, self._cluster
+        cluster.strange_count = max(cluster.strange_count + 1, STRANGE_COUNT_MIN)
+        batches = []
+        for _ in range(rng.randrange(4)):
+            first = rng.randrange(60)
+            last = first + rng.randrange(12) - (5 if rng.random() < 0.03 else 0)
+            batches.append(StateBatch(first, last, rng.choice((0, 2, 4)), cluster.strange_count % 32_000))
+        return WriteOperation(
+            key.partition,
+            self._epoch(cluster.state_epochs.get(key.group_id, 0)),
+            self._epoch(cluster.leader_epochs.get(key, 0)),
+            rng.choice((-1, 0, rng.randrange(50))),
+            rng.choice((-1, 0, rng.randrange(50))),
+            pack(batches),
+        )
+
+    def _initialize(self, key: SharePartitionKey) -> InitializePart:
+        epoch = self._epoch(self._cluster.state_epochs.get(key.group_id, 0))
+        return InitializePart(key.partition, epoch, self._rng.choice((-1, 0, self._rng.randrange(50))))
+
+    def _delete(self, key: SharePartitionKey) -> DeletePart:
+        return DeletePart(key.partition)
+
+    def _summary(self, key: SharePartitionKey) -> SummaryPart:
+        return SummaryPart(key.partition, self._epoch(0))
+
+
+_PARTS: dict[str, Callable[[HostileClient, SharePartitionKey], Any]] = {
+    READ: HostileClient._read,
+    WRITE: HostileClient._write,
+    INITIALIZE: HostileClient._initialize,
+    DELETE: HostileClient._delete,
+    SUMMARY: HostileClient._summary,
+}
+
+_SIZE = Struct(">i")
+# An ApiVersions request of version 0, from nobody, and its size.
+_GREETING = bytes.fromhex("0000000a 0012 0000 00000007 ffff")
+FOR_EVER_S = 1e9
+
+
+class PollingReader:
+    """Looks at one share-partition after the other, and changes nothing if it can help it."""
+
+    def __init__(self, name: str, cluster: Cluster, rng: Random, every_s: float) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._rng = rng
+        self._every_s = every_s
+
+    async def run(self) -> None:
+        """Look for ever."""
+        cluster, rng = self._cluster, self._rng
+        peer: Peer | None = None
+        while True:
+            await cluster.think(rng, self._every_s)
+            await cluster.begin(self.name)
+            try:
+                if peer is None or peer.lost:
+                    peer = await cluster.clients.connect(self.name)
+                key = rng.choice(cluster.clients.reachable_keys(peer, cluster.keys))
+                if rng.random() < cluster.load.summary_rate:
+                    (op,) = await peer.ask(SUMMARY, [(key, SummaryPart(key.partition, 0))])
+                else:
+                    (op,) = await peer.ask(READ, [(key, ReadPart(key.partition, cluster.leader_epochs[key]))])
+                cluster.note(self.name, op)
+                cluster.clients.history.idle_ops += 1
+                if op.reached_wrong_coordinator:
+                    peer.close()
+            except ConnectionLost:
+                pass
+            finally:
+                cluster.busy -= 1
+
+
+class GarbageSender:
+    """Opens connections and sends what is no request, or not all of one; never gets an answer that it is
+    owed."""
+
+    def __init__(self, cluster: Cluster, rng: Random, every_s: float) -> None:
+        self._cluster = cluster
+        self._rng = rng
+        self._every_s = every_s
+
+    async def run(self) -> None:
+        """Annoy for ever."""
+        cluster, rng = self._cluster, self._rng
+        while True:
+            await cluster.think(rng, self._every_s)
+            if not cluster.is_noisy:
+                continue
+            try:
+                peer = await cluster.clients.connect("noise")
+            except ConnectionLost:
+                continue
+            peer.end.on_data = lambda data: None
+            if rng.random() < 0.2:
+                peer.end.read_slowly(FOR_EVER_S)
+                peer.end.send(rng.randrange(1, 60) * _GREETING)
+                continue
+            peer.end.send(self._bytes())
+            if rng.random() < 0.7:
+                await cluster.think(rng, 1.0)
+                peer.close(reset=rng.random() < 0.5)
+
+    def _bytes(self) -> bytes:
+        rng = self._rng
+        match rng.randrange(4):
+            case 0:
+                return rng.randbytes(rng.randrange(1, 60))
+            case 1:
+                return _SIZE.pack(rng.choice((-1, -(2**31), 2**31 - 1, 0, 3)))
+            case 2:
+                # The beginning of a frame that does not end.
+                return _SIZE.pack(rng.randrange(100, 2_000)) + rng.randbytes(50)
+            case _:
+                # A request of an API or version that is not served, or with a body that does not parse.
+                api_key = rng.choice((83, 84, 85, 86, 87, 10, 18, 0, 1_000))
+                frame = api_key.to_bytes(2, "big") + rng.randbytes(rng.randrange(6, 60))
+                return _SIZE.pack(len(frame)) + frame

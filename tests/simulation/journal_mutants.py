@@ -1,0 +1,139 @@
+"""Journals that are broken on purpose, each in one way. See `breakages`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coordinator.log.journal import Journal, layout, recovery, segments
+from coordinator.log.journal.scan import Scan, Tail
+from coordinator.runtime.maintenance import MaintenanceJobs
+
+Patch = pytest.MonkeyPatch
+JOURNAL_MUTANTS: dict[str, Callable[[Patch], None]] = {}
+
+
+def _mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    JOURNAL_MUTANTS[function.__name__] = function
+    return function
+
+
+@_mutant
+def syncs_nothing(patch: Patch) -> None:
+    init = Journal.__init__
+
+    def without_sync(self: Any, *args: Any, **named: Any) -> None:
+        init(self, *args, **(named | {"sync": "os"}))
+
+    patch.setattr(Journal, "__init__", without_sync)
+
+
+@_mutant
+def serves_what_it_recovered_before_it_is_durable(patch: Patch) -> None:
+    async def nothing(*args: Any) -> None:
+        pass
+
+    patch.setattr(recovery, "_make_durable", nothing)
+
+
+@_mutant
+def takes_a_failed_commit_for_done(patch: Patch) -> None:
+    commit = Journal._commit
+
+    def _commit(self: Any) -> None:
+        disk, write = self._disk, self._disk.write
+
+        def write_bravely(*args: Any) -> None:
+            *what, done = args
+            write(*what, lambda error: done(None))
+
+        disk.write = write_bravely
+        try:
+            commit(self)
+        finally:
+            disk.write = write
+
+    patch.setattr(Journal, "_commit", _commit)
+
+
+@_mutant
+def checks_no_sums(patch: Patch) -> None:
+    # The journal's own, and those of Kafka's record batches in it.
+    patch.setattr(layout, "crc32c", lambda *args: 0)
+    patch.setattr("protocol.record_batch.crc32c", lambda *args: 0)
+
+
+@_mutant
+def cuts_off_damage_as_if_it_were_torn(patch: Patch) -> None:
+    def tail(self: Any, data: Any, later: Any) -> Tail:
+        name, _ = self._begun[len(self.segments) - 1]
+        return Tail(name, self.segments[-1].end, False, 0)
+
+    patch.setattr(Scan, "tail", tail)
+
+
+@_mutant
+def drops_segments_that_are_needed(patch: Patch) -> None:
+    patch.setattr(segments.Segments, "first_needed", lambda self, starts: self.used[-1])
+
+
+@_mutant
+def never_writes_anything_anew(patch: Patch) -> None:
+    async def nothing(self: Any) -> None:
+        pass
+
+    patch.setattr(MaintenanceJobs, "compact", nothing)
+    patch.setattr(MaintenanceJobs, "snapshot_cold", nothing)
+
+
+@_mutant
+def gives_nothing_up_that_failed(patch: Patch) -> None:
+    # The next commit is written behind what nobody knows to be there.
+    def _failed(self: Any, group: Any, error: Any) -> None:
+        segment = self._segments.current
+        segment.end += layout.frame_bytes(sum(len(append.entry) for append in group))
+        self._refuse("commits fail", error)
+        self._failure = None
+
+    patch.setattr(Journal, "_failed", _failed)
+
+
+@_mutant
+def shows_what_is_in_doubt(patch: Patch) -> None:
+    # Reads on behind the end, as far as there is a frame.
+    read = Journal.read
+
+    async def read_on(self: Any, state_partitions: Any) -> Any:
+        async for chunk in read(self, state_partitions):
+            yield chunk
+        segment = self._segments.current
+        behind = await self._disk.read(segment.name, segment.end, segment.size_bytes - segment.end)
+        frame = layout.decode_frame_at(memoryview(behind), 0, segment.number, segment.end)
+        if frame is not None:
+            yield [
+                logged
+                for logged in layout.decode_entries(frame)
+                if logged.state_partition in state_partitions
+            ]
+
+    patch.setattr(Journal, "read", read_on)
+
+
+@_mutant
+def does_not_settle_what_is_in_doubt(patch: Patch) -> None:
+    # Says that nothing was written, though it may have been.
+    refuse = Journal._refuse
+
+    def _refuse(self: Any, what: str, error: Any) -> None:
+        pending, self._pending = self._pending, []
+        for append in pending:
+            self._end_offsets[append.state_partition] = append.end_offset
+            append.done(append.base_offset, None)
+        refuse(self, what, error)
+
+    patch.setattr(Journal, "_refuse", _refuse)
+
+
+@_mutant
+def never_probes_the_disk_again(patch: Patch) -> None:
+    patch.setattr(Journal, "_probe_disk", lambda self: None)

@@ -1,0 +1,154 @@
+"""What is left of the promises when the cluster itself loses records that it acknowledged.
+
+A loss ends an era: what was acknowledged until then may be gone.  The next era begins with the next claim
+that counts, because the owner has to notice that its log went back, and the only way on is to own it anew; it
+begins with the states that the log says at that claim.  Within an era every promise holds.  Between the loss
+and the claim nobody may be told anything that was asked in between: whoever answers then has not noticed.
+
+An owner notices with its next append, and until then answers from memory while its lease lasts.  So what was
+asked within a lease of the loss is judged as an operation of unknown outcome.
+"""
+
+from dataclasses import replace
+from random import Random
+from typing import NamedTuple
+
+from coordinator.shard import ShareState
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+from tests.simulation.checkers import judge
+from tests.simulation.history import NEVER, History, Operation, Violation
+from tests.simulation.kafka.brokers import SimBrokers
+from tests.simulation.kafka.raw_log import counting, records_of, states_of
+from tests.simulation.linearize import TopicKnown
+from tests.simulation.model import State, progress_of
+
+Point = tuple[float, int]
+_BEGINNING: Point = (float("-inf"), 0)
+
+# How many batches an unclean election loses at most.
+BATCHES_LOST_MAX = 6
+
+
+class Truncation(NamedTuple):
+    """Between two eras of a state partition. `states` are those at the claim that opens the later one."""
+
+    lost: Point
+    owned: Point
+    states: dict[SharePartitionKey, ShareState]
+
+
+class LogTruncations:
+    """The losses of a run."""
+
+    def __init__(
+        self, history: History, brokers: SimBrokers, state_partitions: int, lease_s: float = 0.0
+    ) -> None:
+        self._lease_s = lease_s
+        self.losses: dict[int, list[Truncation]] = {number: [] for number in range(state_partitions)}
+        self._history = history
+        self._brokers = brokers
+        self._unnoticed: dict[int, Point] = {}
+        self._lost: dict[int, list[bytes]] = {}
+        for number, partition in enumerate(brokers.partitions):
+            partition.on_write = lambda number=number: self._written(number)  # type: ignore[misc]
+
+    def lose(self, number: int, rng: Random) -> None:
+        """Lose the newest records of a state partition."""
+        partition = self._brokers.partitions[number]
+        offsets = [int.from_bytes(batch[:8]) for batch in partition.batches]
+        offsets = [offset for offset in offsets if offset >= partition.start][-BATCHES_LOST_MAX:]
+        if offsets:
+            self._lost[number] = [*partition.lose(rng.choice(offsets)), *self._lost.get(number, ())]
+            # Another broker leads now: what was under way to the last one finds no leader there.
+            self._brokers.move(number)
+            self._unnoticed.setdefault(number, self._history.stamp(self._brokers.loop.time()))
+
+    def _written(self, number: int) -> None:
+        """Begin an era if the newest record is a claim that counts.
+
+        Or take the loss for none: who did not know yet that a batch was there has sent it again.
+        """
+        if number not in self._unnoticed:
+            return
+        partition, lost = self._brokers.partitions[number], self._lost[number]
+        if lost and lost[0] == partition.batches[-1]:
+            lost.pop(0)
+            if not lost:
+                del self._unnoticed[number]
+            return
+        lost.clear()
+        records = records_of([("", batch) for batch in partition.batches], partition.start)
+        kept = counting(records)
+        if kept and kept[-1] is records[-1] and kept[-1].is_claim:
+            owned = self._history.stamp(self._brokers.loop.time())
+            loss = Truncation(self._unnoticed.pop(number), owned, states_of(kept, number))
+            self.losses[number].append(loss)
+
+    def judge(self, topic_known: TopicKnown) -> int:
+        """Judge each era by itself; return on how many share-partitions the strict judge gave up."""
+        given_up = 0
+        untouched = History()
+        for key, ops in self._history.by_key():
+            number = state_partition(key, len(self.losses))
+            losses = list(self.losses[number])
+            if number in self._unnoticed:
+                losses.append(Truncation(self._unnoticed[number], NEVER, {}))
+            if not losses:
+                untouched.ops.extend(ops)
+                continue
+            ops = [self._unless_leased(op, losses) for op in ops]
+            _nobody_answers_unaware(ops, losses)
+            begins: list[tuple[Point, dict[SharePartitionKey, ShareState]]] = [(_BEGINNING, {})]
+            begins += [(loss.owned, loss.states) for loss in losses]
+            ends = [*(loss.lost for loss in losses), NEVER]
+            for (begin, states), end in zip(begins, ends, strict=True):
+                if begin < end:
+                    state = _model_of(states.get(key))
+                    given_up += judge(
+                        _history_between(ops, begin, end), topic_known, lambda _, state=state: state
+                    )  # type: ignore[misc]
+        untouched.ops.sort(key=lambda op: op.number)
+        return given_up + judge(untouched, topic_known)
+
+    def _unless_leased(self, op: Operation, losses: list[Truncation]) -> Operation:
+        """Return an operation that was asked for within a lease of a loss as one of unknown outcome."""
+        leased = any(lost <= op.invoked <= (lost[0] + self._lease_s, NEVER[1]) for lost, *_ in losses)
+        if not leased or not op.known:
+            return op
+        return replace(op, answered=None, answer=None, deadline=op.answered)
+
+
+def _nobody_answers_unaware(ops: list[Operation], losses: list[Truncation]) -> None:
+    for op in ops:
+        for lost, owned, _ in losses:
+            if op.known and op.answered is not None and lost < op.invoked and op.answered < owned:
+                raise Violation(f"the log went back at {lost[0]:.6f}, and nobody noticed: {op}")
+
+
+def _history_between(ops: list[Operation], begin: Point, end: Point) -> History:
+    """Return the history between two points; what reaches beyond one of them has an unknown outcome."""
+    era = History()
+    for op in ops:
+        over = op.answered if op.known else op.deadline
+        if op.invoked >= end or (over or NEVER) < begin:
+            continue
+        if op.invoked >= begin and (op.known and (op.answered or NEVER) < end):
+            era.ops.append(op)
+            continue
+        invoked, deadline = max(op.invoked, begin), min(over or NEVER, end)
+        era.ops.append(replace(op, invoked=invoked, answered=None, answer=None, deadline=deadline))
+    return era
+
+
+def _model_of(state: ShareState | None) -> State | None:
+    if state is None:
+        return None
+    return State(
+        state.state_epoch,
+        state.leader_epoch,
+        state.leader_epoch_max,
+        state.start_offset,
+        state.delivery_complete_count,
+        progress_of(state.batches),
+    )

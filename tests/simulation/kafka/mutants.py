@@ -1,0 +1,232 @@
+"""Coordinators that share a Kafka topic wrongly, each in one way. See `tests.simulation.mutants`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coordinator.errors import LogOutcomeUnknown
+from coordinator.kafka import cluster as kafka
+from coordinator.log.claims import AcceptedClaim, FencingFilter, is_claim, owner_epoch_of, owner_of
+from coordinator.log.kafka import KafkaLog, kafka_log
+from coordinator.log.kafka.appends import Appender
+from coordinator.log.kafka.ownership import Ownership
+from coordinator.log.kafka.ownerships import Ownerships
+from coordinator.runtime import Runtime
+from coordinator.runtime.completion import answer_all
+from coordinator.runtime.loader import Loader
+from coordinator.runtime.shard_runner import ShardRunner
+
+Patch = pytest.MonkeyPatch
+KAFKA_MUTANTS: dict[str, Callable[[Patch], None]] = {}
+
+
+def _mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    KAFKA_MUTANTS[function.__name__] = function
+    return function
+
+
+# The rule of claims.
+
+
+@_mutant
+def accepts_a_claim_with_an_equal_epoch(patch: Patch) -> None:
+    counts = FencingFilter.accepts
+
+    def lax(self: Any, record: Any) -> bool:
+        owner_epoch = owner_epoch_of(record)
+        if is_claim(record) and owner_epoch is not None and owner_epoch == self.owner_epoch:
+            self.claim = AcceptedClaim(owner_epoch, record.offset, owner_of(record))
+        return counts(self, record)
+
+    patch.setattr(FencingFilter, "accepts", lax)
+
+
+@_mutant
+def lets_records_of_any_owner_count(patch: Patch) -> None:
+    counts = FencingFilter.accepts
+    patch.setattr(FencingFilter, "accepts", lambda self, record: counts(self, record) or not is_claim(record))
+
+
+@_mutant
+def trusts_its_claim_without_looking(patch: Patch) -> None:
+    def verify(self: Any, ownership: Any, fencing_filter: Any, end: int, state_end: int) -> None:
+        ownership.next_offset = max(ownership.next_offset, end)
+        ownership.accepted(fencing_filter.claim)
+
+    patch.setattr(Ownerships, "verify", verify)
+
+
+@_mutant
+def claims_with_the_epoch_that_it_heard(patch: Patch) -> None:
+    read_tail_owner, own = kafka_log.read_tail_owner, KafkaLog.own
+
+    async def lower(*args: Any) -> Any:
+        last = await read_tail_owner(*args)
+        return last._replace(owner_epoch=last.owner_epoch - 1)
+
+    async def modest(self: Any, state_partition: int, *args: Any) -> int:
+        self._ownerships._owner_epochs[state_partition] = -1
+        return await own(self, state_partition, *args)
+
+    patch.setattr(kafka_log, "read_tail_owner", lower)
+    patch.setattr(KafkaLog, "own", modest)
+
+
+# Appends.
+
+
+@_mutant
+def believes_success_at_any_offset(patch: Patch) -> None:
+    settle = Appender._settle
+
+    def _settle(self: Any, append: Any, produced: Any) -> Any:
+        if produced.error_code == kafka.NONE and not append.anywhere:
+            expected = append.ownership.next_offset
+            append.ownership.record_appended(produced.base_offset, append.count, append.sent_s)
+            self._loop.call_soon(append.done, expected, None)
+            return None
+        return settle(self, append, produced)
+
+    def _settle_in_memory(self: Any, records: Any, base_offset: int) -> None:
+        settle_in_memory(self, records, base_offset)
+        self._next_log_offset = self._log.end_offset(self.state_partition)
+
+    settle_in_memory = ShardRunner._mark_durable
+    patch.setattr(Appender, "_settle", _settle)
+    patch.setattr(ShardRunner, "_mark_durable", _settle_in_memory)
+
+
+@_mutant
+def takes_no_answer_for_failure(patch: Patch) -> None:
+    # And goes on where it was, without a new claim that late batches would follow.
+    recover = ShardRunner._recover
+
+    def _recover(self: Any, error: Any, waiting: Any) -> None:
+        if isinstance(error, LogOutcomeUnknown) and "in time" in str(error):
+            self._fail_all(waiting, 15, str(error))
+            ownership = self._log._ownerships.get(self.state_partition)
+            ownership.lost = None
+            self._load_without_a_claim()
+        else:
+            recover(self, error, waiting)
+
+    def load_without_a_claim(self: Any) -> None:
+        loader = self._reload.__self__
+        self.begin_loading()
+        self._log._ownerships.get(self.state_partition).verified = False
+        loader._queue_for_pass(self)
+
+    patch.setattr(ShardRunner, "_load_without_a_claim", load_without_a_claim, raising=False)
+    patch.setattr(ShardRunner, "_recover", _recover)
+
+
+@_mutant
+def takes_no_answer_for_success(patch: Patch) -> None:
+    end = Appender._end
+
+    def _end(self: Any, append: Any, error: Any) -> None:
+        if isinstance(error, LogOutcomeUnknown) and not append.anywhere:
+            self._record_result(append, append.ownership.next_offset)
+        else:
+            end(self, append, error)
+
+    patch.setattr(Appender, "_end", _end)
+
+
+@_mutant
+def does_not_mind_a_log_that_went_back(patch: Patch) -> None:
+    explain = Appender._explain
+
+    async def _explain(self: Any, ownership: Any, expected: int, found: int, done: Any) -> None:
+        if found < expected:
+            self._loop.call_soon(done, expected, None)
+        else:
+            await explain(self, ownership, expected, found, done)
+
+    patch.setattr(Appender, "_explain", _explain)
+
+
+# Reads.
+
+
+@_mutant
+def has_a_lease_that_never_ends(patch: Patch) -> None:
+    patch.setattr(KafkaLog, "lease_left_s", lambda self, state_partition: 1.0)
+
+
+@_mutant
+def waits_for_no_earlier_lease(patch: Patch) -> None:
+    accepted = Ownership.accepted
+
+    def no_leases(self: Any, claim: AcceptedClaim, before: Any = None) -> None:
+        accepted(self, claim._replace(previous_lease_ms=0, older_lease_ms=0))
+
+    patch.setattr(Ownership, "accepted", no_leases)
+
+
+# Owning and resigning.
+
+
+@_mutant
+def reads_before_it_claims(patch: Patch) -> None:
+    read = KafkaLog.read
+
+    async def read_early(self: Any, state_partitions: Any) -> Any:
+        # What came between an early look and the claim is missed.
+        seen = self.__dict__.setdefault("_seen_early", {})
+        async for chunk in read(self, state_partitions):
+            kept = [logged for logged in chunk if seen.get(logged.state_partition, 0) > _offset(logged.batch)]
+            if kept:
+                yield kept
+
+    own = KafkaLog.own
+
+    async def look_and_own(self: Any, state_partition: int, *args: Any) -> int:
+        seen = self.__dict__.setdefault("_seen_early", {})
+        seen[state_partition] = await self._end_finder.find(state_partition)
+        return await own(self, state_partition, *args)
+
+    patch.setattr(KafkaLog, "read", read_early)
+    patch.setattr(KafkaLog, "own", look_and_own)
+
+
+def _offset(batch: bytes) -> int:
+    return int.from_bytes(batch[:8])
+
+
+@_mutant
+def releases_under_its_own_append(patch: Patch) -> None:
+    async def quiet(self: Any) -> None:
+        waiting, self._waiting = self._waiting, []
+        answer_all(waiting)
+
+    patch.setattr(ShardRunner, "wait_for_append", quiet)
+
+
+@_mutant
+def never_resigns(patch: Patch) -> None:
+    patch.setattr(Runtime, "resign", lambda self, state_partition: None)
+
+
+@_mutant
+def gives_up_when_a_claim_fails(patch: Patch) -> None:
+    async def _claim(self: Any, log: Any, runner: Any, release_wait_s: float) -> None:
+        try:
+            runner.owner_epoch = await log.own(runner.state_partition, release_wait_s)
+        except Exception as error:
+            runner.loading_failed(str(error))
+        else:
+            self._queue_for_pass(runner)
+
+    patch.setattr(Loader, "_claim", _claim)
+
+
+@_mutant
+def prunes_what_tells_the_owner_epoch(patch: Patch) -> None:
+    def _prune(self: Any, ownership: Ownership) -> None:
+        if ownership.prune_before is not None and self._may_prune(ownership.state_partition):
+            before_offset, ownership.prune_before = ownership.prune_before, None
+            self._pruner.prune(ownership.state_partition, before_offset)
+
+    patch.setattr(KafkaLog, "_prune", _prune)

@@ -1,0 +1,236 @@
+"""Runs that are meant to go somewhere: plans bent towards a situation that chance alone seldom brings about.
+
+Half of the seeds are left as they were drawn.  In each of the others a few things are as a situation needs
+them, so that histories get there again and again; most of what would get in the way is off, and all the rest
+is as it was drawn.  What a situation is good for is the mistake that shows in it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from coordinator.shard import SnapshotPolicy
+from tests.simulation.kafka.membership import MembershipFaults
+from tests.simulation.kafka.plan import KafkaNemesis, KafkaPlan, draw_any
+from tests.simulation.plan import Load, draw_log_uniform
+
+ScenarioChange = Callable[[KafkaPlan, Random], KafkaPlan]
+
+# Periodic snapshots say anew what memory says, and so hide that the log says something else.
+_NO_COLD_SNAPSHOTS_MS = 600_000
+
+
+def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
+    """Draw a run. With `minutes`, its faulty phase lasts that long and asks without a bound."""
+    plan, rng = draw_any(seed), Random(seed ^ 0xA1)
+    if rng.random() < 0.5:
+        bend = rng.choice(SCENARIOS)
+        plan = replace(bend(plan, rng), scenario=bend.__name__.lstrip("_").replace("_", " "))
+    plan = replace(plan, named=rng.random() < 0.4)
+    islands = Random(seed ^ 0xB2)
+    if plan.scenario == "any" and plan.nemesis.unclean_s is None and islands.random() < 0.2:
+        plan = replace(_islands(plan, islands), scenario="islands")
+        if islands.random() < 0.3:
+            # Claimants wait for a fraction of the lease.
+            plan = replace(plan, clock_rate_max=10.0)
+    if minutes is not None:
+        plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
+    return plan
+
+
+def _several_at_a_time(plan: KafkaPlan, rng: Random) -> Load:
+    """Return the load with several who ask about the same, each finding its own way."""
+    return replace(
+        plan.load,
+        groups=1,
+        topics=1,
+        brokers=3,
+        leaders_per_key=2,
+        think_s=draw_log_uniform(rng, 0.2, 2.0),
+        strangers=rng.randrange(1, 3),
+        stranger_think_s=draw_log_uniform(rng, 0.3, 2.0),
+    )
+
+
+def _quick(plan: KafkaPlan, session_s: float) -> MembershipFaults:
+    """Return the membership with another session."""
+    return replace(
+        plan.membership,
+        session_s=session_s,
+        heartbeat_s=session_s / 4,
+        lease_s=0.8 * session_s,
+        travel_s=0.01,
+        lost_rate=0.0,
+    )
+
+
+def _now_and_then(rng: Random, every_s: float | None) -> float | None:
+    """Leave what was drawn in some of the runs."""
+    return every_s if rng.random() < 0.3 else None
+
+
+def _late_zombies(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+    """What an owner has on its way arrives behind what its successor was told to write.
+
+    The broker does not refuse it by its producer.  It is mostly a snapshot, which wipes out all between.
+    """
+    session_s = draw_log_uniform(rng, 2.0, 4.0)
+    return replace(
+        plan,
+        coordinators=rng.randrange(2, 4),
+        load=_several_at_a_time(plan, rng),
+        nemesis=KafkaNemesis(
+            hold_s=draw_log_uniform(rng, 2.0, 6.0),
+            held_s=3 * session_s,
+            held_alone_rate=0.9,
+            crash_s=_now_and_then(rng, plan.nemesis.crash_s),
+            leader_moves_s=_now_and_then(rng, plan.nemesis.leader_moves_s),
+        ),
+        broker_faults=replace(
+            plan.broker_faults,
+            transactional=rng.random() < 0.2,
+            late_max_s=5 * session_s,
+        ),
+        membership=_quick(plan, session_s),
+        policy=SnapshotPolicy(updates_max=rng.choice((0, 0, 1, 500)), update_bytes_min=1),
+        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
+        cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
+    )
+
+
+def _late_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+    """No append is answered in time, all arrive later, and their owner is still the owner."""
+    return replace(
+        plan,
+        load=_several_at_a_time(plan, rng),
+        nemesis=KafkaNemesis(
+            hold_s=draw_log_uniform(rng, 1.0, 5.0),
+            held_s=draw_log_uniform(rng, 1.0, 4.0),
+            held_alone_rate=0.1,
+            crash_s=draw_log_uniform(rng, 10.0, 30.0),
+            shuffle_s=_now_and_then(rng, plan.nemesis.shuffle_s),
+        ),
+        broker_faults=replace(plan.broker_faults, late_max_s=draw_log_uniform(rng, 4.0, 15.0)),
+        log_limits=plan.log_limits._replace(
+            request_timeout_s=draw_log_uniform(rng, 0.2, 1.0),
+            append_timeout_s=draw_log_uniform(rng, 0.4, 2.0),
+        ),
+        policy=SnapshotPolicy(updates_max=500, update_bytes_min=16_384),
+        cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
+    )
+
+
+def _old_views(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+    """An owner sees only a broker that shows what was, its successor writes, and readers come to both."""
+    session_s = draw_log_uniform(rng, 2.0, 5.0)
+    return replace(
+        plan,
+        brokers=max(2, plan.brokers),
+        load=replace(
+            _several_at_a_time(plan, rng),
+            watch_s=draw_log_uniform(rng, 0.1, 0.5),
+            watchers=3,
+            summary_rate=0.95,
+            strangers=0,
+            library_users=0,
+        ),
+        nemesis=KafkaNemesis(
+            cut_off_s=draw_log_uniform(rng, 2.0, 6.0),
+            cut_off_for_s=draw_log_uniform(rng, 4.0, 8.0) * session_s,
+            apart_rate=0.9,
+            part_s=_now_and_then(rng, plan.nemesis.part_s),
+            shuffle_s=_now_and_then(rng, plan.nemesis.shuffle_s),
+        ),
+        broker_faults=replace(plan.broker_faults, elections_s=0.2),
+        membership=replace(_quick(plan, session_s), hasty_rate=0.0),
+        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
+        cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
+    )
+
+
+def _islands(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+    """A broker and the owner beside it are cut off together; the broker goes on to coordinate the group."""
+    session_s = draw_log_uniform(rng, 2.0, 5.0)
+    plan = _old_views(plan, rng)
+    return replace(
+        plan,
+        ownership="group",
+        coordinators=2,
+        brokers=max(3, plan.brokers),
+        # An owner that misses the leader of another shard asks for other shards, and gets no answer.
+        state_partitions=1,
+        nemesis=KafkaNemesis(
+            island_s=draw_log_uniform(rng, 2.0, 6.0),
+            island_for_s=draw_log_uniform(rng, 6.0, 10.0) * session_s,
+            apart_rate=0.9,
+            # A member that is removed while its lease lasts is followed by an owner at once.
+            shuffle_s=draw_log_uniform(rng, 0.5, 3.0) if rng.random() < 0.5 else None,
+            crash_s=_now_and_then(rng, 10.0),
+            down_s=2 * session_s,
+        ),
+        membership=replace(_quick(plan, session_s), hasty_rate=0.0),
+        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
+    )
+
+
+def _hasty_moves(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+    """Shards move again while they are still moving; several claim one at a time."""
+    session_s = draw_log_uniform(rng, 2.0, 6.0)
+    return replace(
+        plan,
+        ownership="simulated",
+        coordinators=3,
+        state_partitions=rng.randrange(1, 4),
+        nemesis=KafkaNemesis(
+            shuffle_s=draw_log_uniform(rng, 0.1, 1.0),
+            part_s=_now_and_then(rng, plan.nemesis.part_s),
+            leader_moves_s=_now_and_then(rng, plan.nemesis.leader_moves_s),
+        ),
+        broker_faults=replace(
+            plan.broker_faults,
+            travel_s=draw_log_uniform(rng, 0.01, 0.1),
+            transactional=rng.random() < 0.9,
+        ),
+        membership=replace(
+            _quick(plan, session_s),
+            heartbeat_s=draw_log_uniform(rng, 0.2, 0.6),
+            hasty_rate=draw_log_uniform(rng, 0.3, 1.0),
+        ),
+        runtime_limits=plan.runtime_limits._replace(release_wait_s=rng.choice((0.5, session_s + 1.0))),
+    )
+
+
+def _emptied_logs(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+    """All state of a shard is deleted and its records are pruned; then owners come who know nothing of it."""
+    return replace(
+        plan,
+        state_partitions=rng.randrange(1, 4),
+        load=replace(
+            plan.load,
+            groups=1,
+            topics=1,
+            partitions=rng.randrange(1, 3),
+            reset_s=draw_log_uniform(rng, 1.0, 4.0),
+            look_s=draw_log_uniform(rng, 0.5, 2.0),
+            gone_s=draw_log_uniform(rng, 3.0, 15.0),
+            strangers=0,
+            library_users=0,
+        ),
+        nemesis=KafkaNemesis(
+            crash_s=draw_log_uniform(rng, 2.0, 8.0),
+            down_s=draw_log_uniform(rng, 0.1, 4.0),
+            shuffle_s=_now_and_then(rng, plan.nemesis.shuffle_s),
+            pause_s=_now_and_then(rng, plan.nemesis.pause_s),
+        ),
+        membership=_quick(plan, draw_log_uniform(rng, 2.0, 4.0)),
+        prune_interval_ms=int(draw_log_uniform(rng, 100, 1_000)),
+    )
+
+
+SCENARIOS: tuple[ScenarioChange, ...] = (
+    _late_zombies,
+    _late_appends,
+    _old_views,
+    _hasty_moves,
+    _emptied_logs,
+)

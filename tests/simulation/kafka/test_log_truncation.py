@@ -1,0 +1,108 @@
+"""The judge of histories whose log lost records: what it lets pass, and what not."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from coordinator.log.claims import encode_claim, owner_epoch_headers
+from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
+from protocol.messages.initialize_share_group_state import PartitionResult as InitializeResult
+from protocol.messages.read_share_group_state import PartitionData as ReadPart
+from protocol.messages.read_share_group_state import PartitionResult as ReadResult
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.record_batch import encode_batch
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.simulation.history import INITIALIZE, READ, History, Violation
+from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
+from tests.simulation.kafka.log_truncation import LogTruncations
+from tests.simulation.linearize import every_topic
+from tests.simulation.loop import SimLoop
+
+KEY = SharePartitionKey("g", bytes(16), 0)
+
+
+class Last:
+    """A choice that always takes the last: the newest batch is lost."""
+
+    def choice(self, options: list[Any]) -> Any:
+        return options[-1]
+
+
+class Story:
+    """A log of one state partition, and what its owner and its clients do."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.history = History()
+        self.brokers = SimBrokers(loop, Random(1), BrokerFaults(), nodes=2, partitions=1)
+        self.truncations = LogTruncations(self.history, self.brokers, 1)
+        self._clients = 0
+
+    def write(self, record: tuple[bytes, bytes | None], owner_epoch: int) -> None:
+        headers = owner_epoch_headers(owner_epoch)
+        self.brokers.partitions[0].write("a", encode_batch(0, 1, [record], headers), 0.0)
+
+    def claim(self, owner_epoch: int) -> None:
+        self.write(encode_claim(0, "a"), owner_epoch)
+
+    def snapshot(self, state_epoch: int, owner_epoch: int) -> None:
+        value = ShareSnapshotValue(state_epoch, state_epoch, 0, 0, 1, 1, b"", 0)
+        self.write(encode_record(StateRecord(KEY, value)), owner_epoch)
+
+    def lose(self) -> None:
+        self.truncations.lose(0, Last())  # type: ignore[arg-type]
+
+    def initialize(self, state_epoch: int) -> None:
+        op = self._invoke(INITIALIZE, InitializePart(0, state_epoch, 0))
+        self.history.answer(SimLoop.BEGAN_S, op, InitializeResult(0))
+
+    def read(self, state_epoch: int) -> None:
+        op = self._invoke(READ, ReadPart(0, 0))
+        self.history.answer(SimLoop.BEGAN_S, op, ReadResult(0, state_epoch=state_epoch, start_offset=0))
+
+    def _invoke(self, kind: str, part: Any) -> Any:
+        self._clients += 1
+        return self.history.invoke(SimLoop.BEGAN_S, f"client {self._clients}", kind, KEY, [part])
+
+    def judge(self) -> None:
+        self.truncations.judge(every_topic)
+
+
+@pytest.fixture
+def story() -> Story:
+    """Two acknowledged initialisations, of which the second is lost."""
+    loop = SimLoop()
+    story = Story(loop)
+    loop.close()
+    story.claim(1)
+    for state_epoch in (1, 2):
+        story.snapshot(state_epoch, 1)
+        story.initialize(state_epoch)
+    story.read(2)
+    story.lose()
+    return story
+
+
+def test_what_was_lost_may_be_missing_once_the_log_was_owned_anew(story: Story) -> None:
+    story.claim(2)
+    story.read(1)
+    story.judge()
+
+
+def test_what_was_not_lost_may_not_be_missing(story: Story) -> None:
+    story.claim(2)
+    story.read(0)
+    with pytest.raises(Violation):
+        story.judge()
+
+
+def test_who_answers_from_memory_has_not_noticed(story: Story) -> None:
+    story.read(2)
+    with pytest.raises(Violation, match="nobody noticed"):
+        story.judge()
+
+
+def test_a_batch_that_was_lost_and_came_again_at_once_was_not_lost(story: Story) -> None:
+    story.snapshot(2, 1)
+    story.read(2)
+    story.judge()

@@ -1,0 +1,282 @@
+"""Coordinators that are broken on purpose, each in one way: the simulator has to notice every one of them.
+
+Each function breaks the product in place, by way of pytest's monkeypatch.  What they break is private, so
+a change of the product may ask for a change here; what they break it *into* is a mistake that somebody could
+make.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from coordinator.runtime.shard_runner import ShardRunner
+from coordinator.server.connection import Connection
+from coordinator.shard import checks, decisions, state
+from coordinator.shard.machine import CoordinatorResult, Shard
+from coordinator.shard.pruning_offsets import PruningOffsets
+from protocol.state_batches import pack, unpack
+from protocol.state_records import StateRecord
+from tests.simulation.log import FaultyLog, LogStorage
+
+Patch = pytest.MonkeyPatch
+MUTANTS: dict[str, Callable[[Patch], None]] = {}
+
+
+def _mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    MUTANTS[function.__name__] = function
+    return function
+
+
+# Durability.
+
+
+@_mutant
+def answers_before_the_append_is_done(patch: Patch) -> None:
+    append = ShardRunner._append
+
+    def _append(self: Any, *args: Any) -> None:
+        waiting, self._waiting = self._waiting, []
+        for operation, result in waiting:
+            operation.answer(result.answer)
+        append(self, *args)
+
+    patch.setattr(ShardRunner, "_append", _append)
+
+
+@_mutant
+def answers_reads_from_what_is_not_durable(patch: Patch) -> None:
+    patch.setattr(ShardRunner, "_is_in_flight", lambda self, key: False)
+    patch.setattr(ShardRunner, "_is_queued", lambda self, key: False)
+
+
+@_mutant
+def loses_the_tail_of_the_log(patch: Patch) -> None:
+    async def open_and_lose(self: Any) -> None:
+        for batches in self._storage.batches:
+            if len(batches) > 1:
+                batches.pop()
+
+    patch.setattr(FaultyLog, "open", open_and_lose)
+
+
+@_mutant
+def writes_nothing(patch: Patch) -> None:
+    write = LogStorage.write
+
+    def forget(self: Any, state_partition: int, records: Any, timestamp_ms: int) -> int:
+        # The first record of a share-partition's life is kept: else nothing would work at all.
+        if self.batches[state_partition]:
+            records = [(key, value) for key, value in records if value is None or key[1] == 0] or records[:1]
+        return write(self, state_partition, records, timestamp_ms)
+
+    patch.setattr(LogStorage, "write", forget)
+
+
+@_mutant
+def keeps_in_memory_what_the_log_refused(patch: Patch) -> None:
+    def _recover(self: Any, error: Any, waiting: Any) -> None:
+        self._fail_all(waiting, 15, str(error))
+        self._next_log_offset = self._log.end_offset(self.state_partition)
+        if self._queue:
+            self._schedule_batch()
+
+    patch.setattr(ShardRunner, "_recover", _recover)
+
+
+@_mutant
+def takes_an_unknown_outcome_for_success(patch: Patch) -> None:
+    appended = ShardRunner._on_append_done
+
+    def _on_append_done(self: Any, base_offset: int, error: Any) -> None:
+        if error is not None and self._log.health() is None:
+            self._next_log_offset = base_offset
+            error = None
+        appended(self, base_offset, error)
+
+    patch.setattr(ShardRunner, "_on_append_done", _on_append_done)
+
+
+@_mutant
+def prunes_what_is_needed(patch: Patch) -> None:
+    patch.setattr(PruningOffsets, "redundant_offset", property(lambda self: self.end_log_offset))
+
+
+@_mutant
+def deletes_in_memory_only(patch: Patch) -> None:
+    decide = Shard._decide
+
+    def _decide(self: Any, kind: Any, key: Any, unit: Any, facts: Any) -> CoordinatorResult:
+        result = decide(self, kind, key, unit, facts)
+        if kind is not decisions.decide_delete or result.answer.error_code:
+            return result
+        self._states.pop(key, None)
+        return CoordinatorResult((), result.answer)
+
+    patch.setattr(Shard, "_decide", _decide)
+
+
+@_mutant
+def snapshots_without_the_batches(patch: Patch) -> None:
+    next_snapshot = state.next_snapshot
+
+    def broken(*args: Any, **named: Any) -> Any:
+        return msgspec.structs.replace(next_snapshot(*args, **named), state_batches=b"")
+
+    patch.setattr("coordinator.shard.machine.next_snapshot", broken)
+
+
+# Rules.
+
+
+@_mutant
+def fences_no_leader(patch: Patch) -> None:
+    patch.setattr(checks, "check_leader_epoch", lambda state, leader_epoch: None)
+
+
+@_mutant
+def fences_no_state_epoch(patch: Patch) -> None:
+    patch.setattr(checks, "check_state_epoch", lambda state, state_epoch: None)
+
+
+@_mutant
+def forgets_who_was_fenced(patch: Patch) -> None:
+    for module in (decisions, state):
+        patch.setattr(module, "stored_leader_epoch_max", lambda leader_epoch, leader_epoch_max: -1)
+
+
+@_mutant
+def does_not_note_a_new_leader(patch: Patch) -> None:
+    decide_read = decisions.decide_read
+    patch.setattr(decisions, "decide_read", lambda *args: (None, decide_read(*args)[1]))
+
+
+@_mutant
+def lets_the_start_offset_go_back(patch: Patch) -> None:
+    decide_write = decisions.decide_write
+
+    def broken(now: Any, part: Any, *rest: Any) -> Any:
+        value, answer = decide_write(now, part, *rest)
+        if value is not None and part.start_offset >= 0:
+            value = msgspec.structs.replace(value, start_offset=part.start_offset)
+        return value, answer
+
+    patch.setattr(decisions, "decide_write", broken)
+
+
+@_mutant
+def lets_the_last_write_win(patch: Patch) -> None:
+    def combine(current: bytes, written: bytes, start_offset: int) -> bytes:
+        laid: dict[int, Any] = {}
+        for batch in (*unpack(current), *unpack(written)):
+            for user_offset in range(max(batch.first_offset, start_offset), batch.last_offset + 1):
+                laid[user_offset] = batch._replace(first_offset=user_offset, last_offset=user_offset)
+        return decisions.normalise(pack(laid[user_offset] for user_offset in sorted(laid)), start_offset)
+
+    for module in (decisions, state):
+        patch.setattr(module, "combine", combine)
+
+
+@_mutant
+def initialises_again_when_asked_twice(patch: Patch) -> None:
+    decide = decisions.decide_initialize
+
+    def broken(now: Any, part: Any, *rest: Any) -> Any:
+        if now is not None and now.state_epoch == part.state_epoch:
+            now = msgspec.structs.replace(now, state_epoch=part.state_epoch - 1)
+        return decide(now, part, *rest)
+
+    patch.setattr(decisions, "decide_initialize", broken)
+
+
+@_mutant
+def writes_a_part_of_a_unit(patch: Patch) -> None:
+    def _decide(self: Any, decide: Any, key: Any, unit: Sequence[Any], facts: Any) -> CoordinatorResult:
+        records, answer = [], None
+        now = self._states.get(key)
+        for part in unit:
+            value, answer = decide(now, part, facts, self._policy)
+            if value is not None:
+                value = None if value is decisions.TOMBSTONE else value
+                record = StateRecord(key, value)
+                records.append(record)
+                now = state.advance(now, record, facts.now_ms)
+        return CoordinatorResult(records, answer)
+
+    patch.setattr(Shard, "_decide", _decide)
+
+
+# Answers.
+
+
+@_mutant
+def answers_in_any_order(patch: Patch) -> None:
+    def response_ready(self: Any, place: Any) -> None:
+        if not self.disconnected and place in self._places:
+            self._places.remove(place)
+            self._places.appendleft(place)
+            self._flush()
+
+    patch.setattr(Connection, "response_ready", response_ready)
+
+
+@_mutant
+def answers_twice(patch: Patch) -> None:
+    response_ready = Connection.response_ready
+
+    def twice(self: Any, place: Any) -> None:
+        place.response += place.response
+        response_ready(self, place)
+
+    patch.setattr(Connection, "response_ready", twice)
+
+
+@_mutant
+def forgets_to_go_on_after_an_append(patch: Patch) -> None:
+    appended = ShardRunner._on_append_done
+
+    def _on_append_done(self: Any, base_offset: int, error: Any) -> None:
+        self._batch_scheduled = True
+        appended(self, base_offset, error)
+        self._batch_scheduled = False
+
+    patch.setattr(ShardRunner, "_on_append_done", _on_append_done)
+
+
+@_mutant
+def forgets_who_waited_for_loading(patch: Patch) -> None:
+    loaded = ShardRunner.finish_loading
+
+    def broken(self: Any, *args: Any) -> None:
+        self._queue = []
+        loaded(self, *args)
+
+    patch.setattr(ShardRunner, "finish_loading", broken)
+
+
+@_mutant
+def keeps_count_of_bytes_that_have_gone(patch: Patch) -> None:
+    lost = Connection.connection_lost
+
+    def connection_lost(self: Any, exc: Any) -> None:
+        self._places.clear()
+        lost(self, exc)
+
+    patch.setattr(Connection, "connection_lost", connection_lost)
+
+
+@_mutant
+def waits_for_ever_for_clients_that_never_read(patch: Patch) -> None:
+    patch.setattr(Connection, "abort_if_stalled", lambda self, now_s: None)
+
+
+@_mutant
+def lets_clients_that_never_read_fill_the_queue(patch: Patch) -> None:
+    timeout_reason = Connection.timeout_reason
+
+    def patient(self: Any, now_s: float) -> str | None:
+        reason = timeout_reason(self, now_s)
+        return None if reason == "slow_reader" else reason
+
+    patch.setattr(Connection, "timeout_reason", patient)

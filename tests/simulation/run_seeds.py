@@ -1,0 +1,49 @@
+"""Runs of seeds, one after the other or on all cores, and what is said about those that went wrong."""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+
+from tests.simulation.kafka.scenarios import draw_kafka
+from tests.simulation.kafka.simulator import KafkaSimulator
+from tests.simulation.phases import Outcome
+from tests.simulation.plan import draw
+from tests.simulation.simulator import Simulator
+
+
+def run_alone(seed: int, minutes: float | None = None) -> Outcome:
+    """Run one coordinator, on a log of its own."""
+    return Simulator(draw(seed, minutes=minutes)).run()
+
+
+def run_kafka(seed: int, minutes: float | None = None) -> Outcome:
+    """Run several coordinators, on a Kafka cluster."""
+    return KafkaSimulator(draw_kafka(seed, minutes=minutes)).run()
+
+
+# What is simulated. A seed means another run for each kind.
+KINDS: dict[str, Callable[[int, float | None], Outcome]] = {"alone": run_alone, "kafka": run_kafka}
+
+
+def verdict(kind: str, minutes: float | None, seed: int) -> str | None:
+    """Run one seed; return what is wrong and how to see it again, or None."""
+    outcome = KINDS[kind](seed, minutes)
+    if outcome.violation is None:
+        return None
+    again = f"--kind {kind} --seed {seed}" + (f" --minutes {minutes}" if minutes else "")
+    return (
+        f"{outcome}\n{type(outcome.violation).__name__}: {outcome.violation}\n"
+        f"replay: python -m tests.simulation {again} --verbose"
+    )
+
+
+def verdicts(kind: str, seeds: range, minutes: float | None = None) -> Iterator[str]:
+    """Run seeds on all cores; yield what is wrong, in the order of the seeds."""
+    workers = os.cpu_count() or 1
+    chunk = max(1, min(25, len(seeds) // (4 * workers)))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for wrong in pool.map(partial(verdict, kind, minutes), seeds, chunksize=chunk):
+            if wrong is not None:
+                yield wrong

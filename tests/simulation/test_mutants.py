@@ -1,0 +1,36 @@
+"""The simulator notices every coordinator that is broken on purpose, within a bounded number of seeds."""
+
+import sys
+
+import pytest
+
+from coordinator import fastpath
+from tests.simulation.journal_mutants import JOURNAL_MUTANTS
+from tests.simulation.kafka.mutants import KAFKA_MUTANTS
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.run_seeds import KINDS
+from tests.simulation.seeds import NOTICED_AFTER, NOTICED_BY
+
+SEEDS_MAX = 250
+ALL = {
+    **{name: ("alone", breakage) for name, breakage in (MUTANTS | JOURNAL_MUTANTS).items()},
+    **{name: ("kafka", breakage) for name, breakage in KAFKA_MUTANTS.items()},
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_breakage_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, breakage = ALL[name]
+    # What is broken here is in Python, and has to be what runs.
+    monkeypatch.setattr(fastpath, "compiled", None)
+    breakage(monkeypatch)
+    minutes = NOTICED_AFTER.get(name)
+    seeds = [NOTICED_BY.get(name, 1), *range(1, SEEDS_MAX)]
+    noticed_by = next((seed for seed in seeds if KINDS[kind](seed, minutes).violation is not None), None)
+    assert noticed_by is not None
+    if noticed_by != seeds[0]:
+        sys.stdout.write(f"noticed by seed {noticed_by}: say so in NOTICED_BY\n")
+
+
+def test_the_hints_are_about_breakages() -> None:
+    assert (NOTICED_BY | NOTICED_AFTER).keys() - ALL.keys() == set()

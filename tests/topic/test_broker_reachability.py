@@ -1,0 +1,173 @@
+"""One of two coordinators alone loses its way to one of three brokers: the other one serves what it leads."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from coordinator.client import ShareCoordinatorClient, SharePartitionKey, StateBatch
+from coordinator.kafka.group_client import KafkaGroupClient
+from protocol.routing import state_partition
+from tests.builders import ACKNOWLEDGED, TOPIC_ID
+from tests.kafka import wait_until
+from tests.kafka.broker import Broker, Member, new_cluster
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.jars import KafkaJars
+from tests.kafka.ports import free_ports
+from tests.kafka.tcp_proxy import TcpProxy
+from tests.topic.groups import sharing
+from tests.topic.logs import new_topic
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+
+SHARDS = 12
+PATIENCE_S = 240
+
+
+def _overrides(member: Member, port: int, way_port: int) -> dict[str, str]:
+    """Return the settings of a broker that has one more listener, which is found at the end of a way."""
+    listeners = (
+        f"CLIENT://127.0.0.1:{member.client_port},INTERNAL://127.0.0.1:{member.internal_port},"
+        f"CONTROLLER://127.0.0.1:{member.controller_port},FAR://127.0.0.1:"
+    )
+    names = ("CLIENT", "INTERNAL", "CONTROLLER", "FAR")
+    return {
+        "listeners": f"{listeners}{port}",
+        "advertised.listeners": f"{listeners}{way_port}",
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
+    }
+
+
+class ReachabilityCluster:
+    """Three brokers, and two coordinators: one beside them, and a far one that goes by ways."""
+
+    def __init__(self, jars: KafkaJars, directory: Path, stack: ExitStack) -> None:
+        cluster = new_cluster(brokers=3)
+        self.ways: dict[int, TcpProxy] = {}
+        self.topic = new_topic("reach")
+        way_ports = []
+        brokers = []
+        for member in cluster.members:
+            port, way_port = free_ports(2)
+            self.ways[member.node_id] = TcpProxy(way_port, port)
+            stack.callback(self.ways[member.node_id].close)
+            own = directory / f"broker-{member.node_id}"
+            own.mkdir()
+            overrides = _overrides(member, port, way_port)
+            broker = Broker(jars, own, cluster=cluster, node_id=member.node_id, overrides=overrides)
+            stack.callback(broker.kill)
+            broker.process.start()
+            way_ports.append(way_port)
+            brokers.append(broker)
+        for broker in brokers:
+            broker.wait_ready()
+        self.bootstrap = cluster.bootstrap
+        far_bootstrap = ",".join(f"127.0.0.1:{port}" for port in way_ports)
+        self.near = self._coordinator(directory / "near", self.bootstrap, stack)
+        self.far = self._coordinator(directory / "far", far_bootstrap, stack)
+
+    def _coordinator(self, directory: Path, bootstrap: str, stack: ExitStack) -> CoordinatorProcess:
+        directory.mkdir()
+        port, http_port = free_ports(2)
+        settings = sharing(bootstrap, self.topic, SHARDS)
+        one = CoordinatorProcess(directory, port=port, http_port=http_port, log="kafka", settings=settings)
+        stack.callback(one.kill)
+        return one
+
+    def look(self) -> tuple[int, dict[int, int]]:
+        """Return the broker that coordinates the group, and who leads which state partition."""
+
+        async def main() -> tuple[int, dict[int, int]]:
+            link = KafkaGroupClient(self.bootstrap, self.topic, self.topic)
+            try:
+                return (await link.find_coordinator()).node, dict(await link.leaders())
+            finally:
+                await link.close()
+
+        return asyncio.run(main())
+
+    def served_by(self, one: CoordinatorProcess) -> set[int]:
+        status, body = one.get("/api/v1/shards")
+        assert status == 200, body
+        shards = json.loads(body)["items"]
+        return {shard["state_partition"] for shard in shards if shard["status"] == "ACTIVE"}
+
+    def share(self) -> bool:
+        near, far = self.served_by(self.near), self.served_by(self.far)
+        return len(near) == len(far) == SHARDS // 2 and len(near | far) == SHARDS
+
+    def write(self, offset: int) -> None:
+        """Write to every shard, whoever has it; raise if that is not acknowledged."""
+
+        async def main() -> None:
+            addresses = f"127.0.0.1:{self.near.port},127.0.0.1:{self.far.port}"
+            async with ShareCoordinatorClient(addresses) as client, asyncio.TaskGroup() as writers:
+                for key in _a_key_of_each_shard():
+                    writers.create_task(_write(client, key, offset))
+
+        asyncio.run(main())
+
+
+def _a_key_of_each_shard() -> list[SharePartitionKey]:
+    found: dict[int, SharePartitionKey] = {}
+    for number in count():
+        key = SharePartitionKey(f"group-{number}", TOPIC_ID, 0)
+        found.setdefault(state_partition(key, SHARDS), key)
+        if len(found) == SHARDS:
+            return list(found.values())
+    raise AssertionError
+
+
+async def _write(client: ShareCoordinatorClient, key: SharePartitionKey, offset: int) -> None:
+    if offset == 0:
+        await client.initialize(key, 1, 0)
+    batches = [StateBatch(offset, offset, ACKNOWLEDGED, 1)]
+    await client.write(key, state_epoch=1, leader_epoch=0, start_offset=0, batches=batches)
+    state = await client.read(key, 0)
+    assert [(batch.first_offset, batch.last_offset) for batch in state.batches] == [(0, offset)]
+
+
+@pytest.fixture
+def world(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[ReachabilityCluster]:
+    with ExitStack() as stack:
+        yield ReachabilityCluster(newest_jars, tmp_path, stack)
+
+
+def test_shards_go_to_who_reaches_the_broker_that_leads_them(world: ReachabilityCluster) -> None:
+    world.near.start()
+    world.far.start()
+    wait_until(world.share, seconds=PATIENCE_S, what="each has half of the shards")
+    world.write(0)
+    coordinating, leaders = world.look()
+    # Whoever does not reach the broker that coordinates the group is thrown out of it: not the case here.
+    away = next(node for node in world.ways if node != coordinating)
+    led = {shard for shard, leader in leaders.items() if leader == away}
+    assert world.served_by(world.far) & led
+
+    world.ways[away].cut()
+    wait_until(
+        lambda: not world.served_by(world.far) & led and world.share(),
+        seconds=PATIENCE_S,
+        what="the near one serves what the far one cannot",
+    )
+    world.write(1)
+    assert f"broker {away} at 127.0.0.1:" in world.far.process.log.read_text()
+
+    # Alone it serves what it reaches, also where the broker that it does not reach keeps transactional ids.
+    world.near.stop()
+    wait_until(
+        lambda: world.served_by(world.far) == set(range(SHARDS)) - led,
+        seconds=PATIENCE_S,
+        what="the far one serves all that it reaches",
+    )
+
+    # When the way is there again, what waited on it changes nothing.
+    world.ways[away].mend()
+    wait_until(
+        lambda: len(world.served_by(world.far)) == SHARDS, seconds=PATIENCE_S, what="the far one serves all"
+    )
+    world.write(2)

@@ -1,0 +1,216 @@
+"""Owners of one state partition of a topic of a real Kafka, and a broker that goes away under them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from coordinator.clock import SystemClock
+from coordinator.errors import LogError, LogFenced
+from coordinator.log.kafka import KafkaLog
+from tests.kafka.broker import Broker, new_cluster
+from tests.kafka.jars import KafkaJars
+from tests.kafka.rig import BuiltInRig
+from tests.topic.logs import new_topic, topic_log
+from tests.unit.log.environments import append, append_durably, read_all
+from tests.unit.log.kafka_logs import served
+
+pytestmark = pytest.mark.broker
+
+WRITERS = 4
+
+
+async def values(log: KafkaLog, partitions: int = 1) -> list[bytes | None]:
+    found = await read_all(log, range(partitions))
+    return [value for records in found.values() for _, _, value in records]
+
+
+def test_a_deposed_owner_can_neither_append_nor_read(built_in: BuiltInRig) -> None:
+    bootstrap, topic = built_in.broker.bootstrap, new_topic("owners")
+
+    async def main() -> None:
+        async with topic_log(bootstrap, topic) as first:
+            await append_durably(first, 0, [(b"k", b"first")])
+            # A renewal takes an offset.
+            assert await append(first, 0, []) == (3, None)
+            assert first.lease_left_s(0) > 0
+            async with topic_log(bootstrap, topic) as second:
+                end = second.end_offset(0)
+                assert first.lease_left_s(0) <= 0
+                # The broker knows the zombie by its producer epoch: its record is not even in the log.
+                _, error = await append(first, 0, [(b"k", b"zombie")])
+                assert isinstance(error, LogFenced)
+                assert "error 47" in str(error)
+                assert await append_durably(second, 0, [(b"k", b"second")]) == end
+                assert await values(second) == [b"first", b"second"]
+
+    asyncio.run(main())
+
+
+def test_a_deposed_owner_that_only_reads_cannot_renew_its_lease(built_in: BuiltInRig) -> None:
+    bootstrap, topic = built_in.broker.bootstrap, new_topic("owners")
+
+    async def main() -> None:
+        async with topic_log(bootstrap, topic) as first, topic_log(bootstrap, topic) as second:
+            _, error = await append(first, 0, [])
+            assert isinstance(error, LogFenced)
+            assert "error 47" in str(error)
+            assert first.lease_left_s(0) <= 0
+            assert (await append(second, 0, []))[1] is None
+
+    asyncio.run(main())
+
+
+def test_of_many_that_claim_at_once_at_most_one_can_append(built_in: BuiltInRig) -> None:
+    bootstrap, topic = built_in.broker.bootstrap, new_topic("owners")
+
+    async def main() -> None:
+        async with (
+            topic_log(bootstrap, topic, own=False) as one,
+            topic_log(bootstrap, topic, own=False) as two,
+            topic_log(bootstrap, topic, own=False) as three,
+            topic_log(bootstrap, topic, read_only=True, own=False) as bystander,
+        ):
+            logs = (one, two, three)
+            appended = 0
+            for _ in range(10):
+                await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
+                await asyncio.gather(*(values(log) for log in logs), return_exceptions=True)
+                await asyncio.gather(*(served(log, 0) for log in logs))
+                # A claimant that was not accepted is told so when it reads; a bystander sees what counts.
+                before = await values(bystander)
+                results = await asyncio.gather(*(append(log, 0, [(b"k", b"%d" % id(log))]) for log in logs))
+                acknowledged = [
+                    b"%d" % id(log) for log, (_, error) in zip(logs, results, strict=True) if error is None
+                ]
+                assert len(acknowledged) <= 1
+                assert (await values(bystander))[len(before) :] == acknowledged
+                appended += len(acknowledged)
+            assert appended > 0
+
+    asyncio.run(main())
+
+
+class Writer:
+    """Appends one value after the other to a state partition, and owns it anew after each failure."""
+
+    def __init__(self, log: KafkaLog, state_partition: int) -> None:
+        self.log = log
+        self.state_partition = state_partition
+        self.acknowledged: list[bytes] = []
+        self.attempted = 0
+        self.failures: list[LogError] = []
+
+    async def write(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            value = b"%d:%d" % (self.state_partition, self.attempted)
+            self.attempted += 1
+            # A broker that starts forgets producers whose last record is a day old, by the record's own
+            # time; of such a one it takes a batch that is sent again for a new one.
+            now_ms = SystemClock().now_ms()
+            _, error = await append(self.log, self.state_partition, [(b"k", value)], now_ms)
+            if error is None:
+                self.acknowledged.append(value)
+                _, error = await append(self.log, self.state_partition, [])
+            if error is not None:
+                self.failures.append(error)
+                await self._own()
+
+    async def _own(self) -> None:
+        async with asyncio.timeout(120):
+            while True:
+                try:
+                    await self.log.own(self.state_partition)
+                    await read_all(self.log, range(self.state_partition, self.state_partition + 1))
+                    await served(self.log, self.state_partition)
+                    return
+                except LogError as error:
+                    self.failures.append(error)
+
+    def check(self, found: list[bytes | None]) -> None:
+        """What was acknowledged is there, once and in order; nothing is there that was not attempted."""
+        assert len(found) == len(set(found))
+        assert [value for value in found if value in set(self.acknowledged)] == self.acknowledged
+        assert set(found) <= {b"%d:%d" % (self.state_partition, n) for n in range(self.attempted)}
+
+
+async def each_goes_on(writers: list[Writer], appends: int) -> None:
+    """Wait until so many more appends of each writer were acknowledged."""
+    goals = [len(writer.acknowledged) + appends for writer in writers]
+    async with asyncio.timeout(120):
+        for writer, goal in zip(writers, goals, strict=True):
+            while len(writer.acknowledged) < goal:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_appends_go_on_when_a_broker_comes_back(newest_jars: KafkaJars, tmp_path: Path) -> None:
+    broker = Broker(newest_jars, tmp_path)
+    broker.start()
+
+    async def main() -> None:
+        async with topic_log(broker.bootstrap, new_topic("restart"), WRITERS) as log:
+            writers = [Writer(log, number) for number in range(WRITERS)]
+            stop = asyncio.Event()
+            async with asyncio.TaskGroup() as group:
+                for writer in writers:
+                    group.create_task(writer.write(stop))
+                for end in (broker.kill, broker.stop):
+                    await each_goes_on(writers, 50)
+                    await asyncio.to_thread(end)
+                    await asyncio.to_thread(broker.start)
+                await each_goes_on(writers, 1)
+                stop.set()
+            for writer in writers:
+                found = await read_all(log, range(writer.state_partition, writer.state_partition + 1))
+                writer.check([value for _, _, value in found[writer.state_partition]])
+
+    try:
+        asyncio.run(main())
+    finally:
+        broker.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_appends_follow_the_leaders_when_one_of_three_brokers_dies(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
+    cluster = new_cluster(brokers=3)
+    brokers = []
+    for member in cluster.members:
+        (tmp_path / str(member.node_id)).mkdir()
+        brokers.append(
+            Broker(newest_jars, tmp_path / str(member.node_id), cluster=cluster, node_id=member.node_id)
+        )
+
+    async def main() -> None:
+        bootstrap = brokers[0].bootstrap
+        async with topic_log(bootstrap, new_topic("three"), WRITERS, replicas=3) as log:
+            writers = [Writer(log, number) for number in range(WRITERS)]
+            stop = asyncio.Event()
+            async with asyncio.TaskGroup() as group:
+                for writer in writers:
+                    group.create_task(writer.write(stop))
+                for broker in brokers[1:]:
+                    await each_goes_on(writers, 50)
+                    await asyncio.to_thread(broker.kill)
+                    await each_goes_on(writers, 50)
+                    await asyncio.to_thread(broker.start)
+                await each_goes_on(writers, 50)
+                stop.set()
+            for writer in writers:
+                found = await read_all(log, range(writer.state_partition, writer.state_partition + 1))
+                writer.check([value for _, _, value in found[writer.state_partition]])
+                assert writer.failures == []
+
+    try:
+        for broker in brokers:
+            broker.process.start()
+        for broker in brokers:
+            broker.wait_ready()
+        asyncio.run(main())
+    finally:
+        for broker in brokers:
+            broker.kill()

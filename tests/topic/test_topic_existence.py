@@ -1,0 +1,58 @@
+"""Whether a topic exists, asked of a real broker, and what one is told who may not know."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from coordinator.client import ClientSecurity
+from coordinator.errors import LogUnavailable
+from coordinator.forwarding import KAFKA_STATE_TOPIC
+from coordinator.kafka.topic_existence import TopicExistence
+from tests.kafka import wait_until
+from tests.kafka.broker import Broker
+from tests.kafka.jars import KafkaJars
+from tests.kafka.ports import free_ports
+from tests.kafka.rig import BuiltInRig
+from tests.topic.test_group_security import allow, forbid
+from tests.topic.test_security import PASSWORD, USER, secure
+
+pytestmark = pytest.mark.broker
+
+
+def test_a_look_tells_whether_there_is_a_topic_and_creates_none(built_in: BuiltInRig) -> None:
+    bootstrap = f"127.0.0.1:1,{built_in.broker.bootstrap}"
+    built_in.client.create_topic("looked-for")
+    assert asyncio.run(TopicExistence(bootstrap, "looked-for").exists()) is True
+    assert asyncio.run(TopicExistence(bootstrap, "not-looked-for").exists()) is False
+    assert "not-looked-for" not in built_in.client.topics()
+
+
+def test_a_look_at_nothing_says_that_there_is_no_broker() -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(LogUnavailable):
+        asyncio.run(TopicExistence(f"127.0.0.1:{port}", KAFKA_STATE_TOPIC).exists())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_who_may_not_see_a_topic_is_not_told_that_it_does_not_exist(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
+    broker = Broker(newest_jars, tmp_path)
+    signer = secure(broker, tmp_path)
+    forbid(broker)
+    look = TopicExistence(
+        broker.bootstrap,
+        KAFKA_STATE_TOPIC,
+        security=ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer)),
+    )
+    try:
+        broker.start()
+        assert asyncio.run(look.exists()) is None
+        allow(broker, "--operation", "DESCRIBE", "--topic", KAFKA_STATE_TOPIC)
+        # The broker hears later than its controller of what is allowed.
+        wait_until(lambda: asyncio.run(look.exists()) is not None, seconds=120, what="it may be seen")
+        assert asyncio.run(look.exists()) is False
+    finally:
+        broker.kill()

@@ -1,0 +1,230 @@
+"""A real runtime over a log in memory, and its admin application: asked without a socket, or served."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import wraps
+from typing import ParamSpec
+
+import httpx
+from fastapi import FastAPI
+
+from coordinator.admin import HttpServer, OwnerDirectory, create_app
+from coordinator.admin.access_control import AccessControl
+from coordinator.admin.http_service import make_server_tls
+from coordinator.clock import SystemClock
+from coordinator.config import Config, HostPort
+from coordinator.errors import LogError, LogUnavailable
+from coordinator.expiry import Expiry
+from coordinator.log.memory import MemoryLog
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import AllTopics
+from protocol.routing import state_partition
+from protocol.state_records import StateRecord, encode_record
+
+FunctionT = ParamSpec("FunctionT")
+
+MakeExpiry = Callable[[Runtime], Expiry | None]
+
+NOW_MS = 1_700_000_000_123
+SHARDS = 4
+
+
+class TopicsInMemory:
+    """A cluster that knows names and end offsets; it can be down, or slow."""
+
+    def __init__(
+        self, names: Mapping[bytes, str] | None = None, ends: Mapping[tuple[bytes, int], int] | None = None
+    ) -> None:
+        self.known_names = dict(names or {})
+        self.known_ends = dict(ends or {})
+        self.is_down = False
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.asked: list[Collection[object]] = []
+        self.closed = False
+
+    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
+        await self._work(topic_ids)
+        return {key: name for key, name in self.known_names.items() if key in topic_ids}
+
+    async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
+        await self._work(partitions)
+        return {key: end for key, end in self.known_ends.items() if key in partitions}
+
+    async def _work(self, asked: Collection[object]) -> None:
+        self.asked.append(asked)
+        await self.answers.wait()
+        if self.is_down:
+            raise LogUnavailable("No broker of kafka:9092 can be reached (refused).")
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Admin:
+    """The application and what stands behind it; `get` asks it."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        metrics: Metrics,
+        config: Config,
+        topics: TopicsInMemory | None,
+        expiry: Expiry | None,
+    ) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.metrics = metrics
+        self.owners = OwnerDirectory()
+        self.access = AccessControl(config)
+        self.tls = make_server_tls(config)
+        # What the group of coordinators was asked for.
+        self.wishes: list[tuple[int, str]] = []
+        self.app: FastAPI = create_app(
+            runtime,
+            metrics,
+            config,
+            owners=self.owners,
+            topics=topics,
+            access=self.access,
+            hand_over=self._wish,
+            expiry=expiry,
+        )
+        self._client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1:9096"
+        )
+
+    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
+        return await self._client.get(path, headers=headers)
+
+    async def post(
+        self, path: str, order: object, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        return await self._client.post(path, json=order, headers=headers)
+
+    async def post_bytes(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        return await self._client.post(path, content=body, headers=headers)
+
+    def _wish(self, state_partition: int, instance: str) -> None:
+        self.wishes.append((state_partition, instance))
+
+
+async def logged(records: Iterable[StateRecord]) -> MemoryLog:
+    """Return a log that holds the records, all of the same time."""
+    log = MemoryLog(SHARDS)
+    await log.open()
+    for record in records:
+        done = asyncio.get_running_loop().create_future()
+
+        def appended(base_offset: int, error: LogError | None, done: "asyncio.Future[int]" = done) -> None:
+            done.set_result(base_offset)
+
+        log.append(state_partition(record.key, SHARDS), [encode_record(record)], NOW_MS, appended)
+        await done
+    await log.close()
+    return log
+
+
+@asynccontextmanager
+async def admin(
+    records: Iterable[StateRecord] = (),
+    topics: TopicsInMemory | None = None,
+    make_expiry: MakeExpiry = lambda _: None,
+    **settings: object,
+) -> AsyncIterator[Admin]:
+    """Start a runtime that has loaded the records."""
+    config = Config(log="memory", state_partitions=SHARDS, **settings)  # type: ignore[arg-type]
+    metrics = Metrics()
+    runtime = Runtime(
+        log=await logged(records),
+        clock=SystemClock(),
+        topics=AllTopics(),
+        metrics=metrics,
+        policy=SnapshotPolicy(),
+        limits=RuntimeLimits(),
+        state_partitions=SHARDS,
+        cold_interval_ms=config.cold_snapshot_interval_ms,
+        prune_interval_ms=config.prune_interval_ms,
+    )
+    metrics.attach(runtime)
+    await runtime.start()
+    while runtime.health():  # noqa: ASYNC110 (loading from memory is a matter of turns, not of time)
+        await asyncio.sleep(0)
+    try:
+        yield Admin(runtime, metrics, config, topics, make_expiry(runtime))
+    finally:
+        await runtime.stop()
+
+
+class Served:
+    """An application that is served by a thread of its own, at `url`."""
+
+    def __init__(self, url: str, coordinator: Admin, loop: asyncio.AbstractEventLoop) -> None:
+        self.url = url
+        self.coordinator = coordinator
+        self._loop = loop
+
+    def do(self, action: Callable[[], object]) -> None:
+        """Have the thread do something, and wait until it is done."""
+
+        async def act() -> None:
+            action()
+
+        asyncio.run_coroutine_threadsafe(act(), self._loop).result(30)
+
+
+@contextmanager
+def served(
+    records: Iterable[StateRecord] = (),
+    make_topics: Callable[[], TopicsInMemory | None] = lambda: None,
+    make_expiry: MakeExpiry = lambda _: None,
+    **settings: object,
+) -> Iterator[Served]:
+    """Serve a runtime that has loaded the records, until the block ends."""
+    ready = threading.Event()
+    stopped = asyncio.Event()
+    made: list[Served] = []
+
+    async def serve() -> None:
+        try:
+            async with admin(records, make_topics(), make_expiry, **settings) as coordinator:
+                event_stream, tls = coordinator.app.state.event_stream, coordinator.tls
+                server = HttpServer(
+                    coordinator.app,
+                    HostPort("127.0.0.1", 0),
+                    tls=tls,
+                    before_stop=event_stream.end,
+                    refused=coordinator.metrics.http_refused,
+                )
+                await server.start()
+                url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.port}"
+                made.append(Served(url, coordinator, asyncio.get_running_loop()))
+                ready.set()
+                await stopped.wait()
+                await server.stop()
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert ready.wait(60)
+        yield made[0]
+    finally:
+        if made:
+            made[0].do(stopped.set)
+        thread.join()
+
+
+def async_test(test: Callable[FunctionT, Coroutine[None, None, None]]) -> Callable[FunctionT, None]:
+    """Make a test of a coroutine function: it runs on an event loop of its own."""
+
+    @wraps(test)
+    def run(*args: FunctionT.args, **kwargs: FunctionT.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run

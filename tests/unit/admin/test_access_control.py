@@ -1,0 +1,248 @@
+"""Who may look and who may change something: without a server, and what is told to whoever may not."""
+
+import logging
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.admin.access_control import PROBES, AccessControl, AccessDenied
+from coordinator.admin.login_throttle import FAILED_LOGINS_MAX
+from coordinator.config import Config, HostPort
+from coordinator.errors import ConfigError
+from tests.unit.admin.admin_server import Admin, admin, async_test
+from tests.unit.admin.test_tokens import READING, WRITING, file_of
+
+WRONG = "wrong-0123456789-0123456789"
+AUDIT = "coordinator.audit"
+SNAPSHOTS = "/api/v1/snapshots"
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> str:
+    """A file with a token for each scope."""
+    return str(file_of(tmp_path, f"prometheus read {READING}\nalice write {WRITING}\n"))
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def refusal(coordinator: Admin, path: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
+    answer = await coordinator.get(path, headers)
+    assert answer.headers["content-type"] == "application/json"
+    return answer.status_code, answer.json()["message"]
+
+
+@async_test
+async def test_what_everybody_may_see_needs_no_token(tokens: str) -> None:
+    async with admin(http_token_file=tokens) as coordinator:
+        for path in (*PROBES, "/", "/assets/page.js", "/assets/api.js", "/openapi.json"):
+            assert (await coordinator.get(path)).status_code == 200, path
+        # The right answer does not depend on a wrong header.
+        assert (await coordinator.get("/livez", bearer(WRONG))).status_code == 200
+        for path in ("/healthz", "/metrics", "/api/v1/groups", "/api/v1/live", "/nowhere"):
+            status, message = await refusal(coordinator, path)
+            assert status == 401, path
+            assert message.startswith("a token is needed: send Authorization: Bearer TOKEN")
+
+
+@async_test
+async def test_a_token_opens_the_rest(tokens: str) -> None:
+    async with admin(http_token_file=tokens) as coordinator:
+        for token in (READING, WRITING):
+            for path in ("/healthz", "/metrics", "/api/v1/groups"):
+                assert (await coordinator.get(path, bearer(token))).status_code == 200
+        assert (await refusal(coordinator, "/nowhere", bearer(READING)))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("authorization", "said"),
+    [
+        (f"Bearer {WRONG}", "this token is not known here"),
+        (f"Bearer {READING} {READING}", "this token is not known here"),
+        ("Bearer", "the Authorization header is not that of a token"),
+        ("Basic YTpi", "the Authorization header is not that of a token"),
+        (READING, "the Authorization header is not that of a token"),
+    ],
+)
+@async_test
+async def test_a_wrong_token_is_told_so(tokens: str, authorization: str, said: str) -> None:
+    async with admin(http_token_file=tokens) as coordinator:
+        answer = await coordinator.get("/healthz", {"Authorization": authorization})
+        assert answer.status_code == 401
+        assert answer.json()["message"].startswith(said)
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert READING not in answer.text
+
+
+@async_test
+async def test_metrics_can_be_open(tokens: str) -> None:
+    async with admin(http_token_file=tokens, http_metrics_open="true") as coordinator:
+        assert (await coordinator.get("/metrics")).status_code == 200
+        assert (await coordinator.get("/healthz")).status_code == 401
+
+
+def test_who_guesses_is_not_listened_to_but_who_knows_is(
+    tokens: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @async_test
+    async def ask() -> None:
+        async with admin(http_token_file=tokens) as coordinator:
+            assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
+            for _ in range(FAILED_LOGINS_MAX):
+                assert (await coordinator.get("/healthz", bearer(WRONG))).status_code == 401
+            # That this one would have been right is not told.
+            for token in (WRONG, WRITING):
+                answer = await coordinator.get("/healthz", bearer(token))
+                assert answer.status_code == 429
+                assert 0 < int(answer.headers["retry-after"]) <= FAILED_LOGINS_MAX
+                assert "too many wrong tokens came from" in answer.json()["message"]
+            assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
+            assert (await coordinator.get("/readyz")).status_code == 200
+            text = (await coordinator.get("/metrics", bearer(READING))).text
+            counted = re.findall(
+                r'^share_coordinator_http_refused_total\{status="(\d+)"\} (\d+)', text, re.MULTILINE
+            )
+            refused.update({status: int(count) for status, count in counted})
+
+    refused: dict[str, int] = {}
+    with caplog.at_level(logging.INFO, "coordinator.audit"):
+        ask()
+    assert refused == {"401": FAILED_LOGINS_MAX, "429": 2}
+    wrong = [record for record in caplog.records if vars(record).get("why") == "wrong token"]
+    assert len(wrong) == FAILED_LOGINS_MAX
+    assert all(WRONG not in str(vars(record)) for record in caplog.records)
+
+
+@given(st.text(st.characters(max_codepoint=255)), st.sampled_from(["", "Bearer ", "bearer  ", "Basic "]))
+def test_whatever_is_sent_is_refused_and_nothing_else(text: str, kind: str) -> None:
+    with TemporaryDirectory() as folder:
+        access = AccessControl(Config(http_token_file=str(file_of(Path(folder), f"a read {READING}"))))
+    with pytest.raises(AccessDenied) as denied:
+        access.authenticate("10.0.0.1", kind + text, None)
+    assert denied.value.status == 401
+
+
+@async_test
+async def test_tokens_that_change_are_good_at_once(tokens: str) -> None:
+    async with admin(http_token_file=tokens) as coordinator:
+        assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
+        file_of(Path(tokens).parent, f"prometheus read {WRONG}\n")
+        assert coordinator.access.reload_if_changed()
+        assert (await coordinator.get("/healthz", bearer(READING))).status_code == 401
+        assert (await coordinator.get("/healthz", bearer(WRONG))).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "token", "status", "said"),
+    [
+        ({}, WRITING, 403, "this coordinator only shows: http.writes=true"),
+        ({"http_writes": "true"}, "", 401, "a token is needed"),
+        (
+            {"http_writes": "true"},
+            READING,
+            403,
+            "token prometheus may only look: writes take a token of scope",
+        ),
+        ({"http_writes": "true"}, WRITING, 404, "group 'nobody' has no state here"),
+    ],
+)
+@async_test
+async def test_writes_take_the_right_to(
+    tokens: str,
+    settings: dict[str, str],
+    token: str,
+    status: int,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with admin(http_token_file=tokens, **settings) as coordinator:
+        headers = bearer(token) if token else {}
+        answer = await coordinator.post(SNAPSHOTS, {"group": "nobody"}, headers)
+        assert answer.status_code == status
+        assert answer.json()["message"].startswith(said)
+    noted = [(vars(record)["who"], vars(record)["why"]) for record in caplog.records if record.name == AUDIT]
+    name = {READING: "token prometheus", WRITING: "token alice"}.get(token)
+    assert noted == ([(name, "no right to write")] if status == 403 else [])
+
+
+@async_test
+async def test_without_settings_everybody_looks_and_nobody_writes() -> None:
+    async with admin() as coordinator:
+        assert (await coordinator.get("/healthz")).status_code == 200
+        assert (await coordinator.get("/metrics", bearer(WRONG))).status_code == 200
+        answer = await coordinator.post(SNAPSHOTS, {"group": "nobody", "execute": True})
+        assert answer.status_code == 403
+        assert "http.writes=true" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9096", 200),
+        ("localhost:8080", 200),
+        ("coordinator.localhost", 200),
+        ("[::1]:9096", 200),
+        ("10.0.0.1", 200),
+        ("evil.example:9096", 403),
+        ("evil.example", 403),
+        ("localhost.evil.example:9096", 403),
+        ("127.0.0.1.evil.example", 403),
+    ],
+)
+@async_test
+async def test_a_name_that_was_made_to_lead_here_is_not_ours(host: str, status: int) -> None:
+    async with admin() as coordinator:
+        assert (await coordinator.get("/api/v1/groups", {"Host": host})).status_code == status
+        assert (await coordinator.get("/readyz", {"Host": host})).status_code == 200
+    for settings in ({"http_allowed_principals": "User:ANONYMOUS"}, {"http": HostPort("0.0.0.0", 9096)}):
+        async with admin(**settings) as coordinator:  # type: ignore[arg-type]
+            assert (await coordinator.get("/api/v1/groups", {"Host": host})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"http_writes": "true"}, "http.writes=true cannot be used"),
+        (
+            {"http_ssl_key_location": "k"},
+            "http.ssl.key.location=k cannot be used: it must be left out, or given with",
+        ),
+        ({"http_ssl_key_password": "hush"}, r"http.ssl.key.password=\*+ cannot be used"),
+        ({"http_ssl_client_auth": "required"}, "http.ssl.client.auth=required cannot be used"),
+        (
+            {"http_ssl_certificate_location": "c"},
+            "http.token.file= cannot be used: it must be given with TLS",
+        ),
+        (
+            {"http_ssl_certificate_location": "c", "http_ssl_client_auth": "required"},
+            "http.ssl.ca.location= cannot be used",
+        ),
+        (
+            {
+                "http_ssl_certificate_location": "c",
+                "http_ssl_client_auth": "required",
+                "http_ssl_ca_location": "a",
+            },
+            "http.token.file= cannot be used: it must be given with TLS, or nobody may look",
+        ),
+        ({"http_allowed_principals": "User:alice"}, "http.token.file= cannot be used"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Config(**settings)  # type: ignore[arg-type]
+
+
+def test_an_address_that_others_reach_is_warned_of() -> None:
+    everywhere, here = HostPort("0.0.0.0", 9096), HostPort("127.0.0.1", 9096)
+    assert Config().http_exposure_warning(here) is None
+    assert Config().http_exposure_warning(HostPort("::1", 9096)) is None
+    assert "to everybody who can reach it" in (Config().http_exposure_warning(everywhere) or "")
+    assert "takes tokens in clear" in (Config(http_token_file="t").http_exposure_warning(everywhere) or "")
+    safe = Config(http_token_file="t", http_ssl_certificate_location="c")
+    assert safe.http_exposure_warning(everywhere) is None

@@ -1,0 +1,201 @@
+"""What is abandoned, over HTTP: when it goes, and that it goes only for who may say so."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from coordinator.admin import expiry_routes as admin_expiry
+from coordinator.expiry import Expiry, Rules
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime
+from protocol.state_records import topic_id_text
+from tests.unit.admin.admin_server import NOW_MS, Admin, admin, async_test
+from tests.unit.admin.test_access_control import bearer
+from tests.unit.admin.test_tokens import WRITING
+from tests.unit.admin.test_write_routes import audited, ordered, writing
+from tests.unit.expiry.fake_cluster import (
+    LOOK_MINUTES,
+    MINUTE_MS,
+    RULES,
+    FakeCluster,
+    FakeGroup,
+    StandingClock,
+    state,
+    topic_id,
+)
+
+__all__ = ["writing"]
+
+RETENTION_MS = (RULES.retention_minutes or 0) * MINUTE_MS
+
+
+class AbandonedStateCluster:
+    """A cluster with an empty group, and expiry that asks it."""
+
+    def __init__(self, rules: Rules = RULES) -> None:
+        self.clock = StandingClock()
+        self.cluster = FakeCluster()
+        self.cluster.topics = {"t", "u"}
+        self.cluster.groups = {"g": FakeGroup(), "h": FakeGroup()}
+        self.cluster.groups["h"].join("t")
+        self.rules = rules
+        self.records = [state("g", "t", 0), state("g", "t", 1), state("g", "u", 5), state("h", "t")]
+
+    def make_expiry(self, runtime: Runtime) -> Expiry:
+        return Expiry(
+            runtime,
+            self.cluster,
+            self.cluster,
+            self.rules,
+            interval_s=LOOK_MINUTES * 60,
+            clock=self.clock,
+            metrics=Metrics(),
+        )
+
+
+async def get_expiry(coordinator: Admin, query: str = "") -> dict[str, object]:
+    answer = await coordinator.get(f"/api/v1/expiry{query}")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, object] = answer.json()
+    return found
+
+
+@async_test
+async def test_what_is_abandoned_is_listed_with_when_it_goes() -> None:
+    world = AbandonedStateCluster()
+    async with admin(world.records, None, world.make_expiry) as coordinator:
+        answer = await get_expiry(coordinator)
+        one = {
+            "group": "g",
+            "topic": "t",
+            "topic_id": topic_id_text(topic_id("t")),
+            "partitions": [0, 1],
+            "reason": "group_empty",
+            "since": "2023-11-14T22:13:20.123Z",
+            "since_ms": NOW_MS,
+            "expires_at": "2023-11-14T23:53:20.123Z",
+            "expires_at_ms": NOW_MS + RETENTION_MS,
+            "status": "later",
+        }
+        assert answer == {
+            "items": [
+                one,
+                {**one, "topic": "u", "topic_id": topic_id_text(topic_id("u")), "partitions": [5]},
+            ],
+            "total": 2,
+            "limit": 1000,
+            "offset": 0,
+            "enabled": True,
+            "retention_minutes": 100,
+            "grace_minutes": 60,
+            "looked_at": "2023-11-14T22:13:20.123Z",
+            "last_round": None,
+            "unheard_groups": 0,
+            "doubt": None,
+            "missing_shards": [],
+        }
+        page = await get_expiry(coordinator, "?limit=1&offset=1&retention_minutes=7")
+        assert [each["topic"] for each in page["items"]] == ["u"]  # type: ignore[attr-defined]
+        assert page["retention_minutes"] == 7
+        assert (await coordinator.get("/api/v1/expiry?retention_minutes=0")).status_code == 422
+
+
+@async_test
+async def test_without_a_cluster_or_while_it_is_down_there_is_no_answer() -> None:
+    async with admin() as coordinator:
+        answer = await coordinator.get("/api/v1/expiry")
+        assert (answer.status_code, answer.json()["message"]) == (
+            503,
+            "bootstrap.servers is not set: it is not known which groups are empty",
+        )
+    world = AbandonedStateCluster()
+    world.cluster.is_down = True
+    async with admin(world.records, None, world.make_expiry) as coordinator:
+        answer = await coordinator.get("/api/v1/expiry")
+        assert answer.status_code == 503
+        assert "refused" in answer.json()["message"]
+
+
+@async_test
+async def test_a_round_now_is_for_who_may_write_and_is_noted(
+    writing: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = AbandonedStateCluster()
+    async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
+        assert (await coordinator.post("/api/v1/expiry", {"execute": True})).status_code == 401
+        await post_expiry(coordinator)
+        world.clock.ms += RETENTION_MS
+        dry = await ordered(coordinator, "expiry", {})
+        assert (dry["executed"], len(dry["items"])) == (False, 0), "a look of just now is good enough"
+        done = await ordered(coordinator, "expiry", {"execute": True})
+        assert done["executed"]
+        assert {(each["topic"], each["share_partitions"], each["refused"]) for each in done["items"]} == {
+            ("t", 2, ""),
+            ("u", 1, ""),
+        }
+        assert done["outcome"] == "removed the state of 3 share-partitions"
+        assert audited(caplog) == [("INFO", "token alice", "expiry", "{}", done["outcome"])]
+        again = await ordered(coordinator, "expiry", {})
+        assert again["outcome"] == "would remove the state of 0 share-partitions"
+
+
+async def post_expiry(coordinator: Admin) -> None:
+    answer = await coordinator.get("/api/v1/expiry", bearer(WRITING))
+    assert answer.status_code == 200
+
+
+@async_test
+async def test_a_round_now_is_refused_where_nothing_expires(
+    writing: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = AbandonedStateCluster(Rules(None, 60))
+    async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
+        answer = await ordered(coordinator, "expiry", {"execute": True}, status=409)
+        assert "retention.minutes is -1" in answer["message"]
+        world.cluster.is_down = True
+    async with admin(world.records, None, AbandonedStateCluster().make_expiry) as coordinator:
+        answer = (await coordinator.post("/api/v1/expiry", {"execute": True})).json()
+        assert answer["status"] == 403
+    assert audited(caplog) == []
+
+
+@async_test
+async def test_a_round_that_cannot_be_made_is_noted_too(
+    writing: dict[str, str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    world = AbandonedStateCluster()
+    world.cluster.is_down = True
+    async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
+        await ordered(coordinator, "expiry", {"execute": True}, status=503)
+    ((level, *_, outcome),) = audited(caplog)
+    assert level == "WARNING"
+    assert "refused" in outcome
+
+
+@async_test
+async def test_a_round_that_takes_long_goes_on_without_who_asked_for_it(
+    writing: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_expiry, "_TIMEOUT_S", 0.01)
+    world, kafka_answers = AbandonedStateCluster(), asyncio.Event()
+
+    async def wait() -> None:
+        await kafka_answers.wait()
+
+    async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
+        await post_expiry(coordinator)
+        world.clock.ms += RETENTION_MS
+        world.cluster.before["resolve"] = wait
+        answer = await ordered(coordinator, "expiry", {"execute": True}, status=503)
+        assert "it goes on" in answer["message"]
+        # Who only looks is told what was known before.
+        assert (await ordered(coordinator, "expiry", {}))["executed"] is False
+        kafka_answers.set()
+        async with asyncio.timeout(60):
+            while {  # noqa: ASYNC110
+                key
+                for key in [each async for each, _ in coordinator.runtime.share_partitions()]
+                if key.group_id == "g"
+            }:
+                await asyncio.sleep(0)

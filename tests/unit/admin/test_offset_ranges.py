@@ -1,0 +1,129 @@
+"""Share-partitions with very many runs: what is shown of them, and brokers have their turns meanwhile."""
+
+import asyncio
+import json
+import sys
+from types import FrameType
+
+import pytest
+
+from coordinator.admin import listing
+from coordinator.admin.api_models import OffsetRange, Page
+from coordinator.admin.offset_ranges import first_batch_index, make_offset_range, unpack_slices
+from protocol.state_batches import unpack
+from protocol.state_records import topic_id_text
+from tests.builders import TOPIC_ID, packed
+from tests.unit.admin.admin_server import admin, async_test
+from tests.unit.admin.test_listing import steps
+from tests.unit.admin.test_state_routes import run, snapshot
+
+ONE = f"/api/v1/share-partition?group=orders&topic={topic_id_text(TOPIC_ID)}&partition=0"
+# Every other offset from 100 on, acknowledged and available in turn.
+MANY = packed(*((offset, offset, offset % 4, 1) for offset in range(100, 20_100, 2)))
+# Python functions that a step may call.
+CALLS_MAX = 5_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path",
+    [
+        ONE,
+        f"{ONE}&limit=10000",
+        f"{ONE}&columns=1000&limit=1",
+        "/api/v1/share-partitions",
+        "/api/v1/share-partitions?sort=in-flight",
+        "/api/v1/share-partitions?sort=delivery-count",
+    ],
+)
+@async_test
+async def test_no_step_looks_at_all_runs(path: str) -> None:
+    calls = longest = 0
+
+    def called(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    async def other_work() -> None:
+        nonlocal calls, longest
+        while True:
+            longest, calls = max(longest, calls), 0
+            await asyncio.sleep(0)
+
+    async with admin([snapshot(batches=MANY)]) as coordinator:
+        other = asyncio.create_task(other_work())
+        # The first answer makes things that are kept.
+        await coordinator.get(path)
+        before = sys.getprofile()
+        sys.setprofile(called)
+        calls = longest = 0
+        try:
+            answer = await coordinator.get(path)
+        finally:
+            sys.setprofile(before)
+        other.cancel()
+    assert answer.status_code == 200
+    assert longest < CALLS_MAX
+
+
+def test_an_answer_is_written_item_by_item() -> None:
+    items = [make_offset_range(batch) for batch in unpack(MANY)]
+    whole = Page[OffsetRange](items=items, total=10_000, limit=10_000, offset=0)
+    empty = whole.model_copy(update={"items": []})
+    response, turns = steps(listing.render_page(empty, items, 5))
+    assert json.loads(response.body) == whole.model_dump()
+    assert turns >= 10_000 * 5 // listing.SLICE
+
+
+@pytest.mark.parametrize(("offset", "limit"), [(0, None), (0, 1), (3, 600), (9_990, 100), (10_000, 5)])
+def test_pieces_are_the_part_that_is_asked_for(offset: int, limit: int | None) -> None:
+    part = unpack(MANY)[offset : None if limit is None else offset + limit]
+    assert [batch for some in unpack_slices(MANY, offset, limit) for batch in some] == part
+
+
+@pytest.mark.parametrize(
+    ("offset", "number"), [(0, 0), (100, 0), (101, 1), (20_098, 9_999), (20_099, 10_000)]
+)
+def test_the_run_at_an_offset_is_found(offset: int, number: int) -> None:
+    assert first_batch_index(MANY, offset) == number
+
+
+@async_test
+async def test_a_picture_has_the_runs_around_an_offset_and_the_window_in_columns() -> None:
+    batches = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 118, 2, 1))
+    async with admin([snapshot(batches=batches)]) as coordinator:
+        drawn = (await coordinator.get(f"{ONE}&columns=4&from_offset=110&limit=1")).json()
+        plain = (await coordinator.get(ONE)).json()
+    # 19 offsets in 4 columns: an offset belongs to the column in which it begins.
+    assert drawn["drawing"] == {
+        "near": [run(110, 110, "ARCHIVED", 4, 5), run(112, 118, "ACKNOWLEDGED", 2, 1)],
+        "columns": [
+            {"AVAILABLE": 5},
+            {"AVAILABLE": 5},
+            {"ARCHIVED": 1, "ACKNOWLEDGED": 3},
+            {"ACKNOWLEDGED": 4},
+        ],
+    }
+    assert [item["first_offset"] for item in drawn["in_flight"]["items"]] == [100]
+    assert "drawing" not in plain
+
+
+@pytest.mark.parametrize(
+    ("batches", "columns"), [(b"", []), (packed((100, 101, 2, 1)), [{"ACKNOWLEDGED": 1}] * 2)]
+)
+@async_test
+async def test_a_small_window_has_a_column_for_each_offset(
+    batches: bytes, columns: list[dict[str, int]]
+) -> None:
+    async with admin([snapshot(batches=batches)]) as coordinator:
+        drawn = (await coordinator.get(f"{ONE}&columns=600")).json()["drawing"]
+    assert drawn["columns"] == columns
+
+
+@async_test
+async def test_of_many_runs_the_256_from_an_offset_on_are_near() -> None:
+    async with admin([snapshot(batches=MANY)]) as coordinator:
+        drawn = (await coordinator.get(f"{ONE}&columns=600&from_offset=10240")).json()["drawing"]
+    assert [item["first_offset"] for item in drawn["near"]] == list(range(10_240, 10_752, 2))
+    assert len(drawn["columns"]) == 600
+    assert sum(sum(column.values()) for column in drawn["columns"]) == 10_000

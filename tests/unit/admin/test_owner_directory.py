@@ -1,0 +1,194 @@
+"""Who has the shards that are not here, and the page and the live events as HTTP has them."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+
+from coordinator.admin import HttpServer, OwnerDirectory
+from coordinator.config import HostPort
+from coordinator.ownership import Assignment, Replica
+from protocol.routing import state_partition
+from protocol.state_records import topic_id_text
+from tests.builders import TOPIC_ID
+from tests.unit.admin.admin_server import SHARDS, Admin, admin, async_test
+from tests.unit.admin.test_state_routes import snapshot
+
+TOPIC = topic_id_text(TOPIC_ID)
+US = Replica("a", "10.0.0.1:9095", "10.0.0.1:9096", 1)
+THEM = Replica("b", "10.0.0.2:9095", "0.0.0.0:9096", 2)
+
+
+def owned_by(*places: int) -> Assignment:
+    return Assignment(3, (US, THEM), places)
+
+
+@async_test
+async def test_shards_say_who_owns_them() -> None:
+    async with admin([snapshot()]) as coordinator:
+        coordinator.owners.follow(owned_by(0, 1, -1, 0))
+        shards = (await coordinator.get("/api/v1/shards")).json()["items"]
+    assert [shard["owner"] and shard["owner"]["wire"] for shard in shards] == [
+        "10.0.0.1:9095",
+        "10.0.0.2:9095",
+        None,
+        "10.0.0.1:9095",
+    ]
+    assert [shard["here"] for shard in shards] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("http", "page"),
+    [
+        ("10.0.0.1:9096", "http://10.0.0.1:9096"),
+        # One that listens everywhere is found where brokers find it.
+        ("0.0.0.0:9096", "http://10.0.0.2:9096"),
+        ("[::]:9096", "http://10.0.0.2:9096"),
+        # One that listens to its own machine only cannot be reached from another.
+        ("127.0.0.1:9096", None),
+        ("localhost:9096", None),
+        ("https://[::1]:9096", None),
+        ("https://10.0.0.1:9096", "https://10.0.0.1:9096"),
+        ("https://0.0.0.0:9096", "https://10.0.0.2:9096"),
+        ("", None),
+        ("javascript://10.0.0.1:9096", None),
+        ("javascript:alert(1)", None),
+    ],
+)
+def test_the_page_of_an_owner_is_an_address_or_nothing(http: str, page: str | None) -> None:
+    board = OwnerDirectory()
+    board.follow(Assignment(1, (Replica("a", "10.0.0.2:9095", http),), (0,)))
+    owner = board.owner(0)
+    assert owner is not None
+    assert owner.page == page
+
+
+def test_owners_on_one_machine_have_pages_there() -> None:
+    board = OwnerDirectory()
+    board.follow(Assignment(1, (Replica("a", "localhost:9095", "127.0.0.1:9096"),), (0,)))
+    owner = board.owner(0)
+    assert owner is not None
+    assert owner.page == "http://127.0.0.1:9096"
+
+
+@async_test
+async def test_whoever_asks_for_what_is_elsewhere_is_told_where() -> None:
+    record = snapshot()
+    number = state_partition(record.key, SHARDS)
+    async with admin([record]) as coordinator:
+        coordinator.owners.follow(owned_by(*(int(shard == number) for shard in range(SHARDS))))
+        coordinator.runtime.resign(number)
+        while coordinator.runtime.resigning:  # noqa: ASYNC110 (a matter of turns, not of time)
+            await asyncio.sleep(0)
+        answer = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
+        group = await coordinator.get("/api/v1/groups/orders")
+        shards = (await coordinator.get("/api/v1/shards")).json()["items"]
+        unreachable = Replica("b", "10.0.0.2:9095", "127.0.0.1:9096", 2)
+        coordinator.owners.follow(Assignment(4, (US, unreachable), owned_by(*[1] * SHARDS).owners))
+        named = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
+        coordinator.owners.follow(None)
+        unknown = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
+    assert answer.status_code == 503
+    assert answer.json()["owner"] == {"wire": "10.0.0.2:9095", "page": "http://10.0.0.2:9096", "broker_id": 2}
+    assert [shard["here"] for shard in shards] == [shard != number for shard in range(SHARDS)]
+    assert named.json()["message"].endswith("is CLOSED; it is with 10.0.0.2:9095")
+    assert named.json()["owner"]["page"] is None
+    assert set(unknown.json()) == {"status", "message"}
+    assert group.json() == {
+        "status": 503,
+        "message": "group 'orders' is not found here, but 1 shards are not loaded here; "
+        "they are with http://10.0.0.2:9096",
+        "owner": answer.json()["owner"],
+    }
+
+
+class Viewer:
+    """Reads server-sent events."""
+
+    def __init__(self, lines: "httpx.Response") -> None:
+        self._lines = lines.aiter_lines()
+
+    async def event(self) -> tuple[str, object]:
+        """Return the next event and its data."""
+        name = ""
+        async for line in self._lines:
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                return name, json.loads(line.removeprefix("data: "))
+        return "end", None
+
+
+async def start(coordinator: Admin) -> HttpServer:
+    event_stream = coordinator.app.state.event_stream
+    server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), before_stop=event_stream.end)
+    await server.start()
+    return server
+
+
+@async_test
+async def test_a_viewer_is_told_all_shards_at_first_and_then_those_that_changed() -> None:
+    async with admin([snapshot()]) as coordinator:
+        server = await start(coordinator)
+        address = f"http://127.0.0.1:{server.port}/api/v1/live"
+        async with httpx.AsyncClient(timeout=60) as client, client.stream("GET", address) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            viewer = Viewer(response)
+            name, overview = await viewer.event()
+            assert (name, isinstance(overview, dict) and overview["status"]) == ("overview", "ready")
+            name, shards = await viewer.event()
+            assert name == "shards"
+            assert isinstance(shards, list)
+            assert [shard["state_partition"] for shard in shards] == [0, 1, 2, 3]
+            coordinator.owners.follow(owned_by(0, 0, 1, 0))
+            while (news := await viewer.event())[0] != "shards":
+                assert news[0] == "overview"
+            changed = news[1]
+            assert isinstance(changed, list)
+            assert changed[2]["owner"]["wire"] == "10.0.0.2:9095"
+            # The server does not wait for somebody who would watch for ever.
+            stopping = asyncio.create_task(server.stop())
+            while (await viewer.event())[0] != "end":
+                pass
+        await stopping
+
+
+@async_test
+async def test_nobody_looks_while_nobody_watches() -> None:
+    async with admin([snapshot()]) as coordinator:
+        server = await start(coordinator)
+        event_stream = coordinator.app.state.event_stream
+        address = f"http://127.0.0.1:{server.port}/api/v1/live"
+        async with httpx.AsyncClient(timeout=60) as client, client.stream("GET", address) as response:
+            await Viewer(response).event()
+            assert event_stream._refresh_task is not None
+        while event_stream._refresh_task is not None:  # noqa: ASYNC110 (until the server has noticed)
+            await asyncio.sleep(0)
+        await server.stop()
+
+
+@async_test
+async def test_too_many_viewers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.admin.event_stream.SUBSCRIBERS_MAX", 0)
+    async with admin() as coordinator:
+        answer = await coordinator.get("/api/v1/live")
+    assert answer.status_code == 503
+    assert answer.json()["message"] == "0 viewers watch already"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/assets/page.js", "/assets/api.js", "/assets/views.js", "/assets/style.css", "/assets/icon.svg"],
+)
+@async_test
+async def test_the_page_comes_with_a_policy_that_allows_nothing_foreign(path: str) -> None:
+    async with admin() as coordinator:
+        answer = await coordinator.get(path)
+    policy = answer.headers["content-security-policy"]
+    assert answer.status_code == 200
+    assert "default-src 'none'" in policy
+    assert "trusted-types 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"

@@ -1,0 +1,286 @@
+"""The state that Kafka hides, over HTTP: what is shown, in pages, for every group id there can be."""
+
+import asyncio
+from urllib.parse import quote
+from uuid import UUID
+
+import pytest
+
+from coordinator.admin.views import iso_time
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey, StateRecord, UnreadableValue, topic_id_text
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, admin, async_test
+
+TOPIC = topic_id_text(TOPIC_ID)
+GROUPS = "/api/v1/groups"
+
+
+def snapshot(
+    group_id: str = "orders", topic_id: bytes = TOPIC_ID, partition: int = 0, batches: bytes = b""
+) -> StateRecord:
+    value = ShareSnapshotValue(
+        snapshot_epoch=3,
+        state_epoch=5,
+        leader_epoch=7,
+        start_offset=100,
+        create_timestamp=NOW_MS - 2000,
+        write_timestamp=NOW_MS - 1000,
+        state_batches=batches,
+        delivery_complete_count=4,
+        leader_epoch_max=9,
+    )
+    return StateRecord(SharePartitionKey(group_id, topic_id, partition), value)
+
+
+@async_test
+async def test_a_share_partition_shows_all_that_is_known_of_it() -> None:
+    record = snapshot(batches=packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1), (120, 120, 3, 1)))
+    update = ShareUpdateValue(3, 8, 101, b"", 4)
+    async with admin([record, StateRecord(record.key, update)]) as coordinator:
+        answer = await coordinator.get(f"{GROUPS}/orders/{TOPIC}/0")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "group": "orders",
+        "topic": None,
+        "topic_id": TOPIC,
+        "topic_uuid": str(UUID(bytes=TOPIC_ID)),
+        "partition": 0,
+        "state_partition": state_partition(record.key, SHARDS),
+        "start_offset": 101,
+        "end_offset": None,
+        "lag": None,
+        "state_epoch": 5,
+        "leader_epoch": 8,
+        "leader_epoch_max": 9,
+        "snapshot_epoch": 3,
+        "in_flight_records": 19,
+        "last_in_flight_offset": 120,
+        "oldest_unfinished": {"offset": 101, "delivery_state": "AVAILABLE", "delivery_count": 2},
+        "most_delivered": [run(110, 110, "ARCHIVED", 4, 5), run(101, 109, "AVAILABLE", 0, 2)],
+        "delivery_count_max": 5,
+        "state_batches": 4,
+        "delivery_complete_count": 4,
+        "last_write": "2023-11-14T22:13:20.123Z",
+        "last_write_ms": NOW_MS,
+        "snapshot_created_ms": NOW_MS - 2000,
+        "snapshot_written_ms": NOW_MS - 1000,
+        "updates_since_snapshot": 1,
+        "unreadable": None,
+        "records_by_state": {"AVAILABLE": 9, "ARCHIVED": 1, "ACKNOWLEDGED": 8, "ARCHIVING": 1},
+        "in_flight": {
+            "items": [
+                run(101, 109, "AVAILABLE", 0, 2),
+                run(110, 110, "ARCHIVED", 4, 5),
+                run(112, 119, "ACKNOWLEDGED", 2, 1),
+                run(120, 120, "ARCHIVING", 3, 1),
+            ],
+            "total": 4,
+            "limit": 10_000,
+            "offset": 0,
+        },
+    }
+
+
+def run(first: int, last: int, name: str, number: int, count: int) -> dict[str, object]:
+    return {
+        "first_offset": first,
+        "last_offset": last,
+        "records": last - first + 1,
+        "delivery_state": name,
+        "delivery_state_number": number,
+        "delivery_count": count,
+    }
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "shown"),
+    [(NOW_MS, "2023-11-14T22:13:20.123Z"), (0, None), (-1, None), (2**62, None)],
+)
+def test_a_time_is_shown_if_it_is_one(time_ms: int, shown: str | None) -> None:
+    assert iso_time(time_ms) == shown
+
+
+@async_test
+async def test_in_flight_runs_come_in_pages() -> None:
+    batches = packed(*((offset, offset, 0, 1) for offset in range(100, 120, 2)))
+    async with admin([snapshot(batches=batches)]) as coordinator:
+        answer = await coordinator.get(f"{GROUPS}/orders/{TOPIC}/0?limit=3&offset=8")
+    page = answer.json()["in_flight"]
+    assert [item["first_offset"] for item in page["items"]] == [116, 118]
+    assert (page["total"], page["limit"], page["offset"]) == (10, 3, 8)
+    assert answer.json()["in_flight_records"] == 10
+
+
+@async_test
+async def test_a_delivery_state_that_nobody_knows_is_shown_as_such() -> None:
+    record = snapshot(batches=packed((100, 100, 9, 1)))
+    async with admin([record]) as coordinator:
+        shown = (await coordinator.get(f"{GROUPS}/orders/{TOPIC}/0")).json()
+    assert shown["in_flight"]["items"] == [run(100, 100, "UNKNOWN", 9, 1)]
+
+
+@async_test
+async def test_an_unreadable_state_says_why() -> None:
+    record = snapshot()
+    async with admin([record]) as coordinator:
+        shard = coordinator.runtime._runners[state_partition(record.key, SHARDS)].shard
+        shard.replay(StateRecord(record.key, UnreadableValue(b"", "value version 9")), 1, NOW_MS)
+        shown = (await coordinator.get(f"{GROUPS}/orders/{TOPIC}/0")).json()
+    assert shown["unreadable"] == "value version 9"
+
+
+@pytest.mark.parametrize("topic", [TOPIC, str(UUID(bytes=TOPIC_ID)), str(UUID(bytes=TOPIC_ID)).upper()])
+@async_test
+async def test_a_topic_id_has_two_spellings(topic: str) -> None:
+    async with admin([snapshot()]) as coordinator:
+        assert (await coordinator.get(f"{GROUPS}/orders/{topic}/0")).json()["topic_id"] == TOPIC
+
+
+@pytest.mark.parametrize(
+    "group_id",
+    [
+        "a/b",
+        f"a/{TOPIC}/0",
+        "a:b",
+        "é/日本",
+        "%2F",
+        "%",
+        "a b+c?d#e&f",
+        "..",
+        "../x",
+        "a\\b",
+        '"',
+        "\x01",
+        " ",
+    ],
+)
+@async_test
+async def test_a_group_id_may_contain_anything(group_id: str) -> None:
+    encoded = quote(group_id, safe="").replace(".", "%2E")
+    async with admin([snapshot(group_id), snapshot("a")]) as coordinator:
+        shown = await coordinator.get(f"{GROUPS}/{encoded}/{TOPIC}/0")
+        assert (shown.status_code, shown.json()["group"]) == (200, group_id)
+        listed = await coordinator.get(f"{GROUPS}/{encoded}")
+        assert (listed.status_code, listed.json()["group"]) == (200, group_id)
+
+
+@async_test
+async def test_groups_are_listed_in_order_and_in_pages() -> None:
+    records = [snapshot(f"g{number}", partition=number) for number in (3, 1, 4, 2)]
+    records += [snapshot("g3", OTHER_TOPIC_ID, 8, packed((100, 100, 0, 1), (102, 102, 0, 1)))]
+    async with admin(records) as coordinator:
+        page = (await coordinator.get(f"{GROUPS}?limit=2&offset=1")).json()
+    assert [item["group"] for item in page["items"]] == ["g2", "g3"]
+    assert (page["total"], page["limit"], page["offset"], page["missing_shards"]) == (4, 2, 1, [])
+    assert page["items"][1] == {
+        "group": "g3",
+        "topics": 2,
+        "share_partitions": 2,
+        "state_batches": 2,
+        "last_write": "2023-11-14T22:13:20.123Z",
+        "last_write_ms": NOW_MS,
+    }
+
+
+@async_test
+async def test_a_group_lists_its_share_partitions_in_order_and_in_pages() -> None:
+    records = [snapshot(partition=partition) for partition in (2, 10, 1)]
+    records += [snapshot(topic_id=OTHER_TOPIC_ID), snapshot("another")]
+    async with admin(records) as coordinator:
+        shown = (await coordinator.get(f"{GROUPS}/orders?limit=2&offset=2")).json()
+    page = shown["partitions"]
+    assert [(item["topic_id"], item["partition"]) for item in page["items"]] == [
+        (TOPIC, 10),
+        (topic_id_text(OTHER_TOPIC_ID), 0),
+    ]
+    assert (page["total"], shown["share_partitions"], shown["topics"]) == (4, 4, 2)
+
+
+@async_test
+async def test_shards_are_listed_in_pages() -> None:
+    record = snapshot()
+    async with admin([record]) as coordinator:
+        whole = (await coordinator.get("/api/v1/shards")).json()
+        part = (await coordinator.get("/api/v1/shards?limit=1&offset=2")).json()
+    assert [item["state_partition"] for item in whole["items"]] == [0, 1, 2, 3]
+    assert part["items"] == whole["items"][2:3]
+    shard = whole["items"][state_partition(record.key, SHARDS)]
+    assert (shard["status"], shard["share_partitions"], shard["loaded_records"]) == ("ACTIVE", 1, 1)
+    assert (shard["start_log_offset"], shard["end_log_offset"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "message"),
+    [
+        (f"{GROUPS}/orders/{TOPIC}/1", 404, f"share-partition orders:{TOPIC}:1 has no state here"),
+        (f"{GROUPS}/nobody", 404, "group 'nobody' has no state here"),
+        (f"{GROUPS}/orders/short/0", 422, "topic: 'short' is not a topic id"),
+        (f"{GROUPS}/orders/{'x' * 36}/0", 422, f"topic: '{'x' * 36}' is not a topic id"),
+        (f"{GROUPS}/orders/{TOPIC}/-1", 422, "partition: Input should be greater than or equal to 0"),
+        (f"{GROUPS}/orders/{TOPIC}/x", 422, "partition: Input should be a valid integer"),
+        (f"{GROUPS}/orders/{TOPIC}/2147483648", 422, "partition: Input should be less than or equal to"),
+        (f"{GROUPS}/%FF/{TOPIC}/0", 422, "group: '%FF' is not percent-encoded UTF-8"),
+        (f"{GROUPS}?limit=0", 422, "limit: Input should be greater than or equal to 1, not '0'"),
+        (f"{GROUPS}?limit=10001", 422, "limit: Input should be less than or equal to 10000"),
+        (f"{GROUPS}?offset=-1", 422, "offset: Input should be greater than or equal to 0"),
+        (f"{GROUPS}/", 404, "there is nothing at this address"),
+        (f"{GROUPS}/a/b", 404, "there is nothing at this address"),
+        ("/nowhere", 404, "there is nothing at this address"),
+        ("/docs", 404, "there is nothing at this address"),
+    ],
+)
+@async_test
+async def test_what_cannot_be_shown_is_refused_in_one_shape(path: str, status: int, message: str) -> None:
+    async with admin([snapshot()]) as coordinator:
+        answer = await coordinator.get(path)
+    assert answer.status_code == status
+    assert set(answer.json()) == {"status", "message"}
+    assert answer.json()["status"] == status
+    assert answer.json()["message"].startswith(message)
+
+
+@async_test
+async def test_state_of_a_shard_that_is_not_loaded_is_not_denied() -> None:
+    """404 would say that there is none."""
+    record = snapshot()
+    number = state_partition(record.key, SHARDS)
+    async with admin([record]) as coordinator:
+        coordinator.runtime._runners[number].close()
+        share_partition = await coordinator.get(f"{GROUPS}/orders/{TOPIC}/0")
+        group = await coordinator.get(f"{GROUPS}/nobody")
+        groups = await coordinator.get(GROUPS)
+    assert (share_partition.status_code, group.status_code) == (503, 503)
+    assert f"shard {number} of orders:{TOPIC}:0 is CLOSED" in share_partition.json()["message"]
+    assert groups.json()["missing_shards"] == [number]
+
+
+@async_test
+async def test_a_long_list_lets_other_work_run_in_between() -> None:
+    async with admin([snapshot(f"g{number}") for number in range(5000)]) as coordinator:
+        turns = 0
+
+        async def other_work() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(other_work())
+        # The few turns that any request takes.
+        await coordinator.get("/livez")
+        turns_of_any, turns = turns, 0
+        assert (await coordinator.get(GROUPS)).json()["total"] == 5000
+        other.cancel()
+    assert turns >= turns_of_any + 2
+
+
+@async_test
+async def test_the_api_describes_itself() -> None:
+    async with admin() as coordinator:
+        schema = (await coordinator.get("/openapi.json")).json()
+    answer = schema["paths"][GROUPS + "/{group}/{topic}/{partition}"]["get"]["responses"]["200"]
+    assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/SharePartitionDetail")
+    assert "in_flight" in schema["components"]["schemas"]["SharePartitionDetail"]["properties"]

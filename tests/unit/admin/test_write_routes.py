@@ -1,0 +1,253 @@
+"""What changes something over HTTP: asked first, done where the shard is, and noted."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.ownership import Assignment, Replica
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.routing import state_partition
+from protocol.state_records import StateRecord, topic_id_text
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
+from tests.unit.admin.admin_server import SHARDS, Admin, admin, async_test
+from tests.unit.admin.test_access_control import bearer
+from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.admin.test_tokens import WRITING, file_of
+
+TOPIC = topic_id_text(TOPIC_ID)
+US, OTHER = Replica("us", "one:9095", "one:9096"), Replica("other", "two:9095", "https://two:9096")
+
+
+@pytest.fixture
+def writing(tmp_path: Path) -> dict[str, str]:
+    return {"http_token_file": str(file_of(tmp_path, f"alice write {WRITING}")), "http_writes": "true"}
+
+
+def shard_of(record: StateRecord) -> int:
+    return state_partition(record.key, SHARDS)
+
+
+def updated(partition: int, count: int) -> list[StateRecord]:
+    """A share-partition's snapshot and updates behind it."""
+    first = snapshot(partition=partition)
+    return [first, *(StateRecord(first.key, ShareUpdateValue(3, 8, 101 + n, b"", 4)) for n in range(count))]
+
+
+async def ordered(
+    coordinator: Admin, what: str, order: Mapping[str, object], status: int = 200
+) -> dict[str, Any]:
+    answer = await coordinator.post(f"/api/v1/{what}", order, bearer(WRITING))
+    assert answer.status_code == status, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def audited(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str, str, str]]:
+    lines = [vars(record) for record in caplog.records if record.name == "coordinator.audit"]
+    return [
+        (line["levelname"], line["who"], line["what"], str(line["order"]), line["outcome"]) for line in lines
+    ]
+
+
+@async_test
+async def test_a_snapshot_is_written_when_it_is_said(
+    writing: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    records = [*updated(0, 3), *updated(1, 2)]
+    async with admin(records, **writing) as coordinator:
+        before = coordinator.runtime.share_partition(records[0].key)
+        assert before is not None
+        one = {"group": "orders", "topic": TOPIC, "partition": 0}
+        dry = await ordered(coordinator, "snapshots", one)
+        assert (dry["executed"], dry["share_partitions"], dry["updates"]) == (False, 1, 3)
+        assert dry["bytes"] == before.snapshot_bytes
+        assert coordinator.runtime.share_partition(records[0].key) == before
+        assert audited(caplog) == []
+
+        done = await ordered(coordinator, "snapshots", {**one, "execute": True})
+        assert done == {**dry, "executed": True}
+        after = coordinator.runtime.share_partition(records[0].key)
+        assert after is not None
+        assert (after.updates, after.snapshot_epoch) == (0, before.snapshot_epoch + 1)
+        assert (after.start_offset, after.batches) == (before.start_offset, before.batches)
+        line = ("INFO", "token alice", "snapshot", str(one), "1 snapshots")
+        assert audited(caplog) == [line]
+        # The rest of the group, and what there is no need of.
+        group = await ordered(coordinator, "snapshots", {"group": "orders", "execute": True})
+        assert (group["share_partitions"], group["updates"]) == (2, 2)
+
+
+@async_test
+async def test_a_shard_is_snapshotted_whole(writing: dict[str, str]) -> None:
+    records = [record for partition in range(20) for record in updated(partition, 1)]
+    of_each = [sum(shard_of(record) == number for record in records) // 2 for number in range(SHARDS)]
+    async with admin(records, **writing) as coordinator:
+        for number in range(SHARDS):
+            order = {"shard": number, "execute": True}
+            assert (await ordered(coordinator, "snapshots", order))["share_partitions"] == of_each[number]
+        assert (await ordered(coordinator, "snapshots", {"group": "orders"}))["updates"] == 0
+
+
+@async_test
+async def test_what_is_not_needed_is_pruned(
+    writing: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    records = updated(0, 5)
+    shard = shard_of(records[0])
+    async with admin(records, **writing) as coordinator:
+        await ordered(coordinator, "snapshots", {"shard": shard, "execute": True})
+        dry = await ordered(coordinator, "prunes", {"shard": shard})
+        needless = {"state_partition": shard, "start_log_offset": 0, "redundant_offset": 6, "records": 6}
+        assert dry == {"executed": False, "shards": [needless]}
+        assert coordinator.runtime.shard_views()[shard].start_log_offset == 0
+        done = await ordered(coordinator, "prunes", {"execute": True})
+        assert [each["records"] for each in done["shards"]] == [
+            6 if number == shard else 0 for number in range(SHARDS)
+        ]
+        assert coordinator.runtime.shard_views()[shard].start_log_offset == 6
+    assert audited(caplog)[-1] == ("INFO", "token alice", "prune", "{}", "6 records are not needed")
+
+
+@pytest.mark.parametrize(
+    ("what", "order", "status", "said"),
+    [
+        ("snapshots", {}, 422, "give a shard, or a group, or a group with a topic and a partition"),
+        ("snapshots", {"shard": 0, "group": "orders"}, 422, "give a shard, or a group"),
+        ("snapshots", {"group": "orders", "topic": TOPIC}, 422, "give a shard, or a group"),
+        ("snapshots", {"shard": 0, "topic": TOPIC, "partition": 0}, 422, "give a shard, or a group"),
+        ("snapshots", {"group": "nobody"}, 404, "group 'nobody' has no state here"),
+        ("snapshots", {"group": "orders", "topic": TOPIC, "partition": 7}, 404, "share-partition orders:"),
+        ("snapshots", {"group": "orders", "topic": "x", "partition": 0}, 422, "topic: 'x' is not a topic id"),
+        (
+            "snapshots",
+            {"group": "orders", "topic": TOPIC, "partition": 2**31},
+            422,
+            "partition: Input should",
+        ),
+        ("snapshots", {"shard": True}, 422, "shard: Input should be a valid integer, not True"),
+        ("snapshots", {"shard": 0, "execute": "yes"}, 422, "execute: Input should be a valid boolean"),
+        ("snapshots", {"shard": SHARDS}, 404, "there is no shard 4: they are numbered from 0 to 3"),
+        ("snapshots", {"shard": -1}, 422, "shard: Input should be greater than or equal to 0"),
+        ("snapshots", {"shard": 0, "exceute": True}, 422, "exceute: Extra inputs are not permitted"),
+        ("prunes", {"shard": SHARDS}, 404, "there is no shard 4"),
+        ("hand-overs", {"shard": 0}, 409, "this coordinator owns all shards alone (ownership=static)"),
+    ],
+)
+@async_test
+async def test_what_cannot_be_done_is_refused(
+    writing: dict[str, str], what: str, order: dict[str, object], status: int, said: str
+) -> None:
+    async with admin([snapshot()], **writing) as coordinator:
+        for execute in ({}, {"execute": True}):
+            answer = await ordered(coordinator, what, {**execute, **order}, status)
+            assert answer["message"].startswith(said)
+
+
+@async_test
+@pytest.mark.parametrize("part", ["group", "topic"])
+async def test_what_is_no_text_is_refused_with_a_sentence(writing: dict[str, str], part: str) -> None:
+    async with admin([snapshot()], **writing) as coordinator:
+        order = json.dumps({"group": "orders", "topic": TOPIC, "partition": 0} | {part: "\ud800"})
+        headers = {**bearer(WRITING), "Content-Type": "application/json"}
+        answer = await coordinator.post_bytes("/api/v1/snapshots", order.encode(), headers)
+        assert answer.status_code in (404, 422)
+        assert "\\ud800" in answer.json()["message"]
+
+
+@async_test
+async def test_a_shard_elsewhere_is_asked_for_there(writing: dict[str, str]) -> None:
+    record = snapshot(topic_id=OTHER_TOPIC_ID)
+    shard = shard_of(record)
+    async with admin([record], **writing) as coordinator:
+        coordinator.runtime.resign(shard)
+        owners = tuple(int(number == shard) for number in range(SHARDS))
+        coordinator.owners.follow(Assignment(1, (US, OTHER), owners))
+        for what in ("snapshots", "prunes", "hand-overs"):
+            answer = await ordered(coordinator, what, {"shard": shard, "execute": True}, 503)
+            assert answer["message"] == f"shard {shard} is CLOSED here"
+            assert answer["owner"]["page"] == "https://two:9096"
+
+
+@async_test
+async def test_a_log_that_takes_nothing_is_told_of(
+    writing: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = snapshot()
+    async with admin([record], **writing) as coordinator:
+        monkeypatch.setattr(coordinator.runtime._log, "health", lambda: "The disk is full.")
+        answer = await ordered(coordinator, "snapshots", {"group": "orders", "execute": True}, 409)
+        said = "0 of 1 snapshots were written: The log takes no writes: The disk is full."
+        assert answer["message"] == said
+    assert audited(caplog) == [("WARNING", "token alice", "snapshot", "{'group': 'orders'}", said)]
+
+
+def group_of(*replicas: Replica, generation: int = 1, owner: int = 0) -> Assignment:
+    return Assignment(generation, replicas, (owner,) * SHARDS)
+
+
+def in_a_group(coordinator: Admin) -> None:
+    # A log in memory has no group in its settings; over HTTP only this is looked at.
+    object.__setattr__(coordinator.config, "ownership", "group")
+
+
+@async_test
+async def test_a_shard_is_handed_over_when_the_group_agrees(
+    writing: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with admin([snapshot()], **writing) as coordinator:
+        in_a_group(coordinator)
+        coordinator.owners.follow(group_of(US, OTHER))
+        dry = await ordered(coordinator, "hand-overs", {"shard": 2, "to": "two:9095"})
+        assert dry["outcome"] == "would ask the group's leader to give shard 2 to two:9095"
+        assert (dry["giver"]["wire"], dry["taker"], coordinator.wishes) == ("one:9095", None, [])
+
+        order = {"shard": 2, "to": "https://two:9096", "execute": True}
+        handing = asyncio.ensure_future(ordered(coordinator, "hand-overs", order))
+        while not coordinator.wishes:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert coordinator.wishes == [(2, "other")]
+        coordinator.runtime.resign(2)
+        coordinator.owners.follow(Assignment(2, (US, OTHER), (0, 0, 1, 0)))
+        done = await handing
+        assert (done["giver"]["wire"], done["taker"]["wire"]) == ("one:9095", "two:9095")
+        assert done["outcome"] == "shard 2 is released here and belongs to two:9095"
+    assert audited(caplog)[-1][4] == done["outcome"]
+
+
+@async_test
+async def test_a_group_that_leaves_a_shard_where_it_is_is_told_of(writing: dict[str, str]) -> None:
+    async with admin([snapshot()], **writing) as coordinator:
+        in_a_group(coordinator)
+        coordinator.owners.follow(group_of(US, OTHER))
+        handing = asyncio.ensure_future(
+            ordered(coordinator, "hand-overs", {"shard": 1, "execute": True}, 409)
+        )
+        while not coordinator.wishes:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert coordinator.wishes == [(1, "")]
+        coordinator.owners.follow(group_of(US, OTHER, generation=2))
+        assert (await handing)["message"].startswith("the group's leader left shard 1 here")
+
+
+@async_test
+async def test_there_must_be_somebody_to_take_a_shard(writing: dict[str, str]) -> None:
+    async with admin([snapshot()], **writing) as coordinator:
+        in_a_group(coordinator)
+        for assignment, to, status, said in (
+            (None, None, 409, "it is not known now who owns what"),
+            (group_of(US), None, 409, "this coordinator is alone in its group"),
+            (group_of(US, OTHER), "one:9095", 409, "shard 0 is with one:9095 already"),
+            (
+                group_of(US, OTHER),
+                "three:9095",
+                404,
+                "there is no coordinator three:9095 in the group; there are two",
+            ),
+        ):
+            coordinator.owners.follow(assignment)
+            answer = await ordered(coordinator, "hand-overs", {"shard": 0, "to": to}, status)
+            assert answer["message"].startswith(said)

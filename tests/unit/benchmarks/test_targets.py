@@ -1,0 +1,71 @@
+"""Aims: whether the rounds of both sides meet them."""
+
+import pytest
+
+from tests.benchmarks.load import Figures
+from tests.benchmarks.loads import Load
+from tests.benchmarks.report import as_json
+from tests.benchmarks.system_under_test import SystemUnderTest
+from tests.benchmarks.targets import Target, asked_text, cpu_aim, is_met, verdict
+
+LOAD = Load(8, 1, 4)
+RATE = Target(LOAD, "requests_per_second", 4, 1.2)
+LATENCY = Target(LOAD, "p50_us", 0.75, None, always_us_max=300)
+
+
+def side(name: str, sync: str, rounds: list[tuple[float, float]]) -> SystemUnderTest:
+    """A side with rounds of (requests a second, p50)."""
+    made = SystemUnderTest(name, "127.0.0.1", 1, [bytes(16)], sync=sync)
+    for rate, p50_us in rounds:
+        made.add(LOAD, Figures(rate, p50_us, 2 * p50_us, 3 * p50_us, 4 * p50_us, 0, 1e6 / rate))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("aim", "sync", "ratio", "own", "met"),
+    [
+        (RATE, "os", 4.0, 0, True),
+        (RATE, "os", 3.9, 0, False),
+        (RATE, "always", 1.2, 0, True),
+        (LATENCY, "os", 0.75, 900, True),
+        (LATENCY, "os", 0.76, 100, False),
+        # Whatever Kafka needs, this one is about our own latency.
+        (LATENCY, "always", 9.0, 300, True),
+        (LATENCY, "always", 0.1, 301, False),
+        (Target(LOAD, "p50_us", None, None), "os", 1.0, 1, None),
+    ],
+)
+def test_more_is_better_but_for_latencies(
+    aim: Target, sync: str, ratio: float, own: float, met: bool | None
+) -> None:
+    assert is_met(aim, sync, ratio, own) is met
+
+
+def test_what_is_asked_for_is_said_with_its_direction() -> None:
+    assert asked_text(RATE, "os") == "≥ 4"
+    assert asked_text(LATENCY, "os") == "≤ 0.75"
+    assert asked_text(LATENCY, "always") == "≤ 0.3 ms"
+    assert asked_text(Target(LOAD, "p50_us", None, None), "os") == "-"
+
+
+def test_the_verdict_is_that_of_the_middle_round() -> None:
+    kafka = side("Kafka 4.4.0", "", [(100, 100), (100, 100), (100, 100)])
+    ours = side("ours, sync=os", "os", [(450, 70), (100, 200), (410, 80)])
+    found = verdict(RATE, ours, kafka)
+    assert (found.ratio, found.asked, found.met) == ((4.1, 1.0, 4.5), "≥ 4", True)
+    assert verdict(LATENCY, ours, kafka).met is False
+
+
+def test_a_single_connection_may_take_more_cpu_time() -> None:
+    assert (cpu_aim(LOAD).os, cpu_aim(Load(1, 1, 4)).os) == (0.25, 0.45)
+
+
+def test_json_has_all_rounds() -> None:
+    kafka = side("Kafka 4.4.0", "", [(100, 100), (200, 50)])
+    ours = side("ours, sync=os", "os", [(450, 70), (900, 40)])
+    found = as_json([ours, kafka])
+    rounds = found["sides"]["ours, sync=os"]["rounds"]["8 x 1 x 4"]
+    assert [figures["requests_per_second"] for figures in rounds] == [450, 900]
+    (rate,) = (row for row in found["ratios"] if row["row"] == "8 x 1 x 4: RPC/s")
+    assert {row["row"] for row in found["ratios"]} == {"8 x 1 x 4: CPU", "8 x 1 x 4: RPC/s", "8 x 1 x 4: p99"}
+    assert (rate["median"], rate["low"], rate["high"], rate["met"]) == (4.5, 4.5, 4.5, True)

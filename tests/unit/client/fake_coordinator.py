@@ -1,0 +1,308 @@
+"""A share coordinator on a real socket that does as it is told: honest, or wrong in one chosen way.
+
+Honest, it keeps states in dictionaries, offset by offset, and passes the same contract tests as ours
+(test_contract.py). For each API a list of answers may be planned (`plan`); each request takes the next
+one, and then it is honest again.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from protocol.errors import ErrorCode
+from protocol.messages import (
+    APIS,
+    api_versions,
+    find_coordinator,
+    request_header,
+    request_header_version,
+    response_header,
+    response_header_version,
+)
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from tests.unit.client.offset_model import OffsetModel
+
+FIND, VERSIONS = find_coordinator.API_KEY, api_versions.API_KEY
+INITIALIZE, READ, WRITE = initialize_api.API_KEY, read_api.API_KEY, write_api.API_KEY
+DELETE, SUMMARY = delete_api.API_KEY, summary_api.API_KEY
+
+# What an honest coordinator serves.
+SERVED = {key: (APIS[key].min_version, APIS[key].max_version) for key in (FIND, VERSIONS, 83, 84, 85, 86, 87)}
+
+
+class Request(NamedTuple):
+    """A request as it arrived; `connection` numbers the connections of one fake from 0."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    message: Any
+    connection: int
+
+
+class ConnectionClosed(Exception):
+    """Raised by a planned answer: close the connection, after sending these bytes."""
+
+    def __init__(self, last_bytes: bytes = b"") -> None:
+        super().__init__()
+        self.last_bytes = last_bytes
+
+
+# What to do with a request: gets the honest response frame (without size), returns the frame to send.
+Answer = Callable[["FakeCoordinator", Request], Awaitable[bytes]]
+
+
+class FakeCoordinator:
+    """One node. Entered, it listens on `address`."""
+
+    def __init__(self, *, served: dict[int, tuple[int, int]] | None = None) -> None:
+        self.served = dict(SERVED if served is None else served)
+        self.requests: list[Request] = []
+        self.arrived = asyncio.Condition()
+        # Which node coordinates a key: (node id, host, port, error code, message).
+        self.coordinator_of: Callable[[str], tuple[int, str, int, int, str]] = self.named_itself
+        self._planned: dict[int, list[Answer]] = {}
+        self._model = OffsetModel()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.connections = 0
+        # The most requests that waited for their answers at one time.
+        self.unanswered = 0
+        self.unanswered_max = 0
+        # Of a connection, this many requests are read, and of the next one only its size.
+        self.reads_max: int | None = None
+        self.stalled = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def named_itself(self, text: str) -> tuple[int, str, int, int, str]:
+        """Name this node, under one node id, as the coordinator."""
+        return (1_000_000, "127.0.0.1", self.port, 0, "")
+
+    def names(self, other: "FakeCoordinator", node_id: int = 1_000_001) -> None:
+        """Name another node as the coordinator of everything from now on."""
+        self.coordinator_of = lambda text: (node_id, "127.0.0.1", other.port, 0, "")
+
+    def plan(self, api_key: int, *answers: Answer) -> None:
+        """Answer the next requests of an API like this."""
+        self._planned.setdefault(api_key, []).extend(answers)
+
+    def count(self, api_key: int) -> int:
+        """Return how many requests of an API arrived."""
+        return sum(request.api_key == api_key for request in self.requests)
+
+    async def wait_for(self, api_key: int, requests: int) -> None:
+        """Return when so many requests of an API have arrived."""
+        async with self.arrived:
+            await self.arrived.wait_for(lambda: self.count(api_key) >= requests)
+
+    # Serving.
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        number = self.connections
+        self.connections += 1
+        try:
+            with suppress(asyncio.IncompleteReadError, ConnectionError):
+                await self._serve(reader, writer, number)
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        """Read requests as they come, and answer them in order."""
+        answers: asyncio.Queue[Request] = asyncio.Queue()
+        answering = asyncio.create_task(self._answer_all(answers, writer))
+        try:
+            for read in itertools.count():
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                if read == self.reads_max:
+                    self.stalled.set()
+                    await asyncio.Event().wait()
+                request = _decode(await reader.readexactly(size), number)
+                self.unanswered += 1
+                self.unanswered_max = max(self.unanswered, self.unanswered_max)
+                async with self.arrived:
+                    self.requests.append(request)
+                    self.arrived.notify_all()
+                answers.put_nowait(request)
+        finally:
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
+
+    async def _answer_all(self, requests: asyncio.Queue[Request], writer: asyncio.StreamWriter) -> None:
+        while True:
+            request = await requests.get()
+            planned = self._planned.get(request.api_key)
+            answer = planned.pop(0) if planned else answer_normally
+            try:
+                frame = await answer(self, request)
+            except ConnectionClosed as close_connection:
+                writer.write(close_connection.last_bytes)
+                writer.close()
+                return
+            self.unanswered -= 1
+            writer.write(len(frame).to_bytes(4, "big") + frame)
+
+    def normal_response(self, request: Request) -> Any:
+        """Return what an honest coordinator responds; states change."""
+        if request.api_key == VERSIONS:
+            return api_versions.ApiVersionsResponse(
+                api_keys=[api_versions.ApiVersion(key, *versions) for key, versions in self.served.items()]
+            )
+        if request.api_key == FIND:
+            assert request.message.key_type == 2
+            return find_coordinator.FindCoordinatorResponse(
+                coordinators=[
+                    find_coordinator.Coordinator(text, *self.coordinator_of(text))
+                    for text in request.message.coordinator_keys
+                ]
+            )
+        return self._model.respond(request.api_key, request.message)
+
+
+def _decode(frame: bytes, connection: int) -> Request:
+    api_key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
+    header, offset = request_header.decode(frame, 0, request_header_version(api_key, version))
+    # A version above ours has a layout above ours: what is asked in it is not looked at.
+    known = version <= APIS[api_key].max_version
+    message = APIS[api_key].module.decode_request(frame, offset, version) if known else None
+    return Request(api_key, version, header.correlation_id, header.client_id, message, connection)
+
+
+def encode(request: Request, response: Any, version: int | None = None) -> bytes:
+    """Return a response frame without its size; `version` None: that of the request."""
+    version = request.version if version is None else version
+    header = response_header.encode(
+        response_header.ResponseHeader(request.correlation_id),
+        response_header_version(request.api_key, version),
+    )
+    module: Any = APIS[request.api_key].module
+    return header + bytes(module.encode_response(response, version))
+
+
+async def answer_normally(fake: FakeCoordinator, request: Request) -> bytes:
+    """Answer as it should be."""
+    lowest, highest = fake.served[request.api_key]
+    if request.api_key == VERSIONS and not lowest <= request.version <= highest:
+        response = fake.normal_response(request)
+        response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
+        return encode(request, response, version=0)
+    assert lowest <= request.version <= highest, "a client asked for a version that is not served"
+    return encode(request, fake.normal_response(request))
+
+
+def refusing(error_code: int, message: str | None = None) -> Answer:
+    """Answer every share-partition of a request with an error, and change nothing."""
+
+    async def answer(fake: FakeCoordinator, request: Request) -> bytes:
+        response = OffsetModel().respond(request.api_key, request.message)
+        for topic in response.results:
+            for index, result in enumerate(topic.partitions):
+                topic.partitions[index] = type(result)(result.partition, error_code, message)
+        return encode(request, response)
+
+    return answer
+
+
+async def never_answer(fake: FakeCoordinator, request: Request) -> bytes:
+    """Never answer, and so nothing behind it either."""
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")
+
+
+def held(released: asyncio.Event) -> Answer:
+    """Answer honestly, but not before `released` is set."""
+
+    async def answer(fake: FakeCoordinator, request: Request) -> bytes:
+        await released.wait()
+        return await answer_normally(fake, request)
+
+    return answer
+
+
+async def close_connection(fake: FakeCoordinator, request: Request) -> bytes:
+    """Close the connection instead of answering; the request is not carried out."""
+    raise ConnectionClosed
+
+
+async def close_after_execution(fake: FakeCoordinator, request: Request) -> bytes:
+    """Carry the request out, and close the connection in the middle of the answer's frame."""
+    frame = await answer_normally(fake, request)
+    raise ConnectionClosed(len(frame).to_bytes(4, "big") + frame[: len(frame) // 2])
+
+
+async def cut_short(fake: FakeCoordinator, request: Request) -> bytes:
+    """Answer with a whole frame whose body ends too early."""
+    return (await answer_normally(fake, request))[:-2]
+
+
+async def wrong_correlation_id(fake: FakeCoordinator, request: Request) -> bytes:
+    """Answer with another request's correlation id."""
+    return await answer_normally(fake, request._replace(correlation_id=request.correlation_id + 1))
+
+
+async def oversized(fake: FakeCoordinator, request: Request) -> bytes:
+    """Announce a frame of 2 GiB."""
+    raise ConnectionClosed(b"\x7f\xff\xff\xff" + b"x" * 1_000)
+
+
+async def negative_size(fake: FakeCoordinator, request: Request) -> bytes:
+    """Announce a frame of -1 bytes."""
+    raise ConnectionClosed(b"\xff\xff\xff\xff")
+
+
+def find_coordinator_error(error_code: int) -> Answer:
+    """Answer FindCoordinator with an error for each key."""
+
+    async def answer(fake: FakeCoordinator, request: Request) -> bytes:
+        coordinators = [
+            find_coordinator.Coordinator(text, -1, "", -1, error_code, "not now")
+            for text in request.message.coordinator_keys
+        ]
+        return encode(request, find_coordinator.FindCoordinatorResponse(coordinators=coordinators))
+
+    return answer
+
+
+async def find_coordinator_empty(fake: FakeCoordinator, request: Request) -> bytes:
+    """Answer FindCoordinator without any coordinator."""
+    return encode(request, find_coordinator.FindCoordinatorResponse())
+
+
+async def no_results(fake: FakeCoordinator, request: Request) -> bytes:
+    """Answer one of the five RPCs without any result."""
+    return encode(request, OffsetModel().respond(request.api_key, type(request.message)("g", [])))

@@ -1,0 +1,48 @@
+"""Our coordinator in a test's event loop: the real listener, service and runtime over a log in memory."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from coordinator.clock import SystemClock
+from coordinator.config import HostPort
+from coordinator.log.memory import MemoryLog
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.service import Service
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import AllTopics
+from tests.kafka.ports import free_ports
+
+STATE_PARTITIONS = 5
+NODE_IDS = 4
+
+
+@asynccontextmanager
+async def our_coordinator() -> AsyncIterator[str]:
+    """Serve, and give the address."""
+    (port,) = free_ports(1)
+    metrics = Metrics()
+    runtime = Runtime(
+        log=MemoryLog(STATE_PARTITIONS),
+        clock=SystemClock(),
+        topics=AllTopics(),
+        metrics=metrics,
+        policy=SnapshotPolicy(),
+        limits=RuntimeLimits(),
+        state_partitions=STATE_PARTITIONS,
+        cold_interval_ms=3_600_000,
+        prune_interval_ms=3_600_000,
+    )
+    address = HostPort("127.0.0.1", port)
+    directory = CoordinatorDirectory(
+        address, node_id_first=1_000_000, node_ids=NODE_IDS, state_partitions=STATE_PARTITIONS
+    )
+    listener = Listener(Api(Service(runtime), directory, metrics), metrics, ServerLimits())
+    await runtime.start()
+    await listener.start(address)
+    try:
+        yield str(address)
+    finally:
+        await listener.stop()
+        await runtime.stop()

@@ -1,0 +1,256 @@
+"""A cluster in memory whose groups and topics a test makes and unmakes, and coordinators that ask it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from coordinator.errors import LogUnavailable
+from coordinator.expiry import Expiry, ObservationStore, Rules
+from coordinator.kafka.share_group_types import (
+    EMPTY,
+    GROUP_ID_NOT_FOUND,
+    NON_EMPTY_GROUP,
+    ChangeResult,
+    GroupDescription,
+    GroupOffset,
+    ResolvedTopicIds,
+)
+from coordinator.metrics import Metrics
+from coordinator.runtime import Runtime
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey, StateRecord
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, logged
+from tests.unit.runtime.runtime_without_jobs import quiet_runtime
+
+MINUTE_MS = 60_000
+RULES = Rules(retention_minutes=100, grace_minutes=60)
+LOOK_MINUTES = 10
+RETENTION, GRACE = RULES.retention_minutes or 0, RULES.grace_minutes
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+
+
+def topic_id(topic: str) -> bytes:
+    return topic.encode().ljust(16, b"-")
+
+
+class StandingClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.ms = NOW_MS
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def move(self, minutes: float) -> None:
+        self.ms += round(minutes * MINUTE_MS)
+
+
+class FakeGroup:
+    """A group as its coordinator knows it; each member is what it subscribes to."""
+
+    def __init__(self, *topics: str) -> None:
+        self.members: list[frozenset[str]] = []
+        self.group_epoch = 2
+        # What Kafka takes for initialised.
+        self.topics = set(topics)
+
+    def join(self, *topics: str) -> None:
+        self.members.append(frozenset(topics))
+        self.group_epoch += 1
+
+    def leave(self) -> None:
+        self.members.pop()
+        self.group_epoch += 1
+
+    def described(self) -> GroupDescription:
+        state = "Stable" if self.members else EMPTY
+        subscribed = frozenset[str]().union(*self.members)
+        return GroupDescription(0, "", state, self.group_epoch, len(self.members), subscribed)
+
+
+class FakeCluster:
+    """Groups and topics by name. Kafka has a group's state deleted by the coordinators before it says so."""
+
+    def __init__(self) -> None:
+        self.cluster_id = "cluster"
+        self.groups: dict[str, FakeGroup] = {}
+        self.topics: set[str] = set()
+        self.hidden_topics: set[str] = set()
+        self.deaf_groups: set[str] = set()
+        # What deletions from a group are answered with.
+        self.refusals: dict[str, ChangeResult] = {}
+        self.is_down = False
+        self.coordinators: list[Replica] = []
+        self.deletes_state = True
+        self.deletions: list[tuple[str, tuple[str, ...]]] = []
+        self.deleted_groups: list[str] = []
+        # What happens right before a look at topics, a description, or a deletion.
+        self.before: dict[str, Callable[[], Awaitable[None]]] = {}
+
+    async def _begin(self, what: str) -> None:
+        if self.is_down:
+            raise LogUnavailable("No broker of kafka:9092 can be reached (refused).")
+        happens = self.before.pop(what, None)
+        if happens is not None:
+            await happens()
+
+    async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
+        await self._begin("resolve")
+        names = {topic_id(name): name for name in self.topics if topic_id(name) in topic_ids}
+        hidden = {topic_id(name) for name in self.hidden_topics}
+        missing = frozenset(topic_ids) - names.keys() - hidden
+        return ResolvedTopicIds(self.cluster_id, names, missing)
+
+    async def names(self) -> set[str]:
+        await self._begin("names")
+        return set(self.groups)
+
+    async def offsets(self, groups: Collection[str]) -> list[GroupOffset]:
+        return [
+            GroupOffset(group, topic_id(topic), partition, 0)
+            for group in groups
+            if group in self.groups
+            for topic in self.groups[group].topics
+            for partition in range(3)
+        ]
+
+    async def groups_without_offsets(self, groups: Collection[str]) -> set[str]:
+        return {group for group in groups if not self.groups[group].topics - self.hidden_topics}
+
+    async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]:
+        await self._begin("describe")
+        return {
+            group: GroupDescription(15, "its coordinator was not found")
+            if group in self.deaf_groups
+            else self.groups[group].described()
+            if group in self.groups
+            else GroupDescription(GROUP_ID_NOT_FOUND)
+            for group in groups
+        }
+
+    async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]:
+        await self._begin("delete")
+        self.deletions.append((group, tuple(topics)))
+        if group in self.refusals:
+            return dict.fromkeys(topics, self.refusals[group])
+        if group not in self.groups:
+            return dict.fromkeys(topics, ChangeResult(GROUP_ID_NOT_FOUND))
+        if self.groups[group].members:
+            return dict.fromkeys(topics, ChangeResult(NON_EMPTY_GROUP, "The group is not empty."))
+        outcomes = {}
+        for topic in topics:
+            if topic not in self.groups[group].topics:
+                outcomes[topic] = ChangeResult(UNKNOWN_TOPIC_OR_PARTITION)
+                continue
+            self.groups[group].topics.discard(topic)
+            outcomes[topic] = ChangeResult(0)
+            if self.deletes_state:
+                for coordinator in self.coordinators:
+                    await coordinator.forget(group, topic)
+        return outcomes
+
+    async def delete_groups(self, groups: Collection[str]) -> dict[str, ChangeResult]:
+        self.deleted_groups += groups
+        for group in groups:
+            del self.groups[group]
+        return dict.fromkeys(groups, ChangeResult(0))
+
+    async def close(self) -> None:
+        pass
+
+
+class Replica:
+    """A coordinator that has some of the shards, and rounds that a test makes."""
+
+    def __init__(self, cluster: FakeCluster, clock: StandingClock, runtime: Runtime, **options: Any) -> None:
+        self.cluster = cluster
+        self.clock = clock
+        self.runtime = runtime
+        self.metrics = Metrics()
+        self.expiry = Expiry(
+            runtime,
+            cluster,
+            cluster,
+            options.pop("rules", RULES),
+            interval_s=LOOK_MINUTES * 60,
+            clock=clock,
+            metrics=self.metrics,
+            **options,
+        )
+
+    async def rounds(self, minutes: int) -> None:
+        """Let time pass with a round as often as there would be one."""
+        for _ in range(minutes // LOOK_MINUTES):
+            self.clock.move(LOOK_MINUTES)
+            await self.expiry.round()
+
+    async def forget(self, group: str, topic: str) -> None:
+        """Delete state, as a broker has it done."""
+        for key in await self.keys():
+            if (key.group_id, key.topic_id) == (group, topic_id(topic)):
+                shard = self.runtime._runners[state_partition(key, SHARDS)].shard
+                shard.apply(StateRecord(key, None), 0)
+
+    async def keys(self) -> list[SharePartitionKey]:
+        return sorted([key async for key, _ in self.runtime.share_partitions()])
+
+    async def topics(self) -> set[tuple[str, str]]:
+        """Return the groups and topics that there is state of."""
+        return {(key.group_id, key.topic_id.decode().rstrip("-")) for key in await self.keys()}
+
+    async def statuses(self) -> dict[tuple[str, str | None], tuple[str, str]]:
+        """Return reason and status of what is abandoned."""
+        items = (await self.expiry.forecast()).items
+        return {(each.group_id, each.topic): (each.reason, each.status) for each in items}
+
+    def counted(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"share_coordinator_{name}", labels) or 0
+
+
+def state(group: str, topic: str, partition: int = 0, *, initialized_ms: int = 1) -> StateRecord:
+    value = ShareSnapshotValue(0, 1, 0, 0, initialized_ms, initialized_ms, b"", 0)
+    return StateRecord(SharePartitionKey(group, topic_id(topic), partition), value)
+
+
+@asynccontextmanager
+async def replica(
+    cluster: FakeCluster,
+    clock: StandingClock,
+    records: Sequence[StateRecord],
+    *,
+    shards: Collection[int] = range(SHARDS),
+    file: ObservationStore | None = None,
+    **options: Any,
+) -> AsyncIterator[Replica]:
+    """Start a coordinator that has loaded the records of its shards."""
+    runtime = quiet_runtime(await logged(records), SHARDS)
+    await runtime.start(elect_all=False)
+    for shard in shards:
+        runtime.elect(shard)
+    while runtime.health():  # noqa: ASYNC110 (loading from memory is a matter of turns, not of time)
+        await asyncio.sleep(0)
+    one = Replica(cluster, clock, runtime, file=file, **options)
+    cluster.coordinators.append(one)
+    try:
+        yield one
+    finally:
+        cluster.coordinators.remove(one)
+        await one.expiry.stop()
+        await runtime.stop()
+
+
+# Another topic that there is state of, so that the cluster is not doubted.
+KNOWN = state("other", "known")
+
+
+def a_cluster(*topics: str, **groups: FakeGroup) -> FakeCluster:
+    """Return a cluster with these, and with a group that has members."""
+    cluster = FakeCluster()
+    cluster.topics = {"known", *topics}
+    cluster.groups = {"other": FakeGroup("known"), **groups}
+    cluster.groups["other"].join("known")
+    return cluster

@@ -1,0 +1,259 @@
+"""Coordinators that move, load or hang, and brokers whose metadata is old: what is made of their answers."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from coordinator.kafka import share_groups
+from coordinator.kafka.cluster import COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, NoResponse
+from coordinator.kafka.share_group_types import (
+    GROUP_ID_NOT_FOUND,
+    NON_EMPTY_GROUP,
+    UNKNOWN_TOPIC_ID,
+    ChangeResult,
+)
+from coordinator.kafka.share_groups import ShareGroups
+from coordinator.kafka.topic_id_resolver import TopicIdResolver
+from tests.unit.admin.admin_server import async_test
+from tests.unit.expiry.fake_cluster import topic_id
+
+COORDINATOR_NOT_AVAILABLE = 15
+
+
+class Brokers:
+    """Brokers by node id, each a function that answers a request or raises; the coordinator is on `where`."""
+
+    def __init__(self, **brokers: Callable[[Any], Any]) -> None:
+        self.brokers = {int(name[1:]): answer for name, answer in brokers.items()}
+        self.where = 1
+        self.asked: list[int] = []
+        self.lookups = 0
+
+    def nodes(self) -> list[int]:
+        return list(self.brokers)
+
+    async def refresh(self) -> None:
+        pass
+
+    def learn(self, node: int, host: str, port: int) -> None:
+        pass
+
+    async def send(self, node: int, channel: str, request: Any) -> Any:
+        self.asked.append(node)
+        return self.brokers[node](request)
+
+    async def send_to_any(self, request: Any) -> Any:
+        self.lookups += 1
+        found = [(group, self.where, "host", 9092, 0, None, {}) for group in request.values[1]]
+        return SimpleNamespace(coordinators=found)
+
+    async def close(self) -> None:
+        pass
+
+
+def asking(brokers: Brokers) -> ShareGroups:
+    groups = ShareGroups("kafka:9092")
+    groups._connections = brokers  # type: ignore[assignment]
+    return groups
+
+
+def describing(code: int = 0) -> Callable[[Any], Any]:
+    def answer(request: Any) -> Any:
+        groups = [(code, None, group, "Empty", 4, 4, "", [], 0, {}) for group in request.values[0]]
+        return SimpleNamespace(groups=groups)
+
+    return answer
+
+
+def silent(request: Any) -> Any:
+    raise NoResponse("broker 1 did not answer: TimeoutError", sent=True)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_groups, "_FIRST_PAUSE_S", 0.0)
+
+
+@async_test
+async def test_a_coordinator_that_moved_is_looked_for_again() -> None:
+    brokers = Brokers(_1=describing(NOT_COORDINATOR), _2=describing())
+    groups = asking(brokers)
+
+    def move(request: Any) -> Any:
+        brokers.where = 2
+        return describing(NOT_COORDINATOR)(request)
+
+    brokers.brokers[1] = move
+    described = await groups.describe_groups(["g", "h"])
+    assert {group: each.is_empty for group, each in described.items()} == {"g": True, "h": True}
+    assert brokers.asked == [1, 2]
+    assert brokers.lookups == 2
+    await groups.describe_groups(["g"])
+    assert brokers.lookups == 2, "where it is, is remembered"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (describing(COORDINATOR_LOAD_IN_PROGRESS), COORDINATOR_LOAD_IN_PROGRESS),
+        (silent, COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_a_coordinator_that_loads_or_hangs_for_ever_is_no_group_that_is_not_there(
+    answer: Callable[[Any], Any], code: int
+) -> None:
+    @async_test
+    async def scenario() -> None:
+        brokers = Brokers(_1=answer)
+        described = await asking(brokers).describe_groups(["g"])
+        assert (described["g"].error_code, described["g"].is_empty) == (code, False)
+        assert len(brokers.asked) == share_groups._ATTEMPTS_MAX
+
+    scenario()
+
+
+@async_test
+async def test_a_broker_that_hangs_costs_one_request_and_others_are_asked_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(share_groups, "_GROUPS_MAX", 2)
+    brokers = Brokers(_1=silent)
+    described = await asking(brokers).describe_groups([f"g{number}" for number in range(10)])
+    assert {each.error_code for each in described.values()} == {COORDINATOR_NOT_AVAILABLE}
+    assert len(brokers.asked) == share_groups._ATTEMPTS_MAX
+
+
+@async_test
+async def test_a_change_that_may_be_under_way_is_not_asked_for_again() -> None:
+    brokers = Brokers(_1=silent)
+    outcome = (await asking(brokers).delete_offsets("g", ["t"]))["t"]
+    assert outcome.error_code == COORDINATOR_NOT_AVAILABLE
+    assert "did not answer" in outcome.error_message
+    assert brokers.asked == [1]
+
+
+@async_test
+async def test_more_groups_than_fit_into_a_request_are_asked_about_in_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(share_groups, "_GROUPS_MAX", 3)
+    brokers = Brokers(_1=describing())
+    names = {f"g{number}" for number in range(10)}
+    described = await asking(brokers).describe_groups(names)
+    assert described.keys() == names
+    assert all(each.is_empty for each in described.values())
+    assert len(brokers.asked) == 4
+
+
+@async_test
+async def test_a_group_that_goes_while_its_offsets_do_is_not_found() -> None:
+    answer = SimpleNamespace(error_code=0, error_message=None, responses=[])
+    outcomes = await asking(Brokers(_1=lambda _: answer)).delete_offsets("g", ["t", "u"])
+    assert {topic: outcome.error_code for topic, outcome in outcomes.items()} == {
+        "t": GROUP_ID_NOT_FOUND,
+        "u": GROUP_ID_NOT_FOUND,
+    }
+
+
+@async_test
+async def test_a_refusal_of_all_is_one_of_each() -> None:
+    refusal = SimpleNamespace(
+        error_code=NON_EMPTY_GROUP, error_message="The group is not empty.", responses=[]
+    )
+    groups = asking(Brokers(_1=lambda _: refusal))
+    outcome = ChangeResult(NON_EMPTY_GROUP, "The group is not empty.")
+    assert await groups.delete_offsets("g", ["t", "u"]) == {"t": outcome, "u": outcome}
+    altered = await groups.alter_offsets("g", {"t": {0: 1, 5: 7}})
+    assert altered == {"t": {0: outcome, 5: outcome}}
+
+
+def metadata(
+    *known: str, unknown: tuple[str, ...] = (), hidden: tuple[str, ...] = ()
+) -> Callable[[Any], Any]:
+    """A broker that knows some topics, does not know some, and does not show some."""
+    topics = [
+        *((0, topic, topic_id(topic), False, [], 0, {}) for topic in known),
+        *((UNKNOWN_TOPIC_ID, None, topic_id(topic), False, [], 0, {}) for topic in unknown),
+        *((29, None, topic_id(topic), False, [], 0, {}) for topic in hidden),
+    ]
+    return lambda _: SimpleNamespace(cluster_id="cluster", topics=topics)
+
+
+def presence_by(**brokers: Callable[[Any], Any]) -> TopicIdResolver:
+    presence = TopicIdResolver("kafka:9092")
+    presence._connections = Brokers(**brokers)  # type: ignore[assignment]
+    return presence
+
+
+@async_test
+async def test_a_topic_is_missing_if_every_broker_says_so() -> None:
+    wanted = [topic_id(topic) for topic in ("a", "b", "c")]
+    stale = metadata("a", unknown=("b", "c"))
+    seen = await presence_by(_1=stale, _2=metadata("a", "b", unknown=("c",))).resolve(wanted)
+    assert seen.names == {topic_id("a"): "a", topic_id("b"): "b"}
+    assert seen.missing == {topic_id("c")}
+    seen = await presence_by(_1=stale, _2=metadata("a", unknown=("b",), hidden=("c",))).resolve(wanted)
+    assert seen.missing == {topic_id("b")}
+    seen = await presence_by(_1=stale, _2=silent).resolve(wanted)
+    assert (seen.names, seen.missing) == ({topic_id("a"): "a"}, frozenset())
+
+
+@async_test
+async def test_further_brokers_are_asked_only_for_topics_that_were_not_found() -> None:
+    wanted = [topic_id(topic) for topic in ("a", "b")]
+    asked: list[tuple[int, list[bytes]]] = []
+
+    def noting(node: int, answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def noted(request: Any) -> Any:
+            asked.append((node, [each for each, *_ in request.values[0]]))
+            return answer(request)
+
+        return noted
+
+    first, second = noting(1, metadata("a", unknown=("b",))), noting(2, metadata("b"))
+    seen = await presence_by(_1=first, _2=second, _3=noting(3, silent)).resolve(wanted)
+    assert (set(seen.names.values()), seen.missing) == ({"a", "b"}, frozenset())
+    assert asked == [(1, sorted(wanted)), (2, [topic_id("b")])]
+
+
+def listing(code: int = 0, *topics: tuple[Any, ...]) -> Callable[[Any], Any]:
+    def answer(request: Any) -> Any:
+        return SimpleNamespace(
+            groups=[(group, list(topics), code, None, {}) for group, *_ in request.values[0]]
+        )
+
+    return answer
+
+
+FAILED_PARTITION = ("t", topic_id("t"), [(0, -1, 0, COORDINATOR_NOT_AVAILABLE, "", {})], {})
+
+
+@pytest.mark.parametrize(
+    ("broker", "bare"),
+    [
+        (listing(), {"g"}),
+        (listing(NOT_COORDINATOR), set()),
+        (listing(COORDINATOR_LOAD_IN_PROGRESS), set()),
+        (listing(30), set()),
+        (listing(0, FAILED_PARTITION), set()),
+        (silent, set()),
+    ],
+    ids=["has nothing", "moved", "loads", "not authorized", "a partition failed", "silent"],
+)
+@async_test
+async def test_a_group_is_bare_only_if_its_coordinator_says_so(broker: Any, bare: set[str]) -> None:
+    assert await asking(Brokers(b1=broker)).groups_without_offsets(["g"]) == bare
+
+
+@async_test
+async def test_brokers_that_were_taken_out_of_the_cluster_are_not_asked_for_ever() -> None:
+    brokers = Brokers(b1=listing(), b2=silent)
+
+    async def refresh() -> None:
+        brokers.brokers.pop(2, None)
+
+    brokers.refresh = refresh  # type: ignore[method-assign]
+    assert await asking(brokers).offsets(["g"]) == []
+    assert brokers.asked == [1]

@@ -1,0 +1,295 @@
+"""What a round of expiry does not trust: clusters that do not answer, files, clocks, its own first look."""
+
+from pathlib import Path
+
+import pytest
+
+from coordinator.errors import LogUnavailable
+from coordinator.expiry import ObservationStore, Rules, Status
+from coordinator.expiry.observations import GroupObservation, observe_group
+from coordinator.kafka.share_group_types import EMPTY, GroupDescription
+from coordinator.runtime.status import Status as RunnerStatus
+from coordinator.shard import Shard, SnapshotPolicy
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+from tests.unit.admin.admin_server import SHARDS, async_test
+from tests.unit.expiry.fake_cluster import (
+    GRACE,
+    KNOWN,
+    LOOK_MINUTES,
+    MINUTE_MS,
+    RETENTION,
+    FakeGroup,
+    StandingClock,
+    a_cluster,
+    replica,
+    state,
+    topic_id,
+)
+
+
+@async_test
+async def test_a_group_whose_coordinator_does_not_answer_does_not_expire() -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        cluster.deaf_groups.add("g")
+        await one.rounds(3 * RETENTION)
+        assert (await one.statuses())["g", "t"] == ("group_empty", Status.NOT_KNOWN)
+        assert (await one.expiry.forecast()).unheard_groups == 1
+        assert ("g", "t") in await one.topics()
+        cluster.deaf_groups.clear()
+        await one.rounds(LOOK_MINUTES)
+        assert ("g", "t") not in await one.topics()
+
+
+@async_test
+async def test_a_group_of_which_nothing_was_ever_heard_is_not_listed() -> None:
+    cluster, clock = a_cluster("t"), StandingClock()
+    cluster.deaf_groups.add("g")
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        await one.rounds(3 * RETENTION)
+        assert await one.statuses() == {}
+
+
+@async_test
+async def test_a_topic_that_only_may_be_gone_stays() -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster.groups["g"].join("t")
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        cluster.topics.discard("t")
+        cluster.hidden_topics.add("t")
+        await one.rounds(3 * GRACE)
+        assert ("g", "t") in await one.topics()
+        # Missing, then unclear, then missing still: unclear is no sign that it is there.
+        cluster.hidden_topics.clear()
+        await one.rounds(LOOK_MINUTES)
+        cluster.hidden_topics.add("t")
+        await one.rounds(GRACE)
+        assert (await one.statuses())["g", "t"] == ("topic_deleted", Status.NOT_KNOWN)
+        assert ("g", "t") in await one.topics()
+        cluster.hidden_topics.clear()
+        await one.rounds(LOOK_MINUTES)
+        assert ("g", "t") not in await one.topics()
+        assert cluster.deletions == []
+        assert one.counted("expired_share_partitions_total", reason="topic_deleted") == 1
+
+
+@async_test
+async def test_a_topic_of_which_nothing_was_heard_does_not_expire_by_a_name_it_may_not_have_any_more() -> (
+    None
+):
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        cluster.topics.discard("t")
+        cluster.hidden_topics.add("t")
+        await one.rounds(RETENTION)
+        assert (await one.statuses())["g", "t"] == ("group_empty", Status.NOT_KNOWN)
+        assert cluster.deletions == []
+        cluster.topics.add("t")
+        await one.rounds(LOOK_MINUTES)
+        assert cluster.deletions == [("g", ("t",))]
+
+
+@async_test
+async def test_without_a_grace_time_it_takes_two_looks_to_miss_something() -> None:
+    cluster, clock = a_cluster("t"), StandingClock()
+    rules = Rules(retention_minutes=RETENTION, grace_minutes=0)
+    async with replica(cluster, clock, [KNOWN, state("g", "t")], rules=rules) as one:
+        await one.expiry.round()
+        assert ("g", "t") in await one.topics()
+        await one.rounds(LOOK_MINUTES)
+        assert ("g", "t") not in await one.topics()
+
+
+@async_test
+async def test_a_topic_that_comes_back_is_missing_from_anew() -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster.groups["g"].join("t")
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        cluster.topics.discard("t")
+        await one.expiry.round()
+        await one.rounds(GRACE - LOOK_MINUTES)
+        cluster.topics.add("t")
+        await one.rounds(LOOK_MINUTES)
+        cluster.topics.discard("t")
+        await one.rounds(GRACE)
+        assert ("g", "t") in await one.topics()
+
+
+@async_test
+async def test_a_cluster_that_knows_none_of_the_topics_is_another_one() -> None:
+    cluster, clock = a_cluster(), StandingClock()
+    cluster.topics = {"unlike"}
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        await one.rounds(3 * RETENTION)
+        assert await one.topics() == {("other", "known"), ("g", "t")}
+        assert "knows none of the 2 topics" in str((await one.expiry.forecast()).doubt)
+
+
+@async_test
+async def test_with_another_cluster_all_clocks_begin_anew(tmp_path: Path) -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    file = ObservationStore(tmp_path / "expiry.json")
+    async with replica(cluster, clock, [KNOWN, state("g", "t")], file=file) as one:
+        await one.expiry.round()
+    cluster.cluster_id = "another"
+    clock.move(RETENTION)
+    async with replica(cluster, clock, [KNOWN, state("g", "t")], file=file) as one:
+        await one.expiry.round()
+        assert ("g", "t") in await one.topics()
+        await one.rounds(RETENTION)
+        assert ("g", "t") not in await one.topics()
+
+
+@async_test
+async def test_a_cluster_that_cannot_be_asked_expires_nothing_and_the_next_round_goes_on() -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+        await one.expiry.round()
+        cluster.is_down = True
+        clock.move(RETENTION)
+        with pytest.raises(LogUnavailable):
+            await one.expiry.round()
+        with pytest.raises(LogUnavailable):
+            await one.expiry.forecast()
+        assert ("g", "t") in await one.topics()
+        cluster.is_down = False
+        await one.expiry.round()
+        assert ("g", "t") not in await one.topics()
+
+
+@async_test
+async def test_a_file_that_is_no_use_is_as_good_as_none(tmp_path: Path) -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    path = tmp_path / "expiry.json"
+    path.write_text("{]")
+    async with replica(cluster, clock, [KNOWN, state("g", "t")], file=ObservationStore(path)) as one:
+        await one.expiry.round()
+        assert b"cluster" in path.read_bytes()
+    unwritable = tmp_path / "file" / "expiry.json"
+    (tmp_path / "file").write_text("not a folder")
+    async with replica(cluster, clock, [KNOWN, state("g", "t")], file=ObservationStore(unwritable)) as one:
+        await one.expiry.round()
+        await one.rounds(RETENTION)
+        assert ("g", "t") not in await one.topics()
+
+
+@async_test
+async def test_a_clock_that_was_set_back_between_two_starts_makes_nothing_expire_early(
+    tmp_path: Path,
+) -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    file, records = ObservationStore(tmp_path / "expiry.json"), [KNOWN, state("g", "t")]
+    async with replica(cluster, clock, records, file=file) as one:
+        cluster.groups["g"].join("t")
+        await one.expiry.round()
+    clock.move(-RETENTION)
+    async with replica(cluster, clock, records, file=file) as one:
+        cluster.groups["g"].leave()
+        await one.expiry.round()
+    clock.move(RETENTION)
+    async with replica(cluster, clock, records, file=file) as one:
+        await one.expiry.round()
+        assert ("g", "t") in await one.topics()
+        await one.rounds(RETENTION)
+        assert ("g", "t") not in await one.topics()
+
+
+@pytest.mark.parametrize("loaded_meanwhile", [False, True])
+@pytest.mark.parametrize("not_yet", [RunnerStatus.LOADING, RunnerStatus.CLOSED])
+@async_test
+async def test_a_look_before_all_is_loaded_forgets_nobody(
+    tmp_path: Path, not_yet: RunnerStatus, loaded_meanwhile: bool
+) -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    file, records = ObservationStore(tmp_path / "expiry.json"), [KNOWN, state("g", "t")]
+    async with replica(cluster, clock, records, file=file) as one:
+        await one.rounds(2 * LOOK_MINUTES)
+    before = await file.load()
+    assert before is not None
+    async with replica(cluster, clock, records, file=file) as one:
+        key = SharePartitionKey("g", topic_id("t"), 0)
+        runner = one.runtime._runners[state_partition(key, SHARDS)]
+        loaded, runner.shard = runner.shard, Shard(runner.state_partition, SnapshotPolicy())
+        runner.status = not_yet
+
+        async def load() -> None:
+            runner.shard, runner.status = loaded, RunnerStatus.ACTIVE
+
+        if loaded_meanwhile:
+            cluster.before["resolve"] = load
+        await one.rounds(LOOK_MINUTES)
+        await load()
+        await one.rounds(LOOK_MINUTES)
+    after = await file.load()
+    assert after is not None
+    assert after.groups["g"].since_ms == before.groups["g"].since_ms
+    assert after.groups["g"].read_ms == clock.ms
+
+
+@pytest.mark.parametrize(
+    ("initialized_minute", "since_minute"), [(1, 10), (9, 1000), (999, 1000), (None, 1000)]
+)
+def test_after_a_gap_a_group_epoch_alone_does_not_say_that_it_is_the_same_group(
+    initialized_minute: int | None, since_minute: int
+) -> None:
+    def looked(before: GroupObservation | None, minute: int) -> GroupObservation:
+        initialized_ms = None if initialized_minute is None else initialized_minute * MINUTE_MS
+        seen = GroupDescription(0, "", EMPTY, 3, 0, frozenset())
+        watch = observe_group(
+            before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=MINUTE_MS, initialized_ms=initialized_ms
+        )
+        assert watch is not None
+        return watch
+
+    # What was initialised after the last look, by a clock that may be a minute behind ours, may be of a group
+    # that was deleted and made again in between.
+    assert looked(looked(None, 10), 1000).since_ms == since_minute * MINUTE_MS
+
+
+def test_who_came_and_went_between_two_looks_at_an_empty_group_may_have_wanted_everything() -> None:
+    def looked(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
+        seen = GroupDescription(0, "", EMPTY, group_epoch, 0, frozenset())
+        watch = observe_group(
+            before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=9 * MINUTE_MS, initialized_ms=1
+        )
+        assert watch is not None
+        return watch
+
+    assert looked(looked(None, 10, 3), 15, 5).unsubscribed_since_ms("t") == 15 * MINUTE_MS
+
+
+def test_what_was_subscribed_to_while_nobody_looked_for_long_is_not_known() -> None:
+    def looked(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
+        seen = GroupDescription(0, "", "Stable", group_epoch, 1, frozenset({"t"}))
+        watch = observe_group(
+            before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=9 * MINUTE_MS, initialized_ms=1
+        )
+        assert watch is not None
+        return watch
+
+    before = looked(None, 10, 3)
+    assert looked(before, 19, 5).unsubscribed_since_ms("u") == 10 * MINUTE_MS
+    assert looked(before, 20, 5).unsubscribed_since_ms("u") == 20 * MINUTE_MS
+
+
+@async_test
+async def test_while_a_shard_is_loaded_no_group_is_deleted_as_a_whole() -> None:
+    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    keys = [SharePartitionKey("g", topic_id("t"), 0), SharePartitionKey("g", topic_id("u"), 0)]
+    shards = [state_partition(key, SHARDS) for key in keys]
+    assert shards[0] != shards[1]
+    async with replica(cluster, clock, [KNOWN, state("g", "t"), state("g", "u")]) as one:
+        await one.expiry.round()
+        runner = one.runtime._runners[shards[1]]
+        loaded, runner.shard = runner.shard, Shard(shards[1], SnapshotPolicy())
+        runner.status = RunnerStatus.LOADING
+        await one.rounds(RETENTION)
+        assert cluster.deletions == [("g", ("t",))]
+        assert cluster.deleted_groups == []
+        runner.shard, runner.status = loaded, RunnerStatus.ACTIVE

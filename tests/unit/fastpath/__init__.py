@@ -1,0 +1,1 @@
+"""Tests of coordinator.fastpath that need no other way beside it; those are in tests/property."""

@@ -1,0 +1,74 @@
+"""What the compiled way remembers of names is bounded, whatever clients name."""
+
+from typing import Any
+
+import pytest
+
+from protocol.messages import write_share_group_state as write_api
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+from tests.unit.server.wire import request_frame
+
+compiled = pytest.importorskip(
+    "coordinator.fastpath._compiled", reason="it was not built: is there a C compiler?"
+)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[SharePartitionKey]:
+    """The share-partitions that were made to be remembered."""
+    keys: list[SharePartitionKey] = []
+
+    def noted(key: SharePartitionKey, state_partitions: int) -> int:
+        keys.append(key)
+        return state_partition(key, state_partitions)
+
+    monkeypatch.setattr(compiled, "state_partition", noted)
+    return keys
+
+
+def name(writes: Any, topics: int, partitions: list[int], first: int = 0, group: str = "group") -> None:
+    """Name share-partitions in a request that turns out not to be plain at its end."""
+    parts = [write_api.PartitionData(partition, 0, 0, -1, -1, b"") for partition in partitions]
+    named = [
+        write_api.WriteStateData(number.to_bytes(16, "big"), parts) for number in range(first, first + topics)
+    ]
+    body = write_api.encode_request(write_api.WriteShareGroupStateRequest(group, named), 1)
+    assert not writes.take(request_frame(write_api.API_KEY, 1, 1, body)[4:] + b"\0", None, None)
+
+
+def fast_path_writes() -> Any:
+    writes = compiled.FastPathWrites([None] * 50, lambda: 0.0, {}, compiled.Histogram((1.0,)), 10)
+    writes.elements_max = 1_000_000
+    return writes
+
+
+def test_only_what_is_named_is_remembered(made: list[SharePartitionKey]) -> None:
+    writes = fast_path_writes()
+    name(writes, 20, [7, 8191, 2**31 - 1])
+    assert [(key.topic_id[-1], key.partition) for key in made] == [
+        (topic, partition) for topic in range(20) for partition in (7, 8191, 2**31 - 1)
+    ]
+    name(writes, 20, [7, 8191, 2**31 - 1])
+    assert len(made) == 60
+
+
+@pytest.mark.slow
+def test_a_request_that_names_more_than_is_remembered_goes_the_general_way(
+    made: list[SharePartitionKey],
+) -> None:
+    writes = fast_path_writes()
+    name(writes, 1, list(range(300_000)))
+    assert 200_000 < len(made) < 300_000
+    # And the next one begins with none.
+    made.clear()
+    name(writes, 1, [0])
+    assert len(made) == 1
+
+
+def test_a_long_group_id_takes_the_general_path(made: list[SharePartitionKey]) -> None:
+    writes = fast_path_writes()
+    name(writes, 1, [0], group="g" * 255)
+    assert len(made) == 1
+    name(writes, 1, [0], group="g" * 256)
+    assert len(made) == 1

@@ -1,0 +1,35 @@
+"""The fields that the compiled module declares are those of its definition."""
+
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from coordinator import fastpath
+from coordinator.fastpath import fields
+
+compiled = pytest.importorskip(
+    "coordinator.fastpath._compiled", reason="it was not built: is there a C compiler?"
+)
+
+
+def definition(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Load the module as it is without the compiled one."""
+    spec = spec_from_file_location("definition_of_fields", fields.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(fastpath, "compiled", None)
+        spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "name", ["ShardFields", "SchedulerFields", "ConnectionFields", "RequestMemoryFields"]
+)
+def test_both_sides_declare_the_same_fields(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    defined: Any = getattr(definition(monkeypatch), name)
+    declared = {field for field in vars(getattr(compiled, name)) if not field.startswith("__")}
+    assert declared == set(defined.__slots__)

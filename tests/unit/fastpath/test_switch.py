@@ -1,0 +1,42 @@
+"""Which way fast-path writes go: the switch, and what says so."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+from typer.testing import CliRunner
+
+from coordinator import fastpath
+from coordinator.cli.program import app as application
+from coordinator.fastpath import PURE_PYTHON_ENV
+
+
+@pytest.mark.parametrize(("switch", "off"), [("", False), ("0", False), ("1", True)])
+def test_the_version_says_which_way_plain_writes_go(switch: str, off: bool) -> None:
+    environment = {**os.environ, PURE_PYTHON_ENV: switch}
+    command = [sys.executable, "-m", "coordinator", "version", "-o", "json"]
+    said = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+    is_there = find_spec("coordinator.fastpath._compiled") is not None
+    assert said["writes"] == ("compiled" if is_there and not off else "pure Python")
+
+
+@pytest.mark.parametrize("missing", ["_compiled", "_loading", ""])
+def test_serve_warns_once_if_the_compiled_module_is_missing(
+    missing: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fastpath, "compiled", None if missing == "_compiled" else object())
+    monkeypatch.setattr(fastpath, "loading", None if missing == "_loading" else object())
+    monkeypatch.setattr("coordinator.app.serve", lambda config: 0)
+    monkeypatch.setattr("coordinator.logging_setup.set_up_logging", lambda level, form: None)
+    assert CliRunner().invoke(application, ["serve"]).exit_code == 0
+    warnings = [record for record in caplog.records if record.name == "coordinator.fastpath"]
+    assert len(warnings) == (1 if missing else 0)
+
+
+@pytest.mark.slow
+def test_the_switch_is_no_setting_that_is_unknown() -> None:
+    command = [sys.executable, "-m", "coordinator", "config", "check"]
+    subprocess.run(command, env={**os.environ, PURE_PYTHON_ENV: "1"}, capture_output=True, check=True)

@@ -1,0 +1,221 @@
+"""Coordinators that share the shards of one topic, in one event loop on virtual time.
+
+Log, runtime, service, forwarder, listener and connections are the real ones; the cluster is in memory, the
+network simulated, and who owns what is said by the test.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from coordinator.clock import SystemClock
+from coordinator.config import HostPort
+from coordinator.forwarding import Forwarder, ForwardingLimits
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
+from coordinator.log.kafka.ownership import CLOCK_DRIFT_MAX
+from coordinator.metrics import Metrics
+from coordinator.ownership import Assignment, Replica
+from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.service import Rpc, Service
+from coordinator.shard import SnapshotPolicy
+from coordinator.topics import AllTopics
+from protocol.messages import APIS
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+from tests.builders import TOPIC_ID
+from tests.simulation.loop import SimLoop, run
+from tests.simulation.net import Network
+from tests.simulation.pipes import NetFaults
+from tests.unit.forwarding.faulty_proxy import FaultyProxy
+from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.log.kafka_logs import loop_time
+
+STATE_PARTITIONS = 6
+GROUP = "group"
+NOBODY = -1
+# How long a coordinator waits after a claim if the owner before it released nothing.
+LEASE_WAIT_S = KafkaLogLimits().lease_s * (1 + CLOCK_DRIFT_MAX)
+
+
+class Origin:
+    """A broker that waits until it has gone."""
+
+    disconnected = False
+
+
+def partition_of(shard: int, which: int = 0) -> int:
+    """Return the number of a partition of TOPIC_ID whose state is in a shard; `which` counts them."""
+    found = (
+        partition
+        for partition in range(100_000)
+        if state_partition(SharePartitionKey(GROUP, TOPIC_ID, partition), STATE_PARTITIONS) == shard
+    )
+    for _ in range(which):
+        next(found)
+    return next(found)
+
+
+class CoordinatorNode:
+    """One coordinator. Brokers and other coordinators reach it through its relay."""
+
+    def __init__(self, place: int, fake: FakeKafka, network: Network, limits: ForwardingLimits) -> None:
+        self.metrics = Metrics()
+        self.replica = Replica(f"instance-{place}", f"coordinator-{place}:9095")
+        self.relay = FaultyProxy(network, (f"coordinator-{place}", 9095), (f"behind-{place}", 9095))
+        self.lease_is_fresh = True
+        self._limits = limits
+        self._listens = HostPort(f"behind-{place}", 9095)
+        self._log = KafkaLog(
+            fake.cluster("state"),
+            TopicConfig("state", STATE_PARTITIONS),
+            owner=self.replica.instance,
+            clock=SystemClock(),
+            monotonic=loop_time,
+        )
+
+    async def start(self) -> None:
+        """Start without a shard."""
+        runtime = self.runtime = Runtime(
+            log=self._log,
+            clock=SystemClock(),
+            topics=AllTopics(),
+            metrics=self.metrics,
+            policy=SnapshotPolicy(),
+            limits=RuntimeLimits(),
+            state_partitions=STATE_PARTITIONS,
+            cold_interval_ms=3_600_000,
+            prune_interval_ms=3_600_000,
+            may_claim=lambda: self.lease_is_fresh,
+        )
+        self.forwarder = Forwarder(
+            runtime, instance=self.replica.instance, metrics=self.metrics, limits=self._limits
+        )
+        self.forwarder.active = True
+        self.service = Service(runtime, self.forwarder)
+        directory = CoordinatorDirectory(
+            self._listens, node_id_first=1_000_000, node_ids=4, state_partitions=STATE_PARTITIONS
+        )
+        self._listener = Listener(Api(self.service, directory, self.metrics), self.metrics, ServerLimits())
+        await runtime.start(elect_all=False)
+        await self._listener.start(self._listens)
+
+    async def stop(self) -> None:
+        """Stop as the app does."""
+        await self._listener.stop()
+        await self.forwarder.close()
+        await self.runtime.stop()
+
+    def apply_assignment(self, assignment: Assignment | None) -> None:
+        """Be told a map, with the elections that come with it."""
+        mine = [
+            shard
+            for shard in range(STATE_PARTITIONS)
+            if assignment is not None and assignment.owner(shard) == self.replica
+        ]
+        for shard in set(self.runtime.owned_shards()) - set(mine):
+            self.runtime.resign(shard)
+        self.forwarder.set_assignment(assignment)
+        for shard in mine:
+            self.runtime.elect(shard)
+
+    def ask(self, rpc: Rpc, *parts: Any, origin: Origin | None = None, forwarded: bool = False) -> Any:
+        """Send a request for TOPIC_ID; return a future of the results of its partitions."""
+        module: Any = APIS[rpc.api_key].module
+        request = getattr(module, f"{rpc.name}Request")
+        (topic,) = (
+            getattr(module, name)
+            for name in module.__all__
+            if name.endswith("StateData") or name.endswith("StateSummaryData")
+        )
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.service.handle(
+            rpc,
+            request(GROUP, [topic(TOPIC_ID, list(parts))]),
+            origin,
+            lambda response: done.set_result(response.results[0].partitions),
+            forwarded=forwarded,
+        )
+        return done
+
+    async def codes(self, rpc: Rpc, *parts: Any, **more: Any) -> list[int]:
+        """Send a request and return the error codes of its answers."""
+        return [result.error_code for result in await self.ask(rpc, *parts, **more)]
+
+    def forwarded(self, api: str, code: str = "NONE") -> int:
+        """Return what is counted of requests to others."""
+        labels = {"api": api, "code": code}
+        return int(self.metrics.registry.get_sample_value("share_coordinator_forwarded_total", labels) or 0)
+
+
+class ForwardingGroup:
+    """Three coordinators. At first each owns every third shard, and all know."""
+
+    def __init__(self, fake: FakeKafka, network: Network, limits: ForwardingLimits) -> None:
+        self.fake = fake
+        self.network = network
+        self.nodes = [CoordinatorNode(place, fake, network, limits) for place in range(3)]
+        self._generation = 0
+
+    def assignment(self, *owners: int) -> Assignment:
+        """Return the next map: for each shard the place of its owner."""
+        self._generation += 1
+        return Assignment(self._generation, tuple(one.replica for one in self.nodes), owners)
+
+    def publish_assignment(self, *owners: int) -> None:
+        """Tell all coordinators a map."""
+        assignment = self.assignment(*owners)
+        for one in self.nodes:
+            one.apply_assignment(assignment)
+
+    async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+        """Let virtual time pass until a condition holds."""
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def until_served(self) -> None:
+        """Wait until every shard that somebody should own is loaded there."""
+        await self.until(
+            lambda: (
+                not any(view.status == "LOADING" for one in self.nodes for view in one.runtime.shard_views())
+            )
+        )
+
+
+@asynccontextmanager
+async def world(
+    limits: ForwardingLimits, faults: NetFaults | None, seed: int
+) -> AsyncIterator[ForwardingGroup]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    network = loop.network = Network(loop, Random(seed), faults or NetFaults())
+    it = ForwardingGroup(FakeKafka(), network, limits)
+    for one in it.nodes:
+        await one.start()
+    it.publish_assignment(0, 1, 2, 0, 1, 2)
+    await it.until_served()
+    try:
+        yield it
+    finally:
+        for one in it.nodes:
+            await one.stop()
+    assert loop.failures == []
+
+
+def play(
+    scene: Callable[[ForwardingGroup], Awaitable[object]],
+    limits: ForwardingLimits | None = None,
+    *,
+    faults: NetFaults | None = None,
+    seed: int = 1,
+) -> None:
+    """Play a scene on virtual time."""
+
+    async def whole() -> None:
+        async with world(limits or ForwardingLimits(), faults, seed) as it:
+            await scene(it)
+
+    run(whole())

@@ -1,0 +1,190 @@
+"""A way between a coordinator and the others that reach it, frame by frame, with what can go wrong on it.
+
+It stands where HAProxy stands: at the address that the coordinator advertises, in front of the one where it
+listens.  It runs on the simulated network.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from protocol.frames import FrameReader
+from protocol.messages import api_versions, request_header, request_header_version
+from tests.simulation.net import Network
+
+_FRAME_BYTES_MAX = 1 << 24
+# No tags of the header, an empty array, no tags.
+_NO_RESULTS = b"\0\1\0"
+
+
+class SeenRequest(NamedTuple):
+    """A request as it came by."""
+
+    api_key: int
+    version: int
+    client_id: str | None
+
+
+class FaultyProxy:
+    """Leads `address` to `target`; a test says what gets lost."""
+
+    def __init__(self, network: Network, address: tuple[str, int], target: tuple[str, int]) -> None:
+        self.network = network
+        self.target = target
+        self.seen: list[SeenRequest] = []
+        # How many of the next requests, or answers to requests, are lost with their connections.
+        self.requests_lost = 0
+        self.answers_lost = 0
+        # Answers say nothing: their results are left out.
+        self.emptying = False
+        # Nothing comes through in either direction; connections stay.
+        self.silent = False
+        # Answers to requests wait until there is no hold any more.
+        self.holding = False
+        # The newest versions that are let known, by API key.
+        self.versions_max: dict[int, int] = {}
+        self.tunnels: list[_ProxiedConnection] = []
+        self._address = address
+        self._server: Any = None
+        self.open()
+
+    def open(self) -> None:
+        """Accept connections."""
+        self._server = self.network.listen(self._accept, *self._address)
+
+    def shut(self) -> None:
+        """Accept no more, and cut those that are there: the coordinator is gone."""
+        self._server.close()
+        for tunnel in self.open_tunnels:
+            tunnel.cut()
+
+    def resume(self) -> None:
+        """Hold nothing back any more."""
+        self.holding = False
+        for tunnel in self.open_tunnels:
+            tunnel.release()
+
+    def requests(self, api_key: int) -> int:
+        """Return how many requests of an API came by."""
+        return sum(seen.api_key == api_key for seen in self.seen)
+
+    @property
+    def open_tunnels(self) -> "list[_ProxiedConnection]":
+        """The connections that are open."""
+        return [tunnel for tunnel in self.tunnels if not tunnel.closed]
+
+    def _accept(self) -> "_ProxiedConnection":
+        tunnel = _ProxiedConnection(self)
+        self.tunnels.append(tunnel)
+        return tunnel
+
+
+class _ProxiedConnection(asyncio.Protocol):
+    """One connection, and the one that it leads to."""
+
+    def __init__(self, relay: FaultyProxy) -> None:
+        self._relay = relay
+        self._reader = FrameReader(_FRAME_BYTES_MAX)
+        self._here: Any = None
+        self._there: Any = None
+        self._early: list[bytes] = []
+        self._held: list[bytes] = []
+        self.closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._here = transport
+        self._task = asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
+        try:
+            self._there = await self._relay.network.open(
+                _UpstreamProtocol(self._answered, self.cut), *self._relay.target
+            )
+        except ConnectionRefusedError:
+            self.cut()
+            return
+        early, self._early = self._early, []
+        for frame in early:
+            self._there.write(frame)
+
+    def data_received(self, data: bytes) -> None:
+        relay = self._relay
+        for frame in self._reader.receive_data(data):
+            if relay.silent or self.closed:
+                continue
+            header, _ = request_header.decode(
+                frame,
+                0,
+                request_header_version(int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")),
+            )
+            relay.seen.append(
+                SeenRequest(header.request_api_key, header.request_api_version, header.client_id)
+            )
+            is_rpc = header.request_api_key != api_versions.API_KEY
+            if is_rpc and relay.requests_lost:
+                relay.requests_lost -= 1
+                self.cut()
+                return
+            whole = len(frame).to_bytes(4, "big") + frame
+            if self._there is None:
+                self._early.append(whole)
+            else:
+                self._there.write(whole)
+
+    def _answered(self, frame: bytes) -> None:
+        relay = self._relay
+        if relay.silent or self.closed:
+            return
+        # The first question on a connection is which versions are served.
+        if frame[:4] == bytes(4):
+            frame = self._limited(frame)
+            self._here.write(len(frame).to_bytes(4, "big") + frame)
+            return
+        if relay.answers_lost:
+            relay.answers_lost -= 1
+            self.cut()
+            return
+        elif relay.emptying:
+            frame = frame[:4] + _NO_RESULTS
+        self._held.append(len(frame).to_bytes(4, "big") + frame)
+        if not relay.holding:
+            self.release()
+
+    def _limited(self, frame: bytes) -> bytes:
+        version = next(seen.version for seen in self._relay.seen if seen.api_key == api_versions.API_KEY)
+        response = api_versions.decode_response(frame, 4, version)
+        for api in response.api_keys:
+            api.max_version = min(api.max_version, self._relay.versions_max.get(api.api_key, api.max_version))
+        return frame[:4] + api_versions.encode_response(response, version)
+
+    def release(self) -> None:
+        held, self._held = self._held, []
+        for frame in held:
+            self._here.write(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.cut()
+
+    def cut(self) -> None:
+        """Break both connections off."""
+        if not self.closed:
+            self.closed = True
+            self._here.abort()
+            if self._there is not None:
+                self._there.abort()
+
+
+class _UpstreamProtocol(asyncio.Protocol):
+    """The connection from the relay to the coordinator."""
+
+    def __init__(self, answered: Callable[[bytes], None], lost: Callable[[], None]) -> None:
+        self._reader = FrameReader(_FRAME_BYTES_MAX)
+        self._answered = answered
+        self._lost = lost
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._reader.receive_data(data):
+            self._answered(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost()

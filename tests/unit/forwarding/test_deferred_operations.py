@@ -1,0 +1,247 @@
+"""What cannot be carried out now waits until it can be, and is answered in time if it cannot."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from coordinator.forwarding import ForwardingLimits
+from coordinator.service import DELETE, INITIALIZE, READ, WRITE, Rpc
+from protocol.errors import ErrorCode
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.state_records import SharePartitionKey
+from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpacked, write
+from tests.unit.forwarding.coordinator_group import (
+    GROUP,
+    NOBODY,
+    CoordinatorNode,
+    ForwardingGroup,
+    partition_of,
+    play,
+)
+
+NONE = int(ErrorCode.NONE)
+LIMITS = ForwardingLimits()
+# A shard of the second coordinator, and a share-partition in it.
+SHARD = 1
+THEIRS = partition_of(SHARD)
+
+
+async def timed(asked: Any) -> tuple[int, float]:
+    """Return the code that comes for one share-partition, and after how many seconds."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    (result,) = await asked
+    return result.error_code, loop.time() - began_s
+
+
+async def initialised(it: ForwardingGroup) -> CoordinatorNode:
+    """Return the coordinator that is asked, after it has initialised the share-partition of another."""
+    asked = it.nodes[0]
+    assert await asked.codes(INITIALIZE, initialize(partition=THEIRS)) == [NONE]
+    await it.until(lambda: not asked.forwarder.in_flight)
+    return asked
+
+
+def test_a_request_waits_for_the_first_map() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked = await initialised(it)
+        asked.apply_assignment(None)
+        answer = asyncio.ensure_future(timed(asked.ask(READ, read(partition=THEIRS))))
+        await asyncio.sleep(3.03)
+        assert (answer.done(), asked.forwarder.held) == (False, 1)
+        asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
+        code, seconds = await answer
+        assert code == NONE
+        # The map is news: nobody waits for the next look.
+        assert seconds < 3.03 + LIMITS.pause_s / 2
+
+    play(scene)
+
+
+@pytest.mark.parametrize("owner", [None, NOBODY])
+def test_without_an_owner_it_is_told_to_come_again(owner: int | None) -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked = await initialised(it)
+        asked.apply_assignment(None if owner is None else it.assignment(0, owner, 2, 0, 1, 2))
+        code, seconds = await timed(asked.ask(READ, read(partition=THEIRS)))
+        assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
+
+    play(scene)
+
+
+def test_what_is_ours_is_served_while_nobody_knows_the_others() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, own = it.nodes[0], partition_of(0)
+        asked.forwarder.set_assignment(None)
+        assert await timed(asked.ask(INITIALIZE, initialize(partition=own))) < (NONE + 1, 1.0)
+
+    play(scene)
+
+
+def test_an_owner_that_does_not_know_yet_is_asked_again() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, second, third = it.nodes
+        await initialised(it)
+        moved = it.assignment(0, 2, 2, 0, 1, 2)
+        asked.apply_assignment(moved)
+        answer = asyncio.ensure_future(
+            timed(asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
+        )
+        await asyncio.sleep(1.0)
+        assert asked.forwarded("WriteShareGroupState", "NOT_COORDINATOR") > 5
+        second.apply_assignment(moved)
+        third.apply_assignment(moved)
+        code, seconds = await answer
+        assert code == NONE
+        assert seconds < 1.5
+
+    play(scene)
+
+
+def test_an_owner_that_never_knows_is_not_waited_for() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked = await initialised(it)
+        asked.apply_assignment(it.assignment(0, 2, 2, 0, 1, 2))
+        code, seconds = await timed(asked.ask(READ, read(partition=THEIRS)))
+        assert code == ErrorCode.NOT_COORDINATOR
+        assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
+
+    play(scene)
+
+
+def test_what_waited_for_a_shard_of_ours_follows_it_to_its_next_owner() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, own = it.nodes[0], partition_of(3)
+        assert await asked.codes(INITIALIZE, initialize(partition=own)) == [NONE]
+        # Its log cannot be read: the shard loads, and operations wait.
+        it.fake.down = {1, 2, 3}
+        asked.runtime.resign(3)
+        await it.until(lambda: not asked.runtime.resigning)
+        asked.runtime.elect(3)
+        answer = asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=own))
+        await asyncio.sleep(1.0)
+        assert (answer.done(), asked.forwarder.held) == (False, 0)
+        it.fake.down = set()
+        it.publish_assignment(0, 1, 2, 1, 1, 2)
+        await it.until(answer.done, 5.0)
+        assert [result.error_code for result in await answer] == [NONE]
+        assert asked.forwarded("WriteShareGroupState") == 1
+
+    play(scene)
+
+
+def test_a_shard_that_the_log_took_away_is_waited_for() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, second, _ = it.nodes
+        await initialised(it)
+        # The second one believes that it owns a shard of the first, and the log agrees.
+        own = partition_of(3)
+        second.runtime.elect(3)
+        await it.until_served()
+        answer = asked.ask(INITIALIZE, initialize(partition=own))
+        await it.until(lambda: asked.forwarder.held)
+        asked.apply_assignment(it.assignment(0, 1, 2, 1, 1, 2))
+        await it.until(answer.done, 1.0)
+        assert [result.error_code for result in await answer] == [NONE]
+
+    play(scene)
+
+
+def test_an_owner_that_starts_again_is_waited_for() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        relay.shut()
+        answer = asyncio.ensure_future(timed(asked.ask(READ, read(partition=THEIRS))))
+        await asyncio.sleep(5.0)
+        assert asked.forwarded("ReadShareGroupState", "NETWORK_EXCEPTION") > 10
+        relay.open()
+        code, seconds = await answer
+        assert (code, seconds < 5.5) == (NONE, True)
+
+    play(scene)
+
+
+def test_a_splitter_without_its_coordinator_is_waited_for() -> None:
+    """HAProxy takes connections also while nobody is behind it."""
+
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        relay.shut()
+        relay.open()
+        relay.silent = True
+        answer = asyncio.ensure_future(timed(asked.ask(READ, read(partition=THEIRS))))
+        await asyncio.sleep(3 * LIMITS.connect_s)
+        for tunnel in relay.open_tunnels:
+            tunnel.cut()
+        relay.silent = False
+        code, seconds = await answer
+        assert (code, seconds < 4 * LIMITS.connect_s) == (NONE, True)
+
+    play(scene)
+
+
+REPEATED: list[tuple[Rpc, Any]] = [
+    (INITIALIZE, initialize(state_epoch=1, start_offset=5, partition=THEIRS)),
+    (WRITE, write((0, 4, ACKNOWLEDGED, 1), (5, 9, ACKNOWLEDGED, 2), partition=THEIRS)),
+    (READ, read(leader_epoch=7, partition=THEIRS)),
+    (DELETE, delete_api.PartitionData(THEIRS)),
+]
+
+
+@pytest.mark.parametrize(("rpc", "part"), REPEATED, ids=[rpc.name for rpc, _ in REPEATED])
+def test_what_was_done_and_not_answered_is_done_again_without_harm(rpc: Rpc, part: Any) -> None:
+    """The state afterwards is the same as of a request that was answered at once."""
+
+    async def outcome(it: ForwardingGroup, partition: int, answers_lost: int) -> tuple[Any, Any]:
+        asked, second, _ = it.nodes
+        await asked.codes(INITIALIZE, initialize(partition=partition))
+        second.relay.answers_lost = answers_lost
+        same = structs.replace(part, partition=partition)
+        (result,) = await asked.ask(rpc, same)
+        assert (result.error_code, second.relay.answers_lost) == (NONE, 0)
+        state = second.runtime.share_partition(SharePartitionKey(GROUP, TOPIC_ID, partition))
+        # How often it was written down may differ, and when.
+        return structs.replace(result, partition=0), state and (
+            state.state_epoch,
+            state.leader_epoch,
+            state.start_offset,
+            state.delivery_complete_count,
+            unpacked(state.batches),
+        )
+
+    async def scene(it: ForwardingGroup) -> None:
+        # Two shards of one owner.
+        at_once = await outcome(it, partition_of(1), 0)
+        assert await outcome(it, partition_of(4), 2) == at_once
+        assert it.nodes[0].forwarded(rpc.name, "NETWORK_EXCEPTION") == 2
+
+    play(scene)
+
+
+def test_an_initialisation_that_was_done_and_not_answered_writes_nothing_more() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, second, _ = it.nodes
+        log = it.fake.topics["state"][SHARD]
+        end = log.end
+        second.relay.answers_lost = 3
+        assert await asked.codes(INITIALIZE, initialize(1, 5, partition=THEIRS)) == [NONE]
+        assert second.relay.requests(83) == 4
+        assert log.end == end + 1
+
+    play(scene)
+
+
+def test_a_request_that_got_lost_is_sent_again() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, second, _ = it.nodes
+        await initialised(it)
+        second.relay.requests_lost = 3
+        part = write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)
+        code, seconds = await timed(asked.ask(WRITE, part))
+        assert (code, seconds < 1.0) == (NONE, True)
+        assert asked.forwarded("WriteShareGroupState", "NETWORK_EXCEPTION") == 3
+
+    play(scene)

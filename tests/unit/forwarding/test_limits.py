@@ -1,0 +1,318 @@
+"""How long, how much, and for whom: the bounds of forwarding."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from coordinator.forwarding import ForwardingLimits
+from coordinator.runtime import RuntimeLimits
+from coordinator.service import INITIALIZE, READ, WRITE
+from protocol.errors import ErrorCode
+from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
+from tests.unit.forwarding.coordinator_group import (
+    LEASE_WAIT_S,
+    CoordinatorNode,
+    ForwardingGroup,
+    Origin,
+    partition_of,
+    play,
+)
+from tests.unit.forwarding.test_deferred_operations import NONE, THEIRS, initialised, timed
+
+LIMITS = ForwardingLimits()
+UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def code(asked: Any) -> int:
+    """Return the code that comes for one share-partition."""
+    (result,) = await asked
+    return int(result.error_code)
+
+
+def test_the_waits_here_and_there_end_before_a_broker_gives_up() -> None:
+    for load_wait_s, request_age_max_s in ((10.0, 25.0), (20.0, 25.0), (0.0, 25.0), (30.0, 25.0)):
+        limits = RuntimeLimits(load_wait_s=load_wait_s, request_age_max_s=request_age_max_s)
+        bounds = ForwardingLimits.for_runtime_limits(limits)
+        waits_there_s = max(limits.load_wait_s, limits.write_timeout_s)
+        assert 0 <= bounds.hold_s <= limits.load_wait_s
+        assert bounds.hold_s == 0 or bounds.hold_s + waits_there_s < request_age_max_s
+
+
+def test_nothing_is_sent_after_its_time() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        relay.shut()
+        answer = asyncio.ensure_future(timed(asked.ask(READ, read(partition=THEIRS))))
+        await asyncio.sleep(LIMITS.hold_s - LIMITS.pause_s / 2)
+        # It has just been tried, and there is no next time.
+        relay.open()
+        assert (await answer)[0] == UNAVAILABLE
+        await asyncio.sleep(5.0)
+        assert relay.requests(84) == 0
+
+    play(scene)
+
+
+def test_nothing_is_sent_that_was_in_time_when_its_connection_was_asked_for() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        relay.shut()
+        relay.open()
+        relay.silent = True
+        answer = asyncio.ensure_future(timed(asked.ask(READ, read(partition=THEIRS))))
+        await asyncio.sleep(LIMITS.hold_s + 0.1)
+        # An attempt is under way that began before; its connection is there now.
+        relay.silent = False
+        for tunnel in relay.open_tunnels:
+            tunnel.cut()
+        assert (await answer)[0] == UNAVAILABLE
+        assert relay.requests(84) == 0
+
+    play(scene)
+
+
+def test_an_answer_that_does_not_come_is_waited_for_as_long_as_the_broker_waits() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        relay.silent = True
+        answer = timed(asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
+        answered_code, seconds = await answer
+        assert answered_code == UNAVAILABLE
+        assert seconds == pytest.approx(LIMITS.request_age_max_s)
+        assert asked.forwarded("WriteShareGroupState", "REQUEST_TIMED_OUT") == 1
+        # The owner must not begin it now: whoever asked has gone.
+        await it.until(lambda: not relay.open_tunnels, 1.0)
+
+    play(scene)
+
+
+def test_who_owns_no_more_is_not_waited_for() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, second, third = it.nodes
+        await initialised(it)
+        second.relay.silent = True
+        part = write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)
+        answer = asyncio.ensure_future(timed(asked.ask(WRITE, part)))
+        await asyncio.sleep(3.0)
+        moved = it.assignment(0, 2, 2, 0, 1, 2)
+        asked.apply_assignment(moved)
+        third.apply_assignment(moved)
+        answered_code, seconds = await answer
+        assert answered_code == NONE
+        # The second one heard nothing, and so released nothing.
+        assert seconds < 3.0 + max(LIMITS.moved_grace_s, LEASE_WAIT_S) + 0.5
+        (state,) = await third.ask(READ, read(partition=THEIRS))
+        assert unpacked(state.state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
+
+    play(scene)
+
+
+def test_who_still_owns_is_waited_for_when_others_move() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        relay.holding = True
+        answer = asked.ask(READ, read(partition=THEIRS))
+        await it.until(lambda: relay.requests(84))
+        it.publish_assignment(0, 1, 0, 0, 1, 2)
+        await asyncio.sleep(3.0)
+        relay.resume()
+        assert await code(answer) == NONE
+        assert relay.requests(84) == 1
+
+    play(scene)
+
+
+def test_what_nobody_waits_for_is_not_held() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, origin = await initialised(it), Origin()
+        asked.apply_assignment(None)
+        waiting = asked.ask(READ, read(partition=THEIRS), origin=origin)
+        await asyncio.sleep(0.5)
+        assert asked.forwarder.held == 1
+        origin.disconnected = True
+        await it.until(lambda: not asked.forwarder.held, 2 * LIMITS.pause_s)
+        assert not waiting.done()
+
+    play(scene)
+
+
+def test_nothing_is_sent_for_a_broker_that_goes_while_a_connection_is_made() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        for disconnected in (True, False):
+            relay.shut()
+            relay.open()
+            # The connection there was is known to be lost; the next one takes its time.
+            await asyncio.sleep(0.1)
+            it.network.clog(LIMITS.connect_s / 2)
+            origin = Origin()
+            waiting = asked.ask(READ, read(partition=THEIRS), origin=origin)
+            await asyncio.sleep(LIMITS.connect_s / 4)
+            assert asked.forwarder.in_flight == 1
+            origin.disconnected = disconnected
+            await it.until(lambda: not asked.forwarder.in_flight)
+            assert (waiting.done(), relay.requests(84)) == (not disconnected, 0 if disconnected else 1)
+
+    play(scene)
+
+
+def test_too_much_that_waits_is_told_to_come_again() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked = await initialised(it)
+        asked.apply_assignment(None)
+        held = [asked.ask(READ, read(partition=THEIRS)) for _ in range(3)]
+        answered_code, seconds = await timed(held.pop())
+        assert (answered_code, seconds) == (UNAVAILABLE, 0.0)
+        asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
+        assert [await code(one) for one in held] == [NONE, NONE]
+
+    play(scene, LIMITS._replace(held_max=2))
+
+
+def test_too_many_requests_on_their_way_are_told_to_come_again() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        relay.holding = True
+        sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(4)]
+        answered_code, seconds = await timed(sent.pop())
+        assert (answered_code, seconds) == (UNAVAILABLE, 0.0)
+        # There is room at another owner.
+        assert await asked.codes(READ, read(partition=partition_of(2))) == [ErrorCode.INVALID_REQUEST]
+        await asyncio.sleep(1.0)
+        relay.resume()
+        assert [await code(one) for one in sent] == [NONE] * 3
+        assert asked.forwarder.in_flight == 0
+
+    play(scene, LIMITS._replace(requests_in_flight_max=3))
+
+
+def test_too_many_bytes_on_their_way_are_told_to_come_again() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        many = write(*((n, n, ACKNOWLEDGED, 1 + n % 2) for n in range(100)), partition=THEIRS)
+        relay.holding = True
+        # The first one may be of any size.
+        first = asked.ask(WRITE, many)
+        assert await code(asked.ask(READ, read(partition=THEIRS))) == UNAVAILABLE
+        await it.until(lambda: relay.requests(85))
+        relay.resume()
+        assert await code(first) == NONE
+        # There is room for several again.
+        more = [asked.ask(READ, read(partition=THEIRS)) for _ in range(3)]
+        assert [await code(one) for one in more] == [NONE] * 3
+
+    play(scene, LIMITS._replace(bytes_in_flight_max=1_000))
+
+
+def test_a_few_connections_carry_everything() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        assert len(relay.tunnels) == 1
+        relay.holding = True
+        sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(50)]
+        await it.until(lambda: relay.requests(84) == 50)
+        assert len(relay.open_tunnels) == LIMITS.connections_max
+        relay.resume()
+        assert {await code(one) for one in sent} == {NONE}
+        # One who is alone takes no other connection than the one before him.
+        for _ in range(10):
+            assert await code(asked.ask(READ, read(partition=THEIRS))) == NONE
+        assert len(relay.tunnels) == LIMITS.connections_max
+
+    play(scene)
+
+
+def test_a_large_group_has_fewer_connections_to_each_owner() -> None:
+    assert [LIMITS.connections_to_each(owners) for owners in (0, 1, 125, 126, 500, 5_000)] == [
+        8,
+        8,
+        8,
+        7,
+        2,
+        1,
+    ]
+
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        relay.holding = True
+        sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(50)]
+        await it.until(lambda: relay.requests(84) == 50)
+        assert len(relay.open_tunnels) == 2
+        relay.resume()
+        assert {await code(one) for one in sent} == {NONE}
+
+    play(scene, LIMITS._replace(connections_total_max=6))
+
+
+def test_a_slow_shard_does_not_delay_another_of_the_same_owner() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, second, _ = it.nodes
+        await initialised(it)
+        # A shard of the second whose log has no leader now.
+        slow = it.fake.leaders[4] = 3
+        second.runtime.resign(4)
+        await it.until(lambda: not second.runtime.resigning)
+        it.fake.down = {slow}
+        second.runtime.elect(4)
+        waiting = asked.ask(READ, read(partition=partition_of(4)))
+        await asyncio.sleep(0.5)
+        answered_code, seconds = await timed(asked.ask(READ, read(partition=THEIRS)))
+        assert (answered_code, seconds < 0.1, waiting.done()) == (NONE, True, False)
+        it.fake.down = set()
+        await it.until(waiting.done)
+
+    play(scene)
+
+
+def test_connections_to_who_has_left_are_closed() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        assert len(relay.open_tunnels) == 1
+        assignment = it.assignment(0, 1, 1, 0, 1, 1)
+        asked.apply_assignment(
+            type(assignment)(9, (it.nodes[0].replica, it.nodes[2].replica), assignment.owners)
+        )
+        await it.until(lambda: not relay.open_tunnels, 1.0)
+
+    play(scene)
+
+
+def test_an_answer_without_a_result_is_an_error() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked = await initialised(it)
+        it.nodes[1].relay.emptying = True
+        assert await code(asked.ask(READ, read(partition=THEIRS))) == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    play(scene)
+
+
+def stopping(asked: CoordinatorNode) -> "asyncio.Task[None]":
+    return asyncio.ensure_future(asked.forwarder.close())
+
+
+def test_who_leaves_still_knows_where_its_shards_went() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked = await initialised(it)
+        asked.forwarder.freeze_assignment()
+        it.publish_assignment(1, 1, 2, 1, 1, 2)
+        asked.apply_assignment(None)
+        assert await code(asked.ask(READ, read(partition=THEIRS))) == NONE
+        assert await code(asked.ask(INITIALIZE, initialize(partition=partition_of(0)))) == NONE
+
+    play(scene)
+
+
+def test_what_has_no_answer_at_the_end_gets_one() -> None:
+    async def scene(it: ForwardingGroup) -> None:
+        asked, relay = await initialised(it), it.nodes[1].relay
+        relay.silent = True
+        sent = asked.ask(READ, read(partition=THEIRS))
+        await asyncio.sleep(0.1)
+        asked.apply_assignment(it.assignment(0, 1, -1, 0, 1, 2))
+        held = asked.ask(READ, read(partition=partition_of(2)))
+        await asyncio.wait_for(stopping(asked), 1.0)
+        late = asked.ask(READ, read(partition=THEIRS))
+        assert [await code(one) for one in (sent, held, late)] == [ErrorCode.NOT_COORDINATOR] * 3
+
+    play(scene)

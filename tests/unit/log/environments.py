@@ -1,0 +1,127 @@
+"""Where log tests run: the real disk under asyncio's own loop, or the simulated one on virtual time."""
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from coordinator.errors import LogError
+from coordinator.log.base import StateLog
+from coordinator.log.journal import Disk, Journal, RealDisk
+from protocol.record_batch import decode_batches
+from tests.simulation.disk import DiskFaults, SimStorage
+from tests.simulation.loop import SimLoop
+
+STATE_PARTITIONS = 5
+SEGMENT_BYTES = 8 << 10
+
+Records = list[tuple[bytes, bytes | None]]
+
+
+class LogEnvironment:
+    """Storage that outlives logs, and the loop that they run on."""
+
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = staticmethod(asyncio.new_event_loop)
+
+    def run(self, main: Coroutine[Any, Any, Any]) -> Any:
+        """Run to the end; raise what failed in a callback, or in a task that nobody waited for."""
+        failures: list[BaseException] = []
+
+        def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            failures.append(context.get("exception") or RuntimeError(str(context)))
+
+        # That a task failed is told when it goes.  Only what is made from here on is looked through for that.
+        gc.freeze()
+        try:
+            with asyncio.Runner(loop_factory=self.new_loop) as runner:
+                runner.get_loop().set_exception_handler(note)
+                result = runner.run(main)
+            gc.collect()
+        finally:
+            gc.unfreeze()
+        if failures:
+            raise failures[0]
+        return result
+
+    def disk(self) -> Disk:
+        """Return a disk for one more process."""
+        raise NotImplementedError
+
+    def journal(self, sync: str = "always", segment_bytes: int = SEGMENT_BYTES) -> Journal:
+        """Return a journal of this storage, not open yet."""
+        assert sync in ("always", "os")
+        return Journal(
+            Path("unused"),
+            state_partitions=STATE_PARTITIONS,
+            segment_bytes=segment_bytes,
+            sync=sync,
+            disk=self.disk(),
+        )
+
+
+class RealDiskEnvironment(LogEnvironment):
+    """A folder of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def disk(self) -> Disk:
+        return RealDisk(self.folder)
+
+
+class SimulatedEnvironment(LogEnvironment):
+    """Simulated storage on virtual time."""
+
+    new_loop = SimLoop
+
+    def __init__(self, seed: int = 1, faults: DiskFaults | None = None) -> None:
+        self.storage = SimStorage(Random(seed), faults)
+
+    def disk(self) -> Disk:
+        return self.storage.disk()
+
+
+async def append(
+    log: StateLog, state_partition: int, records: Records, timestamp_ms: int = 1
+) -> tuple[int, LogError | None]:
+    """Append and wait: the base offset and the error that `done` was called with."""
+    told: asyncio.Future[tuple[int, LogError | None]] = asyncio.get_running_loop().create_future()
+
+    def done(base_offset: int, error: LogError | None) -> None:
+        # Whoever is cancelled does not wait any more.
+        if not told.cancelled():
+            told.set_result((base_offset, error))
+
+    log.append(state_partition, records, timestamp_ms, done)
+    assert not told.done(), "done was called from inside append"
+    return await told
+
+
+async def append_durably(log: StateLog, state_partition: int, records: Records) -> int:
+    """Append and wait; it must succeed.  Return the base offset."""
+    base_offset, error = await append(log, state_partition, records)
+    assert error is None
+    return base_offset
+
+
+async def prune(log: StateLog, state_partition: int, before_offset: int) -> None:
+    """Prune, with the renewal of the lease that the runtime makes for that."""
+    log.prune(state_partition, before_offset)
+    if log.renewal_due(state_partition, read=False):
+        assert (await append(log, state_partition, []))[1] is None
+
+
+async def read_all(
+    log: StateLog, state_partitions: range = range(STATE_PARTITIONS)
+) -> dict[int, list[tuple[int, bytes | None, bytes | None]]]:
+    """Return (log offset, key, value) of all that the log has, by state partition."""
+    found: dict[int, list[tuple[int, bytes | None, bytes | None]]] = {}
+    async for chunk in log.read(state_partitions):
+        for state_partition, batch_bytes in chunk:
+            for batch in decode_batches(batch_bytes):
+                found.setdefault(state_partition, []).extend(
+                    (record.offset, record.key, record.value) for record in batch.records
+                )
+    return found

@@ -1,0 +1,75 @@
+"""Several processes with their logs in one topic, on a Kafka in memory, as tests use them."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from coordinator.clock import SystemClock
+from coordinator.log.claims import owner_epoch_headers
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
+from protocol.record_batch import encode_batch
+from tests.unit.log.environments import STATE_PARTITIONS, SimulatedEnvironment, read_all
+from tests.unit.log.fake_kafka import FakeCluster, FakeKafka
+
+TOPIC = "state"
+ONE = [(b"key", b"value")]
+
+
+class KafkaLogs:
+    """A Kafka and the logs of several processes in one topic of it."""
+
+    def __init__(self) -> None:
+        self.kafka = FakeKafka()
+        self.pruning_failed: list[str] = []
+
+    def log(self) -> KafkaLog:
+        return self.log_and_cluster()[0]
+
+    def log_and_cluster(self) -> tuple[KafkaLog, FakeCluster]:
+        cluster = self.kafka.cluster(TOPIC)
+        log = KafkaLog(
+            cluster,
+            TopicConfig(TOPIC, STATE_PARTITIONS),
+            owner="test",
+            clock=SystemClock(),
+            limits=KafkaLogLimits(request_timeout_s=1, append_timeout_s=5, start_timeout_s=5),
+            prune_failed=self.pruning_failed.append,
+            monotonic=loop_time,
+        )
+        return log, cluster
+
+    async def owner(self, *state_partitions: int) -> KafkaLog:
+        log = self.log()
+        await log.open()
+        for state_partition in state_partitions:
+            await log.own(state_partition)
+        await read_all(log)
+        await served(log, *state_partitions)
+        return log
+
+    def partition(self, number: int) -> Any:
+        return self.kafka.topics[TOPIC][number]
+
+    def write(self, number: int, records: list[tuple[bytes, bytes | None]], owner_epoch: int | None) -> None:
+        """Append as somebody whom the brokers do not stop: without a producer id."""
+        headers = () if owner_epoch is None else owner_epoch_headers(owner_epoch)
+        self.partition(number).append(encode_batch(0, 1, records, headers))
+
+
+def loop_time() -> float:
+    """Return the time of the running loop: a clock that goes as fast as the test's."""
+    return asyncio.get_running_loop().time()
+
+
+async def served(log: KafkaLog, *state_partitions: int) -> None:
+    """Wait until no earlier owner answers reads any more."""
+    await asyncio.sleep(max((log.served_in_s(partition) for partition in state_partitions), default=0.0))
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    SimulatedEnvironment().run(main)
+
+
+async def values(log: KafkaLog, state_partition: int = 0) -> list[bytes | None]:
+    found = await read_all(log, range(state_partition, state_partition + 1))
+    return [value for _, _, value in found.get(state_partition, [])]

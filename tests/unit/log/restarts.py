@@ -1,0 +1,211 @@
+"""Lives of a journal on a simulated disk, drawn from a seed, and what must be true after each death.
+
+Writers append without end, some records are pruned, faults are drawn; then the process closes the journal,
+dies, or the power goes.  The next life must find every append whose `done` reported no error, at the same log
+offset; of those that were under way or of unknown outcome it may find some, once; of those that were refused,
+nothing.  What a life has found or appended stays.  Only with sync mode `os` may a power failure lose the last
+of what was acknowledged; and then what was pruned for the sake of lost records must be there again, because
+who prunes has written anew what is still needed.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
+from coordinator.log.journal import Journal
+from tests.simulation.disk import DiskFaults
+from tests.unit.log.environments import STATE_PARTITIONS, SimulatedEnvironment, read_all
+
+RestartResult = dict[int, list[tuple[int, bytes | None, bytes | None]]]
+
+
+class Expected:
+    """What the log of one state partition must hold."""
+
+    def __init__(self) -> None:
+        self.start_offset = 0
+        # The end offset when it was pruned, and where to.
+        self.prunes: list[tuple[int, int]] = []
+        self.values: list[bytes] = []
+        # Appends that may be found behind them: under way at a death, or of unknown outcome.
+        self.maybe: list[list[bytes]] = []
+
+    @property
+    def end_offset(self) -> int:
+        return len(self.values)
+
+    def cut(self, end_offset: int) -> None:
+        """Forget what a power failure has lost."""
+        del self.values[end_offset:]
+        self.prunes = [(end, start) for end, start in self.prunes if end <= end_offset]
+        self.start_offset = max((start for _, start in self.prunes), default=0)
+
+
+class RestartTest:
+    """One run of several lives over the same storage."""
+
+    def __init__(
+        self,
+        seed: int,
+        faults: DiskFaults,
+        sync: str = "always",
+        deaths: Sequence[str] = ("close", "kill", "power"),
+        life_s: float = 0.2,
+    ) -> None:
+        self.rng = Random(seed)
+        self.faults = faults
+        self.sync = sync
+        self.deaths = deaths
+        self.life_s = life_s
+        self.world = SimulatedEnvironment(seed, DiskFaults(write_s=0.0002, sync_s=0.001))
+        self.expected = [Expected() for _ in range(STATE_PARTITIONS)]
+        self.appended = 0
+        self.acknowledged = 0
+        self.refused = 0
+        self.unknown = 0
+        self._power_failed = False
+
+    def run(self, lives: int) -> None:
+        """Live so many times, and look at what is left once more."""
+        for _ in range(lives):
+            self.world.run(self._one_process())
+        self.world.storage.faults = DiskFaults()
+        self.world.run(self._look())
+
+    async def _look(self) -> None:
+        journal = self.world.journal(self.sync)
+        await journal.open()
+        self._check(journal, await read_all(journal))
+        await journal.close()
+
+    async def _one_process(self) -> None:
+        storage = self.world.storage
+        journal = await self._open()
+        self._check(journal, await read_all(journal))
+        writers = [
+            asyncio.get_running_loop().create_task(self._write(journal, partition))
+            for partition in range(STATE_PARTITIONS)
+        ]
+        await asyncio.sleep(self.rng.expovariate(1 / self.life_s))
+        death = self.rng.choice(self.deaths)
+        if death == "kill":
+            storage.kill()
+        elif death == "power":
+            storage.cut_power()
+            self._power_failed = True
+        for writer in writers:
+            writer.cancel()
+        for end in await asyncio.gather(*writers, return_exceptions=True):
+            # One that failed was over before.
+            if not isinstance(end, asyncio.CancelledError):
+                raise end
+        if death == "close":
+            await journal.close()
+
+    async def _open(self) -> Journal:
+        """Open with the faults that are drawn; where that does not succeed, with a disk that works."""
+        storage = self.world.storage
+        storage.faults = self.faults
+        for _ in range(2):
+            journal = self.world.journal(self.sync)
+            opening = asyncio.get_running_loop().create_task(journal.open())
+            patience_s = self.rng.choice((0.003, 0.03, 60.0))
+            await asyncio.wait({opening}, timeout=patience_s)
+            if not opening.done():
+                # It dies while it starts.
+                storage.kill()
+                opening.cancel()
+                await asyncio.wait({opening})
+                continue
+            if opening.exception() is None:
+                return journal
+            assert isinstance(opening.exception(), LogUnavailable)
+        storage.faults = DiskFaults(write_s=0.0002, sync_s=0.001)
+        journal = self.world.journal(self.sync)
+        await journal.open()
+        storage.faults = self.faults
+        return journal
+
+    async def _write(self, journal: Journal, partition: int) -> None:
+        rng, expected = self.rng, self.expected[partition]
+        while True:
+            values = [self._value() for _ in range(rng.choice((1, 1, 1, 2, 5)))]
+            told: asyncio.Future[tuple[int, LogError | None]] = asyncio.get_running_loop().create_future()
+
+            def done(
+                base_offset: int,
+                error: LogError | None,
+                values: list[bytes] = values,
+                told: "asyncio.Future[tuple[int, LogError | None]]" = told,
+            ) -> None:
+                self._take(expected, values, base_offset, error)
+                if not told.done():
+                    told.set_result((base_offset, error))
+
+            expected.maybe.append(values)
+            journal.append(partition, [(b"key", value) for value in values], 1, done)
+            _, error = await told
+            if isinstance(error, LogOutcomeUnknown):
+                # Whoever holds state reads it again: what is in doubt is not shown.
+                found = (await read_all(journal, range(partition, partition + 1))).get(partition, [])
+                self._check_partition(partition, found, [])
+            if error is not None:
+                await asyncio.sleep(rng.expovariate(1 / 0.3))
+            elif rng.random() < 0.05:
+                expected.start_offset = rng.randint(expected.start_offset, expected.end_offset)
+                expected.prunes.append((expected.end_offset, expected.start_offset))
+                journal.prune(partition, expected.start_offset)
+            await asyncio.sleep(rng.expovariate(1 / 0.002) if rng.random() < 0.5 else 0)
+
+    def _value(self) -> bytes:
+        # No zeros, so that a sector of it never looks like one that was not written.
+        self.appended += 1
+        size = self.rng.choice((3, 30, 300, 2000)) if self.rng.random() < 0.98 else 20_000
+        return b"%d:" % self.appended + bytes([self.rng.randrange(1, 256)]) * size
+
+    def _take(
+        self, expected: Expected, values: list[bytes], base_offset: int, error: LogError | None
+    ) -> None:
+        assert base_offset == expected.end_offset
+        expected.maybe.remove(values)
+        if error is None:
+            # What was in doubt before it is gone for good.
+            expected.maybe.clear()
+            expected.values += values
+            self.acknowledged += 1
+        elif isinstance(error, LogOutcomeUnknown):
+            expected.maybe.append(values)
+            self.unknown += 1
+        else:
+            assert isinstance(error, LogUnavailable)
+            self.refused += 1
+
+    def _check(self, journal: Journal, found: RestartResult) -> None:
+        may_lose = self._power_failed and self.sync == "os"
+        for partition in range(STATE_PARTITIONS):
+            expected = self.expected[partition]
+            shown = found.get(partition, [])
+            if may_lose:
+                expected.cut(journal.end_offset(partition))
+            extra = self._check_partition(partition, shown, expected.maybe)
+            expected.values += extra
+            expected.maybe.clear()
+            assert journal.end_offset(partition) == expected.end_offset
+            assert journal.start_offset(partition) <= expected.start_offset
+        self._power_failed = False
+
+    def _check_partition(
+        self, partition: int, shown: list[tuple[int, bytes | None, bytes | None]], maybe: list[list[bytes]]
+    ) -> list[bytes]:
+        """Compare a state partition; return what is there beyond what must be."""
+        expected = self.expected[partition]
+        first_offset = shown[0][0] if shown else expected.end_offset
+        assert first_offset <= expected.start_offset or not shown, f"records are missing in {partition}"
+        assert [offset for offset, _, _ in shown] == list(range(first_offset, first_offset + len(shown)))
+        values = [value for _, _, value in shown]
+        kept = expected.values[first_offset:]
+        assert values[: len(kept)] == kept, f"acknowledged records of {partition} differ"
+        extra = values[len(kept) :]
+        assert extra == [] or extra in maybe, f"{partition} has records that nobody expects"
+        return [value for value in extra if value is not None]

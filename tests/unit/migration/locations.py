@@ -1,0 +1,133 @@
+"""Places of a migration as tests make them: topics of a Kafka in memory, and journals."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from coordinator.clock import SystemClock
+from coordinator.log.journal import Journal
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
+from coordinator.migration.fold import ComparableState, FoldedLog
+from coordinator.migration.log_target import OWNER, LogTarget
+from coordinator.migration.migrate import Options, Report, TopicSource, migrate
+from coordinator.migration.readers import JournalReader, TopicReader
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import encode_batch
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
+from tests.unit.log.fake_kafka import FakeKafka, FakePartition
+from tests.unit.log.kafka_logs import loop_time
+
+LIMITS = KafkaLogLimits(request_timeout_s=1, append_timeout_s=5, start_timeout_s=5)
+SOURCE, TARGET = "__share_group_state", "ours"
+SOURCE_PARTITIONS, TARGET_PARTITIONS = 5, 3
+EXECUTE = Options(execute=True)
+
+
+def key(number: int, group: str = "group") -> SharePartitionKey:
+    return SharePartitionKey(group, TOPIC_ID if number % 2 else OTHER_TOPIC_ID, number)
+
+
+def snapshot(number: int, **changes: int) -> ShareSnapshotValue:
+    """Return a snapshot whose fields tell the number."""
+    value = ShareSnapshotValue(
+        snapshot_epoch=2 + number,
+        state_epoch=3,
+        leader_epoch=4,
+        start_offset=100 * number,
+        create_timestamp=1_000,
+        write_timestamp=2_000,
+        state_batches=packed(
+            (100 * number, 100 * number + 4, 2, 1), (100 * number + 6, 100 * number + 7, 0, 2)
+        ),
+        delivery_complete_count=5,
+    )
+    for name, changed in changes.items():
+        setattr(value, name, changed)
+    return value
+
+
+def some_state(count: int = 20) -> list[StateRecord]:
+    """Return records as Kafka's own coordinator may have written them, one share-partition deleted again."""
+    records = [StateRecord(key(number), snapshot(number)) for number in range(count)]
+    update = ShareUpdateValue(3, 6, 101, packed((106, 107, 2, 3)), 7)
+    # Initialised anew after it had a leader: the leader epoch is back at 0, and 4 is still fenced with.
+    anew = snapshot(2, snapshot_epoch=5, state_epoch=4, leader_epoch=0)
+    return [*records, StateRecord(key(1), update), StateRecord(key(2), anew), StateRecord(key(3), None)]
+
+
+class MigrationLogs:
+    """A Kafka in memory, with a topic to bring state from; a topic to bring it to is made when needed."""
+
+    def __init__(self, records: Iterable[StateRecord] = ()) -> None:
+        self.kafka = FakeKafka()
+        self.make_topic(SOURCE, SOURCE_PARTITIONS)
+        self.write(SOURCE, records)
+
+    def make_topic(self, topic: str, partitions: int) -> None:
+        self.kafka.topics[topic] = [FakePartition() for _ in range(partitions)]
+        self.kafka.configs[topic] = {}
+
+    def write(self, topic: str, records: Iterable[StateRecord]) -> None:
+        """Append records where their hashes lead to, as somebody who claims nothing."""
+        partitions = self.kafka.topics[topic]
+        for record in records:
+            partition = partitions[state_partition(record.key, len(partitions))]
+            partition.append(encode_batch(0, 1, [encode_record(record)]))
+
+    def reader(self, topic: str) -> TopicReader:
+        return TopicReader(topic, self.kafka.cluster, timeout_s=5)
+
+    def source(self, topic: str = SOURCE) -> TopicSource:
+        return TopicSource(self.reader(topic))
+
+    def log(self, topic: str, partitions: int, owner: str = OWNER) -> KafkaLog:
+        return KafkaLog(
+            self.kafka.cluster(topic),
+            TopicConfig(topic, partitions),
+            owner=owner,
+            clock=SystemClock(),
+            limits=LIMITS,
+            monotonic=loop_time,
+        )
+
+    def target(self, topic: str = TARGET) -> LogTarget:
+        return LogTarget(
+            self.reader(topic),
+            lambda partitions: self.log(topic, partitions),
+            state_partitions=TARGET_PARTITIONS,
+            clock=SystemClock(),
+        )
+
+    async def migrate(self, options: Options = EXECUTE) -> Report:
+        return await migrate(self.source(), self.target(), options, no_progress)
+
+    async def held(self, topic: str) -> dict[SharePartitionKey, ComparableState]:
+        return (await self.folded(topic)).held()
+
+    async def folded(self, topic: str) -> FoldedLog:
+        folded = await self.reader(topic).fold(no_progress)
+        assert folded is not None
+        return folded
+
+    def produced(self) -> int:
+        """Return how many requests to append there were."""
+        return sum(api == "produce" for api, _ in self.kafka.requests)
+
+
+def journal_target(folder: Path) -> LogTarget:
+    return LogTarget(
+        JournalReader(folder),
+        lambda partitions: journal(folder, partitions),
+        state_partitions=TARGET_PARTITIONS,
+        clock=SystemClock(),
+    )
+
+
+def journal(folder: Path, partitions: int = TARGET_PARTITIONS) -> Journal:
+    return Journal(folder, state_partitions=partitions, segment_bytes=1 << 20, sync="os")
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """Show nobody how far it is."""

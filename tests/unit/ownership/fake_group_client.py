@@ -1,0 +1,122 @@
+"""The way of one replica to the group in memory, which can be cut, parted or slow."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from coordinator.kafka import group as kafka
+from coordinator.kafka.cluster import NoResponse
+from coordinator.kafka.group import CoordinatorLookup, Described, JoinResult, MetadataSnapshot, SyncResult
+
+if TYPE_CHECKING:
+    from tests.unit.ownership.fake_group import FakeGroup
+
+TRAVEL_S = 0.001
+
+
+class FakeGroupClient:
+    """A `GroupClient` of one process. `cut` cuts it off, `unreachable_brokers` from those brokers; `reply_s`
+    is how long answers take.
+
+    While `joins_pass` or `syncs_pass` is cleared, answers to joins or syncs do not arrive.
+    """
+
+    def __init__(self, group: "FakeGroup") -> None:
+        self.group = group
+        self.cut = False
+        self.unreachable_brokers: set[int] = set()
+        self.reply_s = TRAVEL_S
+        self.joins_pass, self.syncs_pass = asyncio.Event(), asyncio.Event()
+        self.joins_pass.set()
+        self.syncs_pass.set()
+        self.closed = False
+
+    async def _travel(self, api: str, node: int) -> int:
+        """Get to a broker; return the error that it was told to answer."""
+        await asyncio.sleep(TRAVEL_S)
+        self.group.requests.append(api)
+        if self.cut or node in self.group.down:
+            raise NoResponse(f"broker {node} is not there", sent=False)
+        errors = self.group.errors.get(api)
+        if errors:
+            return errors.pop(0)
+        return kafka.NONE if node == self.group.node else kafka.NOT_COORDINATOR
+
+    async def _back(self, node: int) -> None:
+        await asyncio.sleep(self.reply_s)
+        if self.cut or node in self.group.down:
+            raise NoResponse(f"broker {node} did not answer", sent=True)
+
+    async def find_coordinator(self) -> CoordinatorLookup:
+        up = self.group.nodes - self.group.down
+        await asyncio.sleep(TRAVEL_S)
+        self.group.requests.append("find")
+        if self.cut or not up:
+            raise NoResponse("no broker can be reached", sent=False)
+        errors = self.group.errors.get("find")
+        return (
+            CoordinatorLookup(errors.pop(0), -1) if errors else CoordinatorLookup(kafka.NONE, self.group.node)
+        )
+
+    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> JoinResult:
+        code = await self._travel("join", node)
+        if code != kafka.NONE:
+            return JoinResult(code)
+        answer = self.group.join(member_id, metadata, instance_id)
+        joined = answer if isinstance(answer, JoinResult) else await asyncio.shield(answer)
+        await self.joins_pass.wait()
+        await self._back(node)
+        return joined
+
+    async def sync(
+        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
+    ) -> SyncResult:
+        code = await self._travel("sync", node)
+        if code != kafka.NONE:
+            return SyncResult(code)
+        answer = self.group.sync(generation, member_id, assignments, instance_id)
+        synced = answer if isinstance(answer, SyncResult) else await asyncio.shield(answer)
+        await self.syncs_pass.wait()
+        await self._back(node)
+        return synced
+
+    async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
+        code = await self._travel("heartbeat", node)
+        if code == kafka.NONE:
+            code = self.group.heartbeat(generation, member_id, instance_id)
+        await self._back(node)
+        return code
+
+    async def leave(self, node: int, member_id: str) -> int:
+        code = await self._travel("leave", node)
+        if code == kafka.NONE:
+            code = self.group.leave(member_id)
+        await self._back(node)
+        return code
+
+    async def describe(self, node: int) -> Described:
+        code = await self._travel("describe", node)
+        described = Described(code) if code != kafka.NONE else self.group.describe()
+        await self._back(node)
+        return described
+
+    async def leaders(self) -> Mapping[int, int]:
+        self.group.metadata_requests += 1
+        return dict(self.group.partition_leaders)
+
+    async def probe_leaders(
+        self, choose: Callable[[Mapping[int, int]], Collection[int]]
+    ) -> MetadataSnapshot | None:
+        await asyncio.sleep(TRAVEL_S)
+        self.group.metadata_requests += 1
+        # A broker that is down is one that Kafka has not missed yet, as long as it leads something.
+        away = self.unreachable_brokers | self.group.down
+        if self.cut or self.group.nodes <= away:
+            return None
+        leaders = dict(self.group.partition_leaders)
+        probed = set(choose(leaders))
+        self.group.probes.append(len(probed))
+        return MetadataSnapshot(leaders, {node: f"broker {node} is not there" for node in probed & away})
+
+    async def close(self) -> None:
+        self.closed = True

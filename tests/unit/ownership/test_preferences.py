@@ -1,0 +1,146 @@
+"""Shards that their owner would rather give away: granted, balanced, and forgotten afterwards."""
+
+import asyncio
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.ownership.assignor import AssignableMember, assign
+from tests.unit.ownership.fake_group import STABLE, FakeGroup
+from tests.unit.ownership.replicas import Play, ReplicaGroup
+from tests.unit.ownership.test_assignor import balanced, groups, member, moved
+
+Group = tuple[list[AssignableMember], dict[int, int], int]
+
+
+def test_a_shard_goes_where_it_is_wished_and_another_comes_back() -> None:
+    members = [member(0, owned={0, 1}, wishes={0: "i1"}), member(1, owned={2, 3})]
+    assert assign(members, {}, 4).owners == (1, 0, 0, 1)
+
+
+def test_nothing_comes_back_where_the_balance_does_not_need_it() -> None:
+    members = [member(0, owned={0, 1, 2}, wishes={1: "i1"}), member(1, owned={3, 4})]
+    assert assign(members, {}, 5).owners == (0, 1, 0, 1, 1)
+
+
+def test_without_a_name_it_goes_to_whoever_has_fewest() -> None:
+    members = [
+        member(0, owned={0, 1}, wishes={0: ""}),
+        member(1, owned={2, 3}),
+        member(2, owned={4}),
+    ]
+    assert assign(members, {}, 5).owners == (2, 0, 1, 1, 2)
+
+
+def test_what_comes_back_is_best_nearer_than_it_was() -> None:
+    members = [
+        member(0, owned={0, 1}, broker_id=5, wishes={0: "i1"}),
+        member(1, owned={2, 3}, broker_id=6),
+    ]
+    # Shard 3 is led by the broker of the giver.
+    assert assign(members, {2: 6, 3: 5}, 4).owners == (1, 0, 1, 0)
+
+
+def test_a_wish_that_cannot_be_granted_changes_nothing() -> None:
+    for wishes, other in (
+        ({0: "nobody"}, {}),
+        ({0: "i0"}, {}),
+        ({0: "i1"}, {"draining": True}),
+        ({0: "i1"}, {"ready": False}),
+        ({3: "i1"}, {}),
+        ({99: "i1"}, {}),
+    ):
+        members = [member(0, owned={0, 1}), member(1, owned={2, 3})._replace(**other)]
+        wishing = [members[0]._replace(wishes=wishes), members[1]]
+        assert assign(wishing, {}, 4).owners == assign(members, {}, 4).owners
+
+
+def test_two_may_wish_for_each_others() -> None:
+    members = [member(0, owned={0, 1}, wishes={0: "i1"}), member(1, owned={2, 3}, wishes={2: "i0"})]
+    owners = assign(members, {}, 4).owners
+    assert (owners[0], owners[2]) == (1, 0)
+    assert Counter(owners) == {0: 2, 1: 2}
+
+
+@given(groups(distinct=True), st.data())
+def test_whatever_is_wished_all_get_the_same_within_one_and_keep_it(
+    group: Group, data: st.DataObject
+) -> None:
+    members, leaders, partitions = group
+    members = moved(assign(members, leaders, partitions), members)
+    names = st.sampled_from(["", "stranger", *(one.instance for one in members)])
+    wishes = data.draw(st.lists(st.dictionaries(st.integers(0, partitions), names), max_size=len(members)))
+    for place, wished in enumerate(wishes):
+        members[place] = members[place]._replace(wishes=wished)
+    plan = assign(members, leaders, partitions)
+    if not balanced(plan, members, partitions):
+        return
+    # It lasts: the next rebalance, in which nobody wishes anything, leaves it as it is.
+    after = [one._replace(wishes={}) for one in moved(plan, members)]
+    assert assign(after, leaders, partitions).owners == plan.owners
+
+
+@given(groups(distinct=True), st.data())
+def test_one_wish_is_granted(group: Group, data: st.DataObject) -> None:
+    members, leaders, partitions = group
+    members = [one._replace(ready=True, draining=False) for one in members]
+    members = moved(assign(members, leaders, partitions), members)
+    giver = data.draw(st.integers(0, len(members) - 1))
+    taker = data.draw(st.integers(0, len(members) - 1))
+    owned = sorted(members[giver].owned)
+    if giver == taker or not owned:
+        return
+    shard = data.draw(st.sampled_from(owned))
+    before = assign(members, leaders, partitions).owners
+    members[giver] = members[giver]._replace(wishes={shard: members[taker].instance})
+    after = assign(members, leaders, partitions).owners
+    assert after[shard] == taker
+    # Of all others at most one moves, and that one to the giver.
+    others = [p for p in range(partitions) if p != shard and before[p] != after[p]]
+    assert [after[p] for p in others] in ([], [giver])
+
+
+def test_a_replica_of_the_group_hands_a_shard_over(play: Play) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(3)
+        giver, taker = replicas[0], replicas[2]
+        shard = min(giver.owned)
+        giver.ownership.hand_over(shard, taker.replica.instance)
+        await fleet.until(lambda: shard in taker.owned and fleet.shared_by(*replicas))
+        assert giver.listener.resignations == [shard]
+        # Its owner until now is waited for.
+        assert (shard, True) in taker.listener.elections
+        assert len(taker.listener.resignations) == 1
+        assert replicas[1].listener.elections == replicas[1].listener.resignations == []
+
+        # The wish is forgotten: when the group meets again, nothing moves.
+        rebalances = giver.ownership.rebalances
+        added = await fleet.add(ready=False)
+        await fleet.until(lambda: giver.ownership.rebalances > rebalances and group.state == STABLE)
+        assert shard in taker.owned
+        assert added.owned == set()
+
+    play(scene)
+
+
+def test_only_what_is_ones_own_can_be_given_away(play: Play) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
+        rebalances = replicas[0].ownership.rebalances
+        replicas[0].ownership.hand_over(min(replicas[1].owned), "")
+        await asyncio.sleep(60.0)
+        assert replicas[0].ownership.rebalances == rebalances
+
+    play(scene)
+
+
+def test_several_shards_are_handed_over_at_once(play: Play) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
+        shards = sorted(replicas[0].owned)[:3]
+        for shard in shards:
+            replicas[0].ownership.hand_over(shard, "")
+        await fleet.until(lambda: set(shards) <= replicas[1].owned and fleet.shared_by(*replicas))
+
+    play(scene)

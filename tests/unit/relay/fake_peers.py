@@ -1,0 +1,381 @@
+"""A broker, a coordinator and a peer, played on real sockets, and the relay between them.
+
+`FakeBroker` is as strict as Kafka's SaslServerAuthenticator: what is not the next step of an authentication
+is answered with an error, and the connection closed. After it, it answers DescribeCluster and leaves the rest
+to the test.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from functools import wraps
+from struct import Struct
+from typing import Any, ParamSpec
+
+import uvloop
+
+from coordinator.config import HostPort
+from coordinator.relay.connection import PeerCheck, Route
+from coordinator.relay.limits import RelayLimits
+from coordinator.relay.listener import Listener
+from coordinator.relay.metrics import RelayMetrics
+from coordinator.relay.upstream import ClientTls, Upstream
+from coordinator.security.principals import AllowedPrincipals, MappingRules
+from coordinator.security.tls import ServerTls
+from protocol.errors import ErrorCode
+from protocol.messages import request_header, sasl_authenticate, sasl_handshake
+from tests.kafka.ports import free_ports
+
+HERE = "127.0.0.1"
+USERS = {"kafka": "secret", "eve": "hers"}
+PERSISTER, FETCHER = "Persister-client-1", "broker-1-fetcher-0"
+METADATA, API_VERSIONS, WRITE, FETCH, DESCRIBE_CLUSTER = 3, 18, 85, 1, 60
+MECHANISMS = ("PLAIN", "SCRAM-SHA-512")
+# Nobody waits long for what is not to come.
+LIMITS = RelayLimits(connect_s=30, retry_s=0.05, broker_attempts=3, coordinator_wait_s=30, sweep_s=0.05)
+
+FunctionT = ParamSpec("FunctionT")
+
+_SIZE = Struct(">i")
+_CORRELATION_ID = Struct(">i")
+
+
+def framed(body: bytes) -> bytes:
+    return _SIZE.pack(len(body)) + body
+
+
+def request(
+    api_key: int, client_id: str | None, body: bytes = b"", *, version: int = 1, correlation_id: int = 7
+) -> bytes:
+    """Return the frame of a request, with the older header and the size."""
+    header = request_header.RequestHeader(api_key, version, correlation_id, client_id)
+    return framed(request_header.encode(header, 1) + body)
+
+
+# What everybody answers here.
+ANSWER = framed(b"\0\0\0\7an answer")
+
+
+def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:
+    body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest(mechanism), version)
+    return request(sasl_handshake.API_KEY, None, body, version=version)
+
+
+def token(auth_bytes: bytes, version: int = 2) -> bytes:
+    """Return the frame of a SaslAuthenticate request."""
+    header = request_header.RequestHeader(sasl_authenticate.API_KEY, version, 8, None)
+    asked = sasl_authenticate.SaslAuthenticateRequest(auth_bytes)
+    header_version = 2 if version == 2 else 1
+    return framed(
+        request_header.encode(header, header_version) + sasl_authenticate.encode_request(asked, version)
+    )
+
+
+def plain(user: str = "kafka", password: str | None = None) -> bytes:
+    return f"\0{user}\0{USERS[user] if password is None else password}".encode()
+
+
+class FrameStream:
+    """One end of a played connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._put_back = b""
+
+    def send_bytes(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def send_all(self, data: bytes) -> None:
+        """Say a lot, as fast as the other side takes it."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def close_sending(self) -> None:
+        self._writer.write_eof()
+
+    def close_connection(self) -> None:
+        self._writer.close()
+
+    def put_back(self, data: bytes) -> None:
+        """Have the next read begin with `data`."""
+        self._put_back = data + self._put_back
+
+    async def read_exactly(self, count: int) -> bytes:
+        data, self._put_back = self._put_back[:count], self._put_back[count:]
+        async with asyncio.timeout(60):
+            return data + await self._reader.readexactly(count - len(data))
+
+    async def frame(self) -> bytes:
+        """Read a frame; return it without its size."""
+        (size,) = _SIZE.unpack(await self.read_exactly(_SIZE.size))
+        return await self.read_exactly(size)
+
+    async def wait_until_closed(self) -> bool:
+        """Wait until the other side has closed without another byte."""
+        async with asyncio.timeout(60):
+            try:
+                return await self._reader.read(1) == b""
+            except ConnectionError:
+                return True
+
+    async def ask(self, data: bytes) -> bytes:
+        """Say something and read the frame that answers it."""
+        self.send_bytes(data)
+        return await self.frame()
+
+    async def log_in(self, auth_bytes: bytes | None = None, mechanism: str = "PLAIN") -> None:
+        """Authenticate as brokers do, and be let in."""
+        await self.ask(request(API_VERSIONS, None, version=4))
+        await self.ask(handshake(mechanism))
+        answer = await self.ask(token(plain() if auth_bytes is None else auth_bytes))
+        assert answer[5:7] == b"\0\0", "the login failed"
+
+
+class FakeServer:
+    """Accepts, and remembers who came. Says nothing: the test does."""
+
+    def __init__(self) -> None:
+        self._connections: asyncio.Queue[FrameStream] = asyncio.Queue()
+        self._serving: dict[asyncio.Task[Any], FrameStream] = {}
+        self._server: asyncio.Server | None = None
+        # Not one of the system's choice, which may have become somebody else's when this one is back.
+        (self._port,) = free_ports(1)
+        self.accepted = 0
+        self.left = 0
+
+    @property
+    def address(self) -> HostPort:
+        return HostPort(HERE, self._port)
+
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+        """Listen, again at the same port if it did before."""
+        self._server = await asyncio.start_server(self._accepted, HERE, self._port, ssl=tls)
+
+    async def stop(self) -> None:
+        """Be gone, with all connections."""
+        if self._server is not None:
+            self._server.close()
+        for task, speaker in self._serving.items():
+            speaker.close_connection()
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        self._serving.clear()
+
+    async def connection(self) -> FrameStream:
+        """Wait for the next connection that got as far as the test wants it."""
+        async with asyncio.timeout(60):
+            return await self._connections.get()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        task = asyncio.current_task()
+        assert task is not None
+        speaker = self._serving[task] = FrameStream(reader, writer)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            if await self.authenticate(speaker):
+                self._connections.put_nowait(speaker)
+                return
+        self.left += 1
+        speaker.close_connection()
+
+    async def authenticate(self, speaker: FrameStream) -> bool:
+        """Go as far as the test wants it; return False if it did not come that far."""
+        return True
+
+
+class FakeBroker(FakeServer):
+    """`connection` gives those that are authenticated and said something that is not our question."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session_lifetime_ms = 0
+        self.questions = 0
+
+    async def authenticate(self, speaker: FrameStream) -> bool:
+        authentication = _Authentication(self)
+        while True:
+            frame = await speaker.frame()
+            header, _ = request_header.decode(frame, 0, 1)
+            if authentication.user and header.request_api_key == DESCRIBE_CLUSTER:
+                self.questions += 1
+                speaker.send_bytes(
+                    framed(_CORRELATION_ID.pack(header.correlation_id) + described(ErrorCode.NONE))
+                )
+            elif authentication.user or authentication.has_bare_tokens(header):
+                speaker.put_back(framed(frame))
+                return True
+            else:
+                answer = authentication.answer(frame, header)
+                if answer:
+                    speaker.send_bytes(framed(_CORRELATION_ID.pack(header.correlation_id) + answer))
+                if authentication.is_lost:
+                    return False
+
+
+def described(error_code: ErrorCode) -> bytes:
+    """Return the beginning of an answer to DescribeCluster, after the correlation id."""
+    return b"\0" + Struct(">ih").pack(0, error_code) + b"and so on"
+
+
+class _Authentication:
+    """The state of one connection at the played broker."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self._broker = broker
+        self._mechanism = ""
+        self._scheduler = 0
+        self.is_lost = False
+        self.user: str | None = None
+
+    def has_bare_tokens(self, header: request_header.RequestHeader) -> bool:
+        return header.request_api_key == sasl_handshake.API_KEY and header.request_api_version == 0
+
+    def answer(self, frame: bytes, header: request_header.RequestHeader) -> bytes:
+        """Return the answer to a request; empty: to hang up without."""
+        key, version = header.request_api_key, header.request_api_version
+        if not self._mechanism and key == API_VERSIONS:
+            return b"versions"
+        if not self._mechanism and key == sasl_handshake.API_KEY:
+            wanted = sasl_handshake.decode_request(frame, request_header.decode(frame, 0, 1)[1], version)
+            self._mechanism = wanted.mechanism if wanted.mechanism in MECHANISMS else ""
+            self.is_lost = not self._mechanism
+            code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if self.is_lost else ErrorCode.NONE
+            shaken = sasl_handshake.SaslHandshakeResponse(code, list(MECHANISMS))
+            return sasl_handshake.encode_response(shaken, version)
+        if not self._mechanism:
+            self.is_lost = True
+            return b""
+        if key != sasl_authenticate.API_KEY:
+            self.is_lost = True
+            return described(ErrorCode.ILLEGAL_SASL_STATE)
+        _, at = request_header.decode(frame, 0, 2 if version == 2 else 1)
+        self._judge(sasl_authenticate.decode_request(frame, at, version).auth_bytes)
+        told = sasl_authenticate.SaslAuthenticateResponse(
+            ErrorCode.SASL_AUTHENTICATION_FAILED if self.is_lost else ErrorCode.NONE,
+            "no" if self.is_lost else None,
+            b"",
+            self._broker.session_lifetime_ms if self.user else 0,
+        )
+        return (b"\0" if version == 2 else b"") + sasl_authenticate.encode_response(told, version)
+
+    def _judge(self, said: bytes) -> None:
+        """Note who it is, or that it is nobody; neither after the first of SCRAM's two messages."""
+        self._scheduler += 1
+        if self._mechanism == "PLAIN":
+            _, user, password = said.decode().split("\0")
+            self.user = user if USERS.get(user) == password else None
+            self.is_lost = self.user is None
+        elif self._scheduler == 2:
+            self.user = "kafka" if said == b"proof" else None
+            self.is_lost = self.user is None
+
+
+class RelaySetup:
+    """The relay, and everybody around it."""
+
+    def __init__(
+        self, listener: Listener, broker: FakeBroker, coordinator: FakeServer, figures: RelayMetrics
+    ) -> None:
+        self.listener = listener
+        self.broker = broker
+        self.coordinator = coordinator
+        self.figures = figures
+        self._speakers: list[FrameStream] = []
+
+    async def peer(self, tls: ssl.SSLContext | None = None) -> FrameStream:
+        """Connect to the relay."""
+        name = "localhost" if tls is not None else None
+        speaker = FrameStream(
+            *await asyncio.open_connection(HERE, self.listener.port, ssl=tls, server_hostname=name)
+        )
+        self._speakers.append(speaker)
+        return speaker
+
+    def close_connection(self) -> None:
+        for speaker in self._speakers:
+            speaker.close_connection()
+
+
+@asynccontextmanager
+async def world(
+    *,
+    check: PeerCheck = "sasl",
+    allowed: str = "User:kafka",
+    limits: RelayLimits = LIMITS,
+    tls: ServerTls | None = None,
+    broker_tls: tuple[ssl.SSLContext, ClientTls] | None = None,
+    coordinator_tls: tuple[ssl.SSLContext, ClientTls] | None = None,
+) -> AsyncIterator[RelaySetup]:
+    """Start all; `..._tls` are what the played one serves with, and what the relay connects with."""
+    broker, coordinator, figures = FakeBroker(), FakeServer(), RelayMetrics()
+    await broker.start(broker_tls and broker_tls[0])
+    await coordinator.start(coordinator_tls and coordinator_tls[0])
+    route = Route(
+        broker=Upstream(broker.address, broker_tls and broker_tls[1], "localhost"),
+        coordinator=Upstream(coordinator.address, coordinator_tls and coordinator_tls[1], "localhost"),
+        check=check,
+        allowed=AllowedPrincipals.parse(allowed),
+        rules=MappingRules.parse("DEFAULT"),
+        sub_claim="sub",
+        tls=tls,
+    )
+    listener = Listener(route, limits, figures)
+    await listener.start(HostPort(HERE, 0))
+    whole = RelaySetup(listener, broker, coordinator, figures)
+    try:
+        yield whole
+    finally:
+        whole.close_connection()
+        await listener.stop()
+        await broker.stop()
+        await coordinator.stop()
+
+
+async def persister(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
+    """Return a persister that has been led to the coordinator, and the coordinator's side of it."""
+    peer = await here.peer()
+    await peer.log_in()
+    asked = request(WRITE, PERSISTER)
+    peer.send_bytes(asked)
+    coordinator = await here.coordinator.connection()
+    assert framed(await coordinator.frame()) == asked
+    coordinator.send_bytes(ANSWER)
+    await peer.frame()
+    return peer, coordinator
+
+
+async def fetcher(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
+    """Return a fetcher that has been led to the broker, and the broker's side of it."""
+    peer = await here.peer()
+    await peer.log_in()
+    asked = request(FETCH, FETCHER)
+    peer.send_bytes(asked)
+    broker = await here.broker.connection()
+    assert framed(await broker.frame()) == asked
+    return peer, broker
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the loop turn until `condition` holds."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - a number that nobody announces
+            await asyncio.sleep(0.005)
+
+
+def async_test(test: Callable[FunctionT, Coroutine[None, None, None]]) -> Callable[FunctionT, None]:
+    """Make a test of a coroutine function, on the event loop that the relay runs on."""
+
+    @wraps(test)
+    def run(*args: FunctionT.args, **kwargs: FunctionT.kwargs) -> None:
+        uvloop.run(test(*args, **kwargs))
+
+    return run
+
+
+async def past(seconds: float) -> None:
+    """Let so much of the loop's time go by."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + seconds
+    await until(lambda: loop.time() > end_s)

@@ -1,0 +1,348 @@
+"""Who is led where, and who is turned away: said byte by byte, by peers of all kinds."""
+
+import asyncio
+
+import pytest
+
+from protocol.frames import FrameReader
+from tests.unit.relay.fake_peers import (
+    ANSWER,
+    API_VERSIONS,
+    FETCH,
+    FETCHER,
+    LIMITS,
+    METADATA,
+    PERSISTER,
+    WRITE,
+    FrameStream,
+    RelaySetup,
+    async_test,
+    framed,
+    handshake,
+    plain,
+    request,
+    token,
+    until,
+    world,
+)
+
+
+async def is_with_the_coordinator(here: RelaySetup, peer: FrameStream, asked: bytes) -> FrameStream:
+    """Check that a request of a peer reaches the coordinator, and its answer the peer."""
+    coordinator = await here.coordinator.connection()
+    assert framed(await coordinator.frame()) == asked
+    coordinator.send_bytes(ANSWER)
+    assert framed(await peer.frame()) == ANSWER
+    return coordinator
+
+
+async def is_with_the_broker(here: RelaySetup, peer: FrameStream, asked: bytes) -> FrameStream:
+    broker = await here.broker.connection()
+    assert await broker.read_exactly(len(asked)) == asked
+    broker.send_bytes(ANSWER)
+    assert framed(await peer.frame()) == ANSWER
+    return broker
+
+
+@async_test
+async def test_a_persister_is_led_to_the_coordinator_when_the_broker_knows_who_it_is() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in()
+        # Its first request after the login: the coordinator's versions count, not the broker's.
+        asked = request(API_VERSIONS, PERSISTER, b"\x0dapache-kafka\x064.4.0\x00", version=4)
+        peer.send_bytes(asked)
+        await is_with_the_coordinator(here, peer, asked)
+        assert here.broker.questions == 1
+        await until(lambda: here.broker.left == 1)
+        write = request(WRITE, PERSISTER, b"more")
+        peer.send_bytes(write)
+        assert here.figures.open == {"broker": 0, "coordinator": 1}
+
+
+@pytest.mark.parametrize(
+    ("client_id", "api_key"),
+    [
+        (FETCHER, FETCH),
+        ("AddPartitionsManager-client-1", API_VERSIONS),
+        ("NetworkPartitionMetadataClient-client-1", API_VERSIONS),
+        ("a-persister: Persister-client-1", API_VERSIONS),
+        ("Persister-client", WRITE),
+        ("", FETCH),
+        (None, FETCH),
+    ],
+)
+@async_test
+async def test_everybody_else_stays_with_the_broker(client_id: str | None, api_key: int) -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in()
+        asked = request(api_key, client_id, b"a body")
+        peer.send_bytes(asked)
+        await is_with_the_broker(here, peer, asked)
+        assert here.coordinator.accepted == 0
+
+
+@async_test
+async def test_what_comes_byte_by_byte_is_led_like_what_comes_at_once() -> None:
+    async with world() as here:
+        peer = await here.peer()
+
+        async def say_slowly(data: bytes) -> None:
+            for at in range(len(data)):
+                await peer.send_all(data[at : at + 1])
+                await asyncio.sleep(0)
+
+        for part in (request(API_VERSIONS, None, version=4), handshake(), token(plain())):
+            await say_slowly(part)
+            await peer.frame()
+        asked = request(WRITE, PERSISTER, b"in pieces")
+        await say_slowly(asked)
+        await is_with_the_coordinator(here, peer, asked)
+
+
+@pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
+@async_test
+async def test_a_peer_need_not_wait_for_answers(client_id: str) -> None:
+    async with world() as here:
+        peer = await here.peer()
+        first, second = request(WRITE, client_id, b"one"), request(WRITE, client_id, b"two")
+        peer.send_bytes(request(API_VERSIONS, None) + handshake() + token(plain()) + first + second)
+        for _ in range(3):
+            await peer.frame()
+        place = here.coordinator if client_id == PERSISTER else here.broker
+        speaker = await place.connection()
+        assert await speaker.read_exactly(len(first + second)) == first + second
+
+
+@async_test
+async def test_who_is_not_listed_does_not_get_to_the_coordinator() -> None:
+    async with world() as here:
+        persister, fetcher = await here.peer(), await here.peer()
+        await persister.log_in(plain("eve"))
+        persister.send_bytes(request(WRITE, PERSISTER))
+        assert await persister.wait_until_closed()
+        assert here.figures.refused == {"principal": 1}
+        # What brokers let her do is theirs to say.
+        await fetcher.log_in(plain("eve"))
+        asked = request(FETCH, FETCHER)
+        fetcher.send_bytes(asked)
+        await is_with_the_broker(here, fetcher, asked)
+        assert here.coordinator.accepted == 0
+
+
+@async_test
+async def test_a_wrong_password_is_answered_by_the_broker() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.ask(handshake())
+        answer = await peer.ask(token(plain(password="guessed")))
+        assert b"no" in answer
+        assert await peer.wait_until_closed()
+
+
+@async_test
+async def test_an_unknown_mechanism_is_answered_by_the_broker() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        assert b"PLAIN" in await peer.ask(handshake("MAGIC"))
+        assert await peer.wait_until_closed()
+
+
+SCRAM_FIRST = b"n,,n=kafka,r=a-nonce"
+
+
+@async_test
+async def test_scram_takes_two_messages() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in(SCRAM_FIRST, "SCRAM-SHA-512")
+        await peer.ask(token(b"proof"))
+        asked = request(WRITE, PERSISTER)
+        peer.send_bytes(asked)
+        await is_with_the_coordinator(here, peer, asked)
+
+
+@async_test
+async def test_half_an_authentication_is_none() -> None:
+    """The broker's answer in the middle of SCRAM has no error either, and to the next request it has one."""
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in(SCRAM_FIRST, "SCRAM-SHA-512")
+        peer.send_bytes(request(WRITE, PERSISTER))
+        assert await peer.wait_until_closed()
+        assert here.coordinator.accepted == 0
+        assert here.figures.refused == {"unauthenticated": 1}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"",
+        request(API_VERSIONS, None, version=4),
+        handshake(),
+        request(API_VERSIONS, None) + handshake(),
+    ],
+    ids=["nothing", "versions", "handshake", "both"],
+)
+@async_test
+async def test_without_a_login_nobody_gets_to_the_coordinator(before: bytes) -> None:
+    async with world() as here:
+        peer = await here.peer()
+        peer.send_bytes(before + request(WRITE, PERSISTER))
+        for _ in FrameReader(1 << 20).receive_data(before):
+            await peer.frame()
+        assert await peer.wait_until_closed()
+        assert here.coordinator.accepted == 0
+        assert here.figures.refused == {"unauthenticated": 1}
+
+
+@async_test
+async def test_who_logs_in_and_then_says_another_name_is_the_first_one() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in(plain("eve"))
+        # A broker answers these two with errors. The second name is that of somebody who may.
+        peer.send_bytes(handshake() + token(plain("kafka", "guessed")) + request(WRITE, PERSISTER))
+        asked = handshake()
+        await is_with_the_broker(here, peer, asked)
+        assert here.coordinator.accepted == 0
+
+
+@async_test
+async def test_a_second_message_with_another_name_changes_nothing() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.log_in(plain("eve"))
+        peer.send_bytes(token(plain("kafka", "guessed")) + request(WRITE, PERSISTER))
+        # Now it waits for the broker's answer, which comes with an error.
+        broker = await here.broker.connection()
+        assert await broker.frame() == token(plain("kafka", "guessed"))[4:]
+        broker.send_bytes(framed(b"\0\0\0\x08\0\0\x22\0\x01\0\0\0\0\0\0\0\0\0"))
+        await peer.frame()
+        assert await peer.wait_until_closed()
+        assert here.coordinator.accepted == 0
+
+
+@async_test
+async def test_tokens_without_frames_are_for_the_broker() -> None:
+    """Before KIP-152, tokens followed the handshake as they were."""
+    async with world() as here:
+        peer = await here.peer()
+        said = handshake(version=0) + framed(plain()) + request(WRITE, PERSISTER)
+        peer.send_bytes(said)
+        broker = await here.broker.connection()
+        assert await broker.read_exactly(len(said)) == said
+        assert here.coordinator.accepted == 0
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        b"\xff\xff\xff\xff" + b"x" * 40,
+        b"\0\0\0\0" * 10,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"r" * 500,
+        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+        handshake()[:4] + b"\0\x11\0\x01\0\0\0\0\xff\xff\x7f\xff",
+        framed(b"\0\x24\0\x02\0\0\0\0\xff\xff\0\x7f"),
+    ],
+    ids=["negative", "empty", "tls", "http", "handshake", "token"],
+)
+@async_test
+async def test_noise_is_hung_up_on(noise: bytes) -> None:
+    async with world() as here:
+        peer = await here.peer()
+        peer.send_bytes(noise)
+        peer.close_sending()
+        assert await peer.wait_until_closed()
+        # And nobody else notices.
+        other = await here.peer()
+        await other.log_in()
+        asked = request(WRITE, PERSISTER)
+        other.send_bytes(asked)
+        await is_with_the_coordinator(here, other, asked)
+
+
+@async_test
+async def test_a_token_beyond_the_bound_is_not_read() -> None:
+    async with world() as here:
+        peer = await here.peer()
+        await peer.ask(handshake())
+        peer.send_bytes(token(b"x" * (600 << 10))[: 64 << 10])
+        assert await peer.wait_until_closed()
+
+
+@async_test
+async def test_only_a_token_may_be_large() -> None:
+    async with world() as here:
+        for before, asked in (
+            (b"", request(API_VERSIONS, "x" * 9_000)),
+            (b"", handshake("x" * 9_000)),
+            (request(API_VERSIONS, None), handshake("x" * 9_000)),
+        ):
+            peer = await here.peer()
+            if before:
+                await peer.ask(before)
+            # Not even the rest is waited for.
+            peer.send_bytes(asked[:100])
+            assert await peer.wait_until_closed()
+        assert here.figures.refused == {"bad_frame": 3}
+
+
+@async_test
+async def test_large_tokens_share_a_room() -> None:
+    large = token(plain(password="x" * (100 << 10)))
+    async with world(limits=LIMITS._replace(large_frames_bytes_max=150 << 10)) as here:
+        first, second, third = [await here.peer() for _ in range(3)]
+        for peer in (first, second, third):
+            await peer.ask(handshake())
+        first.send_bytes(large[:100])
+        # Its answer says that what was said before has been seen.
+        await (await here.peer()).ask(handshake())
+        second.send_bytes(large[:100])
+        assert await second.wait_until_closed()
+        assert here.figures.refused == {"no_room": 1}
+        # Logins with passwords of an ordinary length need none of it.
+        await (await here.peer()).log_in()
+        first.close_connection()
+        await until(lambda: here.figures.undecided == 3)
+        assert b"no" in await third.ask(large)
+
+
+@pytest.mark.slow
+@async_test
+async def test_who_does_not_say_who_it_is_does_not_stay() -> None:
+    async with world(limits=LIMITS._replace(handshake_s=4.0)) as here:
+        silent, halfway = await here.peer(), await here.peer()
+        await halfway.ask(handshake())
+        assert await silent.wait_until_closed()
+        assert await halfway.wait_until_closed()
+        assert here.figures.refused == {"slow_handshake": 2}
+        assert here.figures.undecided == 0
+
+
+@async_test
+async def test_one_connection_more_than_allowed_is_closed_at_once() -> None:
+    async with world(limits=LIMITS._replace(connections_max=1)) as here:
+        first, second = await here.peer(), await here.peer()
+        assert await second.wait_until_closed()
+        await first.log_in()
+        first.close_connection()
+        await until(lambda: here.figures.undecided == 0)
+        third = await here.peer()
+        await third.log_in()
+
+
+@pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
+@async_test
+async def test_without_logins_the_first_frame_decides(client_id: str) -> None:
+    async with world(check="none") as here:
+        peer = await here.peer()
+        asked = request(METADATA + 1, client_id, b"a body")
+        peer.send_bytes(asked)
+        if client_id == PERSISTER:
+            await is_with_the_coordinator(here, peer, asked)
+            assert here.broker.accepted == 0
+        else:
+            await until(lambda: here.broker.accepted == 1)
+            assert here.coordinator.accepted == 0

@@ -1,0 +1,286 @@
+"""What happens to a connection after it was led somewhere, and when the other side is not there."""
+
+import asyncio
+import hashlib
+from functools import partial
+
+import pytest
+
+from coordinator.relay import connection as connection_module
+from tests.unit.relay.fake_peers import (
+    ANSWER,
+    LIMITS,
+    PERSISTER,
+    WRITE,
+    FrameStream,
+    async_test,
+    fetcher,
+    framed,
+    handshake,
+    past,
+    persister,
+    request,
+    until,
+    world,
+)
+
+MIB = 1 << 20
+
+
+async def digest(speaker: FrameStream, count: int) -> bytes:
+    seen = hashlib.sha256()
+    while count:
+        step = min(count, MIB)
+        seen.update(await speaker.read_exactly(step))
+        count -= step
+    return seen.digest()
+
+
+@async_test
+async def test_bytes_go_through_both_ways_at_once_and_unchanged() -> None:
+    there, back = bytes(range(256)) * 4096 * 16, bytes(range(255, -1, -1)) * 4096 * 16
+    async with world() as here:
+        peer, broker = await fetcher(here)
+        _, _, seen_there, seen_back = await asyncio.gather(
+            peer.send_all(there), broker.send_all(back), digest(broker, len(there)), digest(peer, len(back))
+        )
+        assert seen_there == hashlib.sha256(there).digest()
+        assert seen_back == hashlib.sha256(back).digest()
+        assert here.figures.bytes_to["broker"] >= len(there)
+        assert here.figures.bytes_from["broker"] >= len(back)
+
+
+@async_test
+async def test_who_does_not_read_is_not_read_for() -> None:
+    async with world() as here:
+        peer, broker = await fetcher(here)
+        flood = asyncio.ensure_future(broker.send_all(b"x" * (64 * MIB)))
+        moved, stood_still = -1, 0
+        while stood_still < 20:
+            await asyncio.sleep(0.01)
+            stood_still = stood_still + 1 if here.figures.bytes_from["broker"] == moved else 0
+            moved = here.figures.bytes_from["broker"]
+        # What is on its way is in buffers of the system, all but a little.
+        assert moved < 32 * MIB
+        # Others are served meanwhile.
+        other, other_broker = await fetcher(here)
+        other_broker.send_bytes(ANSWER)
+        await other.frame()
+        await digest(peer, 64 * MIB)
+        await flood
+
+
+@async_test
+async def test_what_is_under_way_arrives_when_the_broker_closes() -> None:
+    async with world() as here:
+        peer, broker = await fetcher(here)
+        broker.send_bytes(b"y" * (4 * MIB))
+        broker.close_connection()
+        assert await peer.read_exactly(4 * MIB) == b"y" * (4 * MIB)
+        assert await peer.wait_until_closed()
+        peer.close_connection()
+        await until(lambda: here.figures.open["broker"] == 0)
+
+
+@async_test
+async def test_who_has_said_the_last_word_still_gets_the_answer() -> None:
+    async with world() as here:
+        peer, broker = await fetcher(here)
+        peer.close_sending()
+        assert await broker.wait_until_closed()
+        await fetcher(here)
+        broker.send_bytes(ANSWER)
+        assert framed(await peer.frame()) == ANSWER
+        broker.close_connection()
+        assert await peer.wait_until_closed()
+
+
+@async_test
+async def test_one_direction_does_not_go_on_for_ever_without_the_other() -> None:
+    async with world(limits=LIMITS._replace(half_closed_s=0.1)) as here:
+        peer, broker = await fetcher(here)
+        peer.close_sending()
+        assert await broker.wait_until_closed()
+        await until(lambda: here.figures.open["broker"] == 0)
+        assert await peer.wait_until_closed()
+
+
+@pytest.mark.slow
+@async_test
+async def test_what_is_idle_is_closed() -> None:
+    async with world(limits=LIMITS._replace(idle_s=3.0)) as here:
+        (idle, _), (held, _) = await fetcher(here), await persister(here)
+        busy, broker = await fetcher(here)
+
+        async def keep_busy() -> None:
+            while True:
+                broker.send_bytes(ANSWER)
+                await busy.frame()
+                await asyncio.sleep(0.05)
+
+        keeping = asyncio.ensure_future(keep_busy())
+        assert await idle.wait_until_closed()
+        assert await held.wait_until_closed()
+        assert not keeping.done()
+        keeping.cancel()
+        assert here.figures.refused == {"idle": 2}
+
+
+@async_test
+async def test_a_persister_is_held_while_the_coordinator_restarts() -> None:
+    async with world() as here:
+        await here.coordinator.stop()
+        peer = await here.peer()
+        await peer.log_in()
+        asked = request(WRITE, PERSISTER)
+        peer.send_bytes(asked)
+        await until(lambda: here.figures.failed_connects["coordinator"] >= 2)
+        assert here.figures.awaiting_coordinator == 1
+        # Nobody else waits for it.
+        await fetcher(here)
+        await here.coordinator.start()
+        coordinator = await here.coordinator.connection()
+        assert framed(await coordinator.frame()) == asked
+        assert here.figures.awaiting_coordinator == 0
+
+
+@async_test
+async def test_a_persister_is_not_held_for_ever() -> None:
+    async with world(limits=LIMITS._replace(coordinator_wait_s=0.2)) as here:
+        await here.coordinator.stop()
+        peer = await here.peer()
+        await peer.log_in()
+        peer.send_bytes(request(WRITE, PERSISTER))
+        assert await peer.wait_until_closed()
+        assert here.figures.refused == {"no_coordinator": 1}
+
+
+@async_test
+async def test_when_the_coordinator_goes_its_persisters_are_told_and_nobody_else() -> None:
+    async with world() as here:
+        (peer, _), (other, broker) = await persister(here), await fetcher(here)
+        await here.coordinator.stop()
+        assert await peer.wait_until_closed()
+        broker.send_bytes(ANSWER)
+        assert framed(await other.frame()) == ANSWER
+
+
+@async_test
+async def test_when_the_persister_goes_the_coordinator_is_told() -> None:
+    async with world() as here:
+        peer, coordinator = await persister(here)
+        peer.send_bytes(request(WRITE, PERSISTER))
+        await coordinator.frame()
+        peer.close_connection()
+        assert await coordinator.wait_until_closed()
+
+
+@async_test
+async def test_a_broker_that_restarts_is_waited_for_and_one_that_is_gone_is_not() -> None:
+    async with world(limits=LIMITS._replace(broker_attempts=20)) as here:
+        await here.broker.stop()
+        peer = await here.peer()
+        logging_in = asyncio.ensure_future(peer.log_in())
+        await until(lambda: here.figures.failed_connects["broker"] >= 2)
+        await here.broker.start()
+        await logging_in
+        await here.broker.stop()
+        disconnected = await here.peer()
+        disconnected.send_bytes(handshake())
+        assert await disconnected.wait_until_closed()
+        assert here.figures.refused == {"no_broker": 1}
+
+
+@async_test
+async def test_requests_may_be_many_and_large() -> None:
+    async with world() as here:
+        peer, coordinator = await persister(here)
+        asked = [request(WRITE, PERSISTER, b"z" * size) for size in (0, 5, MIB, 17, 3 * MIB)]
+        peer.send_bytes(b"".join(asked))
+        for frame in asked:
+            assert framed(await coordinator.frame()) == frame
+        answers = [framed(b"\0\0\0\7" + b"a" * size) for size in (2 * MIB, 0, 9)]
+        coordinator.send_bytes(b"".join(answers))
+        for frame in answers:
+            assert framed(await peer.frame()) == frame
+
+
+@async_test
+async def test_requests_in_pieces_reach_the_coordinator_in_pieces() -> None:
+    async with world() as here:
+        peer, coordinator = await persister(here)
+        asked = (
+            request(WRITE, PERSISTER, b"z") + request(WRITE, PERSISTER) + request(WRITE, PERSISTER, b"y" * 9)
+        )
+        for at in range(len(asked)):
+            await peer.send_all(asked[at : at + 1])
+            # Most of it is there before the rest of its frame is.
+            if at % 7 == 0:
+                await until(lambda at=at: here.figures.bytes_to["coordinator"] > at - 6)
+        assert await coordinator.read_exactly(len(asked)) == asked
+        for byte in ANSWER * 3:
+            await coordinator.send_all(bytes([byte]))
+            await asyncio.sleep(0)
+        assert await peer.read_exactly(len(ANSWER) * 3) == ANSWER * 3
+
+
+@async_test
+async def test_what_is_no_request_closes_the_connection() -> None:
+    async with world() as here:
+        peer, coordinator = await persister(here)
+        peer.send_bytes(framed(b"\0"))
+        assert await peer.wait_until_closed()
+        assert await coordinator.wait_until_closed()
+        assert here.figures.refused == {"bad_frame": 1}
+
+
+# Stopping, and defects.
+
+
+@async_test
+async def test_a_stop_waits_for_the_coordinators_answers_and_for_nothing_else() -> None:
+    async with world() as here:
+        (peer, coordinator), (other, _) = await persister(here), await fetcher(here)
+        peer.send_bytes(request(WRITE, PERSISTER, b"the last one"))
+        await coordinator.frame()
+        stopping = asyncio.ensure_future(here.listener.stop())
+        assert await other.wait_until_closed()
+        with pytest.raises(OSError, match=r"."):
+            await here.peer()
+        await past(0.05)
+        assert not stopping.done()
+        coordinator.send_bytes(ANSWER)
+        assert framed(await peer.frame()) == ANSWER
+        assert await peer.wait_until_closed()
+        await stopping
+
+
+@async_test
+async def test_a_stop_does_not_wait_for_ever() -> None:
+    async with world(limits=LIMITS._replace(stop_s=0.1)) as here:
+        peer, coordinator = await persister(here)
+        peer.send_bytes(request(WRITE, PERSISTER, b"the last one"))
+        await coordinator.frame()
+        await here.listener.stop()
+        assert await peer.wait_until_closed()
+
+
+@async_test
+async def test_a_defect_costs_one_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world() as here:
+        _, broker = await fetcher(here)
+        with monkeypatch.context() as patch:
+            patch.setattr(connection_module, "authenticate", partial(_broken))
+            peer = await here.peer()
+            peer.send_bytes(handshake())
+            assert await peer.wait_until_closed()
+        assert "a connection was dropped" in caplog.text
+        assert here.figures.refused == {"internal_error": 1}
+        broker.send_bytes(ANSWER)
+        await persister(here)
+
+
+async def _broken(*_: object) -> None:
+    raise RuntimeError("a defect")

@@ -1,0 +1,260 @@
+"""When a group commit begins: the rule by itself, and its effect on a closed loop of callers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.log.journal import Journal
+from coordinator.runtime.commit_scheduler import CommitScheduler
+from coordinator.runtime.group_commit import LINGER_S, GroupCommitLinger
+from coordinator.service import INITIALIZE, READ, WRITE, Rpc, Service
+from protocol.errors import ErrorCode
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.routing import state_partition
+from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, write
+from tests.simulation.disk import DiskFaults
+from tests.simulation.loop import SimLoop
+from tests.unit.log.environments import STATE_PARTITIONS, SimulatedEnvironment
+from tests.unit.runtime.runtime_without_jobs import quiet_runtime
+
+
+class Rule:
+    """The rule on a clock that the test sets, in microseconds."""
+
+    def __init__(self) -> None:
+        self.now_us = 1_000
+        self.rule = GroupCommitLinger(lambda: self.now_us / 1e6)
+
+    def commit(self, operations: int, waiting: int = 0, took_us: int = 200) -> None:
+        """Let a commit begin and end; so many operations arrived meanwhile."""
+        self.rule.commit_started(operations, behind=False)
+        self.now_us += took_us
+        self.rule.commit_finished(waiting)
+
+    def awaits(self, waiting: int, after_us: int = 0) -> bool:
+        self.now_us += after_us
+        return self.rule.should_wait(waiting)
+
+
+def test_the_first_commit_waits_for_nobody() -> None:
+    assert not Rule().awaits(1)
+
+
+def test_one_caller_never_waits() -> None:
+    one = Rule()
+    for _ in range(10):
+        one.commit(1)
+        assert not one.awaits(1, after_us=50)
+
+
+def test_a_commit_waits_for_the_clients_that_were_answered_and_those_that_wait() -> None:
+    one = Rule()
+    one.commit(4, waiting=4)
+    assert one.awaits(4)
+    assert one.awaits(5, after_us=10)
+    assert one.awaits(7, after_us=10)
+    assert not one.awaits(8, after_us=10)
+
+
+@pytest.mark.parametrize(
+    ("took_us", "linger_us"), [(200, 100), (20_000, round(LINGER_S * 1e6)), (2_000, round(LINGER_S * 1e6))]
+)
+def test_time_without_arrivals_is_bounded(took_us: int, linger_us: int) -> None:
+    one = Rule()
+    one.commit(8, took_us=took_us)
+    assert one.awaits(0, after_us=linger_us - 1)
+    assert one.awaits(1, after_us=2)
+    # Arrivals begin the time anew.
+    assert one.awaits(1, after_us=linger_us - 1)
+    assert not one.awaits(1, after_us=2)
+    # No client is expected any more.
+    assert not one.awaits(2)
+
+
+def test_appends_behind_a_commit_are_not_taken_for_answered() -> None:
+    one = Rule()
+    one.rule.commit_started(3, behind=False)
+    one.rule.commit_started(5, behind=True)
+    one.rule.commit_finished(0)
+    one.rule.commit_finished(0)
+    assert one.awaits(4)
+    assert not one.awaits(5)
+
+
+@given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 99), st.integers(1, 10_000))))
+def test_the_rule_knows_the_last_commit_only(history: list[tuple[int, int, int]]) -> None:
+    one, fresh = Rule(), Rule()
+    for operations, waiting, took_us in history:
+        one.commit(operations, waiting, took_us)
+        one.awaits(waiting)
+    one.commit(8, 2)
+    fresh.commit(8, 2)
+    for waiting, after_us in ((2, 10), (3, 90), (3, 90), (3, 20), (9, 10)):
+        assert one.awaits(waiting, after_us) == fresh.awaits(waiting, after_us)
+
+
+class Callers:
+    """A runtime over a journal on a simulated disk, and callers who ask again some time after each answer."""
+
+    def __init__(self, world: SimulatedEnvironment) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        self.loop = loop
+        self.journal: Journal = world.journal(segment_bytes=1 << 20)
+        self.runtime = quiet_runtime(self.journal, STATE_PARTITIONS, clock=self)
+        self.service = Service(self.runtime)
+        self.latency_s = 0.0
+
+    def now_ms(self) -> int:
+        """Be the clock, too."""
+        return int(self.loop.time() * 1000)
+
+    @property
+    def commits(self) -> int:
+        return self.journal._next_commit
+
+    async def until_committing(self) -> None:
+        # Those who were answered before are waited for.
+        for _ in range(10_000):
+            if self.journal.committing:
+                return
+            await asyncio.sleep(0)
+        pytest.fail("no commit begins")
+
+    async def ask(self, rpc: Rpc, request: object) -> list[int]:
+        done: asyncio.Future[list[int]] = self.loop.create_future()
+        self.service.handle(
+            rpc,
+            request,
+            None,
+            lambda response: done.set_result([part.error_code for part in response.results[0].partitions]),
+        )
+        return await done
+
+    async def initialize(self, caller: int) -> None:
+        topics = [initialize_api.InitializeStateData(TOPIC_ID, [initialize()])]
+        await self.ask(
+            INITIALIZE, initialize_api.InitializeShareGroupStateRequest(f"caller {caller}", topics)
+        )
+
+    async def write(self, caller: int, turn: int) -> list[int]:
+        topics = [
+            write_api.WriteStateData(TOPIC_ID, [write((turn, turn, ACKNOWLEDGED, 1), start_offset=turn)])
+        ]
+        return await self.ask(WRITE, write_api.WriteShareGroupStateRequest(f"caller {caller}", topics))
+
+    async def call(self, caller: int, writes: range, pause_s: Callable[[], float]) -> None:
+        for turn in writes:
+            asked_s = self.loop.time()
+            assert await self.write(caller, turn) == [0]
+            self.latency_s += self.loop.time() - asked_s
+            await asyncio.sleep(pause_s())
+
+
+def with_callers(
+    main: Callable[[Callers, SimulatedEnvironment], Awaitable[None]], faults: DiskFaults, callers: int
+) -> None:
+    world = SimulatedEnvironment(faults=faults)
+
+    async def scenario() -> None:
+        one = Callers(world)
+        await one.runtime.start()
+        await asyncio.gather(*(one.initialize(caller) for caller in range(callers)))
+        await main(one, world)
+        await one.runtime.stop()
+
+    world.run(scenario())
+
+
+def test_callers_who_ask_at_once_share_every_commit() -> None:
+    callers, writes = 8, 200
+
+    async def main(one: Callers, world: SimulatedEnvironment) -> None:
+        async def all_call(turns: range) -> None:
+            pauses = [0.00002 * (1 + caller) for caller in range(callers)]
+            await asyncio.gather(
+                *(one.call(caller, turns, partial(float, pauses[caller])) for caller in range(callers))
+            )
+
+        await all_call(range(10))
+        before = one.commits
+        await all_call(range(1_000, 1_000 + writes))
+        # With half of them in each it would be twice as many.
+        assert one.commits - before < writes * 1.2
+
+    with_callers(main, DiskFaults(write_s=0.00001, sync_s=0.001), callers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pause_s", [0.001, 0.004])
+def test_callers_at_random_times_lose_next_to_nothing(
+    pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers, writes = 12, 400
+    latencies_s = []
+
+    async def main(one: Callers, world: SimulatedEnvironment) -> None:
+        rng = Random(7)
+        await asyncio.gather(
+            *(
+                one.call(caller, range(writes), lambda: rng.expovariate(1 / pause_s))
+                for caller in range(callers)
+            )
+        )
+        latencies_s.append(one.latency_s / callers / writes)
+
+    with_callers(main, DiskFaults(sync_s=0.001), callers)
+    monkeypatch.setattr(CommitScheduler, "_must_wait_for_commit", lambda self: False)
+    monkeypatch.setattr(GroupCommitLinger, "should_wait", lambda self, waiting: False)
+    with_callers(main, DiskFaults(sync_s=0.001), callers)
+    waiting_s, never_s = latencies_s
+    assert waiting_s < never_s * 1.1
+
+
+def in_another_shard(caller: int) -> int:
+    """Return a caller whose shard is another one, so that what is done for one does not wake the other."""
+    keys = [KEY._replace(group_id=f"caller {each}") for each in range(8)]
+    shards = [state_partition(key, STATE_PARTITIONS) for key in keys]
+    return next(each for each in range(8) if shards[each] != shards[caller])
+
+
+@pytest.mark.parametrize("faults", [[], ["write"], ["sync"], ["sync", "prepare"]])
+def test_whoever_waited_for_a_commit_goes_on_whatever_comes_of_it(
+    faults: list[str],
+) -> None:
+    async def main(one: Callers, world: SimulatedEnvironment) -> None:
+        # Without the spare file, which is made ahead.
+        one.journal._segments._spare = None
+        world.storage.next_faults = list(faults)
+        first = asyncio.ensure_future(one.write(0, 1))
+        await one.until_committing()
+        other = asyncio.ensure_future(one.write(in_another_shard(0), 1))
+        async with asyncio.timeout(0.5):
+            codes = await asyncio.gather(first, other)
+        if "prepare" in faults:
+            # What became of the first one is not known; the other one was never written.
+            assert codes == [[ErrorCode.NOT_COORDINATOR], [ErrorCode.COORDINATOR_NOT_AVAILABLE]]
+        else:
+            assert codes == [[ErrorCode.NONE]] * 2
+
+    with_callers(main, DiskFaults(write_s=0.001, sync_s=0.001), 8)
+
+
+def test_reads_do_not_wait_for_a_commit() -> None:
+    async def main(one: Callers, world: SimulatedEnvironment) -> None:
+        writing = asyncio.ensure_future(one.write(0, 5))
+        await one.until_committing()
+        for caller in range(1, 8):
+            topics = [read_api.ReadStateData(TOPIC_ID, [read()])]
+            assert await one.ask(READ, read_api.ReadShareGroupStateRequest(f"caller {caller}", topics)) == [0]
+        assert not writing.done()
+        assert await writing == [0]
+
+    with_callers(main, DiskFaults(sync_s=1.0), 8)

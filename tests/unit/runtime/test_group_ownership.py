@@ -1,0 +1,157 @@
+"""Runtimes that share a topic as their group tells them: what befalls one shard does not move the others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from coordinator.clock import SystemClock
+from coordinator.log.kafka import KafkaLog, TopicConfig
+from coordinator.ownership import Assignment, Replica
+from coordinator.ownership.group import GroupOwnership
+from coordinator.ownership.limits import GroupLimits
+from tests.simulation.loop import run
+from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.log.kafka_logs import loop_time
+from tests.unit.ownership.fake_group import FakeGroup
+from tests.unit.ownership.fake_group_client import FakeGroupClient
+from tests.unit.runtime.runtime_without_jobs import quiet_runtime
+
+TOPIC, SHARDS, BAD = "state", 8, 3
+LIMITS = GroupLimits()
+# Long enough for many rebalances.
+WATCHED_S = 60.0
+
+
+class Member:
+    """A runtime in a group, put together as the application does it. It counts its elections."""
+
+    def __init__(self, name: str, fake: FakeKafka, link: FakeGroupClient) -> None:
+        self.cluster, self.link = fake.cluster(TOPIC), link
+        self.elections = 0
+        self.ownership = GroupOwnership(
+            lambda: link,
+            replica=Replica(name, f"{name}:9095"),
+            state_topic=TOPIC,
+            state_partitions=SHARDS,
+            group_id="group",
+            limits=LIMITS,
+            monotonic=asyncio.get_running_loop().time,
+            started_ms=0,
+            own_thread=False,
+        )
+        self.runtime = quiet_runtime(
+            KafkaLog(
+                self.cluster, TopicConfig(TOPIC, SHARDS), owner=name, clock=SystemClock(), monotonic=loop_time
+            ),
+            SHARDS,
+            may_claim=self.ownership.lease_is_fresh,
+            on_fenced=self.ownership.on_fenced,
+        )
+
+    def assignment_changed(self, assignment: Assignment | None) -> None:
+        pass
+
+    def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
+        self.elections += 1
+        self.runtime.elect(state_partition, release_expected=release_expected)
+
+    def on_resigned(self, state_partition: int) -> None:
+        self.runtime.resign(state_partition)
+
+    def ready(self) -> bool:
+        return self.runtime.can_serve
+
+    def is_resigning(self) -> bool:
+        return bool(self.runtime.resigning)
+
+    def active(self) -> set[int]:
+        return {view.state_partition for view in self.runtime.shard_views() if view.status == "ACTIVE"}
+
+    def cut(self, cut: bool, *, from_the_group: bool = True) -> None:
+        """Cut it off from the brokers, or end that."""
+        self.cluster.cut_off = cut
+        self.link.cut = cut and from_the_group
+
+
+@asynccontextmanager
+async def members(fake: FakeKafka, group: FakeGroup, count: int) -> AsyncIterator[list[Member]]:
+    """Run so many that share the shards, until all are served; elections until then are not counted."""
+    ones = [Member(f"member-{number}", fake, group.link()) for number in range(count)]
+    for one in ones:
+        await one.runtime.start(elect_all=False)
+        await one.ownership.start(one)
+    await until(lambda: {len(one.active()) for one in ones} == {SHARDS // count})
+    for one in ones:
+        one.elections = 0
+    try:
+        yield ones
+    finally:
+        for one in ones:
+            await one.ownership.stop()
+            await one.runtime.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60.0):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def a_group() -> FakeGroup:
+    return FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
+
+
+def test_a_shard_that_nobody_can_load_moves_no_other() -> None:
+    async def scenario() -> None:
+        fake, group = FakeKafka(), a_group()
+        async with members(fake, group, 2) as ones:
+            (bad,) = [one for one in ones if BAD in one.active()]
+            served, generation = [one.active() - {BAD} for one in ones], group.generation
+            log = fake.topics[TOPIC][BAD]
+            whole = log.batches[0]
+            log.batches[0] = whole[:-1] + bytes([whole[-1] ^ 1])
+            bad.runtime._loader.request_load(bad.runtime._runners[BAD])
+            await until(lambda: "Shards failed to load" in " ".join(bad.runtime.health()))
+            await asyncio.sleep(WATCHED_S)
+            assert "Shards failed to load" in " ".join(bad.runtime.health())
+            assert [one.active() for one in ones] == served
+            assert [one.elections for one in ones] == [0, 0]
+            assert group.generation == generation
+            # It is told whom it concerns, and nobody else; and it is served when it can be read again.
+            assert [one.runtime.health() for one in ones if one is not bad] == [[]]
+            log.batches[0] = whole
+            await until(lambda: BAD in bad.active())
+
+    run(scenario())
+
+
+def test_who_alone_finds_no_broker_gives_its_shards_away() -> None:
+    async def scenario() -> None:
+        async with members(FakeKafka(), a_group(), 2) as (away, other):
+            away.cut(True, from_the_group=False)
+            await until(lambda: len(other.active()) == SHARDS)
+            away.cut(False)
+            await until(lambda: len(away.active()) == len(other.active()) == SHARDS // 2)
+
+    run(scenario())
+
+
+def test_when_kafka_comes_back_shards_stay_whoever_hears_of_it_first() -> None:
+    async def scenario() -> None:
+        for away_s in (4.0, 7.0, 30.0):
+            async with members(FakeKafka(), a_group(), 2) as ones:
+                served = [one.active() for one in ones]
+                for one in ones:
+                    one.cut(True)
+                await asyncio.sleep(away_s)
+                # The membership of each finds Kafka before its log does, and the log of the first is late.
+                for one in ones:
+                    one.link.cut = False
+                ones[1].cut(False)
+                await asyncio.sleep(1.5)
+                ones[0].cut(False)
+                await asyncio.sleep(15.0)
+                assert [one.active() for one in ones] == served
+                assert max(one.elections for one in ones) <= SHARDS // 2
+
+    run(scenario())

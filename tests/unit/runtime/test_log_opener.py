@@ -1,0 +1,87 @@
+"""Waiting for a log that cannot be opened yet: how long, what is said of it, and what is not waited for."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import pytest
+
+from coordinator.errors import ConfigError, CoordinatorError, LogRefused, LogUnavailable
+from coordinator.runtime.log_opener import PAUSE_MAX_S, REPEAT_INTERVAL_S, LogOpener
+from tests.simulation.loop import SimLoop
+
+
+class FixedClock:
+    def now_ms(self) -> int:
+        return 1_000_000_000_000
+
+
+@pytest.fixture
+def loop() -> Iterator[SimLoop]:
+    loop = SimLoop()
+    yield loop
+    loop.close()
+
+
+def log_that_opens_after(seconds: float, attempts: list[float]) -> Callable[[], "asyncio.Future[None]"]:
+    async def attempt() -> None:
+        now_s = asyncio.get_running_loop().time()
+        attempts.append(now_s)
+        if now_s - attempts[0] < seconds:
+            raise LogUnavailable("nobody is there")
+
+    return lambda: asyncio.ensure_future(attempt())
+
+
+def test_it_tries_again_until_the_log_opens(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    attempts: list[float] = []
+    opening = LogOpener(log_that_opens_after(3 * REPEAT_INTERVAL_S, attempts), FixedClock())
+
+    async def main() -> bool:
+        running = asyncio.create_task(opening.run(asyncio.Event()))
+        assert opening.health() == []
+        await asyncio.sleep(1.0)
+        assert opening.health() == [
+            "The log cannot be opened since 2001-09-09T01:46:40+00:00: nobody is there"
+        ]
+        return await running
+
+    assert loop.run_until_complete(main())
+    assert opening.health() == []
+    pauses = [later - earlier for earlier, later in pairwise(attempts)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == PAUSE_MAX_S
+    assert caplog.text.count("waiting for the log: nobody is there") == 3
+    assert caplog.text.count("the log is open") == 1
+
+
+def test_a_log_that_opens_is_not_spoken_of(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    opening = LogOpener(log_that_opens_after(0.0, []), FixedClock())
+    assert loop.run_until_complete(opening.run(asyncio.Event()))
+    assert caplog.text == ""
+
+
+def test_a_stop_ends_the_wait_at_once(loop: SimLoop) -> None:
+    opening = LogOpener(log_that_opens_after(1e9, []), FixedClock())
+
+    async def main() -> None:
+        stop_requested = asyncio.Event()
+        loop.call_later(100.25, stop_requested.set)
+        began_s = loop.time()
+        assert not await opening.run(stop_requested)
+        assert loop.time() - began_s == pytest.approx(100.25)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("error", [LogRefused("wrong password"), ConfigError("a", 1, "2")])
+def test_what_waiting_cannot_heal_is_not_waited_for(loop: SimLoop, error: CoordinatorError) -> None:
+    async def refuse() -> None:
+        raise error
+
+    opening = LogOpener(refuse, FixedClock())
+    with pytest.raises(type(error)):
+        loop.run_until_complete(opening.run(asyncio.Event()))

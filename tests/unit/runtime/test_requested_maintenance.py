@@ -1,0 +1,102 @@
+"""What a person orders of a shard: snapshots in small parts, and pruning, behind what clients asked for."""
+
+import asyncio
+
+import pytest
+
+from coordinator.errors import LogOutcomeUnknown, OperationFailed
+from coordinator.runtime import RuntimeLimits
+from coordinator.service import INITIALIZE, WRITE
+from protocol.state_records import SharePartitionKey
+from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, unpacked, write
+from tests.simulation.loop import run
+from tests.unit.runtime.test_runtime import driven
+
+
+def key_of(partition: int) -> SharePartitionKey:
+    return SharePartitionKey("group", TOPIC_ID, partition)
+
+
+def test_snapshots_come_in_small_parts_and_clients_in_between() -> None:
+    async def scenario() -> None:
+        async with driven(RuntimeLimits(job_records_max=2)) as one:
+            one.log.blocking = False
+            await one.ask(INITIALIZE, *(initialize(partition=number) for number in range(2, 5)))
+            await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
+            one.log.blocking = True
+            ordering = asyncio.ensure_future(
+                one.runtime.jobs.snapshot_now(0, [key_of(number) for number in range(5)])
+            )
+            await one.until(lambda: one.log.held)
+            # A write that comes meanwhile goes with the next part.
+            answer = one.ask(WRITE, write((5, 9, ACKNOWLEDGED, 1)))
+            one.log.release_appends()
+            await one.until(lambda: one.log.held)
+            one.log.release_appends()
+            assert (await answer)[0].error_code == 0
+            one.log.blocking = False
+            one.log.release_appends()
+            assert await ordering == 5
+            state = one.runtime.share_partition(KEY)
+            assert state is not None
+            assert unpacked(state.batches) == [(0, 9, ACKNOWLEDGED, 1)]
+            assert state.snapshot_epoch == 1
+
+    run(scenario())
+
+
+def test_what_is_large_is_a_part_by_itself() -> None:
+    async def scenario() -> None:
+        async with driven(RuntimeLimits(job_bytes_max=1)) as one:
+            one.log.blocking = False
+            await one.ask(INITIALIZE, *(initialize(partition=number) for number in range(2, 5)))
+            one.log.blocking = True
+            ordering = asyncio.ensure_future(
+                one.runtime.jobs.snapshot_now(0, [key_of(number) for number in range(5)])
+            )
+            for _ in range(5):
+                await one.until(lambda: one.log.held)
+                ((_, records, _, _),) = one.log.held
+                assert len(records) == 1
+                one.log.release_appends()
+            assert await ordering == 5
+
+    run(scenario())
+
+
+def test_what_has_no_state_is_passed_by() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.log.blocking = False
+            assert await one.runtime.jobs.snapshot_now(0, [key_of(0), key_of(77), key_of(1)]) == 2
+            assert await one.runtime.jobs.snapshot_now(0, [key_of(77)]) == 0
+            assert await one.runtime.jobs.snapshot_now(0, []) == 0
+
+    run(scenario())
+
+
+def test_an_order_that_fails_says_how_far_it_came() -> None:
+    async def scenario() -> None:
+        async with driven(RuntimeLimits(job_records_max=1)) as one:
+            ordering = asyncio.ensure_future(one.runtime.jobs.snapshot_now(0, [key_of(0), key_of(1)]))
+            await one.until(lambda: one.log.held)
+            one.log.release_appends()
+            await one.until(lambda: one.log.held)
+            one.log.fail(LogOutcomeUnknown("fsync failed"))
+            with pytest.raises(OperationFailed, match=r"1 of 2 snapshots were written: .*fsync failed"):
+                await ordering
+
+    run(scenario())
+
+
+def test_a_shard_that_is_not_there_is_not_pruned() -> None:
+    async def scenario() -> None:
+        async with driven() as one:
+            one.runtime.jobs.prune_now(0)
+            one.runtime.resign(0)
+            with pytest.raises(OperationFailed, match="shard 0 is CLOSED"):
+                one.runtime.jobs.prune_now(0)
+            with pytest.raises(OperationFailed, match="0 of 1 snapshots were written"):
+                await one.runtime.jobs.snapshot_now(0, [key_of(0)])
+
+    run(scenario())

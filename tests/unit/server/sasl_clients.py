@@ -1,0 +1,93 @@
+"""Logging in by hand: SASL frames as Kafka's clients send them, and the requests that come after."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from coordinator.security.passwords import PlainExchange, ScramExchange
+from coordinator.security.principals import AllowedPrincipals
+from coordinator.security.sasl import Mechanism
+from coordinator.security.users import Users
+from coordinator.server import ListenerSecurityConfig
+from coordinator.server.connection import Connection
+from protocol.messages import api_versions, find_coordinator, sasl_authenticate, sasl_handshake
+from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from tests.unit.server.wire import Client, Served, request_frame
+
+# Runs a scenario against a listener with SASL (`conftest`).
+Run = Callable[..., None]
+
+USERS = "alice=alice-secret\nbob=bob-secret\n"
+FIND_BODY = find_coordinator.encode_request(
+    find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAQ:0"]), 6
+)
+
+
+def password_security(folder: Path, **more: Any) -> ListenerSecurityConfig:
+    """PLAIN and SCRAM for alice, who is on the list, and bob, who is not; failures are answered at once."""
+    file = folder / "users.properties"
+    file.write_text(USERS)
+    users = Users(str(file), "listen.sasl.users.file", ("SCRAM-SHA-256",))
+    mechanisms: dict[str, Mechanism] = {
+        "PLAIN": partial(PlainExchange, users),
+        "SCRAM-SHA-256": partial(ScramExchange, "SCRAM-SHA-256", users),
+    }
+    whole = {
+        "mechanisms": mechanisms,
+        "allowed": AllowedPrincipals.parse("User:alice"),
+        "failed_delay_s": 0.0,
+        **more,
+    }
+    return ListenerSecurityConfig(**whole)
+
+
+async def shake_hands(client: Client, mechanism: str, version: int = 1) -> SaslHandshakeResponse:
+    """Send SaslHandshake; return what is answered."""
+    body = sasl_handshake.encode_request(SaslHandshakeRequest(mechanism), version)
+    client.send(request_frame(17, version, 1, body, flexible=False))
+    _, rest = await client.frame()
+    return sasl_handshake.decode_response(rest, 0, version)
+
+
+async def authenticate(client: Client, token: bytes, version: int = 2) -> SaslAuthenticateResponse:
+    """Send SaslAuthenticate; return what is answered."""
+    client.send(authenticate_frame(token, version))
+    _, rest = await client.frame()
+    return sasl_authenticate.decode_response(rest, 1 if version >= 2 else 0, version)
+
+
+def authenticate_frame(token: bytes, version: int = 2) -> bytes:
+    body = sasl_authenticate.encode_request(SaslAuthenticateRequest(token), version)
+    return request_frame(36, version, 2, body, flexible=version >= 2)
+
+
+async def log_in(client: Client, name: str = "alice", password: str = "") -> SaslAuthenticateResponse:
+    """Log in by PLAIN; without a password, with the right one."""
+    assert (await shake_hands(client, "PLAIN")).error_code == 0
+    return await authenticate(client, f"\0{name}\0{password or name + '-secret'}".encode())
+
+
+async def find_error(client: Client) -> int:
+    """Ask for a coordinator; return the error code of the answer."""
+    client.send(request_frame(10, 6, 3, FIND_BODY))
+    _, rest = await client.frame()
+    (coordinator,) = find_coordinator.decode_response(rest, 1, 6).coordinators
+    return coordinator.error_code
+
+
+async def served_apis(client: Client) -> dict[int, tuple[int, int]]:
+    """Ask which APIs there are, and in which versions."""
+    body = api_versions.encode_request(api_versions.ApiVersionsRequest(), 0)
+    client.send(request_frame(18, 0, 0, body, flexible=False))
+    _, rest = await client.frame()
+    response = api_versions.decode_response(rest, 0, 0)
+    return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+
+async def connection_of_one(one: Served) -> Connection:
+    """Return our side of the only connection that there is."""
+    await one.until(lambda: one.listener.connection_count == 1)
+    (connection,) = one.listener._connections
+    return connection

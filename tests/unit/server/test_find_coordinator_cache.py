@@ -1,0 +1,47 @@
+"""What FindCoordinator was answered is remembered: as long as it is so, and as far as there is room."""
+
+import asyncio
+
+import pytest
+
+from coordinator.server import api as api_module
+from protocol.errors import ErrorCode
+from protocol.messages import find_coordinator
+from tests.unit.server.test_server import find_body
+from tests.unit.server.wire import Client, request_frame, served
+
+KEY = "group:AAAAAAAAAAAAAAAAAAAAAQ:{}"
+
+
+async def found(client: Client, partition: int) -> int:
+    """Ask who coordinates a share-partition; return the error code of the answer."""
+    client.send(request_frame(10, 6, partition, find_body(KEY.format(partition))))
+    _, rest = await client.frame()
+    (coordinator,) = find_coordinator.decode_response(rest, 1, 6).coordinators
+    return coordinator.error_code
+
+
+def test_what_was_answered_before_the_owners_changed_is_not_answered_any_more() -> None:
+    async def scenario() -> None:
+        async with served() as one:
+            client = await one.connect()
+            assert await found(client, 0) == ErrorCode.NONE
+            one.directory.follow(None)
+            assert await found(client, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            one.directory.advertise(one.directory.advertised)
+            assert await found(client, 0) == ErrorCode.NONE
+
+    asyncio.run(scenario())
+
+
+def test_no_more_is_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "CACHED_RESPONSES_MAX", 3)
+
+    async def scenario() -> None:
+        async with served() as one:
+            client = await one.connect()
+            for partition in range(10):
+                assert await found(client, partition) == ErrorCode.NONE
+                assert len(one.listener._listener_security.api._find_coordinator_cache) <= 3
+
+    asyncio.run(scenario())

@@ -1,0 +1,64 @@
+"""How FindCoordinator is counted: by the first error code in its answer, and by the seconds that it took."""
+
+import asyncio
+from itertools import count
+
+import pytest
+
+from coordinator.server import api
+from protocol.errors import ErrorCode
+from protocol.messages import find_coordinator
+from tests.builders import KEY
+from tests.unit.server.wire import Client, Served, request_frame, served
+
+FIND = find_coordinator.API_KEY
+
+
+async def find(client: Client, *keys: str, version: int = 6) -> None:
+    """Ask for coordinators, and wait for the answer."""
+    request = find_coordinator.FindCoordinatorRequest(
+        key="" if version >= 4 else keys[0],
+        key_type=2 if version >= 6 else 0,
+        coordinator_keys=list(keys) if version >= 4 else [],
+    )
+    body = find_coordinator.encode_request(request, version)
+    client.send(request_frame(FIND, version, 1, body, flexible=version >= 3))
+    await client.frame()
+
+
+def counted(one: Served) -> dict[int, int]:
+    """Return how many requests were counted under each error code."""
+    return {code: number for (_, code), number in one.metrics.request_histogram(FIND)[0].items() if number}
+
+
+def test_find_coordinator_counts_by_the_first_error_code_in_its_answer() -> None:
+    async def whole() -> None:
+        async with served() as one:
+            client = await one.connect()
+            await find(client, str(KEY))
+            assert counted(one) == {ErrorCode.NONE: 1}
+            for _ in range(2):  # the second answer comes from memory
+                await find(client, str(KEY), "no share-partition")
+            assert counted(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 2}
+            await find(client, "a consumer group", version=2)
+            assert counted(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 3}
+            one.directory.follow(None)
+            await find(client, str(KEY))
+            assert counted(one)[ErrorCode.COORDINATOR_NOT_AVAILABLE] == 1
+
+    asyncio.run(whole())
+
+
+def test_find_coordinator_counts_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = count(100.0, 0.5)
+    monkeypatch.setattr(api, "monotonic_seconds", lambda: next(seconds), raising=False)
+
+    async def whole() -> None:
+        async with served() as one:
+            client = await one.connect()
+            for _ in range(2):
+                await find(client, str(KEY))
+            _, seconds_sum = one.metrics.request_histogram(FIND)[1].cumulative()
+            assert seconds_sum == 1.0
+
+    asyncio.run(whole())

@@ -1,0 +1,104 @@
+"""Noise in the middle of logins: connections end, nobody gets in by it, and nothing of ours breaks."""
+
+import asyncio
+import logging
+import random
+from pathlib import Path
+
+import pytest
+
+from protocol.messages import sasl_handshake
+from tests.unit.server.sasl_clients import (
+    FIND_BODY,
+    authenticate_frame,
+    find_error,
+    log_in,
+    password_security,
+)
+from tests.unit.server.test_server import INITIALIZE_FRAME_BODY
+from tests.unit.server.wire import Client, Served, request_frame, served
+
+SEED = 932
+DIALOGUES = 400
+AT_A_TIME = 20
+
+
+def handshake(mechanism: str, version: int = 1) -> bytes:
+    body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest(mechanism), version)
+    return request_frame(17, version, 1, body, flexible=False)
+
+
+FRAMES = [
+    handshake("PLAIN"),
+    handshake("SCRAM-SHA-256"),
+    handshake("PLAIN", 0),
+    authenticate_frame(b"\0alice\0wrong"),
+    authenticate_frame(b"n,,n=alice,r=abcdef"),
+    authenticate_frame(b"c=biws,r=abcdef,p=AAAA", 1),
+    authenticate_frame(b"", 0),
+    request_frame(18, 3, 1, b"\2a\2b\0"),
+    request_frame(10, 6, 3, FIND_BODY),
+    request_frame(83, 0, 1, INITIALIZE_FRAME_BODY),
+    request_frame(3, 12, 1, b"\0"),
+]
+
+
+def corrupted(dice: random.Random, frame: bytes) -> bytes:
+    """Return a frame, or one that differs in some bytes or is cut, with a size that is right."""
+    kind = dice.randrange(4)
+    body = bytearray(frame[4:])
+    if kind == 1:
+        for _ in range(dice.randint(1, 4)):
+            body[dice.randrange(len(body))] = dice.randrange(256)
+    elif kind == 2:
+        del body[dice.randrange(len(body)) :]
+    elif kind == 3:
+        body += dice.randbytes(dice.randint(1, 30))
+    return len(body).to_bytes(4, "big") + bytes(body)
+
+
+async def talk(client: Client, dice: random.Random, *, known: bool) -> None:
+    """Say something that begins well, and go on with noise until the other side has enough of it."""
+    if known:
+        await log_in(client, dice.choice(["alice", "bob"]))
+    elif dice.random() < 0.7:
+        client.send(handshake(dice.choice(["PLAIN", "SCRAM-SHA-256"]), dice.randint(0, 1)))
+        await client.frame()
+    for _ in range(dice.randint(1, 4)):
+        client.send(corrupted(dice, dice.choice(FRAMES)))
+    client.writer.write_eof()
+    async with asyncio.timeout(60):
+        await client.reader.read()
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_noise(tmp_path: Path, caplog: pytest.LogCaptureFixture, known: bool) -> None:
+    async def scenario(one: Served) -> None:
+        dice = random.Random(f"{SEED} {known}")
+
+        async def some() -> None:
+            for _ in range(DIALOGUES // AT_A_TIME):
+                client = await one.connect()
+                try:
+                    await talk(client, dice, known=known)
+                except (ConnectionError, asyncio.IncompleteReadError):
+                    # Ended while we still spoke.
+                    pass
+                finally:
+                    client.writer.close()
+
+        await asyncio.gather(*(some() for _ in range(AT_A_TIME)))
+        assert one.metrics._connections_closed["internal_error"] == 0
+        await one.until(lambda: one.listener.connection_count == 0)
+        assert one.listener.held_bytes == 0
+        client = await one.connect()
+        await log_in(client)
+        assert await find_error(client) == 0
+
+    async def whole() -> None:
+        async with served(security=password_security(tmp_path, reauth_max_ms=60_000)) as one:
+            await scenario(one)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(whole())
+    assert [record for record in caplog.records if record.levelno > logging.WARNING] == []

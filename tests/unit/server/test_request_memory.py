@@ -1,0 +1,107 @@
+"""What clients hold together is bounded: where there is no room, nobody is read on."""
+
+import asyncio
+from struct import pack
+from typing import Any, cast
+
+from coordinator.metrics import Metrics
+from coordinator.server import ServerLimits
+from coordinator.server.connection import Connection
+from coordinator.server.request_memory import RequestMemory
+
+LIMITS = ServerLimits()
+
+
+class SilentHandler:
+    """A handler that answers nobody."""
+
+    is_authorized = True
+
+    def handle(self, frame: bytes, origin: Any, respond: Any) -> None:
+        pass
+
+
+class Wire(asyncio.Transport):
+    """A transport that only knows whether it is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_read = True
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def is_closing(self) -> bool:
+        return False
+
+
+class SharedMemoryConnections:
+    """Connections that share a room."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.request_memory = RequestMemory(bytes_max)
+
+    def connect(self, limits: ServerLimits = LIMITS) -> tuple[Connection, Wire]:
+        connection = Connection(SilentHandler(), cast(Any, self), Metrics(), limits)
+        wire = Wire()
+        connection.connection_made(wire)
+        return connection, wire
+
+    def connection_opened(self, connection: Connection) -> bool:
+        return True
+
+    def connection_closed(self, connection: Connection) -> None:
+        pass
+
+
+def test_nobody_is_read_on_while_clients_hold_what_they_may() -> None:
+    async def scenario() -> None:
+        clients = SharedMemoryConnections(bytes_max=50_000)
+        (first, its_wire), (second, other_wire) = clients.connect(), clients.connect()
+        begun = pack(">i", 60_000) + bytes(29_996)
+        first.data_received(begun)
+        assert (clients.request_memory.is_full, its_wire.is_read) == (False, True)
+        second.data_received(begun)
+        assert (clients.request_memory.is_full, other_wire.is_read) == (True, False)
+        # Who could be read on until now notices with its next bytes.
+        first.data_received(bytes(10_000))
+        assert not its_wire.is_read
+        assert clients.request_memory.held_bytes == 70_000
+        first.connection_lost(None)
+        assert clients.request_memory.held_bytes == 30_000
+        await asyncio.sleep(0)
+        assert other_wire.is_read
+
+    asyncio.run(scenario())
+
+
+def test_who_goes_takes_all_along_that_it_held() -> None:
+    async def scenario() -> None:
+        clients = SharedMemoryConnections(bytes_max=50_000)
+        client, _ = clients.connect(LIMITS._replace(requests_in_flight_max=1))
+        # One that is being answered, two that wait for that, and the beginning of another.
+        client.data_received(3 * (pack(">i", 100) + bytes(100)) + pack(">i", 100) + bytes(46))
+        assert clients.request_memory.held_bytes == 350
+        client.connection_lost(None)
+        assert clients.request_memory.held_bytes == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_frame_is_late_by_its_first_byte_however_many_follow_one_by_one() -> None:
+    async def scenario() -> None:
+        client, _ = SharedMemoryConnections(bytes_max=50_000).connect()
+        client.data_received(pack(">i", 100) + bytes(1))
+        begun_s = client.active_s
+        while client.active_s == begun_s:
+            await asyncio.sleep(0)
+            if asyncio.get_running_loop().time() > begun_s:
+                client.data_received(bytes(1))
+        between_s = (begun_s + client.active_s) / 2
+        assert client.timeout_reason(begun_s + LIMITS.frame_s, 0) is None
+        assert client.timeout_reason(between_s + LIMITS.frame_s, 0) == "slow_frame"
+
+    asyncio.run(scenario())

@@ -1,0 +1,151 @@
+"""Logging: one line a record for machines, one readable line for people."""
+
+import io
+import json
+import logging
+import ssl
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.logging_setup import set_up_logging
+from coordinator.security.tls import ServerTls, TlsFiles
+from tests.certificates import Authority
+
+
+@pytest.fixture(autouse=True)
+def _root_logger_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_json_has_the_facts_as_fields() -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "json", stream)
+    logging.getLogger("coordinator.runtime").info(
+        "shard %s loaded", 7, extra={"shard": 7, "group": "é\n\x9b\u202e"}
+    )
+    (line,) = stream.getvalue().splitlines()
+    assert line.isprintable()
+    entry = json.loads(line)
+    assert entry.pop("ts").endswith("Z")
+    assert entry == {
+        "level": "INFO",
+        "logger": "coordinator.runtime",
+        "event": "shard 7 loaded",
+        "shard": 7,
+        "group": "é\n\x9b\u202e",
+    }
+
+
+def test_json_keeps_an_error_on_its_line() -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "json", stream)
+    try:
+        raise OSError("disk is full")
+    except OSError:
+        logging.getLogger("x").exception("append failed")
+    (line,) = stream.getvalue().splitlines()
+    entry = json.loads(line)
+    assert entry["error"] == "OSError: disk is full"
+    assert "Traceback" in entry["traceback"]
+
+
+def test_text_is_for_people() -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "text", stream)
+    logging.getLogger("x").warning("slow append", extra={"shard": 7})
+    assert stream.getvalue()[13:] == "WARNING slow append shard=7\n"
+
+
+def test_text_from_outside_cannot_look_like_a_line_of_ours() -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "text", stream)
+    forged = "x\n12:00:00.000 INFO    coordinator.audit: a write was done\x1b[2J"
+    logging.getLogger("x").info("group %s expired", forged, extra={"group": forged})
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        logging.getLogger("x").exception("no")
+    first, *others = stream.getvalue().splitlines()
+    written = r"x\n12:00:00.000 INFO    coordinator.audit: a write was done\x1b[2J"
+    quoted = r'"x\n12:00:00.000 INFO    coordinator.audit: a write was done\u001b[2J"'
+    assert first[13:] == f"INFO    group {written} expired group={quoted}"
+    assert [line for line in others if not line.startswith("    ")] == [others[0]]
+    assert others[-1].endswith(r"a write was done\x1b[2J")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (7, "7"),
+        ("orders", "orders"),
+        ("", '""'),
+        ("a b", '"a b"'),
+        ("a who=root", '"a who=root"'),
+        ('say "no"', r'"say \"no\""'),
+        ("a=b", '"a=b"'),
+        ("a\u2028b", r'"a\u2028b"'),
+        ("a\u202eb", r"a\u202eb"),
+        (None, "None"),
+    ],
+)
+def test_fields_of_text_end_where_they_end(value: object, shown: str) -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "text", stream)
+    logging.getLogger("x").info("up", extra={"group": value, "shard": 7})
+    assert stream.getvalue()[13:] == f"INFO    up group={shown} shard=7\n"
+
+
+def test_lines_of_the_audit_have_its_name_in_the_text() -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "text", stream)
+    logging.getLogger("coordinator.audit").warning("refused", extra={"who": "eve"})
+    assert stream.getvalue()[13:] == "WARNING coordinator.audit: refused who=eve\n"
+
+
+def test_auto_is_text_on_a_terminal_only() -> None:
+    terminal, pipe = Terminal(), io.StringIO()
+    for stream in (terminal, pipe):
+        set_up_logging("INFO", "auto", stream)
+        logging.getLogger("x").info("up")
+    assert "INFO    up" in terminal.getvalue()
+    assert json.loads(pipe.getvalue())["event"] == "up"
+
+
+def test_the_level_holds() -> None:
+    stream = io.StringIO()
+    set_up_logging("WARNING", "text", stream)
+    logging.getLogger("x").info("chatter")
+    assert stream.getvalue() == ""
+
+
+def test_exceptions_that_a_client_causes_in_tls_are_one_line_in_a_while(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A TLS server name that is not ASCII made five raw lines for each handshake."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    stream = io.StringIO()
+    issued = Authority(tmp_path / "authority").issue("server")
+    tls = ServerTls(TlsFiles(str(issued.certificate), str(issued.key)), "listen")
+    set_up_logging("INFO", "json", stream)
+    for _ in range(3):
+        incoming, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname = False
+        with pytest.raises(ssl.SSLWantReadError):
+            client.wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost").do_handshake()
+        incoming.write(hello.read().replace(b"localhost", b"loc\xe4lhost"))
+        with pytest.raises(ssl.SSLError):
+            tls.context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True).do_handshake()
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["event"] == "A TLS server name is not ASCII; the handshake was refused."
