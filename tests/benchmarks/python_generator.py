@@ -91,17 +91,17 @@ class _Connection(asyncio.Protocol):
             if not self._in_flight:
                 self.done.set_result(None)
         elif self._client.interval_ms:
-            left_s = self._until_s - time.perf_counter()
-            wait_s = min(self._client.interval_ms / 1000, left_s)
-            asyncio.get_running_loop().call_later(wait_s, self._send_or_end)
+            self._wait(self._client.interval_ms / 1000)
         else:
             self._send_next()
 
-    def _send_or_end(self) -> None:
-        if time.perf_counter() < self._until_s:
-            self._send_next()
+    def _wait(self, interval_s: float) -> None:
+        left_s = self._until_s - time.perf_counter()
+        loop = asyncio.get_running_loop()
+        if interval_s < left_s:
+            loop.call_later(interval_s, self._send_next)
         else:
-            self.done.set_result(None)
+            loop.call_later(left_s, self.done.set_result, None)
 
 
 async def drive(

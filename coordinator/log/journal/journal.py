@@ -1,21 +1,15 @@
-"""The embedded journal: one append-only log on this machine's disk, for all shards of the process.
+"""The embedded journal: one append-only log on the local disk for all shards of the process.
 
-Theory of operation.  Appends queue; everything that waits goes out as one frame, in one write and one
-fdatasync, and while that is under way the next frame collects: one commit is in flight at a time.  It tells
-when a commit is over, so that who appends can wait for more (`coordinator.runtime.group_commit`).
+Appends queue. One commit is in flight at a time: it writes all queued appends as one frame and syncs it once.
+A callback at the end of each commit lets callers group more appends (`coordinator.runtime.group_commit`).
+If a commit fails, its bytes may or may not be on the disk, and another sync cannot tell. The journal abandons
+that stretch: it creates a segment whose durable header names the end of the previous one, and writes the same
+records there. If that fails too, appends fail with `LogOutcomeUnknown` (records of the abandoned stretch) or
+`LogUnavailable` (records that were never written). The journal retries; until then it refuses all appends.
 
-A commit that fails leaves bytes of which nobody knows whether they are on the disk, and no further sync can
-tell.  So that stretch is given up: a new segment is begun, whose durable header says where the one before
-ends, and the same records are written there.  Only if that fails too is anybody told: `LogOutcomeUnknown` for
-what may be in the stretch that was given up, `LogUnavailable` for what was never written.  Until a new
-segment can be begun, which is tried by itself, everything is refused at once; and once it is, the stretch
-counts for nothing, after any crash.
-
-When the journal goes idle, the recovery point records the last durable commit (`recovery_point`).
-
-Leading segments are removed when none of their records is needed.  Every frame names the oldest segment that
-is needed; files are removed only after such a frame is durable, so a missing file is noticed.  The header of
-the oldest file has the offset at which each state partition starts.
+When the journal goes idle, the recovery point records the last durable commit (`recovery_point`). Every frame
+names the oldest needed segment, and older files are removed after such a frame is durable. The header of the
+oldest file has the start offset of each state partition.
 """
 
 import asyncio

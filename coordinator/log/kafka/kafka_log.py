@@ -1,12 +1,11 @@
 """The state log in a Kafka topic: one partition of the topic for each state partition.
 
-Many processes can write to it, so appends need an ownership first (`own`), and a reader gets only the records
-that count by the rule in `coordinator.log.claims`: claims and the records of deposed owners stay behind here,
-so offsets have gaps where they were.  An ownership is good for appends once `read` has gone through the log
-and seen its claim accepted.
+Several processes can write to the topic, so an owner first claims a state partition (`own`). A reader gets
+only records that `coordinator.log.claims` accepts, so offsets have gaps where claims and records of fenced
+owners are. An ownership permits appends once `read` has reached its claim and found it accepted.
 
-What a Kafka topic does not have: `pinned` is always empty, as periodic snapshots move the pruning offset, and
-`size_bytes` is what lies between start and end as far as this process has read or written it.
+`pinned` is always empty, because periodic snapshots advance the pruning offset. `size_bytes` covers the
+offsets between start and end that this process has read or written.
 """
 
 import asyncio
