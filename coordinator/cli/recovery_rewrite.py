@@ -124,7 +124,7 @@ def _print_done(done: Any, source: str) -> None:
         print_line(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
     for difference in done.report.different[:UNLIKE_SHOWN_MAX]:
         print_line(f"X4 {difference.key}: {difference.what}", err=True)
-    for unlike in done.unlike[:UNLIKE_SHOWN_MAX]:
+    for unlike in done.differing_keys[:UNLIKE_SHOWN_MAX]:
         print_line(f"X4 {unlike}: not the same at a second look", err=True)
 
 
@@ -140,6 +140,6 @@ def _as_json(done: Any, source: str) -> dict[str, Any]:
         "verified": done.report.executed and done.is_good,
         "differences": [
             *({"share_partition": str(key), "what": what} for key, what in done.report.different),
-            *({"share_partition": unlike, "what": "at a second look"} for unlike in done.unlike),
+            *({"share_partition": unlike, "what": "at a second look"} for unlike in done.differing_keys),
         ],
     }

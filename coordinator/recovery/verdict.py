@@ -127,14 +127,11 @@ def format_verdict(findings: Sequence[Row], states: Iterable[Row], facts: Reques
         effect = effect_of(row["check"], Severity(row["severity"]))
         if effect is Effect.NONE:
             continue
-        if row["group_id"] is not None:
-            places = [_place(row)]
-        elif row["check"] == "P4":
-            # A snapshot after the damage restores the share-partition.
-            places = [place for place in _places_in(known, row) if not _is_after(known.get(place), row)]
-        else:
-            places = list(_places_in(known, row))
+        places = _places_in(known, row) if row["group_id"] is None else [_place(row)]
         for place in places:
+            # A snapshot after the damage restores the share-partition.
+            if row["check"] == "P4" and _is_after(known.get(place), row):
+                continue
             found = _classified(place, row, effect, known.get(place), facts)
             before = affected.get(place)
             affected[place] = found if before is None else _worse(before, found)

@@ -31,6 +31,7 @@ from tests.recovery.log_strategies import by_key, comparable, core_rows, core_sh
 from tests.recovery.logs_on_disk import some_records
 from tests.topic.logs import new_topic, topic_log
 from tests.unit.log.environments import append, read_all
+from tests.unit.log.kafka_logs import served
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
@@ -74,6 +75,7 @@ async def own(log: Any) -> None:
             await read_all(log, range(PARTITIONS))
         except LogUnavailable:
             continue
+        await served(log, *range(PARTITIONS))
         return
 
 
