@@ -107,7 +107,7 @@ def test_a_token_that_is_taken_back_is_asked_for_again(
 
     def changed() -> None:
         assert coordinator.coordinator.access.reload_if_changed()
-        coordinator.coordinator.app.state.live.interrupt()
+        coordinator.coordinator.app.state.event_stream.interrupt()
 
     coordinator.do(changed)
     page.wait_for("The token is not known there.")

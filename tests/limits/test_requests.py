@@ -48,6 +48,20 @@ async def exchange(one: Served, data: bytes) -> bytes | None:
     return await response_or_close(client)
 
 
+async def longest_callback_s(one: Served, data: bytes, *, answered: bool = False) -> float:
+    """Return the CPU seconds of the longest callback for a frame.
+
+    The least of three runs: other processes that share the caches only add to it.
+    """
+    seconds = []
+    for _ in range(3):
+        with longest_callback() as longest:
+            answer = await exchange(one, data)
+        assert answer is not None or not answered
+        seconds.append(longest.seconds)
+    return min(seconds)
+
+
 @pytest.mark.parametrize("name", EXPENSIVE)
 def test_the_largest_frame_neither_holds_the_event_loop_nor_takes_memory(name: str) -> None:
     data = EXPENSIVE[name]()
@@ -64,9 +78,7 @@ def test_the_largest_frame_neither_holds_the_event_loop_nor_takes_memory(name: s
             tracemalloc.stop()
             # What the client itself has not sent yet is in this process, too.
             assert peak - before < MEMORY_BYTES_MAX + len(data)
-            with longest_callback() as longest:
-                await exchange(one, data)
-            assert longest.seconds < CALLBACK_S_MAX
+            assert await longest_callback_s(one, data) < CALLBACK_S_MAX
 
     asyncio.run(scenario())
 
@@ -91,9 +103,7 @@ def test_reading_many_share_partitions_leaves_the_event_loop_free(name: str) -> 
 
     async def scenario() -> None:
         async with served() as one:
-            with longest_callback() as longest:
-                assert await exchange(one, data) is not None
-            assert longest.seconds < CALLBACK_S_MAX
+            assert await longest_callback_s(one, data, answered=True) < CALLBACK_S_MAX
 
     asyncio.run(scenario())
 

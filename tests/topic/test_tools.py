@@ -201,6 +201,8 @@ def test_what_was_pruned_is_deleted_by_the_broker(built_in: BuiltInRig) -> None:
             for _ in range(10):
                 await append_durably(log, 0, [(b"k", b"v"), (b"k", None)])
             log.prune(0, 14)
+            # Records are deleted after an append has proved that the log is unchanged.
+            await append_durably(log, 0, [])
         async with topic_log(bootstrap, name) as log:
             assert log.start_offset(0) == 14
             found = await read_all(log, range(1))
