@@ -58,11 +58,13 @@ run: $(RUNTIME)
 # What the compiled module has a part in: runs a second time without it.
 COMPILED_TESTS := tests/unit/shard tests/unit/runtime tests/unit/server tests/transcripts tests/property \
 	tests/conformance/test_vectors.py
+# These compare the compiled module with Python, which needs both.
+COMPARING_TESTS := tests/property/test_fastpath.py tests/property/test_fastpath_connections.py
 
 # Parts that need Java, Maven or HAProxy are left out where these are missing; the last line says what and how to get it.
 test: $(INSTALLED)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
-	@SHARE_COORDINATOR_PURE_PYTHON=1 $(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(COMPILED_TESTS)
+	@SHARE_COORDINATOR_PURE_PYTHON=1 $(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(COMPILED_TESTS) $(COMPARING_TESTS:%=--ignore=%)
 
 # docs/testing.md says what this leaves out.
 QUICK_TESTS := tests/unit tests/property tests/transcripts tests/simulation/test_smoke.py
