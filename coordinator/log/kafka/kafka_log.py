@@ -168,7 +168,7 @@ class KafkaLog:
         self._ownerships.give_up(state_partition)
         self._pruner.forget(state_partition)
         last = await self._wait_for_release(state_partition, release_wait_s)
-        owner_epoch = self._ownerships.next_owner_epoch(state_partition, last.owner_epoch)
+        owner_epoch = self._ownerships.next_owner_epoch(state_partition, last, producer)
         ownership = Ownership(state_partition, owner_epoch, producer, self._limits.lease_s)
         claim = encode_claim(state_partition, self._owner, ownership.lease_ms)
         if not may_claim():

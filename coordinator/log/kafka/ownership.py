@@ -119,10 +119,24 @@ class Ownership:
 
 
 class LogTailOwner(NamedTuple):
-    """What the end of a log says of its owner: the owner epoch, 0 if none, and whether it is a release."""
+    """What the end of a log says of its owner: the owner epoch, 0 if none, and whether it is a release.
+
+    `producer` is the producer id and the producer epoch of the batch.
+    """
 
     owner_epoch: int = 0
     is_release: bool = False
+    producer: tuple[int, int] = (-1, -1)
+
+    def producer_epochs_until(self, producer: ProducerId) -> int:
+        """Return how many producer epochs after that of the batch this one is, at least 1.
+
+        The producer epochs of another producer id begin at 0.
+        """
+        producer_id, producer_epoch = self.producer
+        if producer_id != producer.producer_id:
+            producer_epoch = -1
+        return max(1, producer.producer_epoch - producer_epoch)
 
 
 async def read_tail_owner(
@@ -136,7 +150,8 @@ async def read_tail_owner(
                 for batch in decode_batches(logged.batch):
                     for record in batch.records:
                         owner_epoch = max(last.owner_epoch, owner_epoch_of(record) or 0)
-                        last = LogTailOwner(owner_epoch, is_release(record))
+                        producer = (batch.producer_id, batch.producer_epoch)
+                        last = LogTailOwner(owner_epoch, is_release(record), producer)
     return last
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.kafka.cluster import ProducerId
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.appends import fenced_error
-from coordinator.log.kafka.ownership import Ownership
+from coordinator.log.kafka.ownership import LogTailOwner, Ownership
 
 
 class Ownerships:
@@ -32,9 +33,15 @@ class Ownerships:
         if ownership is not None:
             self._before[state_partition] = ownership
 
-    def next_owner_epoch(self, state_partition: int, heard: int) -> int:
-        """Return the owner epoch of the next claim: higher than any that was heard of."""
-        self._owner_epochs[state_partition] = max(self._owner_epochs[state_partition], heard) + 1
+    def next_owner_epoch(self, state_partition: int, last: LogTailOwner, producer: ProducerId) -> int:
+        """Return the owner epoch of the next claim: higher than any that was heard of.
+
+        Processes that claim at the same time read the same end of the log.  Their owner epochs are in the
+        order of their producer epochs, so the claim that brokers let through last is the one that counts.
+        """
+        known = self._owner_epochs[state_partition] + 1
+        follows = last.owner_epoch + last.producer_epochs_until(producer)
+        self._owner_epochs[state_partition] = max(known, follows)
         return self._owner_epochs[state_partition]
 
     def verify(self, ownership: Ownership, fencing_filter: FencingFilter, end: int, state_end: int) -> None:

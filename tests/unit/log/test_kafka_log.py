@@ -105,9 +105,25 @@ def test_an_append_before_the_claim_was_seen_accepted_is_refused() -> None:
     run(main())
 
 
+def test_of_claims_made_at_once_the_one_that_brokers_accept_last_counts() -> None:
+    async def main() -> None:
+        all_of_them = KafkaLogs()
+        logs = [all_of_them.log() for _ in range(5)]
+        await asyncio.gather(*(log.open() for log in logs))
+        for _ in range(3):
+            await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
+            await asyncio.gather(*(values(log) for log in logs), return_exceptions=True)
+            await asyncio.gather(*(served(log, 0) for log in logs))
+            errors = [error for _, error in [await append(log, 0, ONE) for log in logs]]
+            assert errors.count(None) == 1
+
+    run(main())
+
+
 def test_a_claim_misled_by_a_zombies_last_record_is_made_again() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
+        all_of_them.kafka.transactional = False
         log = await all_of_them.owner(0)
         for _ in range(4):
             await log.own(0)

@@ -30,6 +30,7 @@ def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
 def test_a_record_that_does_not_count_is_never_the_first_of_a_pruned_log() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
+        all_of_them.kafka.transactional = False
         log = await all_of_them.owner(0)
         await append_durably(log, 0, [(b"k", None)])
         second = await all_of_them.owner(0)
