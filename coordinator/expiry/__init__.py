@@ -1,7 +1,7 @@
-"""Expiration of abandoned state, after KIP-211: what nobody wants any more goes after a time.
+"""Expire abandoned share-group state, as KIP-211 does for the offsets of consumer groups.
 
-`watch` and `decide` are pure: what was seen of groups over time, and what follows from it.  `observer` asks
-Kafka, `remover` removes, `expiry` does both now and then.
+`observations` and `rules` are pure: the history of each group, and the decision which state expires.
+`observer` queries Kafka, `remover` deletes state, and `expiry` runs both periodically.
 """
 
 from coordinator.expiry.expiry import Expiry, ExpiryMetrics, Forecast, RoundResult

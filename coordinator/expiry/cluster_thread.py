@@ -1,7 +1,7 @@
-"""Kafka asked on an event loop of its own, in a thread of its own.
+"""Send Kafka requests on a separate thread with its own event loop.
 
-To take apart what is said of ten thousand groups takes a second of Python; brokers that wait for an answer of
-ours must not notice.
+Decoding the descriptions of ten thousand groups takes a second of Python time. On the main event loop it
+would delay the responses to brokers.
 """
 
 import asyncio
@@ -15,17 +15,18 @@ from coordinator.kafka.share_group_types import ChangeResult, GroupDescription, 
 
 Answer = TypeVar("Answer")
 
-_CLOSED = "Kafka is not asked any more: the coordinator stops."
+_CLOSED = "The coordinator is stopping and sends no more requests to Kafka."
 
 
 class ClusterThread:
-    """A `GroupAdmin` and a `TopicIds`. Its methods are called on any event loop, and raise what those raise.
+    """A `GroupAdmin` and a `TopicIds` whose methods may be called on any event loop.
 
-    Once it is closed, all that is asked, or was still unanswered, ends with LogUnavailable.
+    The methods raise what the underlying ones raise. After `close`, pending and new calls raise
+    LogUnavailable.
     """
 
     def __init__(self, make: Callable[[], tuple[GroupAdmin, TopicIds]]) -> None:
-        """Prepare; `make` is called in the thread, which begins with the first question."""
+        """The first call starts the thread, which calls `make`."""
         self._make = make
         self._made: tuple[GroupAdmin, TopicIds] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -54,7 +55,7 @@ class ClusterThread:
         return await self._run_on_thread(lambda made: made[1].resolve(topic_ids))
 
     async def close(self) -> None:
-        """Break off what is asked, close the connections, and end the thread; may be called again."""
+        """Cancel pending calls, close the connections, and end the thread. May be called twice."""
         self._closed = True
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None

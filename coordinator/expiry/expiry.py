@@ -1,7 +1,7 @@
-"""The periodic removal of abandoned state, and what it would do.
+"""Remove abandoned state periodically, and forecast what will be removed.
 
-Nothing waits for it: it asks Kafka on connections of its own, walks over the state in slices, and removes a
-bounded amount at a time.  A round that fails does nothing and is tried again at its next turn.
+Expiry runs in the background: it uses its own connections to Kafka, processes the state in slices, and
+removes a bounded amount in each round.  If a round fails, the next one tries again.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from coordinator.runtime import Runtime
 
 _logger = logging.getLogger(__name__)
 
-# A look that is younger than this is good enough for people.
+# A forecast may use an observation of this age.
 _OBSERVATION_AGE_MAX_S = 2.0
-# Looks that are further apart than so many intervals leave a gap in what was seen.
+# Observations that are more intervals apart leave a gap in the history of a group.
 _GAP_INTERVALS = 3
 _LEFTOVER_INTERVALS = 6
 
 
 class ExpiryMetrics(Protocol):
-    """What is counted."""
+    """The metrics of expiry."""
 
     def state_expired(self, reason: str, share_partitions: int) -> None: ...
     def expiry_round_done(self, now_ms: int) -> None: ...
@@ -36,7 +36,7 @@ class ExpiryMetrics(Protocol):
 
 
 class Forecast(NamedTuple):
-    """What is abandoned, and when it goes. Without a retention time of its own, rounds remove nothing."""
+    """The abandoned state and when it expires. If `enabled` is False, no rounds are made."""
 
     enabled: bool
     rules: Rules
@@ -49,15 +49,15 @@ class Forecast(NamedTuple):
 
 
 class RoundResult(NamedTuple):
-    """What a round did."""
+    """The result of a round."""
 
     removals: list[Removal]
-    # What was due and has to wait for the next round.
+    # Due items that wait for the next round.
     left_over: int
 
 
 class Expiry:
-    """Looks at what is abandoned, and with a retention time removes it. Used on one event loop."""
+    """Finds abandoned state and, if a retention time is set, removes it. Used on one event loop."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Expiry:
         file: ObservationStore | None = None,
         watch_all: bool = False,
     ) -> None:
-        """`may_act` tells whether what this process takes for its own is (a lease)."""
+        """`may_act` returns whether this process's lease of its shards is fresh."""
         interval_ms = round(interval_s * 1000)
         gap_max_ms = _GAP_INTERVALS * interval_ms
         self.rules = rules._replace(gap_ms=gap_max_ms, leftover_ms=_LEFTOVER_INTERVALS * interval_ms)
@@ -102,16 +102,16 @@ class Expiry:
 
     @property
     def enabled(self) -> bool:
-        """Tell whether rounds are made at all."""
+        """Return whether rounds are made, which requires a retention time."""
         return self.rules.retention_minutes is not None
 
     def start(self) -> None:
-        """Make rounds from now on, if there is a retention time."""
+        """Start the periodic rounds if expiry is enabled."""
         if self.enabled:
             self._task = asyncio.create_task(self._run(), name="expiry")
 
     async def stop(self) -> None:
-        """End the rounds and close the connections."""
+        """Stop the rounds and close the connections."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -120,13 +120,13 @@ class Expiry:
         await self._topics.close()
 
     async def forecast(self, retention_minutes: int | None = None) -> Forecast:
-        """Return what is abandoned, by the retention time given or else the one that is set.
+        """Return the abandoned state, for the given retention time or the configured one.
 
-        Raises CoordinatorError if the cluster cannot be asked.
+        Raises CoordinatorError if Kafka does not answer.
         """
         look = self._observation
         if look is None or not self._round_lock.locked():
-            # While a round is under way nobody waits for it, who can be told what it began with.
+            # While a round is in progress, use the observation that it started with instead of waiting.
             async with self._round_lock:
                 look = self._observation
                 age_s = asyncio.get_running_loop().time() - self._observed_s
@@ -143,12 +143,12 @@ class Expiry:
         )
 
     async def round(self) -> RoundResult:
-        """Look, and remove what is due. Raises CoordinatorError if the cluster cannot be asked."""
+        """Observe the cluster and remove what is due. Raises CoordinatorError if Kafka does not answer."""
         async with self._round_lock:
             look = await self._current_observation()
             due = [each for each in await _abandoned(look, self.rules) if each.status is Status.DUE]
             removals: list[Removal] = []
-            # What was removed is not shown again.
+            # The next forecast must not show the removed state.
             self._observed_s = float("-inf")
             if self.enabled and self._may_act():
                 async for removal in self._remover.remove(due):
@@ -165,14 +165,14 @@ class Expiry:
             except CoordinatorError as error:
                 self._metrics.expiry_failed()
                 if self._trouble is None:
-                    _logger.warning("nothing expires for now: %s", error)
+                    _logger.warning("Expiry failed, retrying in %g s: %s", self._interval_s, error)
                 self._trouble = str(error)
             except Exception:
                 self._metrics.expiry_failed()
-                _logger.exception("a round of expiry failed")
+                _logger.exception("Internal error in expiry. Retrying in %g s.", self._interval_s)
             else:
                 if self._trouble is not None:
-                    _logger.info("expiry goes on")
+                    _logger.info("Expiry works again.")
                 self._trouble = None
             await asyncio.sleep(self._interval_s)
 
@@ -196,7 +196,7 @@ class Expiry:
 
 
 async def _abandoned(look: ClusterObservation, rules: Rules) -> list[AbandonedState]:
-    """Decide in slices, letting other work on the loop run in between."""
+    """Return the abandoned state; yield to the event loop after each slice."""
     found: list[AbandonedState] = []
     for at in range(0, len(look.held), SLICE):
         found += find_abandoned_state(look.held[at : at + SLICE], look.seen, rules, look.now_ms)
@@ -205,5 +205,5 @@ async def _abandoned(look: ClusterObservation, rules: Rules) -> list[AbandonedSt
 
 
 def _sort_key(each: AbandonedState) -> tuple[int, str, str, bytes]:
-    """What goes first first."""
+    """Sort by expiration time, then by group and topic."""
     return each.expires_ms or each.since_ms, each.group_id, each.topic or "", each.topic_id

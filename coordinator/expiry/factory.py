@@ -1,4 +1,4 @@
-"""Expiration as the settings ask for it."""
+"""Make the expiry of abandoned state from the settings."""
 
 import logging
 from collections.abc import Callable
@@ -21,14 +21,14 @@ _CLIENT_ID = "share-coordinator-expiry"
 def make_expiry(
     config: Config, runtime: Runtime, metrics: ExpiryMetrics, *, clock: Clock, may_act: Callable[[], bool]
 ) -> Expiry | None:
-    """Make what removes abandoned state; None where there is no cluster to ask.
+    """Return the expiry, or None if there is no Kafka cluster to query.
 
-    Time is counted by `clock`, which must not jump. `may_act` tells whether our lease is fresh.
+    `clock` must not jump. `may_act` returns whether this coordinator's lease is fresh.
     """
     if not config.bootstrap_servers:
         if config.state_expires:
             _logger.warning(
-                "nothing expires: without bootstrap.servers it is not known which groups are empty"
+                "State does not expire: without bootstrap.servers it is not known which groups are empty."
             )
         return None
     try:
@@ -37,7 +37,7 @@ def make_expiry(
         from coordinator.security.client_security import make_client_security
     except ModuleNotFoundError:
         if config.state_expires:
-            _logger.warning("nothing expires without aiokafka: %s", KAFKA_EXTRA)
+            _logger.warning("State does not expire because aiokafka is not installed: %s", KAFKA_EXTRA)
         return None
     servers, security = config.bootstrap_servers, make_client_security(config)
     cluster = ClusterThread(

@@ -1,7 +1,8 @@
-"""What was seen of groups, kept in a file, so that a restart does not begin every clock anew.
+"""Store the observations of groups in a file, so that a restart does not reset the retention times.
 
-What the file says is believed as far as the groups themselves bear it out (see `watch`).  Without it, or with
-one that cannot be read, or of another cluster, all begins anew: late is the safe side.
+A stored observation is used only if the group's epoch confirms it (see `observations`).  If the file is
+missing, unreadable or of another cluster, all retention times start again.  State then expires late, never
+early.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ _VERSION = 1
 
 
 class StoredObservations(msgspec.Struct, frozen=True):
-    """Groups of one cluster by name."""
+    """The observations of one cluster's groups by name."""
 
     cluster_id: str
     groups: dict[str, GroupObservation]
@@ -27,18 +28,18 @@ class StoredObservations(msgspec.Struct, frozen=True):
 
 
 class ObservationStore:
-    """A file that is replaced as a whole. Not being able to write it is said once, and does no harm."""
+    """A file that is replaced atomically. A failure to write is logged once and has no other effect."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._failed = False
 
     async def load(self) -> StoredObservations | None:
-        """Return what was kept last, or None."""
+        """Return the stored observations, or None."""
         return await asyncio.to_thread(self._load)
 
     async def save(self, memory: StoredObservations) -> None:
-        """Keep this instead of what was there."""
+        """Replace the stored observations."""
         data = msgspec.json.encode(memory)
         await asyncio.to_thread(self._save, data)
 
@@ -48,7 +49,7 @@ class ObservationStore:
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError) as error:
-            _logger.warning("%s cannot be read, groups are watched from now on: %s", self._path, error)
+            _logger.warning("Cannot read %s: %s. Retention times start again.", self._path, error)
             return None
         return memory if memory.version == _VERSION else None
 
@@ -64,7 +65,7 @@ class ObservationStore:
         except OSError as error:
             if not self._failed:
                 _logger.warning(
-                    "%s cannot be written, so a restart begins to watch groups anew: %s", self._path, error
+                    "Cannot write %s: %s. Retention times will start again at a restart.", self._path, error
                 )
             self._failed = True
         else:

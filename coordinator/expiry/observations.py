@@ -1,8 +1,8 @@
-"""What was seen of one share group over time, and since when nobody has wanted which topic.  Pure.
+"""The observed history of a share group: since when has no member subscribed to a topic?  Pure.
 
-A group is looked at every few minutes.  What happens in between is told by its group epoch, which its
-coordinator keeps in Kafka and raises whenever a member comes, goes or changes its subscription: with the same
-epoch at two looks nothing happened to it, however long the time between them, our own restarts included.
+A group is observed every few minutes.  The group epoch shows whether it changed in between: the group
+coordinator increments and persists it when a member joins, leaves or changes its subscription.  If two
+observations have the same epoch, the group did not change, even if the coordinator restarted in between.
 """
 
 from collections.abc import Mapping
@@ -12,19 +12,19 @@ import msgspec
 from coordinator.kafka.cluster import NONE
 from coordinator.kafka.share_group_types import GROUP_ID_NOT_FOUND, NO_GROUP_EPOCH, GroupDescription
 
-# How far the clocks of two coordinators may be apart.
+# The largest difference between the clocks of two coordinators.
 _CLOCK_SKEW_MAX_MS = 60_000
 
-# Topics of one group whose leaving is remembered one by one.
+# The most topics of a group with an unsubscription time of their own.
 _LEFT_MAX = 1_000
 
 
 class GroupObservation(msgspec.Struct, frozen=True, kw_only=True, rename={"read_ms": "looked_ms"}):
-    """One group as of the last look at it. Times are milliseconds since 1970.
+    """The state of one group at the last observation. Times are milliseconds since 1970.
 
-    `left_ms` has topics that were subscribed to at one look and not at the next, with the time of the latter.
-    Any other topic that is not subscribed to has not been since `since_ms`, as far as was seen.  `missing_ms`
-    is the first look, of all since the last that found it, at which Kafka had no such group.
+    `left_ms` maps each topic that was unsubscribed to the time of the first observation without it.  All
+    other topics have had no subscription since `since_ms`.  `missing_ms` is the time of the first observation
+    at which Kafka no longer had the group.
     """
 
     read_ms: int
@@ -36,7 +36,7 @@ class GroupObservation(msgspec.Struct, frozen=True, kw_only=True, rename={"read_
     missing_ms: int | None = None
 
     def unsubscribed_since_ms(self, topic: str) -> int | None:
-        """Return since when no member subscribes to a topic; None if one does, or there is no such group."""
+        """Return since when no member has subscribed to a topic; None if one does or the group is missing."""
         if self.missing_ms is not None or topic in self.subscribed:
             return None
         return self.left_ms.get(topic, self.since_ms)
@@ -50,15 +50,14 @@ def observe_group(
     gap_max_ms: int,
     initialized_ms: int | None,
 ) -> GroupObservation | None:
-    """Return the watch after a look; what was known before if the group could not be asked about.
+    """Return the new observation of a group; `before` if its coordinator did not answer.
 
-    `gap_max_ms` is the longest time between two looks that counts as watching all the time: a topic of a
-    group whose members change is taken for unsubscribed in between only then.  `initialized_ms` is when
-    Kafka last initialised any state of the group that is here, None without any.  Wherever it is not known
-    what happened, time begins anew.
+    If the group changed and the observations are more than `gap_max_ms` apart, the history is unknown and
+    starts again.  `initialized_ms` is when Kafka last initialised local state of the group, None if there is
+    none.
     """
     if before is not None:
-        # A clock that was turned back must not make anything look old when it is right again.
+        # If the clock was set back, observations must not seem older after it is corrected.
         now_ms = max(now_ms, before.read_ms)
     if seen.error_code == GROUP_ID_NOT_FOUND:
         missing_ms = before.missing_ms if before is not None else None
@@ -75,7 +74,7 @@ def observe_group(
             return _first_observation(seen, now_ms)
         return msgspec.structs.replace(before, read_ms=now_ms)
     if before.is_empty and seen.is_empty:
-        # Somebody came and went, and who knows what they subscribed to.
+        # A member joined and left in between, and its subscription is unknown.
         return _first_observation(seen, now_ms)
     if is_gap:
         return _first_observation(seen, now_ms)
@@ -83,9 +82,9 @@ def observe_group(
 
 
 def _is_same_group(before: GroupObservation, initialized_ms: int | None) -> bool:
-    """Tell whether a group is not another one with the same name, which may come to the same group epoch.
+    """Return whether the group is the observed one, and not a new one with the same name and epoch.
 
-    With a group Kafka deletes all its state: what is left was initialised after that.
+    Kafka deletes all state of a deleted group, so the state of a new one has a later initialisation time.
     """
     return initialized_ms is not None and initialized_ms + _CLOCK_SKEW_MAX_MS < before.read_ms
 

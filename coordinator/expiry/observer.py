@@ -1,4 +1,4 @@
-"""One look at the cluster after the other, and what they tell together of the state that is here."""
+"""Query Kafka periodically for the groups and topics of the local state, and keep their history."""
 
 import asyncio
 import logging
@@ -25,12 +25,12 @@ from protocol.state_records import SharePartitionKey
 
 _logger = logging.getLogger(__name__)
 
-# Topics of groups, or groups, that are gone over before other work on the event loop gets its turn.
+# How many items are processed before yielding to the event loop.
 SLICE = 500
 
 
 class GroupAdmin(Protocol):
-    """The group coordinators of a cluster; `coordinator.kafka.share_groups` has the real ones."""
+    """Requests to the group coordinators of a cluster; implemented by `coordinator.kafka.share_groups`."""
 
     async def names(self) -> set[str]: ...
     async def offsets(self, groups: Collection[str]) -> list[GroupOffset]: ...
@@ -42,24 +42,24 @@ class GroupAdmin(Protocol):
 
 
 class TopicIds(Protocol):
-    """The brokers of a cluster; `coordinator.kafka.topic_id_resolver` asks the real ones."""
+    """Requests for topic ids; implemented by `coordinator.kafka.topic_id_resolver`."""
 
     async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds: ...
     async def close(self) -> None: ...
 
 
 class ClusterObservation(NamedTuple):
-    """What is held here, what is known of the cluster, and when that was."""
+    """The local state and the view of the cluster at one time."""
 
     now_ms: int
     held: Sequence[HeldState]
     seen: ClusterView
-    # Why state of what the cluster does not have is left alone all the same.
+    # Why missing topics are not treated as deleted, None if they are.
     doubt: str | None
 
 
 class Observer:
-    """Looks, and remembers. Used on one event loop, one look at a time."""
+    """Makes observations and keeps their history. Used on one event loop, one observation at a time."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Observer:
         file: ObservationStore | None,
         watch_all: bool,
     ) -> None:
-        """With `watch_all` groups without state here are watched too: their state may come here."""
+        """With `watch_all`, groups without local state are observed too: their shards may move here."""
         self._runtime = runtime
         self._groups = groups
         self._topics = topics
@@ -87,11 +87,10 @@ class Observer:
         self._names: dict[bytes, str] = {}
 
     async def observe(self) -> ClusterObservation:
-        """Look at all that is held here. Raises LogError if the cluster cannot be asked."""
+        """Observe all groups and topics of the local state. Raises LogError if Kafka does not answer."""
         if not self._loaded:
             await self._load()
-        # The groups of a shard that is still being loaded are not gone, they are not here yet; and this look
-        # does not have them, even if loading ends while the cluster is asked.
+        # While shards are being loaded, groups without local state must keep their history.
         is_whole = self._runtime.initial_load_done
         held = await self._held()
         groups = {part.group_id for part in held}
@@ -100,7 +99,7 @@ class Observer:
         if self._begin_observations:
             groups |= await self._listed_groups()
         described = await self._groups.describe_groups(groups)
-        # Not before all answers are here: clocks begin late rather than early.
+        # Take the time after the last response, so that retention times start late rather than early.
         now_ms = self._clock.now_ms()
         self._follow_cluster(presence.cluster_id)
         doubt = self._note_topics(topic_ids, presence, now_ms)
@@ -125,7 +124,7 @@ class Observer:
             return set(self._observations)
 
     def _owns_first(self, group_id: str, topic_id: bytes) -> bool:
-        """Tell whether the shard of a topic's partition 0 is ours: one coordinator sees to each topic."""
+        """Return whether this coordinator owns the shard of the topic's partition 0."""
         first = SharePartitionKey(group_id, topic_id, 0)
         return self._runtime.owns(state_partition(first, self._runtime.state_partitions))
 
@@ -141,7 +140,7 @@ class Observer:
         async for key, state in self._runtime.share_partitions():
             topic = (key.group_id, key.topic_id)
             partitions[topic].append(key.partition)
-            # Of all that is written only this is Kafka's group coordinator, or a person, who cares.
+            # Only initialisation and changes of offsets set this time; writes of consumers do not.
             initialized_ms[topic] = max(initialized_ms[topic], state.create_timestamp)
         held: list[HeldState] = []
         for group_id, topic_id in partitions:
@@ -154,11 +153,11 @@ class Observer:
 
     def _follow_cluster(self, cluster_id: str) -> None:
         if not cluster_id:
-            # No broker has said which it is.
+            # No broker returned the cluster id.
             return
         if self._cluster_id and cluster_id != self._cluster_id:
             _logger.warning(
-                "this is the cluster %s and was %s: groups are watched from now on",
+                "The cluster id is %s and was %s. Retention times start again.",
                 cluster_id,
                 self._cluster_id,
             )
@@ -175,11 +174,11 @@ class Observer:
         } | presence.names
         unknown = topic_ids and not presence.names
         if unknown:
-            # More likely than that all of them were deleted is that this is another cluster.
+            # This is more likely another cluster than the deletion of all topics.
             self._missing.clear()
             return (
-                f"The cluster knows none of the {len(topic_ids)} topics that there is state of: nothing is "
-                "taken for deleted."
+                f"The cluster knows none of the {len(topic_ids)} topics that have state, so they are not "
+                "treated as deleted."
             )
         before = self._missing
         self._missing = {topic_id: before.get(topic_id, now_ms) for topic_id in presence.missing}
@@ -196,7 +195,7 @@ class Observer:
         *,
         doubtful: bool,
     ) -> frozenset[str]:
-        """Note descriptions; return the groups that something was heard of."""
+        """Update the observations from descriptions; return the groups whose coordinators answered."""
         heard = set()
         watches = {}
         for number, (group, seen) in enumerate(described.items(), 1):

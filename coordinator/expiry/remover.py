@@ -1,4 +1,4 @@
-"""How abandoned state goes: by way of Kafka's group coordinator, or by us where it has nothing to say."""
+"""Delete abandoned state: through Kafka's group coordinator, or locally if Kafka no longer has it."""
 
 import asyncio
 import logging
@@ -30,21 +30,20 @@ from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
 
 _logger = logging.getLogger(__name__)
 
-# Of a round: requests to group coordinators, and share-partitions that we delete ourselves. What is left over
-# goes in the next round.
+# Limits of a round: groups deleted through Kafka, and share-partitions deleted locally.
 GROUPS_MAX = 100
 SHARE_PARTITIONS_MAX = 1_000
 
-# A group's coordinator was looked for as long as that is of use.
+# Errors after which the request to the group's coordinator has already been retried.
 _NOT_FOUND_NOW = (COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR)
 
-_USED = "it was used just now"
+_USED = "it was used since the last observation"
 
 
 class Removal(NamedTuple):
-    """What became of something that was due; an empty `refused` means that all of it went.
+    """The result for one due item; if `refused` is empty, all of it was deleted.
 
-    `failed` is what should not happen, and `unanswered` that the group's coordinator could not be asked.
+    `failed` marks an unexpected error, `unanswered` a group coordinator that did not answer.
     """
 
     abandoned: AbandonedState
@@ -55,7 +54,7 @@ class Removal(NamedTuple):
 
 
 class _Deletion(Operation):
-    """Deletes the state of one share-partition if it is still what was seen; tells why not, or nothing."""
+    """Deletes the state of a share-partition if it is unchanged; `refused` gets the reason or ""."""
 
     __slots__ = ("refused",)
 
@@ -80,7 +79,7 @@ class _Deletion(Operation):
 
 
 class Remover:
-    """Removes what is due. Each method raises LogError where the cluster cannot be asked."""
+    """Removes due state. Each method raises LogError if Kafka does not answer."""
 
     def __init__(
         self, runtime: Runtime, groups: GroupAdmin, topics: TopicIds, may_act: Callable[[], bool]
@@ -89,13 +88,13 @@ class Remover:
         self._groups = groups
         self._topics = topics
         self._may_act = may_act
-        # Groups of which the last offsets were deleted.
+        # Groups whose last offsets may have been deleted.
         self._emptied_groups: set[str] = set()
-        # Groups that Kafka did not delete from when it was asked last: others come before them.
+        # Groups for which the last attempt failed; the others are processed first.
         self._deferred_groups: set[str] = set()
 
     async def remove(self, due: Sequence[AbandonedState]) -> AsyncIterator[Removal]:
-        """Remove as much as a round may; yield what became of each as it goes."""
+        """Remove due state up to the limits of a round; yield each result."""
         gone = [each for each in due if each.reason in (Reason.TOPIC_DELETED, Reason.GROUP_DELETED)]
         if gone:
             for removal in await self._remove_gone(gone):
@@ -113,19 +112,19 @@ class Remover:
             for removal in removals:
                 yield removal
             if any(removal.unanswered for removal in removals):
-                # It took its time to be found, and so would the next one.
+                # The request timed out, and the next one probably would as well.
                 break
         await self._delete_emptied()
 
-    # By way of Kafka.
+    # Deletion through Kafka.
 
     async def _remove_by_kafka(self, group: str, due: Sequence[AbandonedState]) -> list[Removal]:
-        """Have Kafka delete topics of a group; it looks whether the group is empty, and says no if not."""
+        """Delete topics of a group through Kafka, which refuses if the group is not empty."""
         owned = [each for each in due if self._still_owned(each)]
         if not owned:
             return []
         states = {each: self._states(each) for each in owned}
-        # With others before it, the look may be minutes old: whoever came and went since then wants it.
+        # The observation may be minutes old, so check that no member has joined since.
         described = (await self._groups.describe_groups([group]))[group]
         if described.error_code != NONE:
             return [_refused(each, described.error_code, described.error_message) for each in owned]
@@ -142,7 +141,7 @@ class Remover:
                 removals.append(Removal(each, count or len(each.partitions)))
                 self._emptied_groups.add(group)
             elif outcome.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-                # The group has nothing of that topic as far as Kafka knows: what is here was left behind.
+                # Kafka has no offsets of that topic, so the local state is left over.
                 removal = await self._delete(each, states[each])
                 removals.append(removal)
                 if not removal.refused:
@@ -152,17 +151,17 @@ class Remover:
         return removals
 
     async def _listed_offsets(self, group: str) -> list[GroupOffset]:
-        """Return what Kafka knows of a group; nothing if it does not say: it is only counted."""
+        """Return the group's offsets in Kafka, which are only counted; [] if Kafka does not answer."""
         try:
             return await self._groups.offsets([group])
         except LogError:
             return []
 
     async def _delete_emptied(self) -> None:
-        """Delete groups that are empty and of which nothing is left, as Kafka does with consumer groups.
+        """Delete empty groups without any state, as Kafka does with consumer groups.
 
-        With a group goes all its state, also of topics that Kafka does not show us: so none goes of which
-        there is any here, and where others have shards, and may have some of it, none goes at all.
+        Deleting a group deletes all its state, including that of topics that this client may not describe.
+        So only groups without local state are deleted, and only if this coordinator owns all shards.
         """
         if len(self._runtime.owned_shards()) < self._runtime.state_partitions:
             self._emptied_groups.clear()
@@ -182,20 +181,20 @@ class Remover:
             return
         for group, outcome in (await self._groups.delete_groups(bare)).items():
             if outcome.error_code == NONE:
-                _logger.info("share group %s expired: nothing was left of it", group)
+                _logger.info("Deleted share group %s: it was empty and had no offsets left.", group)
             elif outcome.error_code not in (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND):
                 self._emptied_groups.add(group)
 
     def _still_owned(self, each: AbandonedState) -> bool:
-        """Tell whether what was seen of a topic is still ours to see to."""
+        """Return whether this coordinator still owns a shard of the item."""
         shards = self._runtime.state_partitions
         keys = (SharePartitionKey(each.group_id, each.topic_id, partition) for partition in each.partitions)
         return self._may_act() and any(self._runtime.owns(state_partition(key, shards)) for key in keys)
 
-    # By ourselves.
+    # Local deletion.
 
     async def _remove_gone(self, due: Sequence[AbandonedState]) -> list[Removal]:
-        """Delete state of topics and groups that Kafka does not have, if it says so once more."""
+        """Delete the state of topics and groups that are still missing in Kafka."""
         chosen: dict[AbandonedState, Mapping[SharePartitionKey, ShareState]] = {}
         total = 0
         for each in due:
@@ -203,10 +202,12 @@ class Remover:
                 break
             total += len(each.partitions)
             chosen[each] = self._states(each)
-        # The states first: one that comes to be after Kafka has answered is another one.
+        # Read the states before Kafka is queried: later states must not be deleted.
         missing = await self._confirm_missing(chosen)
         return [
-            await self._delete(each, states) if each in missing else Removal(each, 0, "it is there again")
+            await self._delete(each, states)
+            if each in missing
+            else Removal(each, 0, "it exists in Kafka again")
             for each, states in chosen.items()
         ]
 
@@ -231,7 +232,7 @@ class Remover:
         return {key: state for key, state in states if state is not None}
 
     async def _delete(self, each: AbandonedState, states: Mapping[SharePartitionKey, ShareState]) -> Removal:
-        """Delete these states as far as they have not changed."""
+        """Delete the states that have not changed."""
         now_s = asyncio.get_running_loop().time()
         deletions = [_Deletion(key, state, now_s) for key, state in states.items()]
         for deletion in deletions:
@@ -244,7 +245,7 @@ class Remover:
 def _is_unchanged(
     each: AbandonedState, now: GroupDescription, states: Mapping[SharePartitionKey, ShareState]
 ) -> bool:
-    """Tell whether nothing has happened to an empty group, or to what it has of a topic, since the look."""
+    """Return whether the group stayed empty and its state was not initialised since the observation."""
     initialized_ms = max((state.create_timestamp for state in states.values()), default=0)
     return now.is_empty and now.group_epoch == each.group_epoch and initialized_ms <= each.initialized_ms
 
@@ -256,5 +257,5 @@ def _refused(each: AbandonedState, error_code: int, message: str) -> Removal:
 
 
 def topic_label(each: AbandonedState) -> str:
-    """Name a topic of a group as people know it."""
+    """Return a label of a group's topic for log messages."""
     return f"group {each.group_id}, topic {each.topic or topic_id_text(each.topic_id)}"

@@ -1,9 +1,8 @@
-"""What state is abandoned, and when it goes: facts in, decisions out.  Pure.
+"""Decide which state is abandoned and when it expires.  Pure functions of the observations.
 
-The rule (after KIP-211, which is about consumer groups): what a group has of a topic expires when no member
-of the group has subscribed to that topic for the retention time.  Of an empty group that is every topic, from
-when it became empty on.  What belongs to a topic or a group that Kafka does not have any more goes after a
-grace time.
+The rule follows KIP-211, which covers consumer groups.  A group's state of a topic expires when no member has
+subscribed to the topic for the retention time.  For an empty group, this time starts when the group became
+empty.  If Kafka no longer has the topic or the group, the state expires after a grace time.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -26,35 +25,35 @@ class Reason(StrEnum):
 
 
 class Status(StrEnum):
-    """What a round does about it: nothing, but for what is due."""
+    """Whether a round removes abandoned state now; only DUE state is removed."""
 
-    # Its time has not come.
+    # The state has not expired yet.
     LATER = "later"
-    # Its time has come, and Kafka deletes nothing of a group that has members.
+    # The state has expired, but Kafka deletes offsets only of empty groups.
     WAITS_FOR_EMPTY_GROUP = "waits-for-empty-group"
-    # The owner of the shard of the topic's first partition sees to it, and that is not us.
+    # Another coordinator removes it: the owner of the shard of the topic's partition 0.
     ELSEWHERE = "elsewhere"
-    # Nothing was heard of the group or the topic in this look.
+    # Kafka did not answer for the group or the topic in this observation.
     NOT_KNOWN = "not-known"
     DUE = "due"
 
 
 class Rules(NamedTuple):
-    """How long abandoned state is kept. Without a retention time only what Kafka does not have goes."""
+    """How long abandoned state is kept. Without a retention time, only state deleted in Kafka expires."""
 
     retention_minutes: int | None
     grace_minutes: int
-    # The longest time between two looks that counts as watching all the time.
+    # Two observations that are further apart leave a gap in the history of a group.
     gap_ms: int = 0
-    # What its first owner has not seen to by so long after its time, any owner of a part does.
+    # If the owner of partition 0 has not removed expired state after this time, any owner of a part does.
     leftover_ms: int = 3_600_000
 
 
 class HeldState(NamedTuple):
-    """What is here of one topic for one group.
+    """The local state of one topic of one group.
 
-    `initialized_ms` is when Kafka last initialised any of it, or set its offsets. `leads` tells whether the
-    shard of the topic's partition 0 is ours.
+    `initialized_ms` is when Kafka last initialised any of it or set its offsets. `leads` is True if this
+    coordinator owns the shard of the topic's partition 0.
     """
 
     group_id: str
@@ -65,10 +64,10 @@ class HeldState(NamedTuple):
 
 
 class ClusterView(NamedTuple):
-    """What is known of the cluster: groups by name, topics by id.
+    """The known groups by name and topics by id.
 
-    `heard` has the groups whose coordinators answered in the last look. `missing` has topic ids that no
-    broker knew, since when; `unclear` those that the last look told nothing of.
+    `heard`: groups whose coordinators answered in the last observation. `missing`: topic ids that no broker
+    knew, with the time since when. `unclear`: topic ids for which the last observation has no answer.
     """
 
     groups: Mapping[str, GroupObservation]
@@ -79,10 +78,10 @@ class ClusterView(NamedTuple):
 
 
 class AbandonedState(NamedTuple):
-    """A topic of a group that goes at `expires_ms`, if nothing happens until then; None: never, by the rules.
+    """A topic of a group whose state expires at `expires_ms` if it stays unused. None: the rules keep it.
 
-    `since_ms` is when its clock began: as far as was seen, nobody has wanted it since. `initialized_ms` and
-    `group_epoch` are as in the look that found it so; where another is found when it goes, it is wanted.
+    `since_ms` is when it was last used, as far as was observed. `initialized_ms` and `group_epoch` are those
+    of the observation. If they differ at removal, the state was used meanwhile and is kept.
     """
 
     group_id: str
@@ -100,7 +99,7 @@ class AbandonedState(NamedTuple):
 def find_abandoned_state(
     held: Collection[HeldState], seen: ClusterView, rules: Rules, now_ms: int
 ) -> Iterator[AbandonedState]:
-    """Yield what nobody wants any more; what is wanted, or not known to be unwanted, is left out."""
+    """Yield the abandoned state. State that is used, or may be used, is not included."""
     for held_state in held:
         found = _for_deleted_in_kafka(held_state, seen, rules, now_ms) or _for_unsubscribed(
             held_state, seen, rules, now_ms
@@ -112,7 +111,7 @@ def find_abandoned_state(
 def _for_deleted_in_kafka(
     held_state: HeldState, seen: ClusterView, rules: Rules, now_ms: int
 ) -> AbandonedState | None:
-    """Decide about a topic or a group that Kafka does not have: each owner of a part for itself."""
+    """Return the state of a deleted topic or group. Every owner of a part removes its own part."""
     observation = seen.groups.get(held_state.group_id)
     heard = True
     if held_state.topic_id in seen.missing:
@@ -124,7 +123,7 @@ def _for_deleted_in_kafka(
     else:
         return None
     since_ms = max(since_ms, held_state.initialized_ms)
-    # Never at the look that misses it first.
+    # Never expire at the first observation that misses the topic or the group.
     expires_ms = since_ms + max(rules.grace_minutes * _MINUTE_MS, 1)
     status = Status.LATER if now_ms < expires_ms else Status.DUE
     if status is Status.DUE and not heard:
@@ -146,7 +145,7 @@ def _for_deleted_in_kafka(
 def _for_unsubscribed(
     held_state: HeldState, seen: ClusterView, rules: Rules, now_ms: int
 ) -> AbandonedState | None:
-    """Decide about a topic that Kafka has: the owner of its first partition has Kafka delete all of it."""
+    """Return the state of an unsubscribed topic. The owner of partition 0 deletes all of it through Kafka."""
     observation, topic = seen.groups.get(held_state.group_id), seen.names.get(held_state.topic_id)
     if observation is None or topic is None:
         return None
@@ -155,8 +154,8 @@ def _for_unsubscribed(
         return None
     since_ms = unsubscribed_since_ms
     if held_state.initialized_ms >= unsubscribed_since_ms:
-        # And nothing was seen of it: somebody set the offsets of a group that has yet to come, or came and
-        # went between two looks, maybe to another group of that name with the same group epoch by chance.
+        # The state was initialised later than the observed history explains. Either offsets were set before
+        # the group was used, or a member joined and left between two observations.
         since_ms = held_state.initialized_ms + rules.gap_ms
     expires_ms = None
     status = Status.LATER

@@ -1,6 +1,6 @@
-"""Forwarding: a request that reached the wrong coordinator is carried to the right one.
+"""Forward requests that reached a coordinator that does not own the shard to the owner.
 
-For clusters whose brokers do not ask who the coordinator is; see docs/routing.md.
+This is needed in clusters whose brokers do not look up the share coordinator; see docs/routing.md.
 """
 
 from coordinator.forwarding.forwarder import Forwarder

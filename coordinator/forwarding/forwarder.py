@@ -1,17 +1,18 @@
-"""What belongs to other coordinators: carried to them, held while that cannot be done, and answered.
+"""Route the share-partitions of requests to the coordinators that own them, and retry while owners change.
 
-Theory of operation.  A request is split by owner: share-partitions of our shards go to the runtime, those of
-another coordinator go there, all of them as one request of the same API.  What was not carried out for a
-reason that may pass (nobody knows the owner, it says that it is none, no connection, no answer) is *held*,
-and routed anew after a short pause or when there is a new map of owners.  So a broker whose request meets a
-take-over waits for that and no longer; one that is told to come again does so after two seconds.
+Theory of operation.  The forwarder splits a request by owner.  Share-partitions of local shards go to the
+runtime.  Those of another coordinator are forwarded together in one request of the same API.  If a temporary
+error occurs (unknown owner, NOT_COORDINATOR, no connection, no response), the share-partition is *held* and
+routed again after a short pause or when the assignment changes.  A broker's request therefore waits only as
+long as a takeover lasts.  With an error response, the broker would retry after two seconds.
 
-A request that was sent and not answered is sent again, and may so be carried out twice.  Brokers do the same
-(since Kafka 4.2), and it is harmless: a write keeps the greatest delivery count and state of each offset,
-an initialisation that is there already changes nothing, what is deleted can be deleted.  Harmless as long as
-the broker waits: what is too old is neither sent nor left with an owner that has not answered.
+If a forwarded request is not answered, it is sent again, so it may be executed twice.  Brokers retry in the
+same way (since Kafka 4.2), and the operations are idempotent: a write keeps the greatest delivery count and
+state of each offset, and a repeated initialisation or deletion changes nothing.  This holds only while the
+broker still waits for the response.  Requests that are too old are therefore not sent, and a connection whose
+owner has not answered by then is closed.
 
-A request that was forwarded is not forwarded again: an owner answers that it is none, and we hold it.
+A forwarded request is never forwarded again: the receiver answers NOT_COORDINATOR, and the sender holds it.
 """
 
 import asyncio
@@ -63,19 +64,27 @@ _RPCS = {
 
 _NOT_OWNED_HERE = ErrorReason(ErrorCode.NOT_COORDINATOR, "This coordinator does not own the share-partition.")
 _NOT_OWNED_BY_PEER = ErrorReason(
-    ErrorCode.NOT_COORDINATOR, "The share-partition moves from one coordinator to another."
+    ErrorCode.NOT_COORDINATOR, "The share-partition is moving to another coordinator."
 )
 _STOPPING = ErrorReason(ErrorCode.NOT_COORDINATOR, "This coordinator is stopping.")
-_NO_OWNER = ErrorReason(ErrorCode.COORDINATOR_NOT_AVAILABLE, "It is not known who owns the share-partition.")
+_NO_OWNER = ErrorReason(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The owner of the share-partition is not known.")
 _NO_RESPONSE = ErrorReason(
     ErrorCode.COORDINATOR_NOT_AVAILABLE, "The owner of the share-partition did not answer."
 )
 _TOO_MANY_DEFERRED = ErrorReason(
-    ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too many requests wait for their owners."
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    "Too many requests are waiting for the owners of their share-partitions.",
 )
-_TOO_MANY_IN_FLIGHT = ErrorReason(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Too much is on its way to the owner.")
-_NO_RESULT = ErrorReason(ErrorCode.UNKNOWN_SERVER_ERROR, "The owner's answer leaves the share-partition out.")
-_DEFECT = ErrorReason(ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed to carry this to the owner.")
+_TOO_MANY_IN_FLIGHT = ErrorReason(
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    "Too many requests to the owner of the share-partition are in flight.",
+)
+_NO_RESULT = ErrorReason(
+    ErrorCode.UNKNOWN_SERVER_ERROR, "The owner's response does not contain the share-partition."
+)
+_DEFECT = ErrorReason(
+    ErrorCode.UNKNOWN_SERVER_ERROR, "An internal error occurred while the request was forwarded to the owner."
+)
 
 
 class _RoutedRequest:
@@ -90,12 +99,12 @@ class _RoutedRequest:
         self.rpc: Rpc = _RPCS[api_key]
 
     def not_coordinator(self, operation: ForwardableOperation) -> None:
-        """Hold what the runtime does not carry out."""
+        """Hold an operation that the runtime rejected with NOT_COORDINATOR."""
         self._forwarder.hold(self, operation, _NOT_OWNED_HERE)
 
 
 class _DeferredOperation(NamedTuple):
-    """A share-partition that waits for the next look, and what it is told if there is none in time."""
+    """A held operation, and the error that it gets if it is not routed in time."""
 
     call: _RoutedRequest
     operation: ForwardableOperation
@@ -103,16 +112,16 @@ class _DeferredOperation(NamedTuple):
 
 
 class _ForwardedRequest(NamedTuple):
-    """Whom a request went to, and for which share-partitions."""
+    """A request in flight: its target and its operations."""
 
     owner: Replica
     operations: Sequence[ForwardableOperation]
 
 
 class Forwarder:
-    """Routes share-partitions between the runtime and the other coordinators. Held by one event loop.
+    """Routes operations to the local runtime or to other coordinators. Used on one event loop.
 
-    While it is `active`, the service hands it the requests of all who do not forward themselves.
+    While it is `active`, the service submits all requests except those that a coordinator has forwarded.
     """
 
     def __init__(
@@ -124,7 +133,7 @@ class Forwarder:
         limits: ForwardingLimits | None = None,
         security: ClientSecurity | None = None,
     ) -> None:
-        """Begin inactive and without a map. `instance` is our name in the maps of owners."""
+        """Start inactive and without an assignment. `instance` is this coordinator's id in assignments."""
         self._security = security
         self.active = False
         self._runtime = runtime
@@ -144,18 +153,18 @@ class Forwarder:
 
     @property
     def held(self) -> int:
-        """How many share-partitions wait to be routed anew."""
+        """The number of held operations."""
         return len(self._deferred)
 
     @property
     def in_flight(self) -> int:
-        """How many requests to other coordinators are under way."""
+        """The number of requests in flight to other coordinators."""
         return sum(peer.in_flight for peer in self._peers.values())
 
     # For the service.
 
     def submit(self, api_key: int, operations: Sequence[ForwardableOperation]) -> None:
-        """Have the share-partitions of one request carried out, each where it belongs."""
+        """Route the operations of one request to their owners."""
         call = _RoutedRequest(self, api_key, operations[0].key.group_id)
         for operation in operations:
             operation.call = call
@@ -164,7 +173,7 @@ class Forwarder:
     # For ownership.
 
     def set_assignment(self, assignment: Assignment | None) -> None:
-        """Go by a map of owners; None: nobody knows who they are."""
+        """Use an assignment from now on. None means that the owners are unknown."""
         if assignment is None:
             if not self._assignment_is_frozen:
                 self._assignment = None
@@ -174,16 +183,16 @@ class Forwarder:
         for peer in list(self._peers.values()):
             self._close_departed_peer(peer)
         if self._retry_timer is not None:
-            # Not at once: elections come with this map.
+            # Not now: the elections of this assignment follow in the same turn of the event loop.
             self._retry_timer.cancel()
             self._retry_timer = self._loop.call_later(0, self._route_deferred)
 
     def freeze_assignment(self) -> None:
-        """Go by the last map from now on: we are about to leave, and our shards go to those who stay."""
+        """Keep the last assignment when it is revoked: this coordinator is leaving the group."""
         self._assignment_is_frozen = True
 
     async def close(self) -> None:
-        """End everything; what has no answer yet is told that this coordinator is stopping."""
+        """Refuse all operations that have no response yet, and close all connections."""
         self._closed = True
         if self._retry_timer is not None:
             self._retry_timer.cancel()
@@ -197,7 +206,7 @@ class Forwarder:
     # Routing.
 
     def _route(self, call: _RoutedRequest, operations: Iterable[ForwardableOperation]) -> None:
-        """Hand each share-partition to who owns it; hold it if that is nobody."""
+        """Submit each operation to the owner of its shard; hold it if there is no owner."""
         theirs: dict[str, tuple[Replica, list[ForwardableOperation]]] = {}
         for operation in operations:
             shard = state_partition(operation.key, self._runtime.state_partitions)
@@ -208,7 +217,7 @@ class Forwarder:
             if owner is None:
                 self.hold(call, operation, _NO_OWNER)
             elif owner.instance == self._instance:
-                # Our election is to come yet, or the log took the shard away and the group will hear of it.
+                # Either the election has not been processed yet, or the log has fenced this coordinator.
                 self.hold(call, operation, _NOT_OWNED_HERE)
             else:
                 theirs.setdefault(owner.instance, (owner, []))[1].append(operation)
@@ -219,7 +228,7 @@ class Forwarder:
         return None if self._assignment is None else self._assignment.owner(shard)
 
     def hold(self, call: _RoutedRequest, operation: ForwardableOperation, why: ErrorReason) -> None:
-        """Keep a share-partition that was not carried out for the next look, if there is time for that."""
+        """Keep an operation to route it again. Refuse it if it is too old or too many are held."""
         if self._closed:
             refuse([operation], _STOPPING)
         elif self._is_late(operation):
@@ -232,7 +241,7 @@ class Forwarder:
                 self._retry_timer = self._loop.call_later(self._limits.pause_s, self._route_deferred)
 
     def _route_deferred(self) -> None:
-        """Route what is held anew; what came in one request goes on in one."""
+        """Route all held operations again, those of one request together."""
         self._retry_timer = None
         held, self._deferred = self._deferred, []
         by_call: dict[_RoutedRequest, list[ForwardableOperation]] = {}
@@ -247,10 +256,10 @@ class Forwarder:
     def _is_late(self, operation: ForwardableOperation) -> bool:
         return self._loop.time() - operation.received_s > self._limits.hold_s
 
-    # Asking other coordinators.
+    # Requests to other coordinators.
 
     def _send(self, call: _RoutedRequest, owner: Replica, operations: Sequence[ForwardableOperation]) -> None:
-        """Begin to carry share-partitions of one request to their owner, if there is room for more."""
+        """Start a request to the owner, unless the limits of requests in flight are reached."""
         peer = self._peers.get(owner.wire)
         if peer is None:
             peer = self._peers[owner.wire] = PeerConnections(
@@ -273,14 +282,14 @@ class Forwarder:
         operations: Sequence[ForwardableOperation],
         request_bytes: int,
     ) -> None:
-        """Ask an owner; afterwards each share-partition has its answer or is held."""
+        """Send a request to the owner; afterwards each operation is answered, refused or held."""
         began_s = self._loop.time()
         code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
             try:
                 wanted, results = await self._exchange(call, owner, peer, operations)
             finally:
-                # Before anybody gets an answer and asks again.
+                # Release the memory before the responses cause new requests.
                 peer.release(request_bytes)
                 self._close_departed_peer(peer)
             if not wanted:
@@ -294,7 +303,7 @@ class Forwarder:
             refuse(operations, _STOPPING)
             raise
         except Exception:
-            _logger.exception("forwarding to %s failed", owner.wire)
+            _logger.exception("Internal error while forwarding to %s; the request fails.", owner.wire)
             refuse(operations, _DEFECT)
         self._metrics.forward_done(call.api_key, code, self._loop.time() - began_s)
 
@@ -305,9 +314,9 @@ class Forwarder:
         peer: PeerConnections,
         operations: Sequence[ForwardableOperation],
     ) -> tuple[list[ForwardableOperation], Mapping[SharePartitionKey, Any]]:
-        """Ask an owner; return what it was asked for in the end, and its results.
+        """Send a request to the owner; return the operations that were sent, and their results.
 
-        Raises ShareCoordinatorError where no answer came.
+        Raises ShareCoordinatorError if no response arrived.
         """
         deadline_s = operations[0].received_s + self._limits.request_age_max_s
         try:
@@ -331,7 +340,7 @@ class Forwarder:
         return self._limits.connections_to_each(owners)
 
     def _drop_abandoned(self, operations: Sequence[ForwardableOperation]) -> list[ForwardableOperation]:
-        """Return what is worth sending after the wait for a connection."""
+        """Return the operations that are neither too old nor abandoned; refuse those that are too old."""
         wanted = []
         for operation in operations:
             if self._is_late(operation):
@@ -346,7 +355,7 @@ class Forwarder:
         operations: Sequence[ForwardableOperation],
         results: Mapping[SharePartitionKey, Any],
     ) -> int:
-        """Give an owner's answers on, or hold what it does not own; return the first error code."""
+        """Answer with the owner's results; hold those with NOT_COORDINATOR. Return the first error code."""
         first_error = int(ErrorCode.NONE)
         for operation in operations:
             result = results.get(operation.key)
@@ -361,10 +370,10 @@ class Forwarder:
                 operation.answer(result)
         return first_error
 
-    # When the map changes.
+    # Changes of the assignment.
 
     def _shorten_timeouts_of_former_owners(self) -> None:
-        """Wait only a little longer for a coordinator that a shard was taken from: it may be gone."""
+        """Shorten the timeout of requests to coordinators that lost a shard, because they may have failed."""
         soon_s = self._loop.time() + self._limits.moved_grace_s
         for patience, asked in self._in_flight_requests.items():
             shards = {
@@ -377,7 +386,7 @@ class Forwarder:
                 patience.reschedule(min(until_s, soon_s))
 
     def _close_departed_peer(self, peer: PeerConnections) -> None:
-        """Close the connections to a coordinator that is not in the map, once nobody needs them."""
+        """Close the connections to a coordinator that left the assignment, when no request uses them."""
         if peer.in_flight or self._assignment is None or self._closed:
             return
         if all(replica.wire != peer.wire for replica in self._assignment.replicas):

@@ -1,4 +1,4 @@
-"""The bounds of forwarding, each with a name. Times in seconds of loop time."""
+"""Limits of forwarding: memory, connections and timeouts."""
 
 from typing import NamedTuple, Self
 
@@ -6,16 +6,16 @@ from coordinator.runtime import RuntimeLimits
 
 
 class ForwardingLimits(NamedTuple):
-    """How much may be on its way to other coordinators, or wait to be, and how long.
+    """Limits for each owner; `held_max` counts all held share-partitions. Times are in seconds.
 
-    `hold_s`: a request that is older is not sent to an owner any more. What it then waits there comes on top,
-    and both together must stay below `request_age_max_s`, which the owner cannot see.
-    `request_age_max_s`: an answer that has not come by then is not waited for, and the connection is closed,
-    so that the owner drops what it has not begun.
-    `pause_s`: from one look at what is held to the next, while no new map comes.
-    `moved_grace_s`: how long a coordinator that was asked, and owns the shard no more, may still answer.
-    The counts and bytes are for each owner, except `held_max`, which counts share-partitions, and
-    `connections_total_max`: in a large group, there are fewer connections to each owner, and at least one.
+    `hold_s`: older requests are not sent to an owner. The owner does not know the age of a request, so the
+    sum of this and the longest wait at the owner must stay below `request_age_max_s`.
+    `request_age_max_s`: when a request is this old, the connection is closed, so that the owner drops it if
+    it has not started.
+    `pause_s`: how often held operations are routed again while the assignment stays the same.
+    `moved_grace_s`: how long a former owner may still answer a request that it has received.
+    The counts and bytes apply to each owner, with two exceptions. `held_max` counts share-partitions.
+    `connections_total_max` bounds the connections to all owners; each owner has at least one.
     """
 
     hold_s: float = 10.0
@@ -35,7 +35,7 @@ class ForwardingLimits(NamedTuple):
 
     @classmethod
     def for_runtime_limits(cls, limits: RuntimeLimits) -> Self:
-        """Return the bounds that go with those of the runtimes, which are the same at all coordinators."""
+        """Return limits that are consistent with the runtime's, which all coordinators share."""
         waits_there_s = max(limits.load_wait_s, limits.write_timeout_s) + limits.tick_s
         return cls(
             hold_s=max(0.0, min(limits.load_wait_s, limits.request_age_max_s - waits_there_s)),

@@ -1,8 +1,8 @@
-"""Whether to forward: as the setting says, or as brokers find their coordinators in this cluster.
+"""Decide whether to forward: by the setting, or by whether the cluster has Kafka's share-group state topic.
 
-Brokers of a cluster that has Kafka's own topic of share-group state ask nobody who the coordinator is: they
-go to the leaders of that topic, and so to whatever coordinator is in front of these.  What was not forwarded
-there would never reach its owner.  Source: PersisterStateManager of Kafka.
+If `__share_group_state` exists, brokers do not look up the coordinator.  They send requests to the leaders of
+that topic, and so to the coordinator in front of that leader.  Without forwarding, such requests would not
+reach the owner of the shard.  Source: PersisterStateManager of Kafka.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ _logger = logging.getLogger(__name__)
 KAFKA_STATE_TOPIC = "__share_group_state"
 
 CHECK_INTERVAL_S = 60.0
-# As long as nobody has said anything.
+# The interval until the first check succeeds.
 FIRST_CHECKS_INTERVAL_S = 2.0
 
 
 class ForwardingMode:
-    """Switches a forwarder on and off, and closes it in the end. `start` once, `stop` once.
+    """Switches a forwarder on and off, and closes it on `stop`. `start` and `stop` are called once each.
 
-    `topic_exists` tells whether the cluster has a topic, and whether we are allowed to know: None if not. It
-    raises LogError while no broker answers.  Until it is known that the topic does not exist, auto forwards:
-    that is right in both cases, and costs a hop where it is not needed.
+    `topic_exists` returns whether the topic exists, or None if this client is not authorized to know. It
+    raises LogError while no broker answers.  With "auto", requests are forwarded until the topic is known not
+    to exist.  This is correct in both cases and costs one extra hop if forwarding is not needed.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class ForwardingMode:
         forwarder.active = setting != "never"
 
     def start(self) -> None:
-        """Begin to look, if that decides anything."""
+        """Start the periodic check if the setting is "auto"."""
         if self._setting == "auto":
             self._check_task = asyncio.create_task(self._check_periodically(), name="forwarding mode")
 
     async def stop(self) -> None:
-        """Look no more, and close the forwarder."""
+        """Stop the check and close the forwarder."""
         if self._check_task is not None:
             self._check_task.cancel()
             await asyncio.gather(self._check_task, return_exceptions=True)
@@ -60,10 +60,13 @@ class ForwardingMode:
             try:
                 self._apply_result(await self._topic_exists())
             except LogError as error:
-                # Whatever was so before is so still.
-                _logger.debug("whether %s exists cannot be asked: %s", KAFKA_STATE_TOPIC, error)
+                # Keep the last result.
+                _logger.debug("Cannot check whether %s exists: %s", KAFKA_STATE_TOPIC, error)
             except Exception:
-                _logger.exception("looking whether %s exists failed; it goes on", KAFKA_STATE_TOPIC)
+                _logger.exception(
+                    "Internal error while checking whether %s exists; checking again later.",
+                    KAFKA_STATE_TOPIC,
+                )
             await asyncio.sleep(CHECK_INTERVAL_S if self._last_result else FIRST_CHECKS_INTERVAL_S)
 
     def _apply_result(self, exists: bool | None) -> None:
@@ -74,16 +77,17 @@ class ForwardingMode:
         self.forwarder.active = active
         if exists is None:
             _logger.warning(
-                "we are not allowed to know whether %s exists: requests are forwarded as if it did; "
-                "set forwarding to always or never",
+                "Not authorized to describe topic %s; forwarding requests as if it existed. "
+                "Set forwarding=always or forwarding=never.",
                 KAFKA_STATE_TOPIC,
             )
         elif exists:
             _logger.info(
-                "%s exists: brokers go by its leaders, and requests are forwarded", KAFKA_STATE_TOPIC
+                "Topic %s exists, so brokers send requests to its leaders; forwarding is on.",
+                KAFKA_STATE_TOPIC,
             )
         else:
             _logger.info(
-                "%s does not exist: brokers ask who the coordinator is, and nothing is forwarded",
+                "Topic %s does not exist, so brokers look up the coordinator; forwarding is off.",
                 KAFKA_STATE_TOPIC,
             )

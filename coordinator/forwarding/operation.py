@@ -1,4 +1,4 @@
-"""What can be carried out by another coordinator: an operation that knows the request it came with."""
+"""Operations that can be forwarded, each with a reference to its client request."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
@@ -6,22 +6,22 @@ from typing import NamedTuple, Protocol
 from coordinator.runtime import Operation
 from protocol.errors import ErrorCode
 
-# What a share-partition takes in a request, besides its state batches.
+# Estimated request bytes of a share-partition without its state batches.
 _PART_BYTES = 40
 
 
 class ClientRequest(Protocol):
-    """A client's request while its share-partitions are routed."""
+    """A client request whose operations are being routed."""
 
     def not_coordinator(self, operation: "ForwardableOperation") -> None:
-        """Take an operation back that this coordinator does not carry out: somebody else may."""
+        """Take back an operation of a shard that this coordinator does not own."""
         ...
 
 
 class ForwardableOperation(Operation):
-    """An operation that is on its way as long as it has a `call`, and is answered or refused without one.
+    """An operation that is being routed while `call` is set. It is answered or refused when `call` is None.
 
-    While there is one, `refuse` with NOT_COORDINATOR calls `call.not_coordinator` instead of answering.
+    While `call` is set, `refuse` with NOT_COORDINATOR calls `call.not_coordinator` instead of answering.
     """
 
     __slots__ = ("call",)
@@ -30,14 +30,14 @@ class ForwardableOperation(Operation):
 
 
 class ErrorReason(NamedTuple):
-    """Why something was not carried out: what its sender is told if it stays so."""
+    """The error response of an operation that could not be routed."""
 
     error_code: ErrorCode
     message: str
 
 
 def refuse(operations: Iterable[ForwardableOperation], reason: ErrorReason) -> None:
-    """Answer those that have no answer yet with an error."""
+    """Refuse all operations that have no response yet."""
     for operation in operations:
         if operation.call is not None:
             operation.call = None
@@ -45,10 +45,10 @@ def refuse(operations: Iterable[ForwardableOperation], reason: ErrorReason) -> N
 
 
 def is_abandoned(operation: ForwardableOperation) -> bool:
-    """Tell whether who asked has gone."""
+    """Return whether the client has disconnected."""
     return operation.origin is not None and operation.origin.disconnected
 
 
 def operation_bytes(operation: ForwardableOperation) -> int:
-    """Return about how many bytes an operation takes in a request."""
+    """Return the estimated size of an operation in a request."""
     return sum(_PART_BYTES + len(getattr(part, "state_batches", b"")) for part in operation.unit)

@@ -1,7 +1,7 @@
-"""The connections to one other coordinator: a few, shared by all that goes there.
+"""Manage a small pool of connections to one other coordinator.
 
-A server answers the requests of a connection in their order, so one that takes long delays those behind it:
-each request takes the connection with the fewest others on it, and a new one as long as there may be more.
+A server answers the requests of a connection in order, so a slow request delays those after it.  Each request
+therefore uses the connection with the fewest requests in flight.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from coordinator.config import HostPort
 from coordinator.forwarding.limits import ForwardingLimits
 from protocol.errors import ErrorCode
 
-# What HAProxy looks at (deploy/haproxy) is the part that all persisters of brokers share; the rest tells
-# coordinators from brokers, whose client ids go on with a number.
+# HAProxy (deploy/haproxy) matches the prefix that the persisters of brokers have, too. The rest distinguishes
+# coordinators from brokers, whose client ids continue with a number.
 FORWARDED_CLIENT_ID = "Persister-client-forwarded-"
 
 
 class PeerConnections:
-    """Another coordinator, at the address that it advertises. Held by one event loop."""
+    """Connections to a coordinator at its advertised address. Used on one event loop."""
 
     def __init__(
         self, wire: str, instance: str, limits: ForwardingLimits, security: ClientSecurity | None = None
@@ -33,13 +33,13 @@ class PeerConnections:
             ConnectionLimits(connect_s=limits.connect_s, request_s=limits.request_age_max_s),
             security,
         )
-        # How many requests use each of the connections.
+        # The number of requests on each connection.
         self._users = [0] * limits.connections_max
         self.in_flight = 0
         self._bytes = 0
 
     def reserve(self, request_bytes: int) -> bool:
-        """Count a request in, unless there are too many; of any size if it is the only one."""
+        """Reserve capacity for a request; return False if a limit is reached. One request always fits."""
         if self.in_flight and (
             self.in_flight >= self._limits.requests_in_flight_max
             or self._bytes + request_bytes > self._limits.bytes_in_flight_max
@@ -50,15 +50,15 @@ class PeerConnections:
         return True
 
     def release(self, request_bytes: int) -> None:
-        """Count a request out."""
+        """Release the capacity of a request."""
         self.in_flight -= 1
         self._bytes -= request_bytes
 
     @asynccontextmanager
     async def connection(self, connections_max: int) -> AsyncIterator[Connection]:
-        """Give one of so many connections for one request; a request that is given up closes it.
+        """Provide one of at most `connections_max` connections for one request. Cancelling closes it.
 
-        The other side then drops what it has not begun. Raises what `Connection.open` raises.
+        The other side then drops the requests that it has not started. Raises what `Connection.open` raises.
         """
         place = min(range(min(connections_max, len(self._users))), key=self._users.__getitem__)
         self._users[place] += 1
@@ -74,7 +74,7 @@ class PeerConnections:
 
     async def _open(self, place: int) -> Connection:
         try:
-            # A splitter accepts connections also for a coordinator that is not there.
+            # HAProxy accepts connections even if the coordinator behind it is down.
             async with asyncio.timeout(self._limits.connect_s):
                 return await self._nodes.connection(Node(place, *self._address))
         except TimeoutError:

@@ -1,9 +1,9 @@
-"""Share-group state carried from one place to another: Kafka's own coordinator, a topic of ours, a journal.
+"""Migrate share-group state between Kafka's own coordinator, a state topic and a journal.
 
-Theory of operation.  What a place holds is the fold of its records, whatever wrote them, so a migration folds
-the source, looks at what the target holds already, writes one snapshot for each share-partition that is
-missing there, and then reads the target anew and compares.  What is equal is left alone: a migration that was
-interrupted goes on when it is run again, and one that is finished does nothing.
+Theory of operation.  The state of a location is the fold of its records, regardless of the writer.  A
+migration folds the source, reads the state of the target, and writes one snapshot for each share-partition
+that is missing there.  Then it reads the target again and compares.  Equal states are not written, so an
+interrupted migration continues when it is run again, and a completed one writes nothing.
 """
 
 from coordinator.migration.errors import MigrationRefused

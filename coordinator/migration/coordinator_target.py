@@ -1,11 +1,11 @@
-"""A target that is asked through its RPCs: Kafka's own coordinator, which lets nobody write to its topic.
+"""Write migrated state to a coordinator through its RPCs, because brokers reject writes to their state topic.
 
-For each share-partition: Delete, Initialize, then Read with the greatest leader epoch that the source has
-seen, which is the only way to raise it, then Write of the batches and the delivery complete count.
+For each share-partition, the target sends Delete and Initialize, then Read with the highest leader epoch of
+the source, and then Write with the batches and the delivery complete count.  Only Read raises that epoch.
 
-What such a coordinator cannot hold: a leader epoch other than the greatest one (after a re-initialisation it
-is 0), and before Kafka 4.2 a delivery complete count.  Looking changes nothing: a Read is only sent with a
-leader epoch that the Summary has shown to be the current one.
+Such a coordinator cannot store a current leader epoch below the highest one (0 after a re-initialisation).
+Before Kafka 4.2 it stores no delivery complete count.  A lookup changes nothing: Read is only sent with the
+leader epoch that the Summary returned.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey
 
-# Share-partitions of a group that travel in one request, and requests at a time.
+# Share-partitions and bytes per request, and concurrent requests.
 CHUNK_KEYS_MAX = 200
 CHUNK_BYTES_MAX = 1 << 20
 CHUNKS_AT_A_TIME = 8
 
-# Waits of about 0.5, 1, 2, 4 and 8 s: a broker that is asked for the first time makes its topic first.
+# Back-offs of about 0.5, 1, 2, 4 and 8 s: on the first request, a broker creates its topic first.
 RETRY = RetryPolicy(attempts_max=6, first_s=0.25)
 
 # Delivery states that every release since 4.1 understands: available, acknowledged, archived.
@@ -74,7 +74,7 @@ class CoordinatorTarget:
         self._server = _Server(keeps_complete_count=True, is_broker=False)
 
     async def begin(self) -> None:
-        """Ask which versions are served. Raises MigrationRefused if nobody answers."""
+        """Query the API versions. Raises MigrationRefused if no address answers."""
         why: object = "no address is given"
         for host, _, port in (address.rpartition(":") for address in self._bootstrap.split(",")):
             try:
@@ -96,14 +96,14 @@ class CoordinatorTarget:
         raise MigrationRefused(f"the target cannot be reached: {why}")
 
     def as_stored(self, state: ShareState) -> ComparableState:
-        """Return what the target can hold of a state."""
+        """Return the state as the target can store it."""
         held = ComparableState.from_state(state)._replace(leader_epoch=state.leader_epoch_max)
         if self._server.keeps_complete_count:
             return held
         return held._replace(delivery_complete_count=NO_COMPLETE_COUNT)
 
     def notes(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
-        """Return what the target cannot hold."""
+        """Return one sentence for each part of the states that the target cannot store."""
         notes = []
         counted = sum(state.delivery_complete_count > 0 for state in states.values())
         if counted and not self._server.keeps_complete_count:
@@ -128,7 +128,7 @@ class CoordinatorTarget:
             )
         return notes
 
-    # Look.
+    # Lookup.
 
     async def lookup(
         self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress
@@ -163,7 +163,7 @@ class CoordinatorTarget:
     # Write.
 
     async def check_unlocked(self) -> None:
-        """Do nothing: a coordinator takes what it is sent."""
+        """Do nothing: a coordinator has no lock."""
 
     async def apply_plan(
         self,
@@ -171,7 +171,7 @@ class CoordinatorTarget:
         plan_for: Callable[[LookupResult], MigrationPlan],
         progress: Progress,
     ) -> list[MigrationDifference]:
-        """Send what the plan says; a share-partition that fails does not keep the others from going on."""
+        """Apply the plan. If a share-partition fails, the others are still written."""
         wanted = {key: self.as_stored(state) for key, state in states.items()}
         plan = plan_for(await self.lookup(wanted, progress))
         failures: Failures = {}
@@ -203,7 +203,7 @@ class CoordinatorTarget:
         wanted: Mapping[SharePartitionKey, ComparableState],
         work: Callable[[ShareCoordinatorClient, list[SharePartitionKey]], Awaitable[None]],
     ) -> None:
-        """Do work with a few of the keys at a time, all of one group, several chunks side by side."""
+        """Call `work` with chunks of keys of one group, several chunks concurrently."""
         at_a_time = asyncio.Semaphore(CHUNKS_AT_A_TIME)
 
         async def one(chunk: list[SharePartitionKey]) -> None:

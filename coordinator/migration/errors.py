@@ -1,7 +1,7 @@
-"""Why a migration does not go on."""
+"""The error of a migration that is refused."""
 
 from coordinator.errors import CoordinatorError
 
 
 class MigrationRefused(CoordinatorError):
-    """Going on could lose state; the text is one line for the operator, and says what to do."""
+    """The migration could lose state. The message is one line for the operator and says what to do."""

@@ -1,4 +1,4 @@
-"""Sources and targets put together from their places and the settings."""
+"""Make sources and targets from locations and settings."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ from coordinator.security.client_security import make_client_security
 
 
 class JournalSource:
-    """A journal; its lock keeps coordinators out."""
+    """A journal as a source; its lock excludes a running coordinator."""
 
     def __init__(self, folder: Path) -> None:
         self.reader = JournalReader(folder)
@@ -31,7 +31,7 @@ class JournalSource:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Hold the lock. Raises LogLocked if a coordinator is at work."""
+        """Hold the journal's lock. Raises LogLocked if a coordinator holds it."""
         self._disk.lock()
         try:
             yield
@@ -40,17 +40,17 @@ class JournalSource:
 
 
 def make_source(place: Location, config: Config) -> Source:
-    """Make the source that a place is."""
+    """Return the source at a location."""
     if place.kind is LocationKind.JOURNAL:
         return JournalSource(Path(place.where))
     return TopicSource(_topic_reader(place.where, config, config.bootstrap_servers))
 
 
 def make_target(place: Location, config: Config, security: ClientSecurity | None = None) -> Target:
-    """Make the target that a place is; `security` is for the RPCs of a coordinator."""
+    """Return the target at a location; `security` is for connections to a coordinator."""
     if place.kind is LocationKind.COORDINATOR or place.is_kafka_state_topic:
         bootstrap = place.where if place.kind is LocationKind.COORDINATOR else config.bootstrap_servers
-        # Kafka's own coordinator is the cluster that the settings are about.
+        # Kafka's own coordinator is in the cluster of bootstrap.servers, which has its own security settings.
         if place.is_kafka_state_topic or security is None:
             security = make_client_security(config)
         return CoordinatorTarget(
@@ -100,7 +100,7 @@ def _topic_reader(topic: str, config: Config, bootstrap: str) -> TopicReader:
 
 
 def _connecting(config: Config, bootstrap: str) -> Callable[[str], Cluster]:
-    """Return what makes a cluster for a topic. That raises ConfigError without the client library."""
+    """Return a function that makes the cluster client of a topic. It raises ConfigError without aiokafka."""
 
     def connect(topic: str) -> Cluster:
         try:

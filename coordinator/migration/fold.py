@@ -1,4 +1,4 @@
-"""What the records of a log amount to: the state of every live share-partition.
+"""Fold the records of a log to the state of every live share-partition.
 
 The fold is the coordinator's own (`coordinator.shard`), so a state here is what a coordinator would answer
 from.  A share-partition whose last record is a tombstone has none.
@@ -16,10 +16,10 @@ from protocol.state_records import SharePartitionKey, decode_record
 
 
 class ComparableState(NamedTuple):
-    """What of a share-partition's state must be the same on both sides.
+    """The part of a share-partition's state that must be equal in source and target.
 
-    Not in it: the snapshot epoch, times, and how often the state was updated since its last snapshot, which
-    are the log's own business.  `batches` is None where nobody looked, because the rest is different already.
+    The snapshot epoch, timestamps and the number of updates since the last snapshot are not compared.
+    `batches` is None if they were not read because another field differs.
     """
 
     state_epoch: int
@@ -31,7 +31,7 @@ class ComparableState(NamedTuple):
 
     @classmethod
     def from_state(cls, state: ShareState) -> "ComparableState":
-        """Return what must be the same; a state that cannot be read is equal to none that can."""
+        """Return the comparable part; an unreadable state differs from every readable one."""
         return cls(
             state.state_epoch,
             state.leader_epoch,
@@ -43,11 +43,11 @@ class ComparableState(NamedTuple):
 
 
 class FoldedLog(NamedTuple):
-    """A log, folded: states, and where the log of each state partition ended.
+    """The folded states of a log, and the end offset of each state partition.
 
-    `unknown_records` are of a type that is no share-partition's.  `misplaced` have state in a state partition
-    that their hash does not lead to, where no coordinator looks for it; they are not in `states`.  `owners`
-    says who holds which state partition: has claimed it last, and did not let go.
+    `unknown_records` counts records of other types.  `misplaced` share-partitions have state in a state
+    partition that does not match their hash, so no coordinator reads it; they are not in `states`.  `owners`
+    maps each state partition with an unreleased claim to the claim's owner.
     """
 
     states: Mapping[SharePartitionKey, ShareState]
@@ -58,34 +58,34 @@ class FoldedLog(NamedTuple):
 
     @property
     def state_partitions(self) -> int:
-        """Into how many state partitions the state is divided."""
+        """The number of state partitions."""
         return len(self.ends)
 
     @property
     def unreadable(self) -> list[SharePartitionKey]:
-        """The share-partitions whose last record this release does not understand."""
+        """The share-partitions whose last record has a version that this release does not support."""
         return [key for key, state in self.states.items() if state.unreadable is not None]
 
     def held(self) -> dict[SharePartitionKey, ComparableState]:
-        """Return what must be the same elsewhere."""
+        """Return the comparable states."""
         return {key: ComparableState.from_state(state) for key, state in self.states.items()}
 
 
 class Fold:
-    """Takes the records of a log that count, those of each state partition in log order."""
+    """Folds the valid records of a log, given in log order for each state partition."""
 
     def __init__(self, state_partitions: int) -> None:
         self._shards = [Shard(number, SnapshotPolicy()) for number in range(state_partitions)]
         self._unknown_records = 0
 
     def take(self, state_partition: int, record: LogRecord) -> None:
-        """Take the next record. Raises MigrationRefused if nobody can tell what it belongs to."""
+        """Take the next record. Raises MigrationRefused if its key cannot be decoded."""
         try:
             decoded = decode_record(record.key, record.value)
         except DecodeError as error:
             raise MigrationRefused(
                 f"the record at log offset {record.offset} of state partition {state_partition} "
-                f"cannot be understood: {error}"
+                f"cannot be decoded: {error}"
             ) from error
         if decoded is None:
             self._unknown_records += 1
@@ -93,7 +93,7 @@ class Fold:
             self._shards[state_partition].replay(decoded, record.offset, record.timestamp_ms)
 
     def folded(self, ends: tuple[int, ...], owners: Mapping[int, str]) -> FoldedLog:
-        """Return what all of it amounts to."""
+        """Return the folded log."""
         states: dict[SharePartitionKey, ShareState] = {}
         misplaced: list[SharePartitionKey] = []
         for shard in self._shards:

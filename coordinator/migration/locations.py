@@ -1,10 +1,10 @@
-"""Where state can be: the words of the command line, read.
+"""Parse the locations of state on the command line.
 
 ``kafka:TOPIC``     a topic of the cluster at bootstrap.servers; __share_group_state stands for Kafka's own
                     coordinator
 ``journal:DIR``     the folder of a journal
-``rpc:HOST:PORT``   a share coordinator that is asked through its RPCs; a target only, as none of them lists
-                    what there is
+``rpc:HOST:PORT``   a share coordinator, accessed through its RPCs; only as a target, because no RPC lists the
+                    share-partitions
 """
 
 import re
@@ -15,14 +15,14 @@ from typing import NamedTuple
 from coordinator.config import HostPort
 from coordinator.errors import ConfigError
 
-# Kafka's own coordinator keeps its state here; a broker lets nobody else write to it.
+# The state topic of Kafka's own coordinator; brokers reject all other writers.
 KAFKA_STATE_TOPIC = "__share_group_state"
 _OTHER_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__cluster_metadata")
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class LocationKind(StrEnum):
-    """The kinds of places; the value is the word before the colon."""
+    """The kinds of locations; the value is the prefix before the colon."""
 
     TOPIC = "kafka"
     JOURNAL = "journal"
@@ -30,7 +30,7 @@ class LocationKind(StrEnum):
 
 
 class Location(NamedTuple):
-    """A place: `where` is a topic, a folder, or host:port."""
+    """A location: `where` is a topic, a folder, or host:port."""
 
     kind: LocationKind
     where: str
@@ -40,7 +40,7 @@ class Location(NamedTuple):
 
     @property
     def needs_cluster(self) -> bool:
-        """True if bootstrap.servers must lead to a Kafka cluster."""
+        """True if the location is in the cluster of bootstrap.servers."""
         return self.kind is LocationKind.TOPIC
 
     @property
@@ -50,7 +50,7 @@ class Location(NamedTuple):
 
 
 def parse_source(text: str) -> Location:
-    """Read what stands behind --from. Raises ConfigError."""
+    """Parse the value of --from. Raises ConfigError."""
     place = _parse("--from", text)
     if place.kind is LocationKind.COORDINATOR:
         raise ConfigError(
@@ -60,7 +60,7 @@ def parse_source(text: str) -> Location:
 
 
 def parse_target(text: str, source: Location) -> Location:
-    """Read what stands behind --to. Raises ConfigError."""
+    """Parse the value of --to. Raises ConfigError."""
     place = _parse("--to", text)
     same = place == source
     if place.kind is source.kind is LocationKind.JOURNAL:

@@ -1,12 +1,11 @@
-"""A target that is a log of ours: a topic or a journal.
+"""Write migrated state to a log of this project: a state topic or a journal.
 
-Each share-partition becomes one ShareSnapshot in the state partition that its hash leads to.  The snapshot
-counts on from the source's snapshot epoch, as a cold snapshot would, so that whoever orders snapshots by it
-finds the newest last.  A state that is replaced is deleted first, in the same batch: a tombstone takes the
-fencing memory of the old state with it, and both records become durable together or not at all.
+Each share-partition becomes one ShareSnapshot in the state partition of its hash.  The snapshot epoch
+continues that of the source, as for a cold snapshot, so that the newest snapshot has the highest epoch.  If a
+state is replaced, a tombstone precedes the snapshot in the same batch.  The tombstone clears the old leader
+and state epochs, and both records become durable together or not at all.
 
-What was looked at is looked at once more under the lock or the claims, which keep everybody else from
-writing.
+The target is read again after it is locked or claimed, because no other process can write to it then.
 """
 
 import asyncio
@@ -26,20 +25,20 @@ from protocol.record_batch import decode_batches
 from protocol.routing import state_partition as routed_to
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 
-# Who claims the state partitions of a topic while state is brought there.
+# The owner in the claims of a migration.
 OWNER = "share-coordinator migrate"
 
-# A topic that somebody else made may take no more than Kafka's 1 MiB.
+# A topic that was not created by a coordinator may have Kafka's default max.message.bytes of 1 MiB.
 APPEND_BYTES_MAX = 256 << 10
 
 _Records = list[tuple[bytes, bytes | None]]
 
 
 class LogTarget:
-    """A log of ours that state is brought to.
+    """A state topic or a journal as a target.
 
-    `make_log` makes the log for a number of state partitions; `state_partitions` is that of a log which does
-    not exist yet.
+    `make_log` makes the log for a number of state partitions; `state_partitions` is used if the log does not
+    exist yet.
     """
 
     def __init__(
@@ -56,20 +55,20 @@ class LogTarget:
         self._clock = clock
 
     def as_stored(self, state: ShareState) -> ComparableState:
-        """Return what the target will hold of a state: all of it."""
+        """Return the whole state: a log stores all of it."""
         return ComparableState.from_state(state)
 
     def notes(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
-        """Return what gets lost on the way: nothing."""
+        """Return []: a log stores all of a state."""
         return []
 
     async def begin(self) -> None:
-        """Nothing has to be found out."""
+        """Do nothing: a log has no features to query."""
 
     async def lookup(
         self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress
     ) -> LookupResult:
-        """Fold what the log holds."""
+        """Return the folded states of the log."""
         folded = await self._reader.fold(progress)
         if folded is None:
             return LookupResult({})
@@ -78,7 +77,7 @@ class LogTarget:
         return LookupResult(folded.held(), owners=others)
 
     async def check_unlocked(self) -> None:
-        """See whether a coordinator has the lock of a journal; who owns a topic was looked at."""
+        """Raise LogLocked if a coordinator locks a journal; `lookup` reports the owners of a topic."""
         await self._reader.check_unlocked()
 
     async def apply_plan(
@@ -87,7 +86,7 @@ class LogTarget:
         plan_for: Callable[[LookupResult], MigrationPlan],
         progress: Progress,
     ) -> list[MigrationDifference]:
-        """Append what the plan says. Raises LogError; what was appended before that stays."""
+        """Append the records of the plan. Raises LogError; records appended before the error stay."""
         log = self._make_log(self._state_partitions)
         try:
             await log.open()
@@ -140,7 +139,7 @@ class LogTarget:
     def _records(
         self, states: Mapping[SharePartitionKey, ShareState], plan: MigrationPlan, key: SharePartitionKey
     ) -> _Records:
-        """Return what has to be appended for one share-partition, all of it or nothing."""
+        """Return the records for one share-partition, which are appended atomically."""
         step = plan.steps[key]
         records = [] if step is Action.COPY else [encode_record(StateRecord(key, None))]
         if step is not Action.DELETE:
@@ -150,7 +149,7 @@ class LogTarget:
 
 
 def _appends(pieces: Iterable[_Records]) -> Iterator[tuple[int, _Records]]:
-    """Put pieces that stay whole together to appends of a bearable size, each with its number of pieces."""
+    """Combine pieces into appends of at most APPEND_BYTES_MAX; yield each with its number of pieces."""
     count, records, size_bytes = 0, list[tuple[bytes, bytes | None]](), 0
     for piece in pieces:
         piece_bytes = sum(len(key) + len(value or b"") for key, value in piece)

@@ -1,8 +1,8 @@
-"""A migration from beginning to end, over any source and target.
+"""Run a migration from any source to any target.
 
-The order is what makes it safe: fold the source; look at the target, changing nothing, and refuse; see that
-the source stands still; take the target, look again, write; read the target anew and compare; see that the
-source still stands where it was read.
+The order of the steps makes it safe.  Fold the source; read the target and check the plan without changing
+anything; verify that the source is quiescent; claim the target, read it again and write; read the target
+again and compare; verify that the source has not changed meanwhile.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -23,25 +23,25 @@ from coordinator.migration.readers import LogReader, Progress
 from coordinator.migration.target import LookupResult, Target
 from protocol.state_records import SharePartitionKey
 
-# So many share-partitions are named where something is said about many.
+# A message names at most this many share-partitions.
 NAMED_MAX = 10
 
 
 class Options(NamedTuple):
-    """What is allowed beyond the harmless."""
+    """What the migration may do."""
 
     execute: bool = False
-    """Write. Without it the migration only says what it would do."""
+    """Write to the target. Otherwise the migration only reports what it would do."""
     replace: bool = False
-    """Take away what the target holds and the source does not, or otherwise."""
+    """Replace or delete state of the target that differs from the source."""
     take_over: bool = False
-    """Depose whoever has claimed the target and did not let go of it."""
+    """Fence the owner of an unreleased claim on the target."""
     leave_out_unknown_topics: bool = False
-    """Do not bring the state of topics that the target's cluster does not know."""
+    """Omit the state of topics that do not exist in the target's cluster."""
 
 
 class Report(NamedTuple):
-    """What was done, or would be; `notes` are for people, `different` are those that are not the same."""
+    """The result of a migration or a dry run; `different` are share-partitions that differ afterwards."""
 
     folded: FoldedLog
     plan: MigrationPlan
@@ -51,25 +51,25 @@ class Report(NamedTuple):
 
     @property
     def is_good(self) -> bool:
-        """True if nothing is different, or nothing was asked to be done yet."""
+        """True for a dry run, and if source and target are equal."""
         return not self.different
 
 
 class Source(Protocol):
-    """A log that state is brought from."""
+    """A log that state is migrated from."""
 
     @property
     def reader(self) -> LogReader:
-        """How it is read."""
+        """The reader of the log."""
         ...
 
     def held(self) -> AbstractAsyncContextManager[None]:
-        """Keep others from writing to it meanwhile, as far as that can be done without changing it."""
+        """Prevent other writers during the migration, if this is possible without changing the source."""
         ...
 
 
 class TopicSource:
-    """A topic; nobody can be kept from writing to it, so it is seen whether anybody did."""
+    """A topic as a source. Writers cannot be excluded, so the migration detects changes afterwards."""
 
     def __init__(self, reader: LogReader) -> None:
         self.reader = reader
@@ -81,10 +81,10 @@ class TopicSource:
 
 
 async def migrate(source: Source, target: Target, options: Options, progress: Progress) -> Report:
-    """Bring the state of all share-partitions from source to target.
+    """Migrate the state of all share-partitions from source to target.
 
-    Raises MigrationRefused when something speaks against it, LogError when a log cannot be used.  What was
-    written before that stays; run again, the migration goes on from there.
+    Raises MigrationRefused if state could be lost, LogError if a log cannot be used.  States that were
+    written before an error stay; run the migration again to continue.
     """
     folded = await _fold(source.reader, progress)
     await target.begin()
@@ -120,7 +120,7 @@ async def migrate(source: Source, target: Target, options: Options, progress: Pr
 async def _fold(reader: LogReader, progress: Progress) -> FoldedLog:
     folded = await reader.fold(progress)
     if folded is None:
-        raise MigrationRefused("there is nothing at the source")
+        raise MigrationRefused("the source does not exist")
     if folded.unreadable:
         raise MigrationRefused(
             f"a newer release wrote the state of {_names(folded.unreadable)}: migrate with that, or delete it"
@@ -140,20 +140,20 @@ def _notes(folded: FoldedLog) -> list[str]:
         number, owner = next(iter(folded.owners.items()))
         notes.append(
             f"{len(folded.owners)} state partitions of the source are owned, number {number} by {owner}: "
-            f"make sure that no coordinator is at work there"
+            f"make sure that no coordinator runs there"
         )
     return notes
 
 
 def _refuse(plan: MigrationPlan, lookup: LookupResult, options: Options) -> None:
-    """Raise MigrationRefused if the plan takes away what nobody said may go."""
+    """Raise MigrationRefused if the plan needs an option that is not set."""
     if plan.is_done:
         return
     if lookup.owners and not options.take_over:
         number, owner = next(iter(lookup.owners.items()))
         raise MigrationRefused(
             f"{len(lookup.owners)} state partitions of the target are owned, number {number} by {owner}: "
-            f"stop the coordinator there; if it died without letting go, --take-over"
+            f"stop the coordinator there; if it crashed without releasing them, use --take-over"
         )
     destructive = plan.keys(*DESTRUCTIVE)
     if destructive and not options.replace:
@@ -176,7 +176,7 @@ async def _compare(
     failed: list[MigrationDifference],
     progress: Progress,
 ) -> list[MigrationDifference]:
-    """Look at the target anew; what could not be written is different for the reason that it was given."""
+    """Read the target again and return all differences; those that failed to be written with their error."""
     left_out = set(plan.keys(Action.OMIT))
     wanted = {key: state for key, state in wanted.items() if key not in left_out}
     lookup = await target.lookup(wanted, progress)
@@ -189,7 +189,7 @@ async def _compare(
 async def _verify_source_quiesced(
     reader: LogReader, folded: FoldedLog, progress: Progress, consequence: str
 ) -> None:
-    """Raise MigrationRefused if the source holds another state by now; a mere snapshot does not count."""
+    """Raise MigrationRefused if the source's states have changed. Snapshots of the same state are ignored."""
     if await reader.ends() == folded.ends:
         return
     again = await reader.fold(progress)

@@ -1,4 +1,4 @@
-"""What is to be done with each share-partition, from what both sides hold. Pure."""
+"""Plan the action for each share-partition by comparing source and target. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -10,35 +10,35 @@ from protocol.state_records import SharePartitionKey
 
 
 class Action(StrEnum):
-    """What is to be done with one share-partition."""
+    """The action for one share-partition."""
 
     COPY = "copy"
-    """The target has no state of it."""
+    """The target has no state of the share-partition."""
     ALREADY_PRESENT = "already there"
-    """The target holds the same state."""
+    """The target has the same state."""
     REPLACE = "replace"
-    """The target holds another state."""
+    """The target has a different state."""
     DELETE = "delete"
-    """The target holds a state, and the source has none."""
+    """The target has a state, and the source has none."""
     OMIT = "leave out"
-    """The cluster does not know its topic, so nobody could use the state."""
+    """The topic does not exist in the target's cluster, so the state could not be used."""
 
 
-# What takes state away from the target, and so happens only if it is asked for.
+# Actions that remove state from the target; they require an option.
 DESTRUCTIVE = (Action.REPLACE, Action.DELETE)
 
 
 class MigrationPlan(NamedTuple):
-    """The step of every share-partition that either side has."""
+    """The action for every share-partition of source and target."""
 
     steps: Mapping[SharePartitionKey, Action]
 
     def keys(self, *wanted: Action) -> list[SharePartitionKey]:
-        """Return the share-partitions with one of these steps."""
+        """Return the share-partitions with one of these actions."""
         return [key for key, step in self.steps.items() if step in wanted]
 
     def counts(self) -> dict[Action, int]:
-        """Return how many share-partitions have each step."""
+        """Return the number of share-partitions for each action."""
         counted = Counter(self.steps.values())
         return {step: counted[step] for step in Action}
 
@@ -53,7 +53,7 @@ def make_plan(
     held: Mapping[SharePartitionKey, ComparableState],
     unknown_topics: Collection[SharePartitionKey],
 ) -> MigrationPlan:
-    """Compare what the target should hold with what it holds."""
+    """Return the plan that makes the target hold the wanted states."""
     steps: dict[SharePartitionKey, Action] = {}
     for key, state in wanted.items():
         if key in unknown_topics:
@@ -67,7 +67,7 @@ def make_plan(
 
 
 class MigrationDifference(NamedTuple):
-    """A share-partition that is not the same on both sides, and in what."""
+    """A share-partition that differs between source and target, and the difference."""
 
     key: SharePartitionKey
     what: str
@@ -76,7 +76,7 @@ class MigrationDifference(NamedTuple):
 def differences(
     wanted: Mapping[SharePartitionKey, ComparableState], held: Mapping[SharePartitionKey, ComparableState]
 ) -> list[MigrationDifference]:
-    """Return every share-partition that is not the same on both sides."""
+    """Return every share-partition that differs between source and target."""
     found = []
     for key, state in wanted.items():
         there = held.get(key)

@@ -1,4 +1,4 @@
-"""Reads a log from outside, without owning or changing anything; somebody else may be writing to it."""
+"""Read and fold a log without owning or changing it, even while a coordinator writes to it."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,10 +17,10 @@ from coordinator.migration.fold import Fold, FoldedLog
 from protocol.errors import DecodeError
 from protocol.record_batch import LogRecord, decode_batches
 
-# What is told of long work: what is being done, how much of it is done, and how much there is.
+# Progress callback: description, amount done, total amount.
 Progress = Callable[[str, int, int], None]
 
-# Batches that are folded before the event loop gets its turn.
+# How many batches are folded before yielding to the event loop.
 SLICE_BATCHES = 128
 
 
@@ -28,15 +28,15 @@ class LogReader(Protocol):
     """A log that can be folded."""
 
     async def fold(self, progress: Progress) -> FoldedLog | None:
-        """Fold the log as it is now; None if it does not exist. Raises LogError and MigrationRefused."""
+        """Return the folded log, None if it does not exist. Raises LogError and MigrationRefused."""
         ...
 
     async def ends(self) -> tuple[int, ...]:
-        """Return where the log of each state partition ends now."""
+        """Return the end offset of each state partition."""
         ...
 
     async def check_unlocked(self) -> None:
-        """Raise LogLocked if somebody keeps all others out, now. Changes nothing."""
+        """Raise LogLocked if another process locks the log. Changes nothing."""
         ...
 
 
@@ -50,16 +50,16 @@ class _OffsetBounds(NamedTuple):
 
 
 class TopicReader:
-    """A topic: one of ours, or that of Kafka's own coordinator."""
+    """Reads a state topic or Kafka's __share_group_state."""
 
     def __init__(self, topic: str, connect: Callable[[str], Cluster], *, timeout_s: float) -> None:
-        """Read `topic`; `connect` makes a cluster for a topic, which is not connected yet."""
+        """Read `topic`; `connect` makes a cluster client that is not connected yet."""
         self.topic = topic
         self._connect = connect
         self._timeout_s = timeout_s
 
     async def partitions(self) -> int | None:
-        """Return how many partitions the topic has; None if there is no such topic. Never creates it."""
+        """Return the number of partitions, None if the topic does not exist. Never creates it."""
         cluster = self._connect(self.topic)
         try:
             shape = await cluster.describe_topic()
@@ -68,7 +68,7 @@ class TopicReader:
         return None if shape is None else shape.partitions
 
     async def fold(self, progress: Progress) -> FoldedLog | None:
-        """Fold the records that count up to what is committed now."""
+        """Fold the valid records up to the high watermarks."""
         partitions = await self.partitions()
         if partitions is None:
             return None
@@ -93,13 +93,13 @@ class TopicReader:
             await cluster.close()
 
     async def check_unlocked(self) -> None:
-        """Do nothing: who claims a topic is found when it is folded."""
+        """Do nothing: folding the topic finds its claims."""
 
     async def _offset_bounds(self, cluster: Cluster, partitions: int) -> _OffsetBounds:
         ends = OffsetFinder(cluster, ("ends",), cluster.list_ends, timeout_s=self._timeout_s)
         starts = OffsetFinder(cluster, ("starts",), cluster.list_starts, timeout_s=self._timeout_s)
         try:
-            # Ends first: a start that moves afterwards only shortens what is read.
+            # Ask for the ends first: if a start moves afterwards, only fewer records are read.
             found_ends = await asyncio.gather(*map(ends.find, range(partitions)))
             found_starts = await asyncio.gather(*map(starts.find, range(partitions)))
         finally:
@@ -129,7 +129,7 @@ class TopicReader:
 
 
 class _RecordFilter:
-    """The rule of ownership applied to batches as they come, and who owns what at the end of them."""
+    """Drops the records of fenced owners, and tracks the owner of each state partition."""
 
     def __init__(self, bounds: _OffsetBounds) -> None:
         self.fold = Fold(len(bounds.ends))
@@ -157,19 +157,19 @@ class _RecordFilter:
             self.owners.pop(partition, None)
         elif not is_ownership_record(record):
             if fencing_filter.owner_epoch is not None:
-                # The claim may have been pruned; after a release there are no records without a new claim.
+                # A claim may have been pruned. After a release, only a new claim can follow.
                 self.owners.setdefault(partition, "somebody unknown")
             self.fold.take(partition, record)
 
 
 class JournalReader:
-    """A journal, whether or not a coordinator is at work on it."""
+    """Reads a journal, even while a coordinator writes to it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     async def fold(self, progress: Progress) -> FoldedLog | None:
-        """Fold the commits that count. Raises LogDamaged for damage before the tail."""
+        """Fold the valid commits. Raises LogDamaged for damage before the tail."""
         if not self.folder.is_dir():
             return None
         return await asyncio.to_thread(self._fold, progress)
@@ -179,7 +179,7 @@ class JournalReader:
         return tuple((await asyncio.to_thread(verify, self.folder)).end_offsets)
 
     async def check_unlocked(self) -> None:
-        """See whether a coordinator has the lock."""
+        """Raise LogLocked if a coordinator holds the journal's lock."""
         check_free(self.folder)
 
     def _fold(self, progress: Progress) -> FoldedLog | None:

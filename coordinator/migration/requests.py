@@ -1,4 +1,4 @@
-"""The RPCs of a migration, each for several share-partitions of one group; no state but the caller's."""
+"""Send the RPCs of a migration, each for several share-partitions of one group."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,11 +41,10 @@ async def read_held_states(
     *,
     keeps_complete_count: bool,
 ) -> None:
-    """Note what a coordinator holds of share-partitions, and which of their topics it does not know.
+    """Read the states of share-partitions into `held`, and those without a topic into `unknown_topics`.
 
-    What `write` was interrupted in is as good as nothing, and not noted.  Changes nothing.  Batches are asked
-    for only where all else is as wanted, or so.  Raises MigrationRefused for an error that says nothing about
-    the state.
+    The state of an interrupted `write` counts as no state.  Batches are read only if all other fields are
+    equal.  Changes nothing.  Raises MigrationRefused for an error that does not describe the state.
     """
     to_read: dict[SharePartitionKey, ComparableState] = {}
     parts: dict[SharePartitionKey, Any] = {key: summary_api.PartitionData(key.partition, 0) for key in wanted}
@@ -81,7 +80,7 @@ async def read_held_states(
 
 
 async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey], failures: Failures) -> None:
-    """Delete the state of share-partitions; what the cluster does not know any more is deleted already."""
+    """Delete the state of share-partitions. If the topic no longer exists, it is already deleted."""
     parts = {key: delete_api.PartitionData(key.partition) for key in keys}
     for key, result in (await _send(client, DELETE, parts)).items():
         if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
@@ -95,10 +94,10 @@ async def write(
     *,
     keeps_complete_count: bool,
 ) -> None:
-    """Make a coordinator hold what is wanted of share-partitions, and nothing of what it held before.
+    """Replace the state of share-partitions at a coordinator.
 
-    Delete comes first: Initialize alone keeps the fencing memory of an older state, and then no Read raises
-    the leader epoch to what is fenced with already.
+    Delete is sent first: Initialize alone keeps the highest leader epoch of the older state, and a Read with
+    that epoch or a lower one could not set it.
     """
     await delete(client, list(wanted), failures)
     wanted = {key: state for key, state in wanted.items() if key not in failures}
@@ -130,10 +129,10 @@ async def write(
 
 
 def _first_offset(state: ComparableState, keeps_complete_count: bool) -> int:
-    """Return the start offset to initialise with: that of the state, so that none of it is skipped.
+    """Return the start offset for Initialize: that of the state, unless the complete count is unknown.
 
-    But Initialize with an offset makes the complete count 0, and no Write makes it unknown again; so where it
-    is unknown, and could be kept, the offset comes with the Write.
+    Initialize with an offset sets the complete count to 0, and no Write makes it unknown again.  If the count
+    is unknown and the target stores it, the offset is therefore sent with the Write.
     """
     if keeps_complete_count and state.delivery_complete_count == NO_COMPLETE_COUNT:
         return NO_START_OFFSET
@@ -143,7 +142,7 @@ def _first_offset(state: ComparableState, keeps_complete_count: bool) -> int:
 def _is_empty_initialization(
     there: ComparableState, wanted: ComparableState, keeps_complete_count: bool
 ) -> bool:
-    """Tell whether a state without batches is as `write` leaves it before its last request."""
+    """Return whether a state is the intermediate one that an interrupted `write` leaves."""
     first_offset = _first_offset(wanted, keeps_complete_count)
     counted = NO_COMPLETE_COUNT if first_offset == NO_START_OFFSET or not keeps_complete_count else 0
     return (there.state_epoch, there.start_offset, there.delivery_complete_count) == (
@@ -164,7 +163,7 @@ async def _send_collecting_failures(
 async def _send(
     client: ShareCoordinatorClient, rpc: Rpc, parts: Mapping[SharePartitionKey, Any]
 ) -> dict[SharePartitionKey, Any]:
-    """Send the parts, all of one group, and return the results."""
+    """Send one request for share-partitions of one group, and return the results."""
     if not parts:
         return {}
     group_id = next(iter(parts)).group_id

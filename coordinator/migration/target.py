@@ -1,4 +1,4 @@
-"""The port to a target: what is looked at, and how a plan is carried out."""
+"""The port to a migration target: read its state and apply a plan."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
@@ -11,10 +11,10 @@ from protocol.state_records import SharePartitionKey
 
 
 class LookupResult(NamedTuple):
-    """What a target holds, of other share-partitions too.
+    """The state of a target, including share-partitions that the source does not have.
 
-    `unknown_topics` are the wanted share-partitions whose topic its cluster does not know.  `owners` are the
-    state partitions that somebody holds, and who.
+    `unknown_topics`: the wanted share-partitions whose topic does not exist in the target's cluster.
+    `owners`: the owner of each claimed state partition.
     """
 
     held: Mapping[SharePartitionKey, ComparableState]
@@ -23,30 +23,28 @@ class LookupResult(NamedTuple):
 
 
 class Target(Protocol):
-    """A place that state is brought to."""
+    """A location that state is migrated to."""
 
     def as_stored(self, state: ShareState) -> ComparableState:
-        """Return what the target would hold of a state, known after the first `lookup`."""
+        """Return the state as the target stores it."""
         ...
 
     def notes(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
-        """Return what the target cannot hold of these states, one sentence each."""
+        """Return one sentence for each part of the states that the target cannot store."""
         ...
 
     async def begin(self) -> None:
-        """Find out what kind of target it is. Changes nothing."""
+        """Query the features of the target. Changes nothing."""
         ...
 
     async def lookup(
         self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress
     ) -> LookupResult:
-        """Return what the target holds now. Changes nothing."""
+        """Return the current state of the target. Changes nothing."""
         ...
 
     async def check_unlocked(self) -> None:
-        """Raise what would keep `apply_plan` from beginning, if `lookup` does not tell it. Changes
-        nothing.
-        """
+        """Raise LogLocked if another process locks the target. Changes nothing."""
         ...
 
     async def apply_plan(
@@ -55,9 +53,8 @@ class Target(Protocol):
         plan_for: Callable[[LookupResult], MigrationPlan],
         progress: Progress,
     ) -> list[MigrationDifference]:
-        """Bring the states there, and return those that could not be brought.
+        """Write the states, and return those that could not be written.
 
-        `plan_for` is asked as soon as nobody else can write any more; what it raises ends the migration
-        before anything is changed.
+        `plan_for` is called after the target is claimed or locked. If it raises, nothing is changed.
         """
         ...

@@ -1,9 +1,9 @@
-"""The authentication of a peer: carried to the broker and back, one request at a time, and proved afterwards.
+"""Forward a peer's SASL authentication to the broker, and verify afterwards that the broker accepted it.
 
-What the broker said counts, and nothing that the peer said. But an answer without an error is no proof:
-those in the middle of an exchange have none either, and how many there are depends on the mechanism. So
-before a peer is led to the coordinator, the broker is asked something on the same connection: who is not
-authenticated gets the error ILLEGAL_SASL_STATE for it, or no answer at all (Kafka's SaslServerAuthenticator).
+Only the broker decides. A response without an error is no proof: intermediate responses have no error either,
+and their number depends on the mechanism. Before a peer is routed to the coordinator, the relay therefore
+sends a request on the same connection. If the peer is not authenticated, the broker answers it with
+ILLEGAL_SASL_STATE or closes the connection (Kafka's SaslServerAuthenticator).
 """
 
 from struct import Struct
@@ -17,7 +17,7 @@ from protocol.messages import request_header, response_header
 _DESCRIBE_CLUSTER = 60
 # include_cluster_authorized_operations=false, no tags.
 _DESCRIBE_CLUSTER_BODY = b"\0\0"
-# Not one that a peer's authentication uses: the answer to our question cannot be taken for one to the peer's.
+# Identifies the response to the relay's own request.
 _CORRELATION_ID = 0x5EA5
 # throttle_time_ms, error_code
 _ANSWER = Struct(">ih")
@@ -26,10 +26,10 @@ _ANSWER = Struct(">ih")
 async def authenticate(
     peer: FrameReader, broker: FrameReader, exchange: Exchange, request_memory: RequestMemory
 ) -> RequestHead:
-    """Carry a SASL exchange to its end, and return how the request begins that is no part of it.
+    """Forward a SASL exchange, and return the start of the first request that is not part of it.
 
-    That request is left where it is. Raises Ended when either side closes, and after a wrong password, when
-    the peer has its answer. Raises OSError, ProtocolError, Refused.
+    That request stays in the buffer. Raises EndOfStream if either side closes, and after a failed login, once
+    the peer has the response. Raises OSError, ProtocolError and RefusedConnection.
     """
     while True:
         head = await peer.peek_head()
@@ -44,7 +44,7 @@ async def authenticate(
         exchange.handle_response(head.api_key, answer)
         await peer.end.send(answer)
         if exchange.failed:
-            # The broker closes too, or waits for a second try that nobody makes.
+            # A peer gets one attempt for each connection; the broker closes it as well.
             raise EndOfStream
 
 
@@ -63,7 +63,7 @@ async def is_authenticated(broker: FrameReader) -> bool:
 
 
 def _describe_cluster_request() -> bytes:
-    """Return a request for a description of the cluster, which needs no permission beyond being known."""
+    """Return a DescribeCluster request, which any authenticated user may send."""
     header = request_header.RequestHeader(_DESCRIBE_CLUSTER, 0, _CORRELATION_ID, "share-coordinator-relay")
     body = request_header.encode(header, 2) + _DESCRIBE_CLUSTER_BODY
     return Struct(">i").pack(len(body)) + body

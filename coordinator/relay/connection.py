@@ -1,6 +1,6 @@
-"""One connection, from accept to close: who is it, where does it go, and then no more questions.
+"""Serve one connection: authenticate the peer, choose the destination, then forward bytes until it closes.
 
-A task of its own, and nothing that happens in it reaches another connection.
+Each connection runs in its own task. An error in one connection does not affect another.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from protocol.errors import ProtocolError
 
 _logger = logging.getLogger(__name__)
 
-# Whom a peer is taken for: anybody, the owner of its certificate, or the user that the broker authenticated.
+# How a peer is identified: not at all, by its client certificate, or by its SASL user at the broker.
 PeerCheck = Literal["none", "certificate", "sasl"]
 
 
 class Route(NamedTuple):
-    """Where connections go, and what is asked of them before."""
+    """The upstream servers, and how peers are identified and authorized."""
 
     broker: Upstream
     coordinator: Upstream
@@ -48,7 +48,7 @@ class Route(NamedTuple):
 
 
 class Connection:
-    """The life of one connection. `run` is for its own task; the rest is for the listener."""
+    """One accepted connection. Its own task calls `run`; the listener calls `stop` and `abort`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Connection:
         figures: RelayMetrics,
         warn: Callable[[str, str], None],
     ) -> None:
-        """Take over an accepted socket. `warn` is told what operators should know: a kind, a sentence."""
+        """Take over an accepted socket. `warn` logs a sentence for the operator, rate-limited by kind."""
         self._socket = accepted
         self._route = route
         self._limits = limits
@@ -74,11 +74,11 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._trust: Trust | None = None
         self.destination = ""
-        # Grows with each byte that is carried, so that who looks now and then can tell what is idle.
+        # The forwarded bytes. The listener compares this value over time to find idle connections.
         self.moved_bytes = 0
 
     def stop(self) -> None:
-        """End: a persister's when its requests are answered, any other at once."""
+        """End the connection: a persister's after the pending responses, any other at once."""
         if self._link is not None:
             self._link.stop()
         else:
@@ -89,7 +89,7 @@ class Connection:
         return self._trust is None or self._trust.holds(now_ms)
 
     def abort(self) -> None:
-        """End at once."""
+        """End the connection at once."""
         if self._task is not None:
             self._task.cancel()
 
@@ -110,8 +110,8 @@ class Connection:
         except ProtocolError as error:
             self._refuse("bad_frame", error)
         except Exception:
-            # A defect of ours costs one connection: for a broker an everyday event.
-            _logger.exception("a connection was dropped")
+            # A defect of the relay ends only this connection, and the broker reconnects.
+            _logger.exception("Internal error; the relay closed a connection.")
             self._metrics.refuse("internal_error")
         finally:
             self._close()
@@ -140,7 +140,7 @@ class Connection:
             await self._to_coordinator()
 
     async def _choose_destination(self) -> str:
-        """Listen until it is clear where the connection goes, and return that."""
+        """Return the destination, "broker" or "coordinator", after authenticating the peer if required."""
         route, limits = self._route, self._limits
         try:
             end = await accept(self._socket, route.tls.context if route.tls is not None else None)
@@ -165,9 +165,9 @@ class Connection:
         return "broker"
 
     def _check_certificate(self, end: PlainStream | TlsStream) -> None:
-        """Refuse a peer whose certificate is not one of a broker.
+        """Refuse a peer whose certificate does not map to an allowed principal.
 
-        To the broker all peers look like the relay, so this is the only check that there is.
+        The broker sees only the relay's certificate, so no other check follows.
         """
         assert isinstance(end, TlsStream)
         try:
@@ -178,23 +178,23 @@ class Connection:
             raise RefusedConnection("principal", f"{principal} is not in relay.allowed.principals")
 
     async def _check_user(self, broker: FrameReader, exchange: Exchange) -> None:
-        """Refuse a persister that may not speak to the coordinator, and begin the session of one that may."""
+        """Refuse a persister whose user is not allowed; otherwise start its session."""
         if exchange.user is None or not exchange.accepted:
             with_what = exchange.mechanism or "no SASL mechanism"
             raise RefusedConnection(
-                "unauthenticated", f"a persister came with {with_what} and no name that can be read"
+                "unauthenticated", f"a persister logged in with {with_what} and without a readable user name"
             )
         principal = f"User:{exchange.user}"
         if not self._route.allowed.allows(principal):
             raise RefusedConnection("principal", f"{principal} is not in relay.allowed.principals")
         if not await is_authenticated(broker):
             raise RefusedConnection(
-                "unauthenticated", f"the broker does not take a persister for {principal}"
+                "unauthenticated", f"the broker did not authenticate a persister as {principal}"
             )
         self._session = PeerSession.from_exchange(exchange, asyncio.get_running_loop().time())
 
     async def _connected_broker(self) -> FrameReader:
-        """Connect to the broker; one that restarts gets a few moments. Raises Refused."""
+        """Connect to the broker, with a few retries in case it restarts. Raises RefusedConnection."""
         limits, address = self._limits, self._route.broker.address
         for attempts_left in reversed(range(limits.broker_attempts)):
             try:
@@ -205,7 +205,7 @@ class Connection:
                 self._warn("broker", f"the broker cannot be reached at {address}: {_error_text(error)}")
             if attempts_left:
                 await asyncio.sleep(limits.retry_s)
-        raise RefusedConnection("no_broker", "a peer waited for the broker in vain")
+        raise RefusedConnection("no_broker", "the broker is unreachable; the connection of a peer is closed")
 
     async def _to_broker(self) -> None:
         assert self._peer is not None
@@ -222,7 +222,7 @@ class Connection:
     async def _to_coordinator(self) -> None:
         assert self._peer is not None
         if self._broker is not None:
-            # It has done its part, and would be closed as idle one day.
+            # Only the authentication needed the broker. It would close this connection as idle.
             self._broker.end.close()
             self._broker = None
         self._coordinator = await self._connected_coordinator()
@@ -232,9 +232,9 @@ class Connection:
         await self._link.run()
 
     async def _connected_coordinator(self) -> FrameReader:
-        """Connect to the coordinator; while it restarts, try again each second.
+        """Connect to the coordinator; retry every second while it restarts.
 
-        A persister waits for its answer for 30 s; being cut off would cost it a back-off of 2, 4, 8 and 16 s.
+        A persister waits 30 s for a response. If its connection were closed, it would back off for 2 to 16 s.
         """
         limits, loop = self._limits, asyncio.get_running_loop()
         give_up_s = loop.time() + limits.coordinator_wait_s
@@ -252,14 +252,15 @@ class Connection:
                     )
                 if loop.time() + limits.retry_s > give_up_s:
                     raise RefusedConnection(
-                        "no_coordinator", "a persister waited for the coordinator in vain"
+                        "no_coordinator",
+                        "the coordinator is unreachable; the connection of a persister is closed",
                     )
                 await asyncio.sleep(limits.retry_s)
         finally:
             self._metrics.awaiting_coordinator -= 1
 
     async def _reauthenticate(self) -> Exchange:
-        """Carry another exchange to the broker, over a connection of its own."""
+        """Forward a re-authentication to the broker over a new connection. Raises SessionEnded."""
         assert self._peer is not None
         peer, exchange = self._peer, Exchange(self._route.sub_claim)
         deadline = asyncio.timeout(self._limits.handshake_s)
@@ -269,13 +270,13 @@ class Connection:
                 try:
                     await authenticate(peer, broker, exchange, self._request_memory)
                     if not exchange.accepted or not await is_authenticated(broker):
-                        raise SessionEnded("a peer did not succeed in authenticating again")
+                        raise SessionEnded("a peer failed to re-authenticate")
                 finally:
                     broker.end.close()
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise SessionEnded("a peer did not finish to authenticate again in time") from None
+            raise SessionEnded("a peer did not complete its re-authentication in time") from None
         self._metrics.reauthentications += 1
         return exchange
 
@@ -286,7 +287,7 @@ class Connection:
         self._metrics.bytes_from[destination] += received
 
     async def _finish(self) -> None:
-        """Close what is open with all that was sent. Who takes time for that is still there, and counted."""
+        """Flush and close all streams. Until then the connection counts against the limit."""
         await asyncio.gather(*(inbound.end.finish() for inbound in self._frame_readers()))
 
     def _close(self) -> None:
@@ -304,5 +305,5 @@ class Connection:
 
 
 def _error_text(error: Exception) -> str:
-    """Return what an error says; those of timeouts say nothing."""
+    """Return the message of an error, or the name of its class if the message is empty."""
     return str(error) or type(error).__name__

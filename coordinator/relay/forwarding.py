@@ -1,9 +1,9 @@
-"""Carrying bytes from one end to another. This is where replication passes.
+"""Forward bytes between two streams. Replication traffic takes this path.
 
-In clear, bytes go from socket to socket in callbacks of the event loop, through one buffer that all
-connections share: it is empty again when a callback returns. What the other socket does not take waits, and
-nothing more is read for it meanwhile. That costs less processor time for each byte than HAProxy in its TCP
-mode does, and as much for each small message.
+Without TLS, event-loop callbacks copy bytes from socket to socket through one buffer shared by all
+connections. The buffer is empty when a callback returns. If the target socket accepts only a part, the rest
+is kept and reading pauses until it is sent. Per byte this uses less CPU time than HAProxy in TCP mode, and
+per small message the same.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Protocol
 from coordinator.relay.streams import PlainStream, Stream
 
 Bytes = bytes | memoryview
-# Told what came, returns how much of that may go on; less than all ends the carrying.
+# Takes the received bytes and returns how many of them to forward; fewer than all ends the forwarding.
 Take = Callable[[Bytes], int]
 
 _BUFFER_BYTES = 256 << 10
@@ -28,11 +28,11 @@ class Forwarding(Protocol):
 
     @property
     def over(self) -> "asyncio.Future[None]":
-        """Done at the source's last word, at what `take` did not want, or with the error that ended it."""
+        """Done when the source is closed or `take` rejects bytes; fails with the error that ended it."""
         ...
 
     def close(self) -> None:
-        """Carry no more, and leave both ends alone."""
+        """Stop forwarding. Both streams stay open."""
         ...
 
 
@@ -44,10 +44,10 @@ def forward_bytes(
     first: bytes = b"",
     settled: Callable[[], None] | None = None,
 ) -> Forwarding:
-    """Carry `first`, and then what comes from `source`, to `target` until it is over.
+    """Forward `first`, then everything received from `source`, to `target`.
 
-    `take` sees all of it, in order, before it is sent; what it raises ends the carrying. `settled` is called
-    when all that was taken has gone.
+    `take` sees all bytes in order before they are sent. If it raises, the forwarding ends with that error.
+    `settled` is called each time that all accepted bytes have been sent.
     """
     if isinstance(source, PlainStream) and isinstance(target, PlainStream):
         return _SocketForwarding(source.socket, target.socket, take, first, settled)
@@ -55,7 +55,7 @@ def forward_bytes(
 
 
 class _SocketForwarding:
-    """Between two sockets. At the source's last word the target is told so."""
+    """Forwarding between two plain sockets. When the source is half-closed, so is the target."""
 
     __slots__ = ("_broken", "_ending", "_loop", "_settled", "_source", "_take", "_target", "_waiting", "over")
 
@@ -72,10 +72,10 @@ class _SocketForwarding:
         self._target = target
         self._take = take
         self._settled = settled
-        # What the target has not taken yet, and whether nothing comes after it.
+        # Bytes that the target has not accepted yet, and whether they are the last ones.
         self._waiting = b""
         self._ending = False
-        # Tells of a reset, and of nothing else.
+        # Reports a reset connection (POLLERR, POLLHUP), but no readable data.
         self._broken = select.poll()
         self._broken.register(source, 0)
         self.over: asyncio.Future[None] = self._loop.create_future()
@@ -88,16 +88,16 @@ class _SocketForwarding:
             self.over.cancel()
             self._detach()
         elif not self.over.cancelled():
-            # Whoever closes us knows one error already.
+            # Mark the error as retrieved: the caller already handles the first error of the pair.
             self.over.exception()
 
     def _readable(self) -> None:
-        # Of a reset uvloop tells once, and nothing more after it: what the system still holds is read now.
+        # uvloop reports a reset only once, so read everything that the kernel still buffers now.
         while self._read() and self._broken.poll(0):
             pass
 
     def _read(self) -> bool:
-        """Carry what one read gives; return whether there may be more."""
+        """Forward the result of one read; return whether more may be readable."""
         try:
             count = self._source.recv_into(_shared)
         except BlockingIOError:
@@ -114,7 +114,7 @@ class _SocketForwarding:
         return False
 
     def _forward_or_fail(self, data: Bytes) -> None:
-        """Send what is to go on; whatever goes wrong is how it ended."""
+        """Forward data; any error ends the forwarding."""
         try:
             self._forward(data)
         except Exception as error:
@@ -170,7 +170,7 @@ class _SocketForwarding:
 
 
 class _StreamForwarding:
-    """Where at least one end has TLS."""
+    """Forwarding between two streams of which at least one uses TLS."""
 
     def __init__(
         self, source: Stream, target: Stream, take: Take, first: bytes, settled: Callable[[], None] | None
@@ -201,10 +201,11 @@ class _StreamForwarding:
 async def forward_both_ways(
     first: Stream, second: Stream, moved: Callable[[int, int], None], half_closed_s: float
 ) -> None:
-    """Carry bytes both ways until both directions are over. Raises OSError when an end broke.
+    """Forward bytes in both directions until both are closed. Raises OSError if a connection breaks.
 
-    `moved` is told the bytes from first to second, and back. When one direction is over, the other one goes
-    on for at most `half_closed_s`; where there is TLS not at all, for such an end closes as a whole.
+    `moved` is called with the bytes from first to second and from second to first. When one direction is
+    closed, the other one continues for at most `half_closed_s`. With TLS it ends at once, because a TLS
+    connection is closed in both directions.
     """
 
     def there_moved(data: Bytes) -> int:
@@ -219,7 +220,7 @@ async def forward_both_ways(
     in_clear = isinstance(first, PlainStream) and isinstance(second, PlainStream)
     try:
         done, pending = await asyncio.wait({there.over, back.over}, return_when=asyncio.FIRST_COMPLETED)
-        # An end that broke ends both directions; one that said its last word may still be told something.
+        # A broken connection ends both directions. A half-closed one can still receive.
         for direction in done:
             direction.result()
         if pending and in_clear:

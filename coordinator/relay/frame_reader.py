@@ -1,4 +1,4 @@
-"""What an end has said, read as frames where we want to know, and as bytes where we do not."""
+"""Read request headers and whole frames from a stream, without taking more than the caller asks for."""
 
 from struct import Struct
 from typing import NamedTuple
@@ -14,18 +14,18 @@ _CLIENT_ID_AT = _HEAD.size
 _REQUEST_BYTES_MIN = 8
 _unpack_size = Struct(">i").unpack_from
 
-# What is read beyond what is asked for: strangers may send as much as they like.
+# Read-ahead beyond the bytes asked for; small because unauthenticated peers may send any amount.
 _AHEAD_BYTES = 4 << 10
 
 PERSISTER = b"Persister-client-"
 
 
 class EndOfStream(Exception):
-    """The other side closed the connection where a frame was expected."""
+    """The other side closed the connection before a complete frame."""
 
 
 class RefusedConnection(Exception):
-    """A connection that the relay closes on purpose: why in a word, and in a sentence."""
+    """The relay refuses a connection. `reason` is the label of the metric, the message a sentence."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class RefusedConnection(Exception):
 
 
 class RequestHead(NamedTuple):
-    """The beginning of a request. `client_id` is cut after as many bytes as `PERSISTER` has."""
+    """The start of a request header. `client_id` is truncated to the length of `PERSISTER`."""
 
     size: int
     api_key: int
@@ -42,23 +42,23 @@ class RequestHead(NamedTuple):
 
     @property
     def is_from_persister(self) -> bool:
-        """True if this is a request of the part of a broker that stores share-group state."""
+        """True if the client id is that of a broker's share-group persister."""
         return self.client_id == PERSISTER
 
 
 class FrameReader:
-    """Reads one end. Holds no more than the frame that is asked for, and what came with it."""
+    """Reads frames from one stream. Buffers at most the requested frame and the read-ahead."""
 
     def __init__(self, end: Stream, frame_bytes_max: int) -> None:
-        """`frame_bytes_max` bounds the frames that are taken as a whole."""
+        """Read from `end`. `frame` rejects frames of more than `frame_bytes_max` bytes."""
         self.end = end
         self.frame_bytes_max = frame_bytes_max
         self._held = bytearray()
 
     async def peek_head(self) -> RequestHead:
-        """Return how the next request begins, and leave it where it is.
+        """Return the start of the next request and keep the request in the buffer.
 
-        The rest of it may not have come yet. Raises Ended; FrameError for what is no request.
+        The request may not be complete yet. Raises EndOfStream; FrameError if the bytes are no request.
         """
         await self._fill_buffer(SIZE_BYTES)
         (size,) = _unpack_size(self._held)
@@ -76,7 +76,7 @@ class FrameReader:
         )
 
     async def frame(self) -> bytes:
-        """Take the next frame, its size in front. Raises Ended; FrameError for a size beyond the bound."""
+        """Take the next frame with its size. Raises EndOfStream; FrameError if the frame is too large."""
         await self._fill_buffer(SIZE_BYTES)
         (size,) = _unpack_size(self._held)
         if not 0 <= size <= self.frame_bytes_max:
@@ -88,16 +88,16 @@ class FrameReader:
         return frame
 
     def take_buffered(self) -> bytes:
-        """Take all that came and was not taken."""
+        """Take all buffered bytes."""
         rest, self._held = bytes(self._held), bytearray()
         return rest
 
     def unread(self, data: bytes) -> None:
-        """Have `data` again in front of what comes next."""
+        """Put `data` back in front of the buffer."""
         self._held[:0] = data
 
     async def _fill_buffer(self, count: int) -> None:
-        """Receive until at least `count` bytes are held."""
+        """Receive until the buffer has at least `count` bytes."""
         while len(self._held) < count:
             data = await self.end.receive(max(count - len(self._held), _AHEAD_BYTES))
             if not data:

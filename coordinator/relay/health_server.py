@@ -1,6 +1,6 @@
-"""Health and metrics over HTTP, as little of it as probes and Prometheus need.
+"""Serve health and metrics over a minimal HTTP/1.1 server.
 
-uvicorn and FastAPI would take longer to import than all the rest of the relay.
+Importing uvicorn and FastAPI would take longer than the rest of the relay's start.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ Answer = tuple[HTTPStatus, str]
 
 
 class HealthServer:
-    """Answers GET of a few paths, one request a connection."""
+    """Answers GET and HEAD for a few paths, one request per connection."""
 
     def __init__(self, answers: dict[str, Callable[[], Answer]]) -> None:
-        """`answers` maps paths to what makes the status and the text of their answers."""
+        """`answers` maps each path to a function that returns status and text."""
         self._answers = answers
         self._server: asyncio.Server | None = None
         self._connections = 0
@@ -43,7 +43,7 @@ class HealthServer:
         return port
 
     async def stop(self) -> None:
-        """Serve no more; harmless if never started."""
+        """Stop serving. Has no effect if the server was not started."""
         if self._server is not None:
             self._server.close()
 

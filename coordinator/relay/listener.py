@@ -1,4 +1,4 @@
-"""The listener: accepts, keeps the bounds that connections share, and ends them."""
+"""Accept connections, enforce the connection limit and the idle timeout, and stop all connections."""
 
 import asyncio
 import logging
@@ -16,9 +16,9 @@ from coordinator.relay.request_memory import RequestMemory
 _logger = logging.getLogger(__name__)
 
 _BACKLOG = 1_024
-# After an accept that failed because the process has too many open files.
+# Pause after a failed accept, for example because the process has too many open files.
 _ACCEPT_RETRY_S = 0.1
-# The same complaint again, with how often it was left out, after this time.
+# At most one warning of each kind is logged in this time.
 _LOG_INTERVAL_S = 10.0
 
 
@@ -38,7 +38,7 @@ class Listener:
         self._clock = SystemClock()
 
     async def start(self, address: HostPort, inherited: socket.socket | None = None) -> None:
-        """Bind and accept, or accept on a socket that is bound already. Raises ListenError."""
+        """Bind and accept, or accept on an inherited socket. Raises ListenError."""
         try:
             self._socket = inherited or _bind(address)
         except (OSError, OverflowError) as error:
@@ -48,7 +48,7 @@ class Listener:
         self._sweeper = asyncio.create_task(self._sweep(), name="relay sweeper")
 
     async def stop(self) -> None:
-        """Accept nothing more, let persisters have their answers, and close every connection."""
+        """Stop accepting, wait for pending responses to persisters, and close all connections."""
         for task in (self._acceptor, self._sweeper):
             if task is not None:
                 task.cancel()
@@ -66,7 +66,7 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port that is listened on: the system's choice where port 0 was asked for."""
+        """The listening port, which the system chose if port 0 was configured."""
         assert self._socket is not None, "not started"
         port: int = self._socket.getsockname()[1]
         return port
@@ -77,14 +77,16 @@ class Listener:
             try:
                 accepted, _ = await loop.sock_accept(listening)
             except OSError as error:
-                self._warn("accept", f"a connection could not be accepted: {error}")
+                self._warn("accept", f"accept failed: {error}; retrying in {_ACCEPT_RETRY_S} s")
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             self._metrics.accepted += 1
             if len(self._connections) >= self.limits.connections_max:
                 accepted.close()
                 self._metrics.refuse("too_many_connections")
-                self._warn("too_many_connections", "there are as many connections as there may be")
+                self._warn(
+                    "too_many_connections", "a connection was closed because relay.max.connections is reached"
+                )
                 continue
             accepted.setblocking(False)
             connection = Connection(
@@ -98,7 +100,7 @@ class Listener:
         del self._connections[connection]
 
     async def _sweep(self) -> None:
-        """Close connections over which nothing has gone for long."""
+        """Close idle connections periodically."""
         loop, limits = asyncio.get_running_loop(), self.limits
         seen: dict[Connection, tuple[int, float]] = {}
         while True:
@@ -108,7 +110,7 @@ class Listener:
                 if not connection.is_trusted(now_ms):
                     self._metrics.refuse("certificate_revoked")
                     connection.abort()
-            # Those that are gone are forgotten, those that are not decided have a bound of their own.
+            # Closed connections are dropped. The handshake timeout covers those without a destination.
             seen = {
                 connection: seen.get(connection, (-1, now_s))
                 for connection in self._connections
@@ -128,14 +130,14 @@ class Listener:
 
 
 class _RateLimitedLog:
-    """Lets a complaint of each kind through now and then: an attacker does not fill the disk."""
+    """Limits warnings of each kind, so that an attacker cannot fill the disk with log lines."""
 
     def __init__(self) -> None:
         self._last_s: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
     def due(self, kind: str, now_s: float) -> int | None:
-        """Return how many were left out before this one, None if this one is to be left out too."""
+        """Return how many warnings were suppressed since the last one, or None to suppress this one."""
         if now_s - self._last_s.get(kind, -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
             self._left_out[kind] = self._left_out.get(kind, 0) + 1
             return None

@@ -1,4 +1,4 @@
-"""What the relay counts, and the text that Prometheus scrapes. One event loop writes and reads it."""
+"""Metrics of the relay and their Prometheus exposition. Only the event loop's thread accesses them."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ DESTINATIONS = ("broker", "coordinator")
 
 @dataclass
 class RelayMetrics:
-    """Counters since the start, and what is there now."""
+    """Counters since the start, and gauges."""
 
     accepted: int = 0
     undecided: int = 0
@@ -22,60 +22,60 @@ class RelayMetrics:
     reauthentications: int = 0
 
     def refuse(self, reason: str) -> None:
-        """Count a connection that was closed for a reason of ours."""
+        """Count a connection that the relay refused."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
     def exposition(self) -> str:
-        """Return all of it in Prometheus' text format 0.0.4."""
+        """Return all metrics in Prometheus text format 0.0.4."""
         families = (
-            ("connections_accepted_total", "counter", "Connections that came.", {"": self.accepted}),
+            ("connections_accepted_total", "counter", "Accepted connections.", {"": self.accepted}),
             (
                 "connections_undecided",
                 "gauge",
-                "Connections that have not said yet who they are.",
+                "Connections whose destination is not chosen yet.",
                 {"": self.undecided},
             ),
-            ("connections", "gauge", "Open connections by where they go.", _series("destination", self.open)),
+            ("connections", "gauge", "Open connections by destination.", _series("destination", self.open)),
             (
                 "connections_decided_total",
                 "counter",
-                "Connections by where they went.",
+                "Connections by chosen destination.",
                 _series("destination", self.decided),
             ),
             (
                 "connections_refused_total",
                 "counter",
-                "Connections that the relay closed, by reason.",
+                "Connections refused or closed by the relay, by reason.",
                 _series("reason", self.refused),
             ),
             (
                 "connect_failures_total",
                 "counter",
-                "Attempts to connect that failed.",
+                "Failed connection attempts by destination.",
                 _series("destination", self.failed_connects),
             ),
             (
                 "sent_bytes_total",
                 "counter",
-                "Bytes from peers, by where they went.",
+                "Bytes forwarded from peers, by destination.",
                 _series("destination", self.bytes_to),
             ),
             (
                 "received_bytes_total",
                 "counter",
-                "Bytes for peers, by where they came from.",
+                "Bytes forwarded to peers, by their source.",
                 _series("destination", self.bytes_from),
             ),
             (
                 "connections_waiting_for_coordinator",
                 "gauge",
-                "Persisters that are held because the coordinator cannot be reached.",
+                "Persister connections waiting for the coordinator to become reachable.",
                 {"": self.awaiting_coordinator},
             ),
             (
                 "reauthentications_total",
                 "counter",
-                "Persisters that authenticated again on an open connection.",
+                "Re-authentications of persisters on an open connection.",
                 {"": self.reauthentications},
             ),
         )

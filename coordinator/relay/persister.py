@@ -1,12 +1,11 @@
-"""A persister's connection after it was led to the coordinator.
+"""Forward a persister's requests to the coordinator and the responses back.
 
-Requests go to the coordinator and its answers back. One kind of request is not for it: a peer whose session
-ends after a time authenticates again on the same connection (KIP-368). That goes to the broker, over a
-connection made for it, because the first one would long have been closed as idle. As at the broker, the
-second exchange must be of the same mechanism and user, and who does not come in time is cut off at its next
-request.
+If sessions have a lifetime, a peer re-authenticates on the same connection (KIP-368). The relay forwards
+these requests to the broker over a new connection, because the broker closes the first one as idle. As at the
+broker, the mechanism and the user must stay the same. If the session has expired, the next request closes the
+connection.
 
-So bytes are carried as for replication, with an eye on where frames begin.
+Bytes are forwarded as for replication, but the start of each frame is inspected.
 """
 
 import asyncio
@@ -19,14 +18,14 @@ from coordinator.relay.frame_reader import SIZE_BYTES, FrameReader
 from coordinator.relay.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, Exchange
 from protocol.errors import FrameError
 
-# What has to be seen of a request: its size, and which API it calls.
+# The inspected part of a request: size and API key.
 _BEGINNING = Struct(">ih")
 _unpack_size = Struct(">i").unpack
 _AUTHENTICATION = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
 
 
 class PeerSession(NamedTuple):
-    """Who is on the connection, and until when, in the loop's time; None: for ever."""
+    """The authenticated user, and the loop time at which the session expires (None: never)."""
 
     mechanism: str
     user: str | None
@@ -34,17 +33,17 @@ class PeerSession(NamedTuple):
 
     @classmethod
     def from_exchange(cls, exchange: Exchange, now_s: float) -> "PeerSession":
-        """Return the session that a finished exchange began."""
+        """Return the session of a completed SASL exchange."""
         lifetime_ms = exchange.session_lifetime_ms
         return cls(exchange.mechanism, exchange.user, now_s + lifetime_ms / 1000 if lifetime_ms > 0 else None)
 
 
 class SessionEnded(Exception):
-    """A peer did not authenticate again in time, or not as whom it was. The text says which."""
+    """Re-authentication was late or changed the user or the mechanism; the message has the cause."""
 
 
 class PersisterLink:
-    """Joins a persister with the coordinator. Run once, by the task of its connection."""
+    """Connects a persister with the coordinator. The task of the connection runs it once."""
 
     def __init__(
         self,
@@ -54,9 +53,9 @@ class PersisterLink:
         again: Callable[[], Awaitable[Exchange]],
         moved: Callable[[int, int], None],
     ) -> None:
-        """`again` carries an exchange to the broker, up to the next request that is no part of it.
+        """`again` forwards a re-authentication to the broker, up to the first request after it.
 
-        `moved` is told the bytes to the coordinator, and those from it.
+        `moved` is called with the bytes to and from the coordinator.
         """
         self._peer = peer
         self._coordinator = coordinator
@@ -64,7 +63,7 @@ class PersisterLink:
         self._again = again
         self._moved = moved
         self._loop = asyncio.get_running_loop()
-        # Bytes to come of the request and of the answer under way, and the begun size of the next answer.
+        # Remaining bytes of the current request and response, and the partial size of the next response.
         self._request_left = 0
         self._answer_left = 0
         self._answer_size = b""
@@ -74,13 +73,11 @@ class PersisterLink:
         self._stop_asked = asyncio.Event()
 
     def stop(self) -> None:
-        """Take no further requests; `run` returns when those are answered that were taken."""
+        """Accept no further requests; `run` returns after the pending responses."""
         self._stop_asked.set()
 
     async def run(self) -> None:
-        """Carry requests and answers until either side closes. Raises OSError, ProtocolError,
-        SessionEnded.
-        """
+        """Forward until either side closes. Raises OSError, ProtocolError and SessionEnded."""
         answers = forward_bytes(
             self._coordinator.end, self._peer.end, self._count_responses, settled=self._update_idle_event
         )
@@ -96,7 +93,7 @@ class PersisterLink:
                 outcome.result()
 
     async def _forward_requests(self) -> None:
-        """Carry requests until the peer's last word, or until a stop when all is answered. Raises Ended."""
+        """Forward requests until the peer closes, or after a stop until none is pending."""
         stop = asyncio.ensure_future(self._stop_asked.wait())
         try:
             while not stop.done():
@@ -119,19 +116,19 @@ class PersisterLink:
             stop.cancel()
 
     async def _handle_partial_request(self) -> None:
-        """Go on where requests were not carried: an authentication, or a beginning that came in pieces."""
+        """Handle the request at which forwarding stopped: a re-authentication or an incomplete header."""
         head = await self._peer.peek_head()
         if head.api_key not in _AUTHENTICATION:
             return
-        # Its answers come from elsewhere, and answers must come in the order of the requests.
+        # The broker answers the re-authentication. Responses must stay in the order of the requests.
         await self._idle_event.wait()
         exchange = await self._again()
         if (exchange.mechanism, exchange.user) != (self._session.mechanism, self._session.user):
-            raise SessionEnded("a peer authenticated again as somebody else, or in another way")
+            raise SessionEnded("a peer re-authenticated with another user or another mechanism")
         self._session = PeerSession.from_exchange(exchange, self._loop.time())
 
     def _filter_requests(self, data: Bytes) -> int:
-        """Take requests for the coordinator; put aside what begins with something else."""
+        """Return how many bytes are for the coordinator; put the others back into the peer's buffer."""
         at, end = self._request_left, len(data)
         while at < end:
             if end - at < _BEGINNING.size:
@@ -153,12 +150,12 @@ class PersisterLink:
     def _begin_request(self) -> None:
         ends_s = self._session.ends_s
         if ends_s is not None and self._loop.time() > ends_s:
-            raise SessionEnded("the session is over, and the peer did not authenticate again")
+            raise SessionEnded("the session expired and the peer did not re-authenticate")
         self._pending_responses += 1
         self._idle_event.clear()
 
     def _count_responses(self, data: Bytes) -> int:
-        """Take everything, and count the answers that end in it."""
+        """Forward everything, and count the responses that end in `data`."""
         at, end = 0, len(data)
         while at < end:
             if self._answer_left == 0:
@@ -180,6 +177,6 @@ class PersisterLink:
         return end
 
     def _update_idle_event(self) -> None:
-        """Called when all answers that came have gone to the peer."""
+        """Set the idle event if all received responses have been sent to the peer and none is pending."""
         if self._pending_responses <= 0 and self._answer_left == 0 and not self._answer_size:
             self._idle_event.set()

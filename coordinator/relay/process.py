@@ -1,4 +1,4 @@
-"""The process of the relay: parts put together, signals, start and stop."""
+"""Run the relay process: build it from the settings, handle signals, start and stop it."""
 
 import asyncio
 import logging
@@ -31,16 +31,16 @@ _logger = logging.getLogger(__name__)
 EXIT_OK = 0
 EXIT_FAILED = 1
 
-# How often the files of certificates are looked at.
+# How often certificate files are checked for changes.
 _TLS_WATCH_S = 10.0
-# The first file descriptor that systemd hands over (sd_listen_fds).
+# The first file descriptor that systemd passes (sd_listen_fds).
 _FIRST_INHERITED = 3
 
 
 def relay(config: Config, *, said_ready: Callable[[str], None] | None = None) -> int:
     """Run the relay until SIGTERM or SIGINT; return the exit code of the process.
 
-    `said_ready` is called once with a sentence when connections are accepted. Raises ConfigError.
+    When connections are accepted, `said_ready` is called once with a sentence. Raises ConfigError.
     """
     route = make_route(config)
     _raise_open_file_limit()
@@ -48,7 +48,7 @@ def relay(config: Config, *, said_ready: Callable[[str], None] | None = None) ->
 
 
 def make_route(config: Config) -> Route:
-    """Make of the settings where connections go. Raises ConfigError."""
+    """Return the route that the settings describe. Raises ConfigError."""
     config.check_relay()
     protocol = config.relay_security_protocol
     uses_tls = protocol in ("SSL", "SASL_SSL")
@@ -86,8 +86,8 @@ def make_route(config: Config) -> Route:
         )
     elif not is_loopback(config.relay_coordinator.host):
         _logger.warning(
-            "the coordinator at %s is spoken to in PLAINTEXT: nobody but relays may be able to reach it, or "
-            "relay.coordinator.security.protocol must be SSL",
+            "The connection to the coordinator at %s is not encrypted and not authenticated. Allow only "
+            "relays to connect to that port, or set relay.coordinator.security.protocol=SSL.",
             config.relay_coordinator,
         )
     return Route(
@@ -166,7 +166,7 @@ class _Relay:
 
 
 def relay_limits(config: Config) -> RelayLimits:
-    """Return the bounds that the settings name; the others are as they are."""
+    """Return the limits: those with a setting from the settings, the others with their defaults."""
     return RelayLimits(
         connections_max=config.relay_connections_max,
         handshake_s=config.relay_handshake_timeout_ms / 1000,
@@ -177,9 +177,9 @@ def relay_limits(config: Config) -> RelayLimits:
 
 
 def inherited_socket(environ: Mapping[str, str], pid: int) -> socket.socket | None:
-    """Return the listening socket that systemd holds for us, None if it does not.
+    """Return the listening socket that systemd passed to this process, or None.
 
-    With it nobody is turned away while the relay restarts.
+    systemd keeps the socket open, so connections are queued while the relay restarts.
     """
     if environ.get("LISTEN_PID") != str(pid) or environ.get("LISTEN_FDS") != "1":
         return None
@@ -187,7 +187,7 @@ def inherited_socket(environ: Mapping[str, str], pid: int) -> socket.socket | No
 
 
 def _raise_open_file_limit() -> None:
-    """Allow as many open files as the system lets us: each connection takes two and more."""
+    """Raise the soft limit of open files to the hard limit. Each connection needs at least two files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         if soft < hard:

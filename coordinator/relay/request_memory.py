@@ -1,6 +1,6 @@
-"""The memory for requests of logins: each is held as a whole, before it is known whose it is.
+"""Bound the memory of login requests, which are buffered whole before the peer is authenticated.
 
-Small ones are not counted, so that logins with passwords go on when others fill the room.
+Small requests are not counted, so that password logins succeed while large tokens use up the memory.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from protocol.errors import FrameError
 
 
 class RequestMemory:
-    """The room that all connections share."""
+    """The memory for large login requests, shared by all connections."""
 
     def __init__(self, limits: RelayLimits) -> None:
         self._limits = limits
@@ -21,7 +21,10 @@ class RequestMemory:
 
     @contextmanager
     def reserve(self, head: RequestHead) -> Iterator[None]:
-        """Have room for a request meanwhile. Raises FrameError if it is too large, Refused without room."""
+        """Reserve memory for a request.
+
+        Raises FrameError if the request is too large, RefusedConnection if no memory is left.
+        """
         small_max = self._limits.small_frame_bytes_max
         only_token = head.api_key == SASL_AUTHENTICATE
         most = self._limits.handshake_frame_bytes_max if only_token else small_max
@@ -29,9 +32,7 @@ class RequestMemory:
             raise FrameError(f"a request of {head.size} bytes before the login, where {most} are allowed")
         count = head.size if head.size > small_max else 0
         if count > self._bytes_left:
-            raise RefusedConnection(
-                "no_room", "logins that are not complete hold as much as they may together"
-            )
+            raise RefusedConnection("no_room", "the memory for unfinished logins is used up")
         self._bytes_left -= count
         try:
             yield

@@ -1,8 +1,8 @@
-"""What somebody in the middle can read of a SASL exchange: mechanism, user, and how long it is good for.
+"""Read mechanism, user and session lifetime from a SASL exchange that the relay forwards.
 
-The broker alone decides whether the exchange is right. What is read here is worth something only after the
-broker has proved that it took it (see `authentication`). A name that cannot be read with certainty is none:
-whoever sent it is not led to the coordinator.
+Only the broker decides whether the exchange succeeds. The user read here is valid only after
+`authentication` has verified that the broker accepted the login. If the name is ambiguous, the user is None
+and the peer is not routed to the coordinator.
 
 Sources: RFC 4616 (PLAIN), RFC 5802 (SCRAM), RFC 7628 (OAUTHBEARER); Kafka's PlainSaslServer, ScramMessages,
 OAuthBearerClientInitialResponse, SaslServerAuthenticator; KIP-152, KIP-368.
@@ -21,14 +21,14 @@ API_VERSIONS = 18
 SASL_HANDSHAKE = sasl_handshake.API_KEY
 SASL_AUTHENTICATE = sasl_authenticate.API_KEY
 
-# The first version after which tokens travel in frames of SaslAuthenticate; before, they were bare (KIP-152).
+# Since this version of SaslHandshake, tokens are sent in SaslAuthenticate requests instead of bare (KIP-152).
 _FRAMED_TOKENS_VERSION = 1
 _AUTHENTICATE_VERSION_MAX = 2
 _AUTHENTICATE_FLEXIBLE_VERSION = 2
 _SIZE_BYTES = 4
 
-# The first message of SCRAM. An extension in front (m=) is of no known meaning, and Kafka's tokenauth=true
-# makes the name that of a delegation token.
+# The first SCRAM message. A mandatory extension (m=) is rejected. With Kafka's tokenauth=true, the name is
+# that of a delegation token.
 _SCRAM_FIRST = re.compile(
     r"n,(?:a=(?P<authzid>[^,]+))?,n=(?P<user>(?:[^,=]|=2C|=3D)+),r=[^,]+(?P<rest>(?:,.*)?)"
 )
@@ -37,7 +37,7 @@ _BEARER = re.compile(r"[Bb]earer +(?P<token>[\w.~+/=-]+)")
 
 
 class Exchange:
-    """Follows one SASL exchange: the requests of the peer, and the broker's answers, each in its turn."""
+    """Follows the requests and responses of one SASL exchange."""
 
     def __init__(self, sub_claim: str) -> None:
         """`sub_claim` is the claim of a token that holds the name (sasl.oauthbearer.sub.claim.name)."""
@@ -52,10 +52,10 @@ class Exchange:
         self.session_lifetime_ms = 0
 
     def is_next(self, api_key: int, version: int) -> bool:
-        """Tell whether a request with this header is the next of the exchange, and one that can be followed.
+        """Return whether a request with this header belongs to the exchange in a supported version.
 
-        The one that is not ends the exchange, whatever it is. A broker takes ApiVersions before the
-        handshake, one handshake, and SaslAuthenticate after it.
+        Any other request ends the exchange. A broker accepts ApiVersions before the handshake, one handshake,
+        and SaslAuthenticate after it.
         """
         if not self.mechanism:
             return api_key == API_VERSIONS or (
@@ -64,7 +64,7 @@ class Exchange:
         return api_key == SASL_AUTHENTICATE and 0 <= version <= _AUTHENTICATE_VERSION_MAX
 
     def handle_request(self, frame: bytes) -> None:
-        """Take the frame (with its size) of a request that `is_next`. Raises DecodeError."""
+        """Process the frame (including its size) of a request that `is_next`. Raises DecodeError."""
         header, at = request_header.decode(frame, _SIZE_BYTES, 1)
         if header.request_api_key == SASL_HANDSHAKE:
             self._wanted = sasl_handshake.decode_request(frame, at, header.request_api_version).mechanism
@@ -74,12 +74,12 @@ class Exchange:
                 _, at = request_header.decode(frame, _SIZE_BYTES, 2)
             token = sasl_authenticate.decode_request(frame, at, self._authenticate_version).auth_bytes
             self._rounds += 1
-            # Only the first message counts: whatever is said after it, the broker goes by that one.
+            # The broker takes the user from the first message only.
             if self._rounds == 1:
                 self.user = user_of(self.mechanism, token, self._sub_claim)
 
     def handle_response(self, api_key: int, frame: bytes) -> None:
-        """Take the frame (with its size) of the answer to the last request. Raises DecodeError."""
+        """Process the frame (including its size) of the response to the last request. Raises DecodeError."""
         if api_key == SASL_HANDSHAKE:
             _, at = response_header.decode(frame, _SIZE_BYTES, 0)
             handshake = sasl_handshake.decode_response(frame, at, _FRAMED_TOKENS_VERSION)
@@ -96,7 +96,7 @@ class Exchange:
 
 
 def user_of(mechanism: str, token: bytes, sub_claim: str) -> str | None:
-    """Return the name that the first message of an exchange gives, None if it gives none for certain."""
+    """Return the user in the first message of an exchange, None if there is none or it is ambiguous."""
     try:
         text = token.decode("utf-8")
     except UnicodeDecodeError:
@@ -143,7 +143,7 @@ def _bearer_user(text: str, sub_claim: str) -> str | None:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """Return the claims of a JWT, whose signature is the broker's to check; none if it is no JWT."""
+    """Return the claims of a JWT, {} if it is none. The broker verifies the signature."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}
@@ -156,8 +156,8 @@ def _claims(token: str) -> dict[str, Any]:
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse what two readers may read differently."""
+    """Return the pairs as a dict. Raises ValueError for duplicate names: parsers resolve them differently."""
     claims = dict(pairs)
     if len(claims) != len(pairs):
-        raise ValueError("a claim is there twice")
+        raise ValueError("duplicate claim")
     return claims

@@ -1,7 +1,7 @@
-"""The ends of connections: to a peer, the broker or the coordinator, in clear or with TLS; how to get one.
+"""Streams to a peer, the broker or the coordinator, with or without TLS; accept and connect them.
 
-An end in clear is a bare socket, so that two of them can be joined below Python's streams (see `carrying`).
-An end with TLS is a stream of asyncio.
+A plain stream is a bare socket, so that `forwarding` can copy between two sockets without asyncio streams.
+A TLS stream wraps the reader and writer of an asyncio stream.
 """
 
 import asyncio
@@ -12,42 +12,42 @@ from typing import Any, Protocol
 
 from coordinator.config import HostPort
 
-# What is read at a time. In clear more would be a new mapping of memory for each read.
+# Bytes per read. Without TLS, a larger buffer would cost a new memory mapping for each read.
 _CHUNK_BYTES = 64 << 10
 _TLS_CHUNK_BYTES = 256 << 10
-# What waits to go out where there is TLS: so much that nobody stands still while somebody else works.
+# Write buffer of a TLS stream: large enough that sending continues while other connections are served.
 _TLS_WAITING_BYTES = 1 << 20
-# What is read before somebody asks for it, encrypted and again in clear: strangers send as much as they can.
+# Read-ahead of a TLS stream, encrypted and decrypted; bounded because any peer may send any amount.
 _TLS_READ_BYTES = 64 << 10
-# With TLS, how long what was sent may take to go out, and the other side to agree that this was all.
+# With TLS, how long flushing the written bytes and the closing handshake may take.
 _TLS_FINISH_S = 2.0
 
 
 class Stream(Protocol):
-    """One end of a connection, used by one reader and one writer at a time. Raises OSError when it broke."""
+    """A byte stream with one reader and one writer at a time. Raises OSError when the connection breaks."""
 
     async def receive(self, bytes_max: int = _CHUNK_BYTES) -> bytes:
-        """Return what came, b"" when the other side has said its last word."""
+        """Return received bytes, or b"" when the other side has closed its direction."""
         ...
 
     async def send(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of `data`; return when the system, or a bounded buffer, has it."""
+        """Send all of `data`; return when the kernel or a bounded buffer has accepted it."""
         ...
 
     async def finish(self) -> None:
-        """Close; what was sent goes out first. Nobody may be receiving or sending any more."""
+        """Flush the sent bytes and close. No other call may be in progress."""
         ...
 
     def close(self) -> None:
-        """Close at once; harmless if it is closed."""
+        """Close at once, discarding unsent bytes. Closing twice has no effect."""
         ...
 
 
 class PlainStream:
-    """An end in clear."""
+    """A stream without TLS."""
 
     def __init__(self, plain_socket: socket.socket) -> None:
-        """Take over a connected socket that does not block."""
+        """Take over a connected non-blocking socket."""
         self.socket = plain_socket
         self._loop = asyncio.get_running_loop()
         configure_socket(plain_socket)
@@ -59,7 +59,7 @@ class PlainStream:
         await self._loop.sock_sendall(self.socket, data)
 
     async def finish(self) -> None:
-        # What was sent is the system's to bring.
+        # The kernel delivers what was sent before the close.
         self.socket.close()
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class PlainStream:
 
 
 class TlsStream:
-    """An end with TLS."""
+    """A stream with TLS."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -75,7 +75,7 @@ class TlsStream:
 
     @property
     def certificate(self) -> dict[str, Any] | None:
-        """What the other side's certificate says, None if it showed none."""
+        """The peer's certificate as `ssl` decodes it, None if the peer sent none."""
         found: dict[str, Any] | None = self._writer.get_extra_info("peercert")
         return found
 
@@ -96,15 +96,15 @@ class TlsStream:
 
 
 def configure_socket(plain_socket: socket.socket) -> None:
-    """Send what there is at once, and notice a machine that vanished without a word."""
+    """Disable Nagle's algorithm and enable TCP keep-alive."""
     plain_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     plain_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 async def accept(plain_socket: socket.socket, tls: ssl.SSLContext | None) -> PlainStream | TlsStream:
-    """Make an end of an accepted socket, after the TLS handshake if there is one.
+    """Make a stream of an accepted socket; with a TLS context, after the handshake.
 
-    The socket is closed if that fails. Raises OSError.
+    Closes the socket if this fails. Raises OSError.
     """
     try:
         if tls is None:
@@ -119,7 +119,7 @@ async def accept(plain_socket: socket.socket, tls: ssl.SSLContext | None) -> Pla
 async def connect(
     address: HostPort, tls: ssl.SSLContext | None, server_name: str, timeout_s: float
 ) -> PlainStream | TlsStream:
-    """Connect, with TLS if there is a context. Raises OSError, of which TimeoutError is one."""
+    """Connect, with TLS if there is a context. Raises OSError, including TimeoutError."""
     async with asyncio.timeout(timeout_s):
         plain_socket = await _open_socket(address)
         try:
@@ -155,7 +155,7 @@ async def _open_socket(address: HostPort) -> socket.socket:
 async def _complete_tls_handshake(
     plain_socket: socket.socket, tls: ssl.SSLContext, server_name: str | None
 ) -> TlsStream:
-    """Shake hands as a server, or as a client that wants a server of that name."""
+    """Perform the TLS handshake as a client if there is a server name to verify, otherwise as a server."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_TLS_READ_BYTES // 2)
     protocol = asyncio.StreamReaderProtocol(reader)

@@ -1,4 +1,4 @@
-"""Where the relay connects to: an address, and how the way there is secured."""
+"""Upstream servers that the relay connects to: address, TLS files and server name."""
 
 import ssl
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from coordinator.security.reloading_files import ReloadingFiles
 
 
 class UpstreamTlsFiles(NamedTuple):
-    """PEM files; empty texts are what was not given. `ca` empty: those whom the system trusts."""
+    """PEM files of outgoing connections; "" is unset. If `ca` is unset, the system's CAs are used."""
 
     ca: str = ""
     certificate: str = ""
@@ -18,15 +18,15 @@ class UpstreamTlsFiles(NamedTuple):
     key_password: str = ""
 
     def __repr__(self) -> str:
-        """Leave the password out: this may end up in a log."""
+        """Omit the password, because the text may be logged."""
         return f"UpstreamTlsFiles({self.ca!r}, {self.certificate!r}, {self.key!r})"
 
 
 class ClientTls(ReloadingFiles):
-    """The TLS of connections that we open. A connection takes the files that were good last."""
+    """TLS of outgoing connections, reloaded when the files change. Invalid new files are not used."""
 
     def __init__(self, files: UpstreamTlsFiles, prefix: str, *, check_hostname: bool = True) -> None:
-        """Load the files; `prefix` is what their settings begin with. Raises ConfigError."""
+        """Load the files. `prefix` is the prefix of their settings. Raises ConfigError."""
         super().__init__("TLS files", tuple(filter(None, (files.certificate, files.key, files.ca))))
         self._files = files
         self._prefix = prefix
@@ -34,7 +34,7 @@ class ClientTls(ReloadingFiles):
         self._load()
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for a connection, a new one if files changed and are good."""
+        """Return the context for a connection, a new one if the files have changed and are valid."""
         self.reload_if_changed()
         return self._context
 
@@ -51,7 +51,7 @@ class ClientTls(ReloadingFiles):
 
 
 class Upstream(NamedTuple):
-    """A place to connect to. `server_name` is whose certificate it must show."""
+    """A server to connect to. Its certificate must be valid for `server_name`."""
 
     address: HostPort
     tls: ClientTls | None = None

@@ -165,7 +165,7 @@ async def test_what_is_wanted_again_after_the_look_stays(happens: str) -> None:
 
         cluster.before["describe"] = {"visit": visit, "reset": reset}[happens]
         done = await one.expiry.round()
-        assert [removal.refused for removal in done.removals] == ["it was used just now"]
+        assert [removal.refused for removal in done.removals] == ["it was used since the last observation"]
         assert cluster.deletions == []
         assert one.counted("expiry_failures_total") == 0
 

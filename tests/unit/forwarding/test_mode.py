@@ -61,10 +61,10 @@ def test_auto_goes_by_the_topic_and_says_so_once_for_each_change(caplog: pytest.
     said = [
         record.getMessage() for record in caplog.records if record.name.startswith("coordinator.forwarding")
     ]
-    assert [sentence.split(":")[0] for sentence in said] == [
-        "__share_group_state does not exist",
-        "__share_group_state exists",
-        "__share_group_state does not exist",
+    assert [sentence.split(",")[0] for sentence in said] == [
+        "Topic __share_group_state does not exist",
+        "Topic __share_group_state exists",
+        "Topic __share_group_state does not exist",
     ]
 
 
@@ -93,7 +93,7 @@ def test_auto_forwards_where_it_must_not_know_and_warns(caplog: pytest.LogCaptur
     play("auto", FakeTopicExistence(None), scene)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert "set forwarding to always or never" in warnings[0]
+    assert "Set forwarding=always or forwarding=never" in warnings[0]
 
 
 @pytest.mark.parametrize(("setting", "active"), [("always", True), ("never", False)])

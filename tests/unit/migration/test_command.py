@@ -94,7 +94,7 @@ def test_what_a_terminal_would_obey_is_written_out(share_coordinator: CommandLin
 
 def test_a_refusal_is_exit_code_1_and_one_line(share_coordinator: CommandLine, tmp_path: Path) -> None:
     outcome = share_coordinator("migrate", "--from", f"journal:{tmp_path}", "--to", "journal:elsewhere")
-    assert outcome == (1, "", "share-coordinator: there is nothing at the source\n")
+    assert outcome == (1, "", "share-coordinator: the source does not exist\n")
 
 
 @pytest.mark.parametrize(

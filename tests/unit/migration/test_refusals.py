@@ -224,7 +224,7 @@ def test_a_source_that_does_not_exist_is_refused(tmp_path: Path) -> None:
             JournalSource(tmp_path / "missing"),
             JournalSource(tmp_path),
         ):
-            with pytest.raises(MigrationRefused, match="nothing at the source"):
+            with pytest.raises(MigrationRefused, match="source does not exist"):
                 await migrate(source, journal_target(tmp_path / "new"), EXECUTE, no_progress)
 
     asyncio.run(main())

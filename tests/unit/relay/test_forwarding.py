@@ -276,7 +276,7 @@ async def test_a_defect_costs_one_connection(
             peer = await here.peer()
             peer.send_bytes(handshake())
             assert await peer.wait_until_closed()
-        assert "a connection was dropped" in caplog.text
+        assert "the relay closed a connection" in caplog.text
         assert here.figures.refused == {"internal_error": 1}
         broker.send_bytes(ANSWER)
         await persister(here)

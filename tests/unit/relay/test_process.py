@@ -171,7 +171,7 @@ def test_a_coordinator_elsewhere_that_is_spoken_to_in_plaintext_is_warned_of(
         caplog.clear()
         given = {"relay.allowed.principals": "User:kafka", "relay.coordinator": coordinator}
         make_route(load_config(given).config)
-        return f"the coordinator at {coordinator} is spoken to in PLAINTEXT" in caplog.text
+        return f"The connection to the coordinator at {coordinator} is not encrypted" in caplog.text
 
     assert warned("coordinator.internal:9095")
     assert not warned("127.0.0.1:9095")
