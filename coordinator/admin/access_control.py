@@ -98,7 +98,7 @@ class AccessControl:
         )
 
     def check_host_header(self, host: str) -> None:
-        """Raise Denied for a request whose Host is a name that somebody else may have given this machine.
+        """Refuse a Host header that others could have made resolve to this machine. Raises AccessDenied.
 
         Where everybody on this machine may look, a web page that its reader opens must not: one that has its
         own name lead here (DNS rebinding) would be let in by the browser as if we were its own server.
@@ -114,7 +114,7 @@ class AccessControl:
     def authenticate(
         self, address: str, authorization: str, certificate: Mapping[str, Any] | None
     ) -> HttpPrincipal:
-        """Return who asks, if they may look. Raises Denied."""
+        """Return who asks, if they may look. Raises AccessDenied."""
         if authorization and self._tokens is not None:
             return self._authenticate_token(address, authorization)
         principal = self._principal(address, certificate)
@@ -137,7 +137,7 @@ class AccessControl:
         )
 
     def authorize_write(self, principal: HttpPrincipal) -> None:
-        """Let somebody pass who may change something. Raises Denied."""
+        """Let somebody pass who may change something. Raises AccessDenied."""
         if principal.who != ANONYMOUS and not (self._writes and principal.may_write):
             self.audit_denied(principal.address, "no right to write", principal.who)
         if not self._writes:

@@ -85,7 +85,7 @@ class AccessMiddleware:
         return self._access.authenticate(address, headers.get("authorization", ""), certificate)
 
     def _check_write(self, scope: Scope, principal: HttpPrincipal) -> None:
-        """Raise Denied for what may not change anything, or comes from the page of somebody else.
+        """Raise AccessDenied for what may not change anything, or comes from the page of somebody else.
 
         A browser sends a certificate of its reader with whatever any page asks of us, but no page of somebody
         else can make it send JSON, or hide where it comes from.

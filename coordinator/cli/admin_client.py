@@ -61,7 +61,7 @@ class AdminClient:
         self._opener = build_opener(HTTPSHandler(context=context), _NoRedirects())
 
     def get(self, path: str, **query: object) -> Answer:
-        """Return an answer. Raises Refused, or CoordinatorError if there is none at all."""
+        """Return an answer. Raises RequestRefused, or CoordinatorError if there is none at all."""
         given = {name: value for name, value in query.items() if value is not None}
         address = f"{self.url}{path}" + (f"?{urlencode(given)}" if given else "")
         return self._ask(Request(address, headers=self._headers), _TIMEOUT_S)

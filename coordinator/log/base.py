@@ -164,7 +164,7 @@ class SharedLog(StateLog, Protocol):
 
     Whoever wants to append calls `own`, then reads the state partition, then appends: it is the read that
     finds out whether the claim was accepted.  From then on appends say LogFenced once somebody else owns it,
-    and nothing that a deposed owner writes reaches a reader.  `read` gives records that count, and no claims:
+    and nothing that a fenced owner writes reaches a reader.  `read` gives records that count, and no claims:
     offsets rise, and have gaps where other records are.
     """
 
@@ -174,7 +174,7 @@ class SharedLog(StateLog, Protocol):
         release_wait_s: float = 0.0,
         may_claim: Callable[[], bool] = lambda: True,
     ) -> int:
-        """Become the owner of a state partition and return the owner epoch; whoever owned it is deposed.
+        """Become the owner of a state partition and return the owner epoch; the previous owner is fenced.
 
         Whoever owns it now is given `release_wait_s` to release it first; `may_claim` is asked at the last
         moment.  Owning it again makes a new ownership with a higher owner epoch; that is the way on after

@@ -9,7 +9,7 @@ The rule, for every reader of a log that more than one process can write to:
   for it, because a log is only ever pruned up to a record that counts.  A record without the header has no
   owner epoch, which is lower than any: a log without claims (Kafka's own topic) is read as it is.
 
-So what a deposed owner writes changes nothing, even if no broker rejects it.
+So the writes of a fenced owner change nothing, even if no broker rejects them.
 
 Reads are bounded by a *lease*: an owner answers from memory only for the time `lease_ms` after it sent an
 append that was committed at the expected offset.  Its claim and each *renewal* say how long that is.  A

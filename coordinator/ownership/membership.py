@@ -173,7 +173,7 @@ class Membership:
                 self._joining = False
 
     async def _join(self) -> None:
-        """Get to the next generation and its map. Raises Setback and LogError."""
+        """Get to the next generation and its map. Raises JoinFailure and LogError."""
         node = await self._coordinator()
         self._stop_asking()
         metadata = self._callbacks.metadata()
@@ -215,7 +215,7 @@ class Membership:
         return (joined.generation, joined.member_id) != next_one and not self._lease.is_fresh()
 
     async def _with_timeout(self, hearing: Coroutine[Any, Any, None]) -> None:
-        """Wait for the process to hear something. Raises Setback if it hangs: others must know that."""
+        """Wait for the process to hear something. Raises JoinFailure if it hangs: others must know that."""
         try:
             async with asyncio.timeout(self._limits.session_timeout_s):
                 await hearing
@@ -231,7 +231,7 @@ class Membership:
             return {}
 
     async def _unless_abandoned(self, request: Coroutine[Any, Any, _Answer]) -> _Answer:
-        """Wait for an answer, but not for one that cannot come. Raises Setback then."""
+        """Wait for an answer, but not for one that cannot come. Raises JoinFailure then."""
         self._abandoned.clear()
         answering = asyncio.ensure_future(request)
         giving_up = asyncio.ensure_future(self._abandoned.wait())
@@ -246,7 +246,7 @@ class Membership:
             await asyncio.gather(answering, giving_up, return_exceptions=True)
 
     async def describe(self) -> Described:
-        """Return what the coordinator stores of the members. Raises Setback and LogError."""
+        """Return what the coordinator stores of the members. Raises JoinFailure and LogError."""
         return await self._group_client.describe(await self._coordinator())
 
     async def _coordinator(self) -> int:
@@ -258,7 +258,7 @@ class Membership:
             return self._node
 
     def _check(self, code: int) -> None:
-        """Draw the consequences of an error code. Raises Setback if it is one."""
+        """Draw the consequences of an error code. Raises JoinFailure if it is one."""
         if code == kafka.NONE:
             return
         if code in LOST_MEMBER_ID:
@@ -294,7 +294,7 @@ class Membership:
                 self._record_error(error)
 
     async def _send_heartbeat(self) -> None:
-        """Send a heartbeat and draw the consequences. Raises Setback and LogError."""
+        """Send a heartbeat and draw the consequences. Raises JoinFailure and LogError."""
         node, generation, member_id = await self._coordinator(), self.generation, self.member_id
         if generation < 0:
             return

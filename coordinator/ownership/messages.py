@@ -199,7 +199,7 @@ def encode(message: Metadata | AssignmentMessage) -> bytes:
 
 
 def decode_metadata(data: bytes) -> Metadata:
-    """Read the metadata of a member. Raises Unreadable."""
+    """Read the metadata of a member. Raises UnreadableMessage."""
     _check_version(data, METADATA_VERSION)
     try:
         return _metadata_decoder.decode(data)
@@ -208,7 +208,7 @@ def decode_metadata(data: bytes) -> Metadata:
 
 
 def decode_assignment(data: bytes) -> AssignmentMessage:
-    """Read the assignment of a member. Raises Unreadable."""
+    """Read the assignment of a member. Raises UnreadableMessage."""
     _check_version(data, ASSIGNMENT_VERSION)
     try:
         return _assignment_decoder.decode(data)
@@ -231,7 +231,7 @@ def group_view(
     """Return the view of the group, from the metadata and the assignments of all members.
 
     Returns None if an assignment is of another generation. Members that cannot be read own nothing. Raises
-    Unreadable if two members own one shard.
+    UnreadableMessage if two members own one shard.
     """
     accepted: list[tuple[Metadata, AssignmentMessage]] = []
     for metadata_bytes, assignment_bytes in members:
@@ -262,7 +262,7 @@ def _seniority(metadata: Metadata) -> tuple[int, str]:
 def plan(members: Mapping[str, bytes], leaders: Mapping[int, int], *, moves_max: int = 0) -> GroupPlan:
     """Decide as the group's leader who owns what; `members` is member id to metadata bytes.
 
-    A member whose metadata cannot be read gets nothing. Raises Unreadable if that is all of them.
+    A member whose metadata cannot be read gets nothing. Raises UnreadableMessage if that is all of them.
     """
     read: list[Metadata] = []
     instances: dict[str, str] = {}

@@ -130,7 +130,7 @@ class Loader:
     async def _claim(self, log: SharedLog, runner: ShardRunner, release_wait_s: float) -> None:
         """Own a shard before it is read; close it if somebody else takes it at the same time.
 
-        A coordinator that resigned sends no claim: it would depose the next owner.
+        A coordinator that resigned sends no claim: it would fence the next owner.
         """
         backoff_s = self._limits.reload_backoff_first_s
         partition = runner.state_partition
@@ -203,12 +203,12 @@ class Loader:
                 task.cancel()
 
     def _start_pass(self, runners: dict[int, ShardRunner]) -> "asyncio.Task[None]":
-        """Begin a pass beside those that are under way."""
+        """Begin a pass in addition to those in progress."""
         self._passes += 1
         return self._spawn(self._run_pass(runners))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Do something beside what else there is to do; it ends with `run` at the latest."""
+        """Run a task concurrently; it is cancelled when `run` ends."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,6 +1,6 @@
 """What the runtime does by itself: snapshots of cold state, pruning, compaction.
 
-Each job is an operation in the mailbox of its shard, decided in its turn like a client's and with few
+Each job is an operation in the queue of its shard, decided in order like a client's and with few
 records at a time, so that no append grows beyond a client's and no client waits long behind a job.
 Source: ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4 for cold snapshots and pruning.
 """
@@ -93,7 +93,7 @@ class MaintenanceJobs:
             try:
                 await job()
             except Exception:
-                # A job that fails is tried again in its next turn; it must not take the others along.
+                # A failed job is retried at its next interval, and the other jobs continue.
                 _logger.exception("a periodic job failed")
 
     async def snapshot_cold(self) -> None:
@@ -137,7 +137,7 @@ class MaintenanceJobs:
                 if before is not None:
                     await self._rewrite_oldest(runner, before)
             if self._log.pinned(live_bytes) == pinned:
-                # Something cannot be written anew now; it is tried again in the next turn.
+                # Something cannot be written anew now; it is retried at the next interval.
                 return
 
     async def _rewrite_oldest(self, runner: ShardRunner, before: int) -> None:

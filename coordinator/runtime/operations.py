@@ -1,7 +1,7 @@
-"""What waits for a shard: operations, in order of arrival, with a bound.
+"""Operations: the units of work that wait in the queue of a shard.
 
 An operation is one unit of one request (all of it that concerns one share-partition), or a job of our
-own.  It is decided in its turn and answered exactly once, by calling `answer`.
+own.  It is decided in order of arrival and answered exactly once, by calling `answer`.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ Decide = Callable[[Shard, SharePartitionKey, Sequence[Any], RequestContext], Coo
 
 
 class Origin(Protocol):
-    """Who asked. Work of somebody who has gone is dropped before it begins."""
+    """The sender of an operation. If it is disconnected, the operation is dropped before it begins."""
 
     @property
     def disconnected(self) -> bool:
-        """Tell whether nobody waits for the answer any more."""
+        """Return whether the sender no longer waits for the response."""
         ...
 
 

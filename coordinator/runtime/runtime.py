@@ -29,7 +29,7 @@ from protocol.state_records import SharePartitionKey
 
 _logger = logging.getLogger(__name__)
 
-# Share-partitions looked at in one go before other work on the event loop gets its turn.
+# Share-partitions that are visited before other work on the event loop runs.
 VIEW_SLICE = 2_000
 
 

@@ -1,4 +1,4 @@
-"""The owner of one shard: its life cycle around its turns.
+"""Run one shard: load it, serve its commit batches, recover and close it.
 
 Memory is a cache of the log.  If an append fails, or what we know stops fitting together, memory is
 thrown away and the shard is loaded again; that is the one way to recover.
@@ -93,7 +93,7 @@ class ShardRunner(ShardQueue):
     # Loading and closing.
 
     def begin_loading(self) -> None:
-        """Forget everything but the mailbox; operations are parked until `finish_loading` or
+        """Discard everything but the queue; operations are parked until `finish_loading` or
         `loading_failed`.
         """
         assert self._records_in_flight is None, "a shard is not loaded under its own append"

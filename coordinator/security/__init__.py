@@ -1,4 +1,4 @@
-"""Who may talk to us, where they come in, and how that is kept private: TLS files, reloaded, and principals.
+"""TLS with reloadable files, SASL mechanisms and principals, for the Kafka listener and the HTTP listener.
 
-Used by both listeners, that of Kafka's protocol and that of HTTP. Knows settings as values only.
+This package gets settings as values and does not read the configuration.
 """

@@ -1,11 +1,11 @@
-"""How we show other servers who we are, from the settings: brokers, coordinators, our peers among them."""
+"""Make the security settings of outgoing connections to brokers and to other coordinators."""
 
 from coordinator.client import ClientSecurity
 from coordinator.config import Config
 
 
 def make_client_security(config: Config) -> ClientSecurity:
-    """Return what `security.protocol`, `sasl.*` and `ssl.*` say: for brokers, and what tools ask."""
+    """Return the settings of `security.protocol`, `sasl.*` and `ssl.*`, for connections to brokers."""
     return ClientSecurity(
         protocol=config.security_protocol,
         mechanism=config.sasl_mechanism,
@@ -21,7 +21,7 @@ def make_client_security(config: Config) -> ClientSecurity:
 
 
 def make_peer_security(config: Config) -> ClientSecurity:
-    """Return how we connect to coordinators that listen as we do: with our own certificate."""
+    """Return the settings for connections to other coordinators: this coordinator's own certificate."""
     return ClientSecurity(
         protocol=config.listen_security_protocol,
         mechanism=config.forwarding_sasl_mechanism,

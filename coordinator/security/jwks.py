@@ -1,7 +1,7 @@
-"""The public keys that tokens are signed with: a JSON Web Key Set (RFC 7517) from a file or a URL.
+"""Load the public keys that verify tokens: a JSON Web Key Set (RFC 7517) from a file or a URL.
 
-A file is read again when it changes.  A URL is asked again every so often, and once more when a token names a
-key that is not in the set; in between, and while nobody answers, the last good set stays in use.
+A file is read again when it changes.  A URL is fetched periodically, and once more when a token names an
+unknown key.  If it does not answer, the last valid set stays in use.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ _logger = logging.getLogger(__name__)
 
 KEY_SET_BYTES_MAX = 1 << 20
 FETCH_TIMEOUT_S = 10.0
-# Strangers may name keys that do not exist as often as they like; the URL is asked this often at most.
+# Clients choose the key ids of their tokens, so unknown ids cause at most one fetch in this time.
 RETRY_INTERVAL_S = 10.0
 
 
 class KeySet:
-    """Keys by their id. Only keys for asymmetric signatures: who checks cannot sign."""
+    """Keys by their id. Only asymmetric keys, so that a verifier cannot sign tokens."""
 
     def __init__(self, keys: list[jwt.PyJWK]) -> None:
         self._keys = keys
 
     @classmethod
     def parse(cls, text: bytes) -> "KeySet":
-        """Parse a set; keys of other kinds and uses are left out. Raises ValueError with a sentence."""
+        """Parse a set, ignoring keys of other kinds and uses. Raises ValueError with a sentence."""
         try:
             found = json.loads(text)
         except ValueError as error:
@@ -51,15 +51,15 @@ class KeySet:
         return cls(keys)
 
     def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with an id, or all if a token names none."""
+        """Return the keys with an id, or all if the token names none."""
         return [key for key in self._keys if key_id is None or key.key_id == key_id]
 
 
 class KeySource(Protocol):
-    """Where keys come from."""
+    """Source of verification keys."""
 
     async def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with an id, or all if a token names none."""
+        """Return the keys with an id, or all if the token names none."""
         ...
 
     def has(self, key_id: str | None) -> bool:
@@ -67,12 +67,12 @@ class KeySource(Protocol):
         ...
 
     async def watch(self, interval_s: float) -> None:
-        """Keep the set fresh, until cancelled."""
+        """Refresh the set periodically until cancelled."""
         ...
 
 
 class FileKeySource(ReloadingFiles):
-    """The keys of a file."""
+    """The keys in a file."""
 
     def __init__(self, file: str, setting: str) -> None:
         """Read the file. Raises ConfigError."""
@@ -82,7 +82,7 @@ class FileKeySource(ReloadingFiles):
         self._load()
 
     async def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with an id, or all if a token names none."""
+        """Return the keys with an id, or all if the token names none."""
         return self._set.matching(key_id)
 
     def has(self, key_id: str | None) -> bool:
@@ -102,7 +102,7 @@ class FileKeySource(ReloadingFiles):
 
 
 class UrlKeySource:
-    """The keys that a URL gives; none until it has answered for the first time."""
+    """The keys at a URL; none until its first successful response."""
 
     def __init__(self, url: str, refresh_s: float, tls: Callable[[], ssl.SSLContext]) -> None:
         self._url = url
@@ -113,7 +113,7 @@ class UrlKeySource:
         self._refresh_task: asyncio.Task[None] | None = None
 
     async def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with an id, or all; asks the URL if there are none, but not all the time."""
+        """Return the keys with an id, or all. If none match, fetch the URL, with a rate limit."""
         found = self._set.matching(key_id)
         if not found and (self._refresh_task is not None or self._age_s() >= RETRY_INTERVAL_S):
             await self._refresh()
@@ -125,7 +125,7 @@ class UrlKeySource:
         return bool(self._set.matching(key_id))
 
     async def watch(self, interval_s: float) -> None:
-        """Ask at once, and then every so often, sooner after a failure; until cancelled."""
+        """Fetch now and then periodically, sooner after a failure, until cancelled."""
         while True:
             if not self._set.matching(None) or self._age_s() >= self._refresh_s:
                 await self._refresh()
@@ -135,7 +135,7 @@ class UrlKeySource:
         return seconds_since_boot() - self._fetched_s
 
     async def _refresh(self) -> None:
-        """Ask the URL; callers that come meanwhile wait for the same answer."""
+        """Fetch the URL; concurrent callers wait for the same response."""
         if self._refresh_task is None:
             self._refresh_task = asyncio.create_task(self._fetch(), name="fetching keys for tokens")
             self._refresh_task.add_done_callback(self._on_refreshed)
@@ -156,10 +156,10 @@ class UrlKeySource:
 
 
 def open_key_source(location: str, setting: str, refresh_s: float, *, ca_file: str = "") -> KeySource:
-    """Return the keys of a location: http(s)://..., file://..., or a file. Raises ConfigError.
+    """Return the key source of a location: http(s)://..., file://..., or a file. Raises ConfigError.
 
-    `ca_file` has who may sign the certificate of an https location, if that is not who the system trusts; it
-    is read whenever the location is asked.
+    `ca_file` has the trusted authorities for an https location, instead of the system's. It is read at each
+    fetch.
     """
     parts = urlsplit(location)
     if parts.scheme in ("http", "https"):
@@ -185,7 +185,7 @@ def _http_get(url: str, context: ssl.SSLContext) -> bytes:
 
 
 def _parse_key(entry: Any) -> jwt.PyJWK | None:
-    """Return a key of a set if tokens can be signed with it, by others."""
+    """Return a key of a set, or None if it is not an asymmetric signature key."""
     if not isinstance(entry, dict) or entry.get("kty") == "oct" or entry.get("use", "sig") != "sig":
         return None
     try:

@@ -1,4 +1,4 @@
-"""The mechanisms with a password: PLAIN (RFC 4616) and SCRAM (RFC 5802), as Kafka's servers answer them."""
+"""SASL mechanisms with a password: PLAIN (RFC 4616) and SCRAM (RFC 5802), compatible with Kafka brokers."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,19 +13,19 @@ _PARTS = 3
 
 
 def validity_of(users: Users, name: str) -> Callable[[], bool]:
-    """Return what tells whether a login of a user is still valid."""
+    """Return a function that tells whether the login of a user is still valid."""
     user = users.find(name)
     return partial(users.is_unchanged, name, user) if user is not None else lambda: False
 
 
 class PlainExchange:
-    """PLAIN: one token, with the password in it. Over TLS only, or where everybody may listen."""
+    """PLAIN: one token, which contains the password. Use it over TLS or on loopback only."""
 
     def __init__(self, users: Users) -> None:
         self._users = users
 
     async def take(self, token: bytes) -> SaslStep:
-        """Take the token. The texts of errors are those of Kafka's PlainSaslServer."""
+        """Process the token. The error texts are those of Kafka's PlainSaslServer."""
         authorization_id, name, password = _parse_plain_token(token)
         if not await self._matches(name, password):
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
@@ -36,12 +36,12 @@ class PlainExchange:
         return SaslStep(b"", Identity(name), is_valid=validity_of(self._users, name))
 
     async def _matches(self, name: str, password: str) -> bool:
-        # To derive keys takes some ms, and clients can ask for it often: not on the event loop.
+        # Deriving keys takes milliseconds and clients can request it often, so it runs on a thread.
         return await asyncio.to_thread(self._users.matches, name, password)
 
 
 class ScramExchange:
-    """SCRAM: two tokens; the password itself never travels."""
+    """SCRAM: two tokens; the password is never sent."""
 
     def __init__(self, mechanism: str, users: Users) -> None:
         self._mechanism = mechanism
@@ -52,7 +52,7 @@ class ScramExchange:
         self._begun = False
 
     async def take(self, token: bytes) -> SaslStep:
-        """Take a token; whatever is wrong, the client hears the same."""
+        """Process a token; the client gets the same error for every failure."""
         try:
             text = token.decode()
             if not self._begun:
@@ -76,7 +76,7 @@ class ScramExchange:
 
 
 def _parse_plain_token(token: bytes) -> tuple[str, str, str]:
-    # Bytes that are no UTF-8 are replaced, as in Java, and are nobody's name or password then.
+    # As in Java, invalid UTF-8 is replaced, so it matches no name and no password.
     parts = token.decode("utf-8", "replace").split("\0")
     if len(parts) != _PARTS:
         raise AuthenticationFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")

@@ -1,9 +1,8 @@
-"""Principals: what a client is called once it has shown who it is, and which of them are let in.
+"""Map certificates to principals and check principals against a list.
 
-Texts as Kafka prints them: `User:alice`, `User:CN=broker-1,O=Example`. They are compared as they are, so what
-stands in a broker's `super.users` can be copied (but for rare string types in certificates, see
-docs/security.md). Sources: Kafka's DefaultKafkaPrincipalBuilder, SslPrincipalMapper, StandardAuthorizer;
-Java's X500Principal.
+The format is Kafka's: `User:alice`, `User:CN=broker-1,O=Example`. Principals are compared as text, so a
+broker's `super.users` can be copied (docs/security.md lists rare string types in certificates that differ).
+Sources: Kafka's DefaultKafkaPrincipalBuilder, SslPrincipalMapper, StandardAuthorizer; Java's X500Principal.
 """
 
 import re
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 ANONYMOUS = "User:ANONYMOUS"
 
-# Java prints these attributes by name, in RFC 2253, and others by number and hexadecimal DER.
+# Java prints these attributes by name (RFC 2253), and others as OID and hexadecimal DER.
 _KEYWORDS = {
     "commonName": "CN",
     "countryName": "C",
@@ -25,8 +24,8 @@ _KEYWORDS = {
     "domainComponent": "DC",
     "userId": "UID",
 }
-# The DER string types that authorities use for some attributes (RFC 5280, OpenSSL), by OpenSSL's names; all
-# others are UTF-8 in today's certificates. What a certificate really has is not in what `getpeercert` tells.
+# The DER string types of some attributes (RFC 5280, OpenSSL), by OpenSSL's names; other attributes are UTF-8.
+# `getpeercert` does not return the type that a certificate really has.
 _NUMERIC, _PRINTABLE, _IA5, _UTF8 = 0x12, 0x13, 0x16, 0x0C
 _STRING_TAGS = {
     "INN": _NUMERIC,
@@ -40,13 +39,13 @@ _STRING_TAGS = {
 }
 _ESCAPED = frozenset(',=+<>#;"\\')
 
-# The syntax of ssl.principal.mapping.rules: DEFAULT, or RULE:pattern/replacement/ with L or U behind it.
+# The syntax of ssl.principal.mapping.rules: DEFAULT, or RULE:pattern/replacement/ followed by L or U.
 _RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)|)\s*(?:,|$)")
 _REFERENCE = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
 
 
 class UnmappedCertificate(Exception):
-    """No rule applies to the subject of a certificate, which is the text: whoever showed it is nobody."""
+    """No mapping rule matches the subject of a certificate; the text is the subject."""
 
 
 class _Rule(NamedTuple):
@@ -67,7 +66,7 @@ class _Rule(NamedTuple):
             if reference[1] is not None:
                 return reference[1]
             digits = reference[2]
-            # As in Java: as many digits as make the number of a group; others are text.
+            # As in Java: the longest number that is a group of the pattern; further digits are text.
             for end in range(len(digits), 0, -1):
                 if int(digits[:end]) <= match.re.groups:
                     return (match[int(digits[:end])] or "") + digits[end:]
@@ -77,7 +76,7 @@ class _Rule(NamedTuple):
 
 
 class MappingRules:
-    """Kafka's ssl.principal.mapping.rules: the first rule that fits names the owner of a certificate."""
+    """Kafka's ssl.principal.mapping.rules: the first matching rule makes the principal of a certificate."""
 
     def __init__(self, rules: tuple[_Rule, ...]) -> None:
         self._rules = rules
@@ -99,7 +98,7 @@ class MappingRules:
         return cls(tuple(rules) or (_Rule(None, "", ""),))
 
     def apply(self, distinguished_name: str) -> str:
-        """Return the name for the subject of a certificate. Raises UnmappedCertificate if no rule fits."""
+        """Return the name for the subject of a certificate. Raises UnmappedCertificate if no rule matches."""
         for rule in self._rules:
             name = rule.apply(distinguished_name)
             if name is not None:
@@ -108,7 +107,7 @@ class MappingRules:
 
 
 class AllowedPrincipals:
-    """The principals that are let in: those of a list like Kafka's super.users. Of an empty one: nobody."""
+    """The allowed principals, in the format of Kafka's super.users. An empty list allows no principal."""
 
     def __init__(self, principals: frozenset[str]) -> None:
         self._principals = principals
@@ -124,7 +123,7 @@ class AllowedPrincipals:
         return cls(frozenset(principals))
 
     def allows(self, principal: str) -> bool:
-        """Tell whether a principal is on the list."""
+        """Return whether a principal is allowed."""
         return principal in self._principals
 
     def __bool__(self) -> bool:
@@ -134,7 +133,7 @@ class AllowedPrincipals:
 def principal_of_certificate(peer_certificate: Mapping[str, Any] | None, rules: MappingRules) -> str:
     """Return the principal of a client's certificate, as `ssl.SSLObject.getpeercert()` returns it.
 
-    None or an empty mapping, no certificate: `User:ANONYMOUS`. Raises UnmappedCertificate if no rule fits.
+    None or an empty mapping means no certificate: `User:ANONYMOUS`. Raises UnmappedCertificate.
     """
     if not peer_certificate:
         return ANONYMOUS
@@ -142,7 +141,10 @@ def principal_of_certificate(peer_certificate: Mapping[str, Any] | None, rules: 
 
 
 def distinguished_name(peer_certificate: Mapping[str, Any]) -> str:
-    """Return the subject of a certificate as Java's X500Principal.getName() does: RFC 2253, last first."""
+    """Return the subject of a certificate as Java's X500Principal.getName() does:
+
+    RFC 2253, last attribute first.
+    """
     subject = peer_certificate.get("subject", ())
     return ",".join(
         "+".join(_format_attribute(name, value) for name, value in relative_name)
@@ -160,9 +162,9 @@ def _format_attribute(name: str, value: str) -> str:
 
 
 def _oid(name: str) -> str:
-    """Return an attribute's number for OpenSSL's name, which is the number already where it knows no name."""
+    """Return the OID of an attribute for OpenSSL's name, which is the OID itself for unknown attributes."""
     try:
-        # The table that the name came from; the ssl module has no public way to it.
+        # OpenSSL's own table of names; the ssl module has no public function for it.
         return ssl._ASN1Object.fromname(name).oid
     except ValueError:
         return name

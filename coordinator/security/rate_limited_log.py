@@ -1,4 +1,4 @@
-"""Log lines about strangers: what they do wrong is worth a line, but not one each."""
+"""Log client mistakes with a rate limit for each kind of message."""
 
 import logging
 from typing import Any
@@ -8,20 +8,20 @@ from coordinator.clock import seconds_since_boot
 _logger = logging.getLogger(__name__)
 
 INTERVAL_S = 10.0
-# A client chooses some facts, and sentences with them: neither the log nor the memory of it grows with them.
+# Clients choose some logged values, so their length is limited.
 FACT_CHARS_MAX = 200
 SENTENCES_MAX = 100
 
 
 class RateLimitedLog:
-    """Says a thing at once, and again after a while, with how often it happened in between."""
+    """Log a message at once, then again after an interval with the number of suppressed repetitions."""
 
     def __init__(self) -> None:
         self._logged_s: dict[str, float] = {}
         self._suppressed: dict[str, int] = {}
 
     def warn(self, sentence: str, **facts: object) -> None:
-        """Warn, unless that was said just now. Facts are shown to people: no secrets."""
+        """Log a warning with a rate limit. The facts are logged as they are: pass no secrets."""
         now_s = seconds_since_boot()
         if now_s - self._logged_s.get(sentence, -INTERVAL_S) < INTERVAL_S:
             self._suppressed[sentence] = self._suppressed.get(sentence, 0) + 1
@@ -36,7 +36,7 @@ class RateLimitedLog:
 
 
 def _cut(fact: Any) -> Any:
-    """Return a fact as it is, or the beginning of a long text."""
+    """Return a value, with long text shortened."""
     if isinstance(fact, str) and len(fact) > FACT_CHARS_MAX:
         return f"{fact[:FACT_CHARS_MAX]}... ({len(fact)} characters)"
     return fact

@@ -1,4 +1,4 @@
-"""Files that are read again when they change, without a restart."""
+"""Reload files when they change, without a restart."""
 
 import asyncio
 import logging
@@ -9,14 +9,14 @@ from coordinator.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 
-# Files that are changed again and again, and are never good, are complained of this often.
+# If files change often and are never valid, the error is logged at this interval.
 _LOG_INTERVAL_S = 60.0
 
 _Signatures = tuple[tuple[int, ...] | None, ...]
 
 
 class ReloadingFiles:
-    """What was read from some files. A subclass calls `_load` at the end of its `__init__`."""
+    """Base class for content that is loaded from files. A subclass calls `_load` at the end of `__init__`."""
 
     def __init__(self, what: str, paths: tuple[str, ...]) -> None:
         self._description = what
@@ -26,14 +26,14 @@ class ReloadingFiles:
         self._last_error = ""
 
     def _load(self) -> None:
-        """Read the files. Raises ConfigError, and has changed nothing then, if they are of no use."""
+        """Read the files. Raises ConfigError without changing anything if they are invalid."""
         raise NotImplementedError
 
     def reload_if_changed(self) -> bool:
-        """Read the files again if they are others than before; return True if they were, and are good.
+        """Reload the files if they have changed; return True if the new content is valid and in use.
 
-        Files that are of no use change nothing, which the log says. May be called on any thread, by one at
-        a time.
+        Invalid files change nothing, and the error is logged. May be called on any thread, but not
+        concurrently.
         """
         looks = self._read_signatures()
         if looks == self._signatures:
@@ -53,10 +53,10 @@ class ReloadingFiles:
         return True
 
     async def watch(self, interval_s: float) -> None:
-        """Look at the files every so often, until cancelled."""
+        """Check the files periodically until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
-            # Keys with passwords take long to open: not on the event loop.
+            # Decrypting a key takes long, so it runs on a thread.
             await asyncio.to_thread(self.reload_if_changed)
 
     def _read_signatures(self) -> _Signatures:
@@ -64,7 +64,7 @@ class ReloadingFiles:
 
 
 def _file_signature(path: str) -> tuple[int, ...] | None:
-    """Return what changes with a file, also when a link on the way to it does; None: there is none."""
+    """Return a value that changes with the file or a symbolic link to it; None if the file is missing."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,7 +1,7 @@
-"""SASL from the server's side: what a mechanism is asked, and what comes of it.
+"""The server side of SASL: exchanges, steps and identities.
 
-A mechanism makes an exchange for each authentication.  The exchange takes the client's tokens one by one, and
-answers each, until it knows who the client is.  Nothing here knows of Kafka's frames.
+A mechanism makes one exchange for each authentication.  The exchange processes the client's tokens one by one
+until the client is authenticated.  This module is independent of Kafka's frames.
 """
 
 from collections.abc import Callable
@@ -14,26 +14,26 @@ OAUTHBEARER = "OAUTHBEARER"
 
 
 class AuthenticationFailed(Exception):
-    """The client is not who it says; the text is what it may be told, which is no more than it knows."""
+    """The authentication failed; the text is sent to the client, so it reveals nothing secret."""
 
 
 class Identity(NamedTuple):
-    """Who a client is, and until when that holds (ms since 1970; None: no end)."""
+    """An authenticated client, and when its credential expires (ms since 1970; None: never)."""
 
     name: str
     expires_ms: int | None = None
 
     @property
     def principal(self) -> str:
-        """The name as Kafka writes principals."""
+        """The name in the format of Kafka's principals."""
         return f"User:{self.name}"
 
 
 class SaslStep(NamedTuple):
-    """The answer to a token; with an identity, the authentication is complete.
+    """The response to a token; with an identity, the authentication is complete.
 
-    `refusal` is the reason, for the log, if the answer tells the client that its token was refused.
-    `is_valid` tells later whether what the client logged in with still exists.
+    `refusal` is the reason to log if the response tells the client that its token was refused. `is_valid`
+    returns later whether the client's credential still exists.
     """
 
     response: bytes
@@ -46,7 +46,10 @@ class Exchange(Protocol):
     """One authentication. Used by one connection, one token at a time."""
 
     async def take(self, token: bytes) -> SaslStep:
-        """Take the client's next token. Raises AuthenticationFailed; the exchange is of no more use then."""
+        """Process the client's next token.
+
+        Raises AuthenticationFailed; the exchange is unusable afterwards.
+        """
         ...
 
 
@@ -54,7 +57,7 @@ Mechanism = Callable[[], Exchange]
 
 
 def invalid_credentials(mechanism: str) -> AuthenticationFailed:
-    """Make the error that tells a client nothing: Kafka's text for a wrong password, and for any other."""
+    """Return Kafka's error for a wrong password, which is also the one for an unknown user."""
     return AuthenticationFailed(
         "Authentication failed during authentication due to invalid credentials with SASL mechanism "
         f"{mechanism}"

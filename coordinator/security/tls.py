@@ -30,10 +30,10 @@ _SNI_CALLBACK: Any = vars(ssl.SSLContext.__mro__[1])["sni_callback"]
 
 
 class TlsFiles(NamedTuple):
-    """The PEM files of a listener; empty texts are what was not given.
+    """The PEM files of a listener; an empty text is a setting that is not set.
 
-    `key` empty: the key is in the file of the certificate. `client_auth` as Kafka's ssl.client.auth:
-    "requested" takes clients without a certificate, but none with a bad one.
+    If `key` is empty, the key is in the certificate file. `client_auth` is Kafka's ssl.client.auth:
+    "requested" accepts clients without a certificate, but none with an invalid one.
     """
 
     certificate: str
@@ -43,25 +43,25 @@ class TlsFiles(NamedTuple):
     client_auth: ClientAuth = "none"
 
     def __repr__(self) -> str:
-        """Leave the password out: this may end up in a log."""
+        """Omit the password, because the text may be logged."""
         return (
             f"TlsFiles({self.certificate!r}, {self.key!r}, ca={self.ca!r}, client_auth={self.client_auth!r})"
         )
 
 
 class ServerTls(ReloadingFiles):
-    """The TLS side of one listener; `watch` follows its files."""
+    """The TLS configuration of one listener; `watch` reloads its files."""
 
     def __init__(self, files: TlsFiles, setting: str) -> None:
-        """Load the files; `setting` is what their settings begin with ("listen", "http").
+        """Load the files; `setting` is the prefix of their settings ("listen", "http").
 
-        Raises ConfigError, naming setting and file, if they are of no use.
+        Raises ConfigError, naming setting and file, if they are invalid.
         """
         super().__init__("TLS files", tuple(filter(None, (files.certificate, files.key, files.ca))))
         self._files = files
         self._setting = setting
         self._anchors: frozenset[bytes] = frozenset()
-        # How often a certificate authority was removed.
+        # The number of times that a certificate authority was removed.
         self.removals = 0
         self._load()
 
@@ -73,7 +73,7 @@ class ServerTls(ReloadingFiles):
         return context
 
     def _on_server_name(self, connection: Any, server_name: str | None, context: ssl.SSLContext) -> None:
-        """Give a handshake the files that were good last; called by OpenSSL, also without a name."""
+        """Switch a handshake to the context that was loaded last; OpenSSL calls this with or without SNI."""
         if connection.context is not self._current_context:
             connection.context = self._current_context
 
@@ -90,7 +90,7 @@ class ServerTls(ReloadingFiles):
         files, prefix = self._files, self._setting + ".ssl."
         context = _bare_context(files.client_auth)
         try:
-            # Without a callback OpenSSL would ask at the terminal.
+            # Without a callback, OpenSSL would prompt for the password on the terminal.
             context.load_cert_chain(files.certificate, files.key or None, lambda: files.key_password)
         except (OSError, ValueError) as error:
             raise ConfigError(
@@ -113,7 +113,7 @@ class ServerTls(ReloadingFiles):
 
 
 class Trust:
-    """What a connection with a client certificate was accepted for: its validity, and the authorities."""
+    """The validity of a connection's client certificate, and the authorities at its handshake."""
 
     def __init__(self, tls: ServerTls, certificate: Mapping[str, Any]) -> None:
         self._tls = tls
@@ -121,9 +121,9 @@ class Trust:
         self._ends_s = ssl.cert_time_to_seconds(certificate["notAfter"])
 
     def holds(self, now_ms: int) -> bool:
-        """Return False if the certificate has expired, or if any authority was removed since.
+        """Return False if the certificate has expired or if any authority was removed since.
 
-        After a removal all clients connect again, and their next handshake decides.
+        After a removal, all clients reconnect, and the next handshake decides.
         """
         return self._removals == self._tls.removals and now_ms / 1000 < self._ends_s
 
@@ -142,7 +142,7 @@ def _bare_context(client_auth: ClientAuth) -> ssl.SSLContext:
 
 
 def _reason(error: Exception) -> str:
-    """Say in a few words what is wrong with a file."""
+    """Return a short description of the problem with a file."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).replace("_", " ").lower()
     if isinstance(error, OSError) and error.strerror:

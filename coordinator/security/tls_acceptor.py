@@ -1,7 +1,7 @@
-"""Where connections come in: plain ones, and those that have to shake hands first.
+"""Accept plaintext and TLS connections, and report failed handshakes.
 
-The event loop's own TLS server says nothing of handshakes that fail.  Here each is watched: whoever comes
-without TLS, or with a certificate that is not accepted, is closed, counted, and told about in one line.
+The event loop's own TLS server does not report failed handshakes.  This one closes, counts and logs each
+client that connects without TLS or with a certificate that is not accepted.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 _logger = logging.getLogger(__name__)
 
-# What OpenSSL says of bytes that are no TLS: a request without it, from Kafka's clients or a browser.
+# OpenSSL's reasons for bytes that are not TLS, such as a plaintext request from a Kafka client or a browser.
 _NOT_TLS_REASONS = {
     "WRONG_VERSION_NUMBER",
     "HTTP_REQUEST",
@@ -25,20 +25,20 @@ _NOT_TLS_REASONS = {
     "RECORD_LAYER_FAILURE",
     "PACKET_LENGTH_TOO_LONG",
 }
-# Why one is refused that would be one too many.
+# The reason of a rejection because of the connection limit.
 TOO_MANY_CONNECTIONS = "too_many_connections"
-# The system has no room for another connection: it passes when some close.
+# The system is out of files or buffers; accepting works again when connections close.
 _OUT_OF_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _OUT_OF_FILES_WAIT_S = 1.0
 
-# Gives the protocol for a client whose handshake is over; None: it is turned away.
+# Return the protocol for a client after its handshake, or None to reject it.
 ProtocolFactory = Callable[[asyncio.Transport], asyncio.Protocol | None]
-# Told the reason for a metric, a sentence (or ""), and the client's address of each that fails.
+# Called for each rejected client with a metric label, a sentence (or ""), and the client's address.
 ReportRejected = Callable[[str, str, str], None]
 
 
 class Acceptor(Protocol):
-    """Accepts connections. `start`, then `close`, which leaves those in being alone, then `stop`."""
+    """Accepts connections. Call `start`, then `close`, which keeps existing connections, then `stop`."""
 
     async def start(self, host: str, port: int, backlog: int) -> None:
         """Bind and accept. Raises OSError."""
@@ -46,7 +46,7 @@ class Acceptor(Protocol):
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The listening port."""
         ...
 
     @property
@@ -55,16 +55,16 @@ class Acceptor(Protocol):
         ...
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Stop accepting."""
         ...
 
     def stop(self) -> None:
-        """Break off what is not a connection yet."""
+        """Abort handshakes in progress."""
         ...
 
 
 class PlaintextAcceptor:
-    """Accepts connections without TLS: the event loop does it all."""
+    """Accepts connections without TLS, with the event loop's own server."""
 
     def __init__(self, make: Callable[[], asyncio.Protocol]) -> None:
         self._make = make
@@ -77,7 +77,7 @@ class PlaintextAcceptor:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The listening port."""
         assert self._server is not None, "not started"
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -87,21 +87,21 @@ class PlaintextAcceptor:
         return self._server is not None and self._server.is_serving()
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Stop accepting."""
         if self._server is not None:
             self._server.close()
 
     def stop(self) -> None:
-        """Accept nothing more."""
+        """Stop accepting."""
         self.close()
 
 
 class TlsAcceptor:
-    """Accepts connections over TLS, as long as there is room for them.
+    """Accepts connections over TLS up to a limit.
 
     `context` makes the context of one handshake. `free_connections` returns how many more connections are
-    accepted, handshakes in progress not counted. If these take all of it, the oldest handshake is cancelled,
-    so that clients that connect and stay silent do not keep others out.
+    accepted, not counting handshakes in progress. When handshakes use all of these, the oldest one is
+    cancelled, so that silent clients do not block others.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class TlsAcceptor:
         self._loop = asyncio.get_running_loop()
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
-        # In the order in which they were accepted; with the socket as long as no transport closes it.
+        # In the order of acceptance, each with its socket until a transport owns the socket.
         self._handshakes: dict[asyncio.Task[None], socket.socket | None] = {}
 
     async def start(self, host: str, port: int, backlog: int) -> None:
@@ -142,7 +142,7 @@ class TlsAcceptor:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The listening port."""
         return int(self._sockets[0].getsockname()[1])
 
     @property
@@ -151,14 +151,14 @@ class TlsAcceptor:
         return bool(self._accepting)
 
     def close(self) -> None:
-        """Accept nothing more."""
-        # Each closes its socket when it has let go of it.
+        """Stop accepting."""
+        # Each task closes its socket when it is cancelled.
         for accepting in self._accepting:
             accepting.cancel()
         self._accepting = []
 
     def stop(self) -> None:
-        """Break off the handshakes."""
+        """Abort handshakes in progress."""
         self.close()
         for handshake in list(self._handshakes):
             handshake.cancel()
@@ -171,7 +171,7 @@ class TlsAcceptor:
                 if error.errno in _OUT_OF_FILES:
                     _logger.error("no connection can be accepted: %s", error.strerror)
                     await asyncio.sleep(_OUT_OF_FILES_WAIT_S)
-                # Otherwise somebody went away before it was accepted.
+                # The client closed its connection before it was accepted.
                 continue
             if len(self._handshakes) >= self._free_connections():
                 self._report_rejected(TOO_MANY_CONNECTIONS, "", _format_address(address))
@@ -186,7 +186,7 @@ class TlsAcceptor:
     def _forget(self, handshake: "asyncio.Task[None]") -> None:
         accepted = self._handshakes.pop(handshake)
         if accepted is not None:
-            # Cancelled before it began.
+            # The task was cancelled before it began.
             accepted.close()
 
     async def _handshake(self, accepted: socket.socket, peer: str) -> None:
@@ -203,27 +203,27 @@ class TlsAcceptor:
                 ssl_handshake_timeout=self._handshake_s,
             )
         except asyncio.CancelledError:
-            # The transport waits for the client to take part in the end of TLS, unless there is no client.
+            # The transport would wait for the client's TLS closure.
             with suppress(OSError):
                 accepted.shutdown(socket.SHUT_RDWR)
             raise
         except ssl.SSLError as error:
             self._report_rejected(*_describe_handshake_error(error), peer)
         except OSError as error:
-            # Went away, or took too long: an everyday event.
+            # The client closed its connection or was too slow, which is a normal event.
             _logger.debug("a TLS handshake was not finished: %s", error, extra={"peer": peer})
             self._report_rejected("tls_unfinished", "", peer)
 
 
 class _HandshakeProtocol(asyncio.Protocol):
-    """Hands a connection whose handshake is over to the protocol that it is for."""
+    """Passes a connection to its protocol after the handshake."""
 
     def __init__(self, make_protocol: ProtocolFactory) -> None:
         self._make_protocol = make_protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hand over."""
-        # uvloop's transports are no subclass of asyncio's, but do the same.
+        """Pass the connection to its protocol."""
+        # uvloop's transports do not inherit from asyncio's, but have the same methods.
         secured = cast(asyncio.Transport, transport)
         protocol = self._make_protocol(secured)
         if protocol is None:
@@ -234,7 +234,7 @@ class _HandshakeProtocol(asyncio.Protocol):
 
 
 def peer_address(transport: asyncio.BaseTransport | None) -> str:
-    """Return a client's address for people."""
+    """Return a client's address for logs."""
     return _format_address(transport.get_extra_info("peername")) if transport is not None else "unknown"
 
 
@@ -264,7 +264,7 @@ def _make_listening_socket(
 
 
 def _describe_handshake_error(error: ssl.SSLError) -> tuple[str, str]:
-    """Return a label for a metric and a sentence for why a handshake failed."""
+    """Return a metric label and a sentence for a failed handshake."""
     if error.reason in _NOT_TLS_REASONS:
         return "plaintext_to_tls", "a client without TLS came to the TLS port"
     if isinstance(error, ssl.SSLCertVerificationError):

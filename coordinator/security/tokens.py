@@ -1,7 +1,7 @@
-"""The mechanism OAUTHBEARER (RFC 7628): a token that somebody else has signed, as Kafka's servers take it.
+"""SASL OAUTHBEARER (RFC 7628): validate signed tokens as Kafka brokers do.
 
-What is asked of a token is what Kafka's BrokerJwtValidator asks: a signature by a key of the set, a subject,
-a time of issue, an end that has not come, and the issuer and audience that are expected, if any are.
+The checks are those of Kafka's BrokerJwtValidator: a signature by a key of the set, a subject, the time of
+issue, the expiration, and the configured issuer and audience.
 """
 
 import json
@@ -21,22 +21,22 @@ from coordinator.security.sasl import (
     invalid_credentials,
 )
 
-# Signatures by a private key. With a shared one, whoever checks tokens could make them.
+# Asymmetric signatures only: with a shared key, every verifier could make tokens.
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
 
-# n,a=authorization,^A key=value^A ... ^A^A; the values of extensions do not matter here.
+# n,(a=authorization,)^A key=value^A ... ^A^A; the values of extensions are ignored.
 _CLIENT_FIRST_MESSAGE = re.compile(r"n,(?:a=([^,\x01]*))?,\x01((?:[A-Za-z]+=[^\x01]*\x01)*)\x01")
 _BEARER = re.compile(r"bearer +([-_.+/~=A-Za-z0-9]+) *", re.IGNORECASE)
 _UNDERSTOOD = b"\x01"
-# Times of a token after the year 9999 are no times: a float of 1e300 has no number of milliseconds.
+# Times after the year 9999 are rejected: a float of 1e300 cannot be converted to milliseconds.
 _TIME_MAX_S = 253_402_300_800
 
 
 class TokenRules(NamedTuple):
-    """What is asked of a token; empty: not asked for."""
+    """The conditions on a token; an empty value is not checked."""
 
     audiences: tuple[str, ...] = ()
     issuer: str = ""
@@ -45,11 +45,11 @@ class TokenRules(NamedTuple):
 
 
 class InvalidToken(Exception):
-    """A token that is no good; the text is for the log, and says nothing of the token but why."""
+    """A token is invalid; the text is logged, and contains the reason but nothing of the token."""
 
 
 class TokenValidator:
-    """Checks tokens. One for all connections of a listener."""
+    """Validates tokens, for all connections of a listener."""
 
     def __init__(self, keys: KeySource, rules: TokenRules, clock: Clock) -> None:
         self.keys = keys
@@ -57,7 +57,7 @@ class TokenValidator:
         self._clock = clock
 
     async def validate(self, token: str) -> Identity:
-        """Return whom a token names, and until when. Raises InvalidToken."""
+        """Return the identity of a token. Raises InvalidToken."""
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, RecursionError, ValueError) as error:
@@ -85,7 +85,7 @@ class TokenValidator:
                     algorithms=[key.algorithm_name] if key.algorithm_name in ALGORITHMS else [],
                     audience=rules.audiences or None,
                     issuer=rules.issuer or None,
-                    # Times are checked by a clock that was handed in.
+                    # `_validate_times` checks the times with the injected clock.
                     options={
                         "verify_aud": bool(rules.audiences),
                         "verify_exp": False,
@@ -100,7 +100,7 @@ class TokenValidator:
         raise InvalidToken(str(why))
 
     def _validate_times(self, claims: Mapping[str, Any]) -> float:
-        """Return when a token ends (s since 1970). Raises InvalidToken if it is not good now."""
+        """Return when a token expires (s since 1970). Raises InvalidToken if it is not valid now."""
         now_s = self._clock.now_ms() / 1000
         skew_s = self._rules.clock_skew_s
         begins_s, issued_s, expires_s = (claims.get(name) for name in ("nbf", "iat", "exp"))
@@ -114,19 +114,22 @@ class TokenValidator:
 
 
 def _is_time(claim: object) -> TypeGuard[float]:
-    """Return whether a claim is a time (s since 1970) that can be computed with."""
+    """Return whether a claim is a usable time (s since 1970)."""
     return isinstance(claim, int | float) and not isinstance(claim, bool) and abs(claim) < _TIME_MAX_S
 
 
 class TokenExchange:
-    """OAUTHBEARER: one token, and one more from a client that has to hear that it is no good."""
+    """OAUTHBEARER: one token, and an empty one from a client whose token was refused."""
 
     def __init__(self, tokens: TokenValidator) -> None:
         self._tokens = tokens
         self._refused = ""
 
     async def take(self, token: bytes) -> SaslStep:
-        """Take a token. A client that is refused answers, and hears it again (OAuthBearerSaslServer)."""
+        """Process a token.
+
+        A refused client sends one more message and gets the error again (OAuthBearerSaslServer).
+        """
         if self._refused and token == _UNDERSTOOD:
             raise AuthenticationFailed(self._refused)
         self._refused = ""

@@ -1,6 +1,6 @@
-"""The users who may log in with a password: a file of names and what their passwords can be checked by.
+"""Load the users that may log in with a password.
 
-A line is `name=password`, or what Kafka keeps of a password for SCRAM, from which a good one cannot be
+A line of the file is `name=password`, or Kafka's SCRAM credential, from which a strong password cannot be
 guessed::
 
     alice=alice-secret
@@ -24,7 +24,7 @@ from coordinator.security.reloading_files import ReloadingFiles
 from coordinator.security.sasl import SCRAM_SHA_256, SCRAM_SHA_512
 
 DIGESTS = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
-# Kafka's least and greatest: fewer are not safe, more keep us busy.
+# Kafka's limits: fewer iterations are insecure, more use too much processor time.
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 _SALT_BYTES = 24
 
@@ -33,7 +33,7 @@ _SCRAM_FIELDS = {"salt", "stored_key", "server_key", "iterations"}
 
 
 class ScramKeys(NamedTuple):
-    """What a server keeps of a password (RFC 5802); it shows whether somebody knows the password."""
+    """A server's SCRAM credential (RFC 5802), which verifies a password."""
 
     salt: bytes
     stored_key: bytes
@@ -42,7 +42,7 @@ class ScramKeys(NamedTuple):
 
     @classmethod
     def derive(cls, password: str, mechanism: str, salt: bytes, iterations: int) -> Self:
-        """Derive the keys, which takes some ms. As Kafka does, without SASLprep."""
+        """Derive the keys, which takes milliseconds. Like Kafka, without SASLprep."""
         digest = DIGESTS[mechanism]
         salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", digest)
@@ -50,31 +50,31 @@ class ScramKeys(NamedTuple):
         return cls(salt, stored_key, hmac.digest(salted, b"Server Key", digest), iterations)
 
     def matches(self, password: str, mechanism: str) -> bool:
-        """Tell whether this is the password, which takes some ms."""
+        """Return whether this is the password, which takes milliseconds."""
         given = ScramKeys.derive(password, mechanism, self.salt, self.iterations)
         return hmac.compare_digest(given.stored_key, self.stored_key)
 
     def __repr__(self) -> str:
-        """Leave the keys out: this may end up in a log."""
+        """Omit the keys, because the text may be logged."""
         return f"ScramKeys(iterations={self.iterations})"
 
 
 class User(NamedTuple):
-    """A user: the password, or None where only keys are known; and keys by SCRAM mechanism."""
+    """A user: the password, or None if only keys are known; and the keys by SCRAM mechanism."""
 
     password: str | None
     keys: dict[str, ScramKeys]
 
     def __repr__(self) -> str:
-        """Leave all of it out: this may end up in a log."""
+        """Omit everything, because the text may be logged."""
         return "User()"
 
 
 class Users(ReloadingFiles):
-    """The users of a file, which is read again when it changes."""
+    """The users in a file, which is reloaded when it changes."""
 
     def __init__(self, file: str, setting: str, mechanisms: Iterable[str]) -> None:
-        """Read the file; users get keys for those mechanisms that are SCRAM. Raises ConfigError."""
+        """Read the file and derive the keys of the SCRAM mechanisms. Raises ConfigError."""
         super().__init__("users", (file,))
         self._file = file
         self._setting = setting
@@ -83,21 +83,21 @@ class Users(ReloadingFiles):
         self._load()
 
     def find(self, name: str) -> User | None:
-        """Return a user, None if there is none of that name."""
+        """Return a user by name, or None."""
         return self._users.get(name)
 
     def is_unchanged(self, name: str, user: User) -> bool:
-        """Return whether a user that `find` returned before is still there with the same password or keys."""
+        """Return whether a user from `find` still exists with the same password or keys."""
         now = self.find(name)
         if now is None or now.password is None or user.password is None:
             return now == user
         return _equal(now.password, user.password)
 
     def decoy_keys(self, name: str, mechanism: str) -> ScramKeys:
-        """Return keys that no password fits, always the same for a name that is nobody's.
+        """Return keys that match no password, always the same for an unknown name.
 
-        The parameters are those of the users of the file, so that the answer does not show that there is no
-        such user.
+        The parameters are those of users in the file, so that the response does not reveal that the user is
+        unknown.
         """
         parameters = self._parameters.get(mechanism) or [(_SALT_BYTES, ITERATIONS_MIN)]
         digest = hmac.digest(self._decoy_secret, f"{mechanism} {name}".encode(), "sha512")
@@ -108,10 +108,10 @@ class Users(ReloadingFiles):
         return ScramKeys(salt, secrets.token_bytes(size), secrets.token_bytes(size), iterations)
 
     def matches(self, name: str, password: str) -> bool:
-        """Return whether this is the password of that user, which takes some ms.
+        """Return whether this is the password of that user, which takes milliseconds.
 
         If any user has keys and no password, the check derives keys for every name, so that the time does not
-        show which names exist.
+        reveal which names exist.
         """
         user = self.find(name)
         if not self._has_keys_only:
@@ -148,7 +148,7 @@ class Users(ReloadingFiles):
         self._work_mechanism = next(iter(keys_only[0].keys)) if keys_only else SCRAM_SHA_256
 
     def _user(self, text: str, line: int) -> User:
-        """Read what stands behind a name. Raises ValueError, without a word of it."""
+        """Parse the text after a name. Raises ValueError, without any part of the text."""
         if not text:
             raise ValueError(f"line {line}: there is no password")
         if text.startswith("SCRAM-SHA-"):
@@ -172,7 +172,7 @@ def _equal(one: str, other: str) -> bool:
 
 
 def format_scram_keys(mechanism: str, keys: ScramKeys) -> str:
-    """Return keys as a users' file has them."""
+    """Return keys in the format of a users file."""
     salt, stored_key, server_key = (b64encode(part).decode() for part in keys[:3])
     return (
         f"{mechanism}=[salt={salt},stored_key={stored_key},server_key={server_key},"
@@ -181,7 +181,7 @@ def format_scram_keys(mechanism: str, keys: ScramKeys) -> str:
 
 
 def format_user_line(name: str, password: str, iterations: int) -> str:
-    """Return the line of a users' file by which a password can be checked, and not read."""
+    """Return a line of a users file that verifies a password without containing it."""
     forms = ",".join(
         format_scram_keys(
             mechanism,

@@ -1,4 +1,4 @@
-"""Kafka's wire: frames in and out over TCP, and which RPC answers them."""
+"""Kafka's wire protocol: read request frames over TCP, dispatch them to the RPCs, and write the responses."""
 
 from coordinator.server.api import Api
 from coordinator.server.find_coordinator import CoordinatorDirectory

@@ -1,8 +1,8 @@
-"""From a frame to a response frame: headers, versions, and which handler answers.
+"""Dispatch a request frame by API and version, and encode the response frame.
 
-Rule of this file: a frame that cannot be trusted ends its connection (`CloseConnection`), because a
-broker's thread dies of a response that it does not expect (a wrong correlation id, an empty
-coordinator).  Everything that can be understood is answered, with an error code where it must be.
+If a frame is malformed, its connection is closed (`CloseConnection`).  An unexpected response, for example
+one with a wrong correlation id or an empty coordinator, would end a broker's network thread.  Every
+well-formed request gets a response, with an error code if needed.
 """
 
 import asyncio
@@ -43,16 +43,16 @@ _CORRELATION_ID = Struct(">i")
 _FLEXIBLE_HEADER_BEGIN = Struct(">hhih")
 _SIZE_AND_CORRELATION_ID = Struct(">ii")
 
-# Where the client id begins behind a request header's fixed fields and its length, and one that a
-# coordinator has when it forwards.
+# The offset of the client id in a request header, and the client id of a coordinator that forwards a request.
 _CLIENT_ID_AT = 10
 _FORWARDED = FORWARDED_CLIENT_ID.encode()
 
-# What a client may call itself and its version, from ApiVersions version 3 on (Kafka's ApiVersionsRequest).
+# The client software names and versions that Kafka accepts in ApiVersions version 3 and later
+# (ApiVersionsRequest).
 _CLIENT_SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
-# FindCoordinator answers that are remembered, by the bytes of the request. A broker asks again before
-# every request, about few share-partitions; each entry takes some 400 bytes.
+# The number of cached FindCoordinator responses; the key is the request. A broker repeats FindCoordinator
+# before every request, about few share-partitions. An entry takes about 400 bytes.
 CACHED_RESPONSES_MAX = 8_192
 CACHED_REQUEST_BYTES_MAX = 512
 
@@ -60,9 +60,9 @@ Respond = Callable[[bytes], None]
 
 
 class CloseConnection(Exception):
-    """The connection must be closed; the reason is a label for a metric, the message is for the log.
+    """The connection must be closed; the reason is a metric label, the message is logged.
 
-    `advice`, if there is any, says what an operator should do; it is logged at WARNING, at a limited rate.
+    `advice`, if set, tells the operator what to do; it is logged at WARNING with a rate limit.
     """
 
     def __init__(self, reason: str, message: str, advice: str = "") -> None:
@@ -72,7 +72,7 @@ class CloseConnection(Exception):
 
 
 def undecodable(request: str, error: DecodeError) -> CloseConnection:
-    """Return the reason to close a connection whose request cannot be decoded, or costs too much."""
+    """Return the reason to close a connection whose request cannot be decoded or has too many elements."""
     if isinstance(error, TooManyElementsError):
         return CloseConnection(
             "too_many_elements",
@@ -92,7 +92,7 @@ class _RpcCodec(NamedTuple):
 
 
 class _CachedResponse(NamedTuple):
-    """An answer of FindCoordinator: what follows the correlation id, and the first error code in it."""
+    """A FindCoordinator response: the bytes after the correlation id, and the first error code in it."""
 
     body: bytes
     error_code: int
@@ -118,12 +118,12 @@ _SASL_KEYS = tuple(api.API_KEY for api in _SASL_APIS)
 
 
 class Api:
-    """Answers frames. One for all connections of a listener; `sasl`: clients log in there.
+    """Handle the frames of all connections of a listener; `sasl` is True if clients log in.
 
-    A request with more elements than the service's limits allow closes its connection before it is decoded.
+    If a request has more elements than the service's limits allow, its connection is closed before decoding.
     """
 
-    # Clients that get here have passed the authentication and the list of principals.
+    # A client is authenticated and authorized before its frames get here.
     is_authorized = True
 
     def __init__(
@@ -144,15 +144,15 @@ class Api:
         self._cached_route_version = directory.route_version
 
     def handle(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
-        """Answer one request frame (without its size): `respond` gets the response frame with its size.
+        """Handle one request frame, without its size field; `respond` gets the response frame with its size.
 
-        `respond` is called once, within this call or later, unless the origin has gone. Raises
-        CloseConnection when the frame cannot be trusted or asks for what is not served here.
+        `respond` is called once, during this call or later, unless the client disconnects. Raises
+        CloseConnection if the frame is malformed or the API is not supported.
         """
         if len(frame) < _HEADER_BEGIN.size:
             raise CloseConnection("truncated", "a frame is shorter than a request header")
         if self._large.has(origin):
-            # After the large request, so that requests of one connection keep their order.
+            # Queue it after the large request, so that the requests of one connection keep their order.
             self._large.add(origin, lambda: self._steps(frame, origin, respond))
             return
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
@@ -171,7 +171,7 @@ class Api:
             self._handle_other(api_key, frame, origin, respond)
 
     def _steps(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> Steps:
-        """Answer a request in steps; the event loop serves others in between."""
+        """Handle a request in steps, between which the event loop serves other clients."""
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         codec = _RPCS.get(api_key)
         if api_key == write_api.API_KEY and self._try_fast_path(frame, origin, respond):
@@ -199,7 +199,7 @@ class Api:
 
     @property
     def fast_path_writes(self) -> FastPathWrites | None:
-        """What takes fast-path writes at all times, if there is such a thing."""
+        """Return the fast-path write handler of the compiled module, or None without the module."""
         return None if self._service.may_forward else self._fast_path_writes
 
     def _handle_rpc(
@@ -227,18 +227,18 @@ class Api:
             self._metrics.request_done(codec.rpc.api_key, _first_error(response), self._loop.time() - began_s)
 
         service = self._service
-        # Who asked matters only where requests are forwarded: never twice.
+        # The origin matters only if forwarding is on: a forwarded request is not forwarded again.
         forwarded = service.forwards and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
         return service.steps(codec.rpc, request, origin, done, forwarded=forwarded)
 
     def _find_coordinator(
         self, frame: bytes, api_version: int, correlation_id: int, respond: Respond
     ) -> None:
-        """Answer FindCoordinator; for a request seen before, by a look into a dictionary."""
+        """Answer FindCoordinator, from the cache if the same request was seen before."""
         began_s = monotonic_seconds()
         if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
             raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
-        # All but the correlation id decides the answer.
+        # The response depends on everything in the request except the correlation id.
         asked = frame[:4] + frame[8:]
         if self._cached_route_version != self._directory.route_version:
             self._find_coordinator_cache.clear()
@@ -285,10 +285,10 @@ class Api:
         return _CachedResponse(body, next(filter(None, errors), 0))
 
     def answer_api_versions(self, frame: bytes, respond: Respond) -> bool:
-        """Answer which APIs and versions are served.
+        """Answer which APIs and versions are supported; return False if the request is refused.
 
-        A version that is too new is told those of ApiVersions alone, in the oldest layout; a client's name
-        that Kafka does not take is an error without any. Returns False for both. Raises CloseConnection.
+        As in Kafka, an unknown ApiVersions version gets the range of ApiVersions alone, in version 0. A
+        client software name that Kafka rejects gets an error. Raises CloseConnection.
         """
         _, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         response = versions_api.ApiVersionsResponse(api_keys=self._versions)
@@ -312,7 +312,7 @@ class Api:
 
 
 def _answer_sasl_request(frame: bytes, origin: Any, respond: Respond) -> None:
-    """Leave SASL to the gate that the client came through; without one, say that there is no SASL here."""
+    """Pass a SASL request to the SASL authenticator; without one, answer that SASL is disabled."""
     sasl_authenticator = getattr(origin, "sasl_authenticator", None)
     if sasl_authenticator is not None:
         sasl_authenticator.handle_authenticated(frame, origin, respond)
@@ -325,11 +325,11 @@ def _answer_sasl_request(frame: bytes, origin: Any, respond: Respond) -> None:
 
 
 def _body_offset(frame: bytes) -> int:
-    """Return where the body begins behind a flexible request header; DecodeError if it is damaged."""
+    """Return the offset of the body after a flexible request header. Raises DecodeError."""
     if len(frame) > _FLEXIBLE_HEADER_BEGIN.size:
         client_id_length = _FLEXIBLE_HEADER_BEGIN.unpack_from(frame)[3]
         offset: int = _FLEXIBLE_HEADER_BEGIN.size + max(client_id_length, 0)
-        # Nearly always there are no tagged fields, and the client id is of no interest here.
+        # Usually there are no tagged fields, and the client id is not needed.
         if offset < len(frame) and client_id_length >= -1 and frame[offset] == 0:
             return offset + 1
     _, offset = request_header.decode(frame, 0, 2)

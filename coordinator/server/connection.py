@@ -1,11 +1,11 @@
-"""One client's connection: frames in, answers out in request order, and back-pressure.
+"""One client's connection: read frames, write responses in request order, apply back-pressure.
 
-A callback protocol without a task.  Every request takes a place in a queue; answers may become ready in
-any order and leave in the order of the places.  When the client has too much under way, or does not read
-its answers, or all clients together hold too many bytes, reading stops until that has passed.
+A callback protocol without a task.  Every request takes a response slot in a queue. Responses may become
+ready in any order, and are written in the order of the slots.  Reading pauses if the client has too many
+requests in progress, if it does not read its responses, or if the request memory is full.
 
-A frame that cannot be trusted closes the connection: for a broker a closed connection is an everyday
-event, and an unexpected response is a fatal one.
+A malformed frame closes the connection. A broker handles a closed connection as usual, but an unexpected
+response is fatal to its network thread.
 """
 
 import asyncio
@@ -28,37 +28,37 @@ from protocol.frames import FrameReader
 
 _logger = logging.getLogger(__name__)
 
-# A TLS record that begins a handshake. As the size of a frame it would be 369 MB or more.
+# The start of a TLS handshake record. Read as a frame size, it would be at least 369 MB.
 _TLS_HANDSHAKE = b"\x16\x03"
 
 
 class ConnectionRegistry(Protocol):
-    """What a connection needs from its listener: the bounds that all connections share."""
+    """The limits that all connections of a listener share."""
 
     @property
     def request_memory(self) -> RequestMemory:
-        """What clients may hold together."""
+        """The memory for requests of all clients."""
         ...
 
     def connection_opened(self, connection: "Connection") -> bool:
-        """Count a connection in; False if there are too many."""
+        """Register a connection; return False if there are too many."""
         ...
 
     def connection_closed(self, connection: "Connection") -> None:
-        """Count a connection out."""
+        """Remove a closed connection."""
         ...
 
     def connection_idle(self) -> None:
-        """Note that a connection has no request under way any more."""
+        """Note that a connection has no request in progress."""
         ...
 
     def warn_client(self, sentence: str, peer: str) -> None:
-        """Warn of what a client does wrong, unless that was said just now."""
+        """Log a warning about a client's mistake, with a rate limit."""
         ...
 
 
 class _ResponseSlot:
-    """A request's place in the order of answers."""
+    """The place of one request in the order of responses."""
 
     __slots__ = ("connection", "frame_bytes", "response")
 
@@ -76,9 +76,9 @@ class _ResponseSlot:
 class Connection(ConnectionFields, asyncio.Protocol):
     """The state of one connection; the event loop's transport calls it.
 
-    Frames go to a handler: the API, or a gate as long as the client has not logged in.  Where there is a
-    compiled module (`coordinator.fastpath`), it stands in front and carries fast-path writes to an idle
-    connection in and out, in the same way; everything else comes here.
+    Frames go to a handler: the API, or the SASL authenticator until the client has logged in.  If the
+    compiled module (`coordinator.fastpath`) is built, it handles fast-path writes on an idle connection
+    itself; all other frames are handled here.
     """
 
     __slots__ = (
@@ -108,7 +108,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         limits: ServerLimits,
         trust: Trust | None = None,
     ) -> None:
-        """Prepare; `trust` is that of the client's certificate, if it showed one."""
+        """Prepare; `trust` belongs to the client's certificate, None without one."""
         self._trust = trust
         self._handler = handler
         self.sasl_authenticator = handler if isinstance(handler, SaslAuthenticator) else None
@@ -137,18 +137,18 @@ class Connection(ConnectionFields, asyncio.Protocol):
     # Transport callbacks.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, or close at once when there are too many connections."""
-        # uvloop's transports are no subclass of asyncio's, but do the same.
+        """Register the connection, or close it if there are too many."""
+        # uvloop's transports do not inherit from asyncio's, but have the same methods.
         self._transport = cast(asyncio.Transport, transport)
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None:
-            # A client whose machine vanished without a word is noticed by the system.
+            # Keep-alive detects clients whose machine vanished without closing the connection.
             own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not self._connections.connection_opened(self):
             self._close("too_many_connections", "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of everything; work that has not begun is dropped."""
+        """Release all resources; operations that have not begun are dropped."""
         self.disconnected = True
         held = sum(slot.frame_bytes for slot in self._response_slots) + self._partial_bytes
         held += sum(map(len, self._queued_frames))
@@ -160,7 +160,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._metrics.connection_closed(self._closing_reason or "client")
 
     def data_received(self, data: bytes) -> None:
-        """Cut what arrived into frames and handle them."""
+        """Split the received bytes into frames and handle them."""
         if self.disconnected:
             return
         self.active_s = self._loop.time()
@@ -195,7 +195,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
             self._update_reading()
 
     def eof_received(self) -> bool:
-        """Close when the client has said its last word; nobody half-closes on this protocol."""
+        """Close the connection: clients of this protocol do not half-close."""
         return False
 
     def pause_writing(self) -> None:
@@ -205,28 +205,28 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._update_reading()
 
     def resume_writing(self) -> None:
-        """Read again."""
+        """Resume reading."""
         self._writable = True
         self._handle_queued_frames()
 
-    # Requests and answers.
+    # Requests and responses.
 
     def _handle_queued_frames(self) -> None:
-        """Handle frames while there is room for more requests."""
+        """Handle queued frames while the connection may accept more requests."""
         if self._handling:
             return
         self._handling = True
         while self._queued_frames and self._may_accept_request() and not self.disconnected:
             self._handle(self._queued_frames.popleft())
             if not self._may_accept_request():
-                # Those that were answered at once make room for the next ones.
+                # Responses that are complete free slots for the next requests.
                 self._flush()
         self._handling = False
         self._flush()
         self._update_reading()
 
     def _handle_single_frame(self, frame: bytes) -> None:
-        """Do what `_handle_queued_frames` does, with the one frame of an idle connection: the usual case."""
+        """Handle the single frame of an idle connection, the usual case; equal to `_handle_queued_frames`."""
         self._request_memory.hold(len(frame))
         self._handle(frame)
         if self._request_memory.is_full or self._limits.requests_in_flight_max == 1:
@@ -244,7 +244,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
             self.handler_failed(failure)
 
     def handler_failed(self, failure: Exception) -> None:
-        """Close the connection because its request must not be answered, or because of a defect here."""
+        """Close the connection because its request is malformed or because of an internal error."""
         if isinstance(failure, CloseConnection):
             self._metrics.frame_refused(failure.reason)
             if failure.advice:
@@ -255,7 +255,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._close("internal_error", "handling a frame failed")
 
     def response_ready(self, slot: _ResponseSlot) -> None:
-        """Send what is ready, in order; called by a place when its response is there."""
+        """Write the responses that are ready, in order; called by a slot when its response is ready."""
         if self.disconnected or self._handling or self._response_slots[0] is not slot:
             return
         self._flush()
@@ -265,7 +265,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
             self._update_reading()
 
     def _flush(self) -> None:
-        """Write the answers at the head of the queue that are ready."""
+        """Write the ready responses at the head of the queue."""
         places = self._response_slots
         if self.disconnected or not places or (answers := places[0].response) is None:
             return
@@ -284,7 +284,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
             self._connections.connection_idle()
 
     def set_handler(self, handler: Handler) -> None:
-        """Give all further frames to a handler."""
+        """Pass all further frames to a handler."""
         self._handler = handler
         limits = self._limits
         self._reader.frame_bytes_max = (
@@ -293,18 +293,18 @@ class Connection(ConnectionFields, asyncio.Protocol):
 
     @property
     def partial_bytes(self) -> int:
-        """How many bytes of a frame that has not ended it holds."""
+        """The bytes held of an incomplete frame."""
         return self._partial_bytes
 
     @property
     def peer(self) -> str:
-        """The client's address, for people."""
+        """The client's address, for logs."""
         return peer_address(self._transport)
 
     # Back-pressure.
 
     def _update_reading(self) -> None:
-        """Read on, or stop reading, as the bounds have it."""
+        """Pause or resume reading according to the limits."""
         assert self._transport is not None
         is_full = self._request_memory.is_full
         read_on = (
@@ -321,14 +321,14 @@ class Connection(ConnectionFields, asyncio.Protocol):
             self._transport.pause_reading()
 
     def memory_available(self) -> None:
-        """Go on reading: clients hold less than they may."""
+        """Resume reading: the request memory has free bytes again."""
         if not self.disconnected:
             self._handle_queued_frames()
 
     # Closing.
 
     def timeout_reason(self, now_s: float, now_ms: int) -> str | None:
-        """Return why this connection should be closed by now, or None; the time on the loop and the wall."""
+        """Return why this connection has timed out, or None; takes loop time and wall-clock time."""
         if self._trust is not None and not self._trust.holds(now_ms):
             return "certificate_revoked"
         if self._partial_bytes and now_s - self._partial_since_s > self._limits.frame_s:
@@ -344,10 +344,9 @@ class Connection(ConnectionFields, asyncio.Protocol):
         )
 
     def abort_if_stalled(self, now_s: float) -> None:
-        """Break a closed connection off whose client does not take what was written to it.
+        """Abort a closed connection whose client does not read the remaining bytes.
 
-        A transport closes when its last byte has gone out. That of a client which never reads would do so
-        never, and TCP waits for ever for a client that is there and has no room.
+        A transport closes after it has sent its last byte. If a client never reads, TCP would wait forever.
         """
         if self._closing_reason is not None and now_s - self._closing_since_s > self._limits.close_s:
             assert self._transport is not None
@@ -355,15 +354,15 @@ class Connection(ConnectionFields, asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        """True while a request waits for its answer."""
+        """True while a request waits for its response."""
         return bool(self._response_slots)
 
     def close(self, reason: str) -> None:
-        """Close in order: what was written goes out first."""
+        """Close after the written bytes are sent."""
         self._close(reason, reason)
 
     def stop_reading(self) -> None:
-        """Take no further requests, and answer those that are here."""
+        """Accept no further requests; requests in progress are answered."""
         self._draining = True
         self._request_memory.hold(-sum(map(len, self._queued_frames)))
         self._queued_frames.clear()

@@ -1,6 +1,6 @@
-"""Answers to those who may not ask: each API's own answer, with one error code everywhere in it.
+"""Encode the error response of an API, with one error code in all its fields, for unauthorized clients.
 
-Sources: the `getErrorResponse` of Kafka's requests, and KafkaApis of 4.4 for who lacks CLUSTER_ACTION.
+Sources: the `getErrorResponse` methods of Kafka's requests, and KafkaApis of 4.4 for missing CLUSTER_ACTION.
 """
 
 from struct import Struct
@@ -30,7 +30,7 @@ _RPCS: dict[int, Rpc] = {rpc.api_key: rpc for rpc in (INITIALIZE, READ, WRITE, D
 
 
 class DecodedRequest(NamedTuple):
-    """A request, decoded without knowing which one to expect."""
+    """A decoded request of any API."""
 
     api_key: int
     version: int
@@ -38,7 +38,7 @@ class DecodedRequest(NamedTuple):
     message: Any
 
     def answer(self, response: Any) -> bytes:
-        """Return the frame, with its size, of a response of the API's class."""
+        """Return the response frame, with its size field, for an instance of the API's response class."""
         module: Any = APIS[self.api_key].module
         body: bytes = module.encode_response(response, self.version)
         if response_header_version(self.api_key, self.version):
@@ -47,7 +47,7 @@ class DecodedRequest(NamedTuple):
 
 
 def read_api_key(frame: bytes) -> int:
-    """Return the API key of a frame; -1 for one that is too short for it."""
+    """Return the API key of a frame, or -1 if the frame is too short."""
     return int.from_bytes(frame[:2], "big", signed=True) if len(frame) >= _HEADER_BEGIN.size else -1
 
 
@@ -69,7 +69,7 @@ def decode_frame(frame: bytes) -> DecodedRequest:
 
 
 def error_response(asked: DecodedRequest, error_code: ErrorCode, message: str) -> bytes:
-    """Return the frame that answers a request with an error code."""
+    """Return the response frame with an error code."""
     return asked.answer(_error_result(asked, int(error_code), message))
 
 

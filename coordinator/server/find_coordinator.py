@@ -1,10 +1,10 @@
-"""Who coordinates a share-partition: answered from memory, because a broker asks before every request.
+"""Answer FindCoordinator from memory, because a broker sends it before every request.
 
-The answer names one of several node ids of the owner's process, all at its advertised address.  A broker
-keeps one connection, with one request in flight, for each node id; several ids give it several.  The
-ids are far outside the brokers' own range: a broker reuses the connection of an id that it knows, whatever
-address comes with it.  So where several coordinators share the work, the ids of each follow from its address
-alone, on all replicas alike and for as long as it has that address.
+The response names one of several node ids of the owner's process, all at its advertised address.  A broker
+keeps one connection, with one request in flight, for each node id, so several ids allow several requests in
+flight.  The ids are far outside the brokers' own range, because a broker would reuse the connection of a
+known id and ignore the address.  In a group of coordinators, the ids of a replica follow from its address
+alone, so all replicas give the same answer.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,15 +30,15 @@ BATCHED_KEYS_MIN_VERSION = 4
 # After this many keys, or this much text, a request with many keys lets the event loop serve other clients.
 _STEP_KEYS = 200
 _STEP_CHARS = 32 << 10
-# In a response with batched keys (version 4 and later): the throttle time before the array, no tagged fields
-# after it.
+# In a response with batched keys (version 4 and later): the size of the throttle time before the array, and
+# of the empty tagged fields after it.
 _THROTTLE_BYTES, _END_BYTES = 4, 1
-# Each replica of a group has so many node ids for itself.
+# The number of node ids of each replica.
 NODE_IDS_PER_REPLICA = 64
 
 
 class Route(NamedTuple):
-    """How a broker gets to a coordinator."""
+    """The node id and address of a coordinator, as a broker sees them."""
 
     node_id: int
     host: str
@@ -53,10 +53,10 @@ class EncodedPart(NamedTuple):
 
 
 class CoordinatorDirectory:
-    """Knows the route to the owner of each shard: at first to this process, at its `advertised` address.
+    """The route to the owner of each shard; initially to this process, at its `advertised` address.
 
-    While that has port 0 (the listener has not got its port yet), and for shards without an owner, nobody is
-    named. `route_version` grows whenever answers may have changed.
+    If the port is still 0, or if a shard has no owner, the response is COORDINATOR_NOT_AVAILABLE.
+    `route_version` increases whenever responses may have changed.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class CoordinatorDirectory:
         )
 
     def follow(self, assignment: Assignment | None) -> None:
-        """Name the owners of a map; None: nobody knows who they are."""
+        """Use the owners of an assignment; None if the owners are not known."""
         if assignment is None:
             self._set_routes([None] * self._state_partitions)
             return
@@ -174,9 +174,9 @@ def _steps_of(keys: list[str]) -> Iterator[list[str]]:
 
 
 def _route(address: HostPort, node_id: int) -> Route | None:
-    """Return the route to an address that a broker can be told.
+    """Return the route to an address, or None if the address is incomplete.
 
-    Without a host or a port, and with error NONE, it would kill the broker: better no answer than that.
+    A response with error NONE and an empty host or port would end the broker's network thread.
     """
     if not address.host or not 0 < address.port < 65536:
         return None
@@ -184,7 +184,7 @@ def _route(address: HostPort, node_id: int) -> Route | None:
 
 
 def _assign_node_ids(assignment: Assignment, node_id_first: int) -> dict[str, int]:
-    """Return the first node id of each address: a hash of it, or the next that is free."""
+    """Return the first node id of each address: a hash of it, or the next free one."""
     slots = (INT32_MAX - node_id_first) // NODE_IDS_PER_REPLICA
     taken: dict[int, str] = {}
     for wire in sorted({replica.wire for replica in assignment.replicas}):

@@ -42,7 +42,7 @@ class LargeRequests:
         self._waiting: deque[_Request] = deque()
         self._current: _Request | None = None
         self._steps: Steps = iter(())
-        # How many requests of each connection are here.
+        # The number of queued requests of each connection.
         self._of_origin: dict[int, int] = {}
 
     def has(self, origin: Origin) -> bool:

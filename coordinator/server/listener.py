@@ -1,4 +1,4 @@
-"""The wire listener: accepts connections and keeps the bounds that they share."""
+"""Accept connections on the Kafka listener and enforce the limits that they share."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from coordinator.server.sasl_authenticator import SaslAuthenticator
 _logger = logging.getLogger(__name__)
 
 _BACKLOG = 1_024
-# So much of what clients may hold together parts of frames may take when it is full.
+# If the request memory is full, partial frames may use this share of it.
 _PARTIAL_FRAMES_SHARE = 0.5
 
 
@@ -47,7 +47,7 @@ class Listener:
         self._all_answered: asyncio.Event | None = None
 
     async def start(self, address: HostPort) -> None:
-        """Bind and accept. Raises ListenError, with a sentence, when the address cannot be had."""
+        """Bind and accept. Raises ListenError if the address cannot be bound."""
         try:
             await self._acceptor.start(address.host, address.port, _BACKLOG)
         except OSError as error:
@@ -59,7 +59,7 @@ class Listener:
         ]
 
     async def drain(self, timeout_s: float) -> None:
-        """Accept nothing more, and wait until what was accepted has been answered."""
+        """Stop accepting, and wait until all accepted requests are answered."""
         self._acceptor.close()
         self.request_memory.draining = True
         for connection in self._connections:
@@ -78,16 +78,16 @@ class Listener:
         self._acceptor.stop()
         for connection in list(self._connections):
             connection.close("stopping")
-        # The transports close in the next turn of the loop.
+        # The transports close in the next iteration of the event loop.
         await asyncio.sleep(0)
 
     def health(self) -> list[str]:
-        """Return why brokers cannot connect, one sentence; nothing when they can."""
+        """Return why brokers cannot connect, as one sentence, or an empty list."""
         return [] if self._acceptor.is_serving else ["The listener for brokers accepts no connections."]
 
     @property
     def port(self) -> int:
-        """The port that is listened on: the system's choice where port 0 was asked for."""
+        """The listening port, which the system chose if port 0 was configured."""
         return self._acceptor.port
 
     @property
@@ -97,11 +97,11 @@ class Listener:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of requests, whole or in part, that clients hold of this process."""
+        """The bytes of complete and partial requests of all clients."""
         return self.request_memory.held_bytes
 
     async def _sweep(self) -> None:
-        """Close connections that are idle, or whose frame does not end; break off those that do not close."""
+        """Close connections that are idle or send a frame too slowly; abort those that do not close."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._limits.sweep_s)
@@ -114,10 +114,10 @@ class Listener:
             self._close_largest_partial_frames()
 
     def _close_largest_partial_frames(self) -> None:
-        """Close those with the largest parts of frames where these fill what all clients may hold together.
+        """Close the connections with the largest partial frames if these fill the request memory.
 
-        Nobody is read on then, so no frame would end, and everybody would wait until they are overdue.  What
-        whole requests take is let go of by itself.
+        While the memory is full, no connection is read, so no partial frame would complete before its
+        timeout. Complete requests release their memory by themselves.
         """
         if not self.request_memory.is_full:
             return
@@ -129,7 +129,7 @@ class Listener:
             parts -= connection.partial_bytes
             connection.close("no_room")
 
-    # Who comes in.
+    # New connections.
 
     def _make_acceptor(self) -> Acceptor:
         security = self._security
@@ -145,7 +145,7 @@ class Listener:
         )
 
     def _connection(self, handler: Handler | None = None, trust: Trust | None = None) -> asyncio.Protocol:
-        """Make a connection for a client; without a handler, of one that has shown nothing yet."""
+        """Make a connection; without a handler, the client has yet to authenticate."""
         api, limits = self._listener_security.api, self._limits
         if self._security.mechanisms:
             handler = SaslAuthenticator(self._listener_security)
@@ -160,13 +160,13 @@ class Listener:
         return in_front
 
     def _accept_secured(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
-        """Return the connection of a client whose TLS handshake is over, None for one that is nobody."""
+        """Return the connection of a client after its TLS handshake, None if its certificate is refused."""
         if self._all_answered is not None:
             return None
         certificate, tls = secured.get_extra_info("peercert"), self._security.tls
         trust = Trust(tls, certificate) if certificate and tls is not None else None
         if self._security.mechanisms:
-            # Known by its login, whatever it showed before.
+            # The SASL login authenticates the client, whatever its certificate.
             return self._connection(trust=trust)
         try:
             handler = self._listener_security.handler_for_certificate(certificate, peer_address(secured))
@@ -180,20 +180,20 @@ class Listener:
         return self._connection(handler, trust)
 
     def _note_rejected(self, reason: str, sentence: str, peer: str) -> None:
-        """Count a client that did not come as far as a connection."""
+        """Count a client that was rejected before it became a connection."""
         self._metrics.connection_opened()
         self._metrics.connection_closed(reason)
         if sentence:
             self.warn_client(sentence, peer)
 
-    # For connections.
+    # Callbacks of the connections.
 
     def warn_client(self, sentence: str, peer: str) -> None:
-        """Warn of what a client does wrong, unless that was said just now."""
+        """Log a warning about a client's mistake, with a rate limit."""
         self._listener_security.rate_limited_log.warn(sentence, peer=peer)
 
     def connection_opened(self, connection: Connection) -> bool:
-        """Count a connection in; False if there are too many."""
+        """Register a connection; return False if there are too many."""
         self._metrics.connection_opened()
         if len(self._connections) >= self._limits.connections_max:
             return False
@@ -201,12 +201,12 @@ class Listener:
         return True
 
     def connection_closed(self, connection: Connection) -> None:
-        """Count a connection out."""
+        """Remove a closed connection."""
         self._connections.discard(connection)
         self.request_memory.waiting.discard(connection)
         self.connection_idle()
 
     def connection_idle(self) -> None:
-        """Note that a connection has no request under way any more."""
+        """Note that a connection has no request in progress."""
         if self._all_answered is not None and not any(connection.busy for connection in self._connections):
             self._all_answered.set()

@@ -1,9 +1,8 @@
-"""The entrance of a listener: who is let in, and what those get who are not.
+"""Authenticate and authorize the clients of a listener.
 
-Without TLS and SASL everybody gets the API itself.  With them, a client gets it once it is known and its
-principal is on the list; then its requests take the same way as everybody's, and cost the same.  Who is known
-and not on the list is answered CLUSTER_AUTHORIZATION_FAILED, as a Kafka broker answers whoever may not do
-CLUSTER_ACTION.
+Without TLS and SASL, every client uses the API.  With them, a client uses the API after it is authenticated
+and if its principal is allowed; then its requests take the same path and cost the same.  As in a Kafka
+broker, a principal without CLUSTER_ACTION gets CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from collections.abc import Mapping
@@ -30,18 +29,18 @@ _CLUSTER_AUTHORIZATION_FAILED = "Cluster authorization failed."
 
 
 class ReloadableSource(Protocol):
-    """Something that follows files, or a URL."""
+    """A value that is loaded from files or a URL and reloaded when these change."""
 
     async def watch(self, interval_s: float) -> None:
-        """Look whether they have changed every so often, until cancelled."""
+        """Check periodically for changes until cancelled."""
         ...
 
 
 class ListenerSecurityConfig(NamedTuple):
-    """How a listener is secured. By default not at all: whoever can connect is let in.
+    """The security settings of a listener. By default there is no authentication.
 
-    `allowed` None: everybody. `mechanisms` empty: no SASL. `reauth_max_ms` 0: a login holds as long as the
-    connection, or what it was made with.
+    If `allowed` is None, every principal is allowed. If `mechanisms` is empty, SASL is off. If
+    `reauth_max_ms` is 0, a login is valid as long as the connection or the credential.
     """
 
     tls: ServerTls | None = None
@@ -56,31 +55,31 @@ class ListenerSecurityConfig(NamedTuple):
 
 
 class Handler(Protocol):
-    """What a connection gives its frames to; the API is one."""
+    """Handles the frames of a connection, as the API does."""
 
     @property
     def is_authorized(self) -> bool:
-        """Whether clients with this handler may use the RPCs; the others get the smallest limits."""
+        """Whether clients of this handler may use the RPCs; the others get the smallest limits."""
         ...
 
     def handle(self, frame: bytes, origin: Any, respond: Respond) -> None:
-        """Answer a frame, as `Api.handle` does."""
+        """Handle a frame, as `Api.handle` does."""
         ...
 
 
 class UnauthorizedHandler:
-    """Answers a client that is known, and not on the list."""
+    """Answer an authenticated client whose principal is not allowed."""
 
     is_authorized = False
 
     def __init__(self, api: Api, metrics: Metrics) -> None:
         self._api = api
         self._metrics = metrics
-        # One request at a time, so that many refusals do not delay the clients that are on the list.
+        # One request at a time, so that many of these clients do not delay the allowed ones.
         self._refusals = LargeRequests()
 
     def handle(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
-        """Answer with CLUSTER_AUTHORIZATION_FAILED, but say which versions there are."""
+        """Answer CLUSTER_AUTHORIZATION_FAILED, except for ApiVersions, which lists the versions."""
         if read_api_key(frame) in _APIS_BEFORE_LOGIN and not self._refusals.has(origin):
             self._api.handle(frame, origin, respond)
             return
@@ -100,7 +99,7 @@ class UnauthorizedHandler:
 
 
 class ListenerSecurity:
-    """What all connections of a listener share of its security."""
+    """The security state that all connections of a listener share."""
 
     def __init__(
         self, api: Api, security: ListenerSecurityConfig, metrics: Metrics, clock: Clock | None = None
@@ -113,7 +112,7 @@ class ListenerSecurity:
         self._unauthorized = UnauthorizedHandler(api, metrics)
 
     def handler_for(self, principal: str, peer: str) -> Handler:
-        """Return what answers a client that is known."""
+        """Return the handler of an authenticated client."""
         allowed = self.security.allowed
         if allowed is None or allowed.allows(principal):
             return self.api
@@ -123,5 +122,5 @@ class ListenerSecurity:
         return self._unauthorized
 
     def handler_for_certificate(self, certificate: Mapping[str, Any] | None, peer: str) -> Handler:
-        """Return what answers a client by its certificate. Raises UnmappedCertificate."""
+        """Return the handler for a client's certificate. Raises UnmappedCertificate."""
         return self.handler_for(principal_of_certificate(certificate, self.security.rules), peer)

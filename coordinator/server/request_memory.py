@@ -1,24 +1,24 @@
-"""What the clients of a listener have together: room for bytes of requests that were not answered yet."""
+"""Limit the bytes of unanswered requests of all clients of a listener (Kafka: queued.max.request.bytes)."""
 
 import asyncio
 from typing import Protocol
 
 from coordinator.fastpath.fields import RequestMemoryFields
 
-# Reading goes on when clients hold this part of what they may; below 1, so that it does not flutter.
+# Reading resumes when this share of the limit is in use; below 1, so that it does not pause again at once.
 _RESUME_SHARE = 0.75
 
 
 class MemoryWaiter(Protocol):
-    """Who waits for room."""
+    """A connection that waits for request memory."""
 
     def memory_available(self) -> None:
-        """Go on: clients hold less than they may."""
+        """Resume: memory is available again."""
         ...
 
 
 class RequestMemory(RequestMemoryFields):
-    """Counts what clients hold, whole requests or parts. When it is `is_full` nothing more should be read."""
+    """Counts the bytes of requests, complete or partial. While it `is_full`, no connection reads."""
 
     __slots__ = ()
 
@@ -26,11 +26,11 @@ class RequestMemory(RequestMemoryFields):
         self.bytes_max = bytes_max
         self.held_bytes = 0
         self.waiting: set[MemoryWaiter] = set()
-        # Somebody waits until all that was accepted is answered.
+        # True while a shutdown waits for the accepted requests to be answered.
         self.draining = False
 
     def hold(self, frame_bytes: int) -> None:
-        """Count bytes in (or out, when negative); wake who waits."""
+        """Add bytes (or release them, if negative) and wake the waiting connections."""
         self.held_bytes += frame_bytes
         if self.waiting and self.held_bytes < _RESUME_SHARE * self.bytes_max:
             waiting, self.waiting = self.waiting, set()
@@ -40,5 +40,5 @@ class RequestMemory(RequestMemoryFields):
 
     @property
     def is_full(self) -> bool:
-        """True when clients hold as much as they may together."""
+        """True if the limit is reached."""
         return self.held_bytes >= self.bytes_max

@@ -1,13 +1,14 @@
-"""SASL on a connection: until a client is known, its frames come here and not to the API.
+"""Authenticate a connection with SASL; its frames reach the API after the login.
 
-Source: SaslServerAuthenticator of Kafka 4.4, which this follows in what it answers, when it closes, and that
-a login which failed is answered late.  Once a client is known, the connection gives its frames to the API.
-They come back here when the client logs in anew, or when its session is over (KIP-368).
+Source: SaslServerAuthenticator of Kafka 4.4. Responses, reasons to close and the delay after a failed login
+are the same.  After the login, the connection passes its frames to the API.  They return here when the client
+re-authenticates or when its session has expired (KIP-368).
 
 ::
 
-    FIRST ──ApiVersions──> VERSIONED ──SaslHandshake──> TOKENS ──SaslAuthenticate──> KNOWN
-      └────────────────────SaslHandshake───────────────────┘  <──SaslHandshake, anew──┘
+    INITIAL_REQUEST ──ApiVersions──> HANDSHAKE_REQUEST ──SaslHandshake──> AUTHENTICATE
+      └────────────────────────SaslHandshake─────────────────────────────────┘
+    AUTHENTICATE ──SaslAuthenticate──> COMPLETE ──SaslHandshake (re-authentication)──> AUTHENTICATE
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from protocol.messages.sasl_handshake import SaslHandshakeResponse
 
 _logger = logging.getLogger(__name__)
 
-# As in Kafka, whoever logs in anew more often than this is refused.
+# As in Kafka, a client that re-authenticates more often is refused.
 REAUTH_INTERVAL_MIN_S = 1.0
 
 
@@ -41,28 +42,28 @@ class _SaslState(Enum):
 
 
 class SaslConnection(LargeOrigin, Protocol):
-    """What a gate needs of its connection."""
+    """The connection, as the authenticator uses it."""
 
     @property
     def peer(self) -> str:
-        """The client's address, for people."""
+        """The client's address, for logs."""
         ...
 
     def set_handler(self, handler: Handler) -> None:
-        """Give all further frames to a handler."""
+        """Pass all further frames to a handler."""
         ...
 
     def stop_reading(self) -> None:
-        """Take no further frames."""
+        """Accept no further frames."""
         ...
 
     def close(self, reason: str) -> None:
-        """Close in order."""
+        """Close after the written bytes are sent."""
         ...
 
 
 class SaslAuthenticator:
-    """The authentication of one connection. Held by it for as long as it lives."""
+    """The authentication of one connection, which keeps it until it closes."""
 
     is_authorized = False
 
@@ -73,7 +74,7 @@ class SaslAuthenticator:
         self._state = _SaslState.INITIAL_REQUEST
         self._deadline_s = self._loop.time() + self._security.handshake_s
         self._mechanism = ""
-        # Without headers (SaslHandshake v0) tokens are bare.
+        # After SaslHandshake v0, tokens have no request header.
         self._with_headers = True
         self._exchange: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
@@ -85,7 +86,7 @@ class SaslAuthenticator:
     # Called by the connection.
 
     def handle(self, frame: bytes, origin: SaslConnection, respond: Respond) -> None:
-        """Take a frame of a client that is not known, or not any more. Raises CloseConnection."""
+        """Handle a frame of a client that is not authenticated. Raises CloseConnection."""
         if self._task is not None:
             raise CloseConnection("illegal_sasl_state", "a frame came before the answer to a token")
         if self._state is _SaslState.COMPLETE:
@@ -98,7 +99,7 @@ class SaslAuthenticator:
             self._process_token(None, frame, origin, respond)
 
     def handle_authenticated(self, frame: bytes, origin: SaslConnection, respond: Respond) -> None:
-        """Take a SASL frame of a client that is known, or any frame after the end of its session."""
+        """Handle a SASL frame of an authenticated client, or any frame after its session has expired."""
         now_s = self._loop.time()
         if (
             read_api_key(frame) == sasl_handshake.API_KEY
@@ -119,7 +120,7 @@ class SaslAuthenticator:
         self._count(asked.api_key, ErrorCode.ILLEGAL_SASL_STATE)
 
     def timeout_reason(self, now_s: float, origin: SaslConnection) -> str | None:
-        """Return why the connection should be closed by now, or None; called every so often."""
+        """Return why the connection has timed out, or None; called periodically."""
         if self._identity is not None and not self._is_valid():
             self._listener_security.rate_limited_log.warn(
                 "The user or the token key of a connection was removed or changed; the connection is closed.",
@@ -129,7 +130,8 @@ class SaslAuthenticator:
             return "credentials_revoked"
         if self._state is _SaslState.COMPLETE:
             if self._session_expired(now_s):
-                # Not closed: as in Kafka, the client may still log in anew before its next request.
+                # As in Kafka, the connection stays open: the client may re-authenticate before its next
+                # request.
                 origin.set_handler(self)
             return None
         return "authentication_timeout" if now_s > self._deadline_s else None
@@ -137,7 +139,7 @@ class SaslAuthenticator:
     def _session_expired(self, now_s: float) -> bool:
         return self._session_ends_s is not None and now_s > self._session_ends_s
 
-    # Before tokens.
+    # Before authentication.
 
     def _handle_first(self, frame: bytes, origin: SaslConnection, respond: Respond) -> None:
         api_key = read_api_key(frame)
@@ -172,7 +174,7 @@ class SaslAuthenticator:
             respond(asked.answer(response))
         self._count(asked.api_key, response.error_code)
 
-    # Tokens.
+    # Authentication.
 
     def _handle_authenticate(self, frame: bytes, origin: SaslConnection, respond: Respond) -> None:
         asked = _decode_request(frame)
@@ -189,7 +191,7 @@ class SaslAuthenticator:
     def _process_token(
         self, asked: DecodedRequest | None, token: bytes, origin: SaslConnection, respond: Respond
     ) -> None:
-        # A task even for what needs no wait: a mechanism may ask a file, a URL or another thread.
+        # Always a task, because a mechanism may wait for a file, a URL or another thread.
         self._task = self._loop.create_task(self._authenticate(asked, token, origin, respond))
 
     async def _authenticate(
@@ -202,17 +204,17 @@ class SaslAuthenticator:
             if turn.identity is not None and self._identity is not None:
                 _check_same_principal(self._identity, turn.identity)
             if turn.refusal:
-                # The exchange goes on, so that the client can read the reason.
+                # The exchange continues, so that the client can read the reason.
                 self._say_failed(turn.refusal, self._mechanism, origin)
                 await asyncio.sleep(self._security.failed_delay_s)
         except AuthenticationFailed as error:
             response.error_code = int(ErrorCode.SASL_AUTHENTICATION_FAILED)
             response.error_message = str(error)
-            # Where tokens are bare there is no way to say it.
+            # Without request headers, the protocol has no error response.
             answer = asked.answer(response) if asked is not None else None
             self._reject_login(origin, respond, answer, str(error), self._mechanism)
         except Exception:
-            # A defect of ours, or of a library: nobody is let in by it.
+            # An error in this program or a library: the client is not authenticated.
             _logger.exception("a login failed")
             origin.close("internal_error")
             return
@@ -246,7 +248,7 @@ class SaslAuthenticator:
             respond(len(turn.response).to_bytes(4, "big") + turn.response)
 
     def _begin_session(self, identity: Identity) -> int:
-        """Note who the client is; return how long that holds, in ms; 0: without end."""
+        """Store the client's identity; return how long the session is valid in ms, 0 without a limit."""
         self._state = _SaslState.COMPLETE
         self._identity = identity
         self._exchange = None
@@ -261,7 +263,7 @@ class SaslAuthenticator:
     def _reject_login(
         self, origin: SaslConnection, respond: Respond, response: bytes | None, why: str, mechanism: str
     ) -> None:
-        """Answer in a while, and close then: whoever guesses passwords has to wait."""
+        """Answer after a delay and close, which slows down password guessing."""
         self._state = _SaslState.FAILED
         self._exchange = None
         self._say_failed(why, mechanism, origin)
@@ -278,7 +280,7 @@ class SaslAuthenticator:
 
 
 class _MechanismChanged:
-    """Refuses who logs in anew by another mechanism than before, as Kafka does: with the first token."""
+    """Refuse a re-authentication with another mechanism, as Kafka does, at the first token."""
 
     def __init__(self, wanted: str, before: str) -> None:
         self._message = (

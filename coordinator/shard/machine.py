@@ -2,7 +2,7 @@
 
 A `Shard` holds the states of all share-partitions of its state partition.  *Deciding* reads them and
 returns records and an answer; *applying* a record moves the state; *settling* a record, once it is
-durable, moves the pruning frontier.  Replaying is both, for a record that comes from the log.  There is
+durable, updates the pruning offsets.  Replaying is both, for a record that comes from the log.  There is
 no way back from `apply`: when records that were applied turn out not to be on the log, the shard is
 thrown away and loaded again.
 
@@ -134,7 +134,7 @@ class Shard:
         return CoordinatorResult(records, answer)
 
     def snapshot_cold(self, *, now_ms: int, interval_ms: int, limits: SnapshotLimits) -> list[StateRecord]:
-        """Snapshot share-partitions that hold pruning back: the oldest ones, as many as a portion has.
+        """Snapshot the share-partitions that hold pruning back, oldest first, up to the limits.
 
         One is cold when its last snapshot is older than `interval_ms`. Nothing is written while the log
         is short for what it holds, nor behind one that cannot be read, which holds pruning back for good.
@@ -155,7 +155,7 @@ class Shard:
         return self._snapshots(takewhile(is_cold, oldest), now_ms, limits)
 
     def snapshot_before(self, log_offset: int, *, now_ms: int, limits: SnapshotLimits) -> list[StateRecord]:
-        """Snapshot share-partitions that need records below a log offset, as many as a portion has."""
+        """Snapshot share-partitions that need records below a log offset, up to the limits."""
         return self._snapshots(self._pruning_offsets.keys_needed_below(log_offset), now_ms, limits)
 
     def snapshot_keys(
@@ -163,7 +163,7 @@ class Shard:
     ) -> list[StateRecord]:
         """Snapshot those of these share-partitions that have a state, and one that can be read.
 
-        As many as a portion has; the others are left in `keys`.
+        Up to the limits; the others stay in `keys`.
         """
         return self._snapshots(keys, now_ms, limits)
 
@@ -203,7 +203,7 @@ class Shard:
             self._pruning_offsets.record_pending_delete(key, packed)
 
     def mark_durable(self, record: StateRecord, log_offset: int) -> None:
-        """Note that a record is durable at `log_offset`: the pruning frontier moves."""
+        """Note that a record is durable at `log_offset`, which updates the pruning offsets."""
         assert log_offset >= self._pruning_offsets.end_log_offset, "records settle in log order"
         if record.value is None:
             self._pruning_offsets.record_delete(record.key, log_offset)
@@ -222,7 +222,7 @@ class Shard:
         self._pruning_offsets.end_log_offset = end_log_offset
 
     def replay(self, record: StateRecord, log_offset: int, timestamp_ms: int) -> None:
-        """Apply and settle a record that was read from the log."""
+        """Apply a record that was read from the log, and mark it durable."""
         self.apply(record, timestamp_ms)
         self.mark_durable(record, log_offset)
 

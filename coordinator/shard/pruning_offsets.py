@@ -1,6 +1,6 @@
-"""The pruning frontier: below which log offset no record of a shard is needed any more.
+"""Track the first needed offset of each share-partition, and the redundant offset of the shard.
 
-A share-partition needs its latest snapshot and what follows it; the frontier is the least of those
+A share-partition needs its latest snapshot and what follows it; the redundant offset is the least of those
 offsets.  Each packed state carries its own, and snapshots arrive in log order: what was snapshotted moves to
 the end of the shard's dictionary of states, so that the least offset is at its beginning and nothing is ever
 searched.  States of which no record is durable yet may stand anywhere between.

@@ -109,7 +109,7 @@ class Peer:
     def send(
         self, api: Any, version: int, request: Any, *, response_header_version: int
     ) -> asyncio.Future[Any]:
-        """Send a request; the future gets its response, or Lost."""
+        """Send a request; the future gets its response, or ConnectionLost."""
         self._correlation_id += 1
         header = request_header.RequestHeader(
             api.API_KEY, version, self._correlation_id, "Persister-client-1"
@@ -250,7 +250,7 @@ class Clients:
         return self._address
 
     async def connect(self, name: str, node: int | None = None) -> Peer:
-        """Open a connection to a node, or to any. Raises Lost when that fails."""
+        """Open a connection to a node, or to any. Raises ConnectionLost when that fails."""
         try:
             async with asyncio.timeout(10.0):
                 end = await self.network.connect(*self.address(node))
@@ -281,7 +281,7 @@ class Clients:
         return None
 
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
-        """Ask who coordinates a share-partition, and check the answer. Raises Lost."""
+        """Ask who coordinates a share-partition, and check the answer. Raises ConnectionLost."""
         request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
         async with close_on_timeout(peer):
             response = await peer.send(find_api, 6, request, response_header_version=1)
@@ -292,7 +292,7 @@ class Clients:
             self.report(Violation(f"expected {expected}, was answered {response}"))
 
     async def send_api_versions(self, peer: Peer) -> None:
-        """Ask for API versions, as every connection of Kafka's begins. Raises Lost."""
+        """Ask for API versions, as every connection of Kafka's begins. Raises ConnectionLost."""
         async with close_on_timeout(peer):
             response = await peer.send(
                 versions_api, 3, versions_api.ApiVersionsRequest("x", "1"), response_header_version=0

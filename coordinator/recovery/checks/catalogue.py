@@ -152,7 +152,7 @@ _CHECKS = (
         "K2",
         _C,
         "update names another snapshot epoch than the record before it",
-        "Higher (critical): the snapshot between is missing. Lower (warning): a late write of a deposed "
+        "Higher (critical): the snapshot between is missing. Lower (warning): a late write of a fenced "
         "owner.",
         "Compare with the segments of another replica; look for a second coordinator.",
     ),
@@ -182,7 +182,7 @@ _CHECKS = (
         "K6",
         _W,
         "leader epoch goes back",
-        "Only an initialise resets it, to 0. A deposed leader may have been served.",
+        "Only an initialise resets it, to 0. A fenced leader may have been served.",
         "Look for a second coordinator.",
     ),
     Check(
@@ -265,7 +265,7 @@ _CHECKS = (
         "P3",
         _C,
         "two writers",
-        "Producers take turns in one ownership, or a producer epoch goes back. Records of a deposed owner "
+        "Producers take turns in one ownership, or a producer epoch goes back. Records of a fenced owner "
         "that were fenced off are a warning: they do not count.",
         "Make sure that one coordinator owns each state partition; look at who else may write to the topic.",
     ),

@@ -120,7 +120,7 @@ class Source(Protocol):
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Give the records of a range that are within its offsets, in log order for each state partition.
 
-        Raises Pruned, LogUnavailable, LogDamaged, OSError.
+        Raises PrunedError, LogUnavailable, LogDamaged, OSError.
         """
         ...
 

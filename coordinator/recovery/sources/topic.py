@@ -146,7 +146,7 @@ class TopicSource:
             thread.join()
 
     async def _fetch(self, log_range: LogRange, put: Callable[[bytes], bool]) -> None:
-        """Fetch a range; put whole batches. Raises Pruned, LogUnavailable."""
+        """Fetch a range; put whole batches. Raises PrunedError, LogUnavailable."""
         partition, position = log_range.state_partition, log_range.start
         loop = asyncio.get_running_loop()
         async with self._connected() as brokers:
@@ -170,7 +170,7 @@ class TopicSource:
                     await asyncio.sleep(_PAUSE_S)
 
     async def _fetch_once(self, brokers: Any, partition: int, position: int) -> Any:
-        """Ask once; None if no good answer came. Raises Pruned."""
+        """Ask once; None if no good answer came. Raises PrunedError."""
         try:
             answers = await brokers.fetch(
                 brokers.leader(partition), _CHANNEL, {partition: position}, _FETCH_BYTES

@@ -56,7 +56,7 @@ class ManyClients(Clients):
         return self._addresses[node]
 
     async def connect(self, name: str, node: int | None = None) -> Peer:
-        """Open a connection to a node, or to some. Raises Lost when that fails."""
+        """Open a connection to a node, or to some. Raises ConnectionLost when that fails."""
         if node is None:
             owners = [owner for owner in map(self._owner, range(self._state_partitions)) if owner is not None]
             some = self._rng.random() < 0.8 and owners
@@ -94,7 +94,7 @@ class ManyClients(Clients):
         return self._owner(state_partition(key, self._state_partitions))
 
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
-        """Ask who coordinates a share-partition: one of those there are, or nobody knows. Raises Lost."""
+        """Send FindCoordinator and check that the owner is a known node or unknown. Raises ConnectionLost."""
         request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
         async with close_on_timeout(peer):
             response = await peer.send(find_api, 6, request, response_header_version=1)
