@@ -54,7 +54,7 @@ def serve(config: Config, *, on_ready: Callable[[str], None] | None = None) -> i
     """
     if not __debug__:
         # Assertions state what must hold before anything is acknowledged.
-        raise CoordinatorError("the coordinator does not run under python -O, which leaves its checks out")
+        raise CoordinatorError("the coordinator does not run under python -O, which disables its assertions")
     gc.set_threshold(_GC_THRESHOLD, 50, 100)
     return event_loop.run(_Coordinator(config).run(on_ready or _logger.info))
 
@@ -164,7 +164,7 @@ class _Coordinator:
                 if service is not None:
                     service.start()
         except CoordinatorError as error:
-            _logger.error("the coordinator cannot start: %s", error)
+            _logger.error("The coordinator cannot start: %s", error)
             await self._stop(runtime, listener, http)
             # Whether a setting fits to what is there shows only now.
             return EXIT_BAD_SETTING if isinstance(error, ConfigError) else EXIT_FAILED
@@ -174,7 +174,7 @@ class _Coordinator:
             f"HTTP on {http.url}, log: {describe_log(config)}"
         )
         await self._stop_requested.wait()
-        _logger.info("stopping: finishing what was accepted")
+        _logger.info("Stopping; accepted requests are finished first.")
         runtime.mark_not_ready()
         await self._unless_forced(self._drain(listener))
         await self._stop(runtime, listener, http)

@@ -44,7 +44,8 @@ def connections_to_accept(connections_max: int) -> int:
     accepted = min(connections_max, max(open_files - FILES_KEPT_BACK, open_files // 2))
     if accepted < connections_max:
         _logger.warning(
-            "max.connections=%d, but the system allows %d open files: %d connections are taken (ulimit -n)",
+            "max.connections=%d, but the system allows %d open files (ulimit -n). At most %d connections "
+            "are accepted.",
             connections_max,
             open_files,
             accepted,

@@ -1,7 +1,7 @@
-"""The HTTP side for people and machines that watch: health, metrics, and the state that Kafka hides.
+"""The HTTP server: health, metrics, the API and the web page, which show the state that Kafka hides.
 
-It shows, and changes nothing unless `http.writes` lets it. Every walk over the state lets brokers' requests
-run in between.
+It is read-only unless `http.writes` is true. Long listings run in slices, between which the event loop serves
+brokers.
 """
 
 from coordinator.admin.application import create_app

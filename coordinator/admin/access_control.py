@@ -1,7 +1,7 @@
-"""Who may look over HTTP, and who may change something.
+"""Authenticate HTTP clients by bearer token or client certificate, and authorize reads and writes.
 
-Somebody is known by a bearer token, or by a certificate of their own.  What nobody needs a name for: the
-probes, which a kubelet asks, and the page as such, which is the same everywhere and asks for a token itself.
+Probes need no authentication, because a kubelet sends none. The files of the web page need none either: they
+are the same everywhere, and the page asks for a token itself.
 """
 
 import logging
@@ -29,7 +29,7 @@ from coordinator.security.principals import (
 )
 
 audit = logging.getLogger(AUDIT)
-# What was changed, and by whom, is told whatever else is not.
+# The audit log records every change, whatever the log level is.
 audit.setLevel(logging.INFO)
 
 PROBES = frozenset(("/livez", "/readyz", "/startupz"))
@@ -37,14 +37,14 @@ _PUBLIC_PATHS = frozenset(("/", "/openapi.json"))
 _ASSETS = "/assets/"
 
 _TOKEN_HINT = (
-    "send Authorization: Bearer TOKEN (commands: --token-file FILE) with a token of the file that "
-    "http.token.file names there"
+    "send Authorization: Bearer TOKEN (commands: --token-file FILE) with a token from the coordinator's "
+    "http.token.file"
 )
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="share-coordinator"'}
 
 
 class HttpPrincipal(NamedTuple):
-    """Somebody, by name: `who` is "token NAME" or a principal, `address` where they come from."""
+    """An authenticated client: `who` is "token NAME" or a principal, `address` is the client's address."""
 
     who: str
     address: str
@@ -52,7 +52,7 @@ class HttpPrincipal(NamedTuple):
 
 
 class AccessDenied(Exception):
-    """An answer to somebody who may not: a status of HTTP, a sentence that says what to do, and headers."""
+    """A refused request: HTTP status, a sentence that says what to do, and response headers."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -62,10 +62,10 @@ class AccessDenied(Exception):
 
 
 class AccessControl:
-    """The rules of one HTTP side. Used on one event loop."""
+    """The access rules of the HTTP server. Used on one event loop."""
 
     def __init__(self, config: Config) -> None:
-        """Read what the settings name. Raises ConfigError if it is of no use."""
+        """Read the files named in the configuration. Raises ConfigError if they are invalid."""
         self._guarded = config.http_requires_login
         self._loopback_only = not self._guarded and is_loopback(config.http.host)
         self._writes = config.http_allows_writes
@@ -82,14 +82,14 @@ class AccessControl:
         self._login_throttle = LoginThrottle(seconds_since_boot)
 
     def reload_if_changed(self) -> bool:
-        """Read the tokens again if their file changed; return True if so."""
+        """Reload the tokens if their file changed; return True if it did."""
         if self._tokens is None or not self._tokens.reload_if_changed():
             return False
         self._login_throttle.forget_known_good()
         return True
 
     def is_public(self, path: str) -> bool:
-        """Tell whether everybody may look at a path."""
+        """Return whether a path needs no authentication."""
         return (
             path in PROBES
             or path in _PUBLIC_PATHS
@@ -100,21 +100,21 @@ class AccessControl:
     def check_host_header(self, host: str) -> None:
         """Refuse a Host header that others could have made resolve to this machine. Raises AccessDenied.
 
-        Where everybody on this machine may look, a web page that its reader opens must not: one that has its
-        own name lead here (DNS rebinding) would be let in by the browser as if we were its own server.
+        On a loopback listener without login, every local user may read, but a web page in a local browser
+        must not. With DNS rebinding, a page's own name resolves to 127.0.0.1, and the browser would treat
+        this server as the page's origin.
         """
         if self._loopback_only and not _is_safe_host(host):
             raise AccessDenied(
                 403,
-                f"{escape_unprintable(host)} is not a name of this machine alone: "
-                "ask for 127.0.0.1 or localhost, "
-                f"set http.token.file, or let everybody look with http.allowed.principals={ANONYMOUS}",
+                f"{escape_unprintable(host)} is not a loopback name. Use 127.0.0.1 or localhost, "
+                f"set http.token.file, or allow all clients to read with http.allowed.principals={ANONYMOUS}",
             )
 
     def authenticate(
         self, address: str, authorization: str, certificate: Mapping[str, Any] | None
     ) -> HttpPrincipal:
-        """Return who asks, if they may look. Raises AccessDenied."""
+        """Return the client if it may read. Raises AccessDenied."""
         if authorization and self._tokens is not None:
             return self._authenticate_token(address, authorization)
         principal = self._principal(address, certificate)
@@ -124,31 +124,29 @@ class AccessControl:
             return HttpPrincipal(principal, address)
         if principal != ANONYMOUS:
             self.audit_denied(address, "not allowed", principal)
-            raise AccessDenied(
-                403, f"{principal} may not look here: http.allowed.principals does not name it"
-            )
+            raise AccessDenied(403, f"{principal} may not read; add it to http.allowed.principals")
         if self._tokens is not None:
             also = ", or connect with a certificate" if self._by_certificate else ""
-            raise AccessDenied(401, f"a token is needed: {_TOKEN_HINT}{also}", _CHALLENGE)
+            raise AccessDenied(401, f"a token is required: {_TOKEN_HINT}{also}", _CHALLENGE)
         raise AccessDenied(
             401,
-            "a certificate is needed: connect with one of a principal that http.allowed.principals names "
+            "a client certificate of a principal in http.allowed.principals is required "
             "(commands: --cert FILE --key FILE)",
         )
 
     def authorize_write(self, principal: HttpPrincipal) -> None:
-        """Let somebody pass who may change something. Raises AccessDenied."""
+        """Return if the client may write. Raises AccessDenied."""
         if principal.who != ANONYMOUS and not (self._writes and principal.may_write):
             self.audit_denied(principal.address, "no right to write", principal.who)
         if not self._writes:
             raise AccessDenied(
-                403, "this coordinator only shows: http.writes=true lets it take writes over HTTP"
+                403, "this coordinator is read-only over HTTP; set http.writes=true to allow changes"
             )
         if not principal.may_write:
             raise AccessDenied(
                 403,
-                f"{principal.who} may only look: writes take a token of scope write, or a certificate of a "
-                "principal that http.write.principals names",
+                f"{principal.who} may only read; a change requires a token of scope write "
+                "or a certificate of a principal in http.write.principals",
             )
 
     def _authenticate_token(self, address: str, authorization: str) -> HttpPrincipal:
@@ -156,7 +154,7 @@ class AccessControl:
         kind, _, given = authorization.partition(" ")
         if kind.lower() != "bearer" or not given.strip():
             raise AccessDenied(
-                401, f"the Authorization header is not that of a token: {_TOKEN_HINT}", _CHALLENGE
+                401, f"the Authorization header has no bearer token: {_TOKEN_HINT}", _CHALLENGE
             )
         given = given.strip()
         digest = sha256(given.encode("utf-8", "surrogateescape")).digest()
@@ -164,14 +162,14 @@ class AccessControl:
         if wait_s and not self._login_throttle.is_known_good(address, digest):
             raise AccessDenied(
                 429,
-                f"too many wrong tokens came from {address}: try again in {ceil(wait_s)} s",
+                f"too many wrong tokens from {address}; try again in {ceil(wait_s)} s",
                 {"Retry-After": str(ceil(wait_s))},
             )
         token = self._tokens.find(given)
         if token is None:
             self._login_throttle.record_failure(address)
             self.audit_denied(address, "wrong token")
-            raise AccessDenied(401, f"this token is not known here: {_TOKEN_HINT}", _CHALLENGE)
+            raise AccessDenied(401, f"the token is not valid: {_TOKEN_HINT}", _CHALLENGE)
         self._login_throttle.record_success(address, digest)
         return HttpPrincipal(f"token {token.name}", address, token.may_write)
 
@@ -182,17 +180,17 @@ class AccessControl:
             self.audit_denied(address, "no rule", str(error))
             raise AccessDenied(
                 403,
-                f"no rule of http.ssl.principal.mapping.rules applies to the certificate of {error}",
+                f"no rule of http.ssl.principal.mapping.rules matches the certificate of {error}",
             ) from None
 
     @staticmethod
     def audit_denied(address: str, why: str, who: str = "-") -> None:
-        """Say in the audit log that somebody was refused."""
+        """Write a refusal to the audit log."""
         audit.warning("refused", extra={"who": escape_unprintable(who), "address": address, "why": why})
 
 
 def _is_safe_host(host: str) -> bool:
-    """Tell whether a Host header has an address, or a name that cannot lead elsewhere (RFC 6761)."""
+    """Return whether a Host header is an address or a name that always resolves to loopback (RFC 6761)."""
     name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
     try:
         ip_address(name.removeprefix("[").removesuffix("]"))

@@ -1,4 +1,4 @@
-"""At the door of the HTTP side: who asks, whether they may, and how much they bring.
+"""Authenticate and limit each HTTP request before it reaches a route.
 
 All that is refused is refused here, before any route sees it, with a sentence that says what to do.
 """
@@ -15,23 +15,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from coordinator.admin.access_control import AccessControl, AccessDenied, HttpPrincipal
 from coordinator.printable import escape_unprintable
 
-# Where the server leaves the certificate of whoever connected, and the guard who it is.
+# The keys of the ASGI state for the client's certificate, for the authenticated client, and for the function
+# that raises AccessDenied unless the client may write.
 CERTIFICATE = "client_certificate"
 PRINCIPAL = "visitor"
 # Whether only the head of the answer is wanted.
 HEAD_ONLY = "head_only"
 
-# What is asked of us fits into a few hundred bytes.
+# A request to the API fits into a few hundred bytes.
 BODY_BYTES_MAX = 64 << 10
 
-# What browsers say of requests that a page of another site, or of another port of this host, caused.
+# The Sec-Fetch-Site values of requests from pages of another site, or of another port of this host.
 _OTHER_SITES = frozenset(("cross-site", "same-site"))
 
 _READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
 class AccessMiddleware:
-    """Lets requests through to an application.
+    """ASGI middleware that passes allowed requests to the application.
 
     `request.state.principal` is then who asks, and `head_only` whether the body is not wanted.
     """
@@ -39,13 +40,13 @@ class AccessMiddleware:
     def __init__(
         self, app: ASGIApp, access: AccessControl, refused: Callable[[int], None] = lambda status: None
     ) -> None:
-        """Guard an application; `refused` is told the status of each refusal."""
+        """Wrap an application; `refused` is called with the status of each refusal."""
         self._app = app
         self._access = access
         self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass, or answer why not."""
+        """Pass a request to the application, or answer with the refusal."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -57,7 +58,7 @@ class AccessMiddleware:
         except AccessDenied as denied:
             self._refused(denied.status)
             answer = {"status": denied.status, "message": denied.message}
-            # What is still on its way in is not read.
+            # The rest of the request body is not read.
             headers = (
                 denied.headers
                 if scope["method"] in _READ_METHODS
@@ -68,7 +69,7 @@ class AccessMiddleware:
         state = scope.setdefault("state", {})
         state[PRINCIPAL], state[HEAD_ONLY] = principal, scope["method"] == "HEAD"
         if state[HEAD_ONLY]:
-            # The answer of a GET, of which the server leaves the body out.
+            # HEAD is handled as GET; the server omits the body.
             scope = {**scope, "method": "GET"}
         await self._app(scope, receive, send)
 
@@ -87,10 +88,10 @@ class AccessMiddleware:
     def _check_write(self, scope: Scope, principal: HttpPrincipal) -> None:
         """Raise AccessDenied for what may not change anything, or comes from the page of somebody else.
 
-        A browser sends a certificate of its reader with whatever any page asks of us, but no page of somebody
-        else can make it send JSON, or hide where it comes from.
-        """
+        A browser adds the reader's client certificate to requests from any page. Pages of other sites can
+        neither send JSON without a preflight request nor hide their origin.
         self._access.authorize_write(principal)
+        """
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
@@ -99,17 +100,17 @@ class AccessMiddleware:
             )
             raise AccessDenied(403, f"writes are not taken from pages of {escape_unprintable(origin)}")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise AccessDenied(415, "send a body of JSON, with Content-Type: application/json")
+            raise AccessDenied(415, "send a JSON body with Content-Type: application/json")
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > BODY_BYTES_MAX:
             raise AccessDenied(413, _TOO_LARGE)
 
 
-_TOO_LARGE = f"the body is too large: at most {BODY_BYTES_MAX} bytes are taken"
+_TOO_LARGE = f"the body is too large; the limit is {BODY_BYTES_MAX} bytes"
 
 
 class _BodyLimit:
-    """Passes on what is received, as long as it is not too much."""
+    """Limits the size of a request body."""
 
     def __init__(self, receive: Receive, refused: Callable[[int], None]) -> None:
         self._receive = receive

@@ -1,6 +1,6 @@
-"""What the HTTP API answers with. The descriptions here are the OpenAPI page's.
+"""The response models of the HTTP API. Their docstrings are the descriptions in OpenAPI.
 
-Every 64-bit number is a JSON number; times are given twice, as ISO 8601 in UTC and as milliseconds since
+Every 64-bit number is a JSON number. Times are given twice: as ISO 8601 in UTC and as milliseconds since
 1970.
 """
 
@@ -12,25 +12,25 @@ from coordinator.admin.owner_directory import Owner
 
 Item = TypeVar("Item")
 
-# How FastAPI wants to be told of other answers: status to what is known of it.
+# Additional responses of a FastAPI route: from status to model and description.
 Responses = dict[int | str, dict[str, Any]]
 
 
 class ErrorResponse(BaseModel):
-    """Why there is no answer."""
+    """The reason why the request failed."""
 
     status: int
     message: str
 
 
 class ErrorWithOwner(ErrorResponse):
-    """There is no answer here, and who would have one."""
+    """The reason why the request failed, and the coordinator that can answer it."""
 
     owner: Owner | None = None
 
 
 class Page(BaseModel, Generic[Item]):
-    """A part of a list: `limit` items from the `offset`th on, of `total` in all."""
+    """A part of a list: up to `limit` items from `offset` on, of `total` items."""
 
     items: list[Item]
     total: int
@@ -39,21 +39,21 @@ class Page(BaseModel, Generic[Item]):
 
 
 class Liveness(BaseModel):
-    """That this answer came at all is the news."""
+    """The process is alive."""
 
     status: str
-    event_loop_lag_seconds: float = Field(description="How late the event loop called back last time.")
+    event_loop_lag_seconds: float = Field(description="Delay of the last timer of the event loop.")
 
 
 class Readiness(BaseModel):
-    """Whether all shards are served, and if not, why."""
+    """Whether all shards are served, and the reasons if not."""
 
     status: str
     reasons: list[str]
 
 
 class Summary(BaseModel):
-    """A coordinator at a glance."""
+    """Summary of a coordinator."""
 
     status: str
     reasons: list[str]
@@ -67,43 +67,39 @@ class Summary(BaseModel):
     state_batches: int
     live_bytes: int
     event_loop_lag_seconds: float
-    cluster_trouble: str | None = Field(
-        description="Why names of topics and end offsets are not known, or None."
-    )
+    cluster_trouble: str | None = Field(description="Why topic names and end offsets are unknown, or null.")
 
 
 class Shard(BaseModel):
-    """One state partition: a share of all share-partitions, with a log and an owner of its own."""
+    """The shard of one state partition, with its log and its owner."""
 
     model_config = ConfigDict(from_attributes=True)
 
-    owner: Owner | None = Field(description="Who owns the shard, here or elsewhere, if that is known.")
-    here: bool = Field(description="Whether the shard belongs to this process.")
+    owner: Owner | None = Field(description="The owner of the shard, or null if it is not known.")
+    here: bool = Field(description="Whether this process owns the shard.")
     state_partition: int
     status: str = Field(description="LOADING, ACTIVE, FAILED or CLOSED.")
     failure: str | None = Field(description="Why the last load failed.")
     owner_epoch: int
     share_partitions: int = Field(description="Number of share-partitions with state.")
-    start_log_offset: int = Field(description="First log offset that is still there.")
+    start_log_offset: int = Field(description="The first offset of the log.")
     end_log_offset: int = Field(description="Log offset of the next record.")
-    redundant_offset: int = Field(description="Records below this log offset are not needed any more.")
-    load_ms: int = Field(description="How long the last load took.")
+    redundant_offset: int = Field(description="Records below this log offset are no longer needed.")
+    load_ms: int = Field(description="Duration of the last load.")
     loaded_records: int = Field(description="Records read at the last load.")
     live_bytes: int = Field(description="Bytes on the log that are not redundant.")
-    log_records: int = Field(description="Log offsets that are still there.")
-    prune_lag: int = Field(description="Log offsets that are still there and not needed any more.")
-    state_batches: int = Field(description="Runs of offsets with a delivery state.")
+    log_records: int = Field(description="Number of offsets in the log.")
+    prune_lag: int = Field(description="Number of offsets in the log that are no longer needed.")
+    state_batches: int = Field(description="Offset ranges with a delivery state.")
 
 
 class Group(BaseModel):
-    """A share group that has state here."""
+    """A share group with state in this coordinator."""
 
     group: str
     topics: int
     share_partitions: int
-    state_batches: int = Field(
-        description="Runs of offsets with a delivery state, over all share-partitions."
-    )
+    state_batches: int = Field(description="Offset ranges with a delivery state, over all share-partitions.")
     last_write: str | None
     last_write_ms: int
 
@@ -112,31 +108,31 @@ class GroupPage(Page[Group]):
     """A part of the list of groups."""
 
     missing_shards: list[int] = Field(
-        description="State partitions that are not loaded: what they hold is not in the list."
+        description="State partitions that are not loaded; the list is incomplete without their state."
     )
 
 
 class SharePartition(BaseModel):
-    """The state of one partition of a topic as one share group consumes it."""
+    """The state of one topic partition for one share group."""
 
     group: str
-    topic: str | None = Field(description="The name of the topic, if the cluster told it.")
+    topic: str | None = Field(description="The name of the topic, or null if it is not known.")
     topic_id: str = Field(description="The topic id as Kafka writes it: base64url.")
     topic_uuid: str = Field(description="The same with hyphens.")
     partition: int
     state_partition: int
     start_offset: int = Field(
-        description="Share-partition start offset: everything below is done with. -1: not known yet, the "
-        "leader begins by share.auto.offset.reset."
+        description="Share-partition start offset: all records below it are complete. -1: not known yet, the "
+        "leader uses share.auto.offset.reset."
     )
     end_offset: int | None = Field(
-        description="The offset of the next record of the user's partition, if the cluster told it."
+        description="The end offset of the topic partition, or null if it is not known."
     )
     lag: int | None = Field(
-        description="Records that are not done with, as kafka-share-groups.sh counts them: end offset - "
-        "start offset - delivery complete count. None if one of these is not known."
+        description="Incomplete records, as kafka-share-groups.sh counts them: end offset - start offset - "
+        "delivery complete count. null if one of these is not known."
     )
-    state_epoch: int = Field(description="Rises when the group coordinator (re)initialises the state.")
+    state_epoch: int = Field(description="Increases when the group coordinator (re)initialises the state.")
     leader_epoch: int = Field(
         description="The leader epoch of the last share-partition leader that read the state."
     )
@@ -144,15 +140,15 @@ class SharePartition(BaseModel):
         description="Offsets at or above the start offset that have a delivery state."
     )
     records_by_state: dict[str, int] = Field(description="Number of in-flight records by delivery state.")
-    delivery_count_max: int = Field(description="The highest delivery count of these, 0 without any.")
-    state_batches: int = Field(description="Runs of such offsets.")
+    delivery_count_max: int = Field(description="The highest delivery count of these records, 0 without any.")
+    state_batches: int = Field(description="Number of offset ranges of these records.")
     delivery_complete_count: int = Field(
-        description="Offsets at or above the start offset whose delivery is complete. -1: never told."
+        description="Offsets at or above the start offset whose delivery is complete. -1: not known."
     )
     last_write: str | None
     last_write_ms: int
     unreadable: str | None = Field(
-        description="Why the state cannot be served: a record that this release does not understand."
+        description="Why the state cannot be served: this release cannot read a record. null otherwise."
     )
 
 
@@ -160,12 +156,12 @@ class SharePartitionPage(Page[SharePartition]):
     """A part of a list of share-partitions."""
 
     missing_shards: list[int] = Field(
-        description="State partitions that are not loaded: what they hold is not in the list."
+        description="State partitions that are not loaded; the list is incomplete without their state."
     )
 
 
 class OffsetRange(BaseModel):
-    """A run of offsets, both ends inclusive, with one delivery state and delivery count."""
+    """A range of offsets, both ends inclusive, with one delivery state and delivery count."""
 
     first_offset: int
     last_offset: int
@@ -180,7 +176,7 @@ class IncompleteRecord(BaseModel):
 
     offset: int
     delivery_state: str | None = Field(
-        description="None: nothing is noted of it; it is with its first consumer, or with none yet."
+        description="null: no state is stored; the record is in its first delivery, or was not delivered."
     )
     delivery_count: int
 
@@ -188,38 +184,38 @@ class IncompleteRecord(BaseModel):
 class SharePartitionDetail(SharePartition):
     """The whole state of one share-partition."""
 
-    leader_epoch_max: int = Field(description="The highest leader epoch ever seen: lower ones are fenced.")
-    snapshot_epoch: int = Field(description="Counts the snapshots of this share-partition.")
+    leader_epoch_max: int = Field(description="The highest leader epoch so far; lower ones are fenced.")
+    snapshot_epoch: int = Field(description="Number of snapshots of this share-partition, minus one.")
     snapshot_created_ms: int
     snapshot_written_ms: int
     updates_since_snapshot: int
     last_in_flight_offset: int | None = Field(description="The highest offset that has a delivery state.")
     oldest_unfinished: IncompleteRecord | None = Field(
-        description="The record that holds the start offset back. None: there is none, or none is known of."
+        description="The record that holds the start offset back, or null if none is known."
     )
     most_delivered: list[OffsetRange] = Field(
-        description="Runs that were delivered more than once, the most often delivered first."
+        description="Offset ranges that were delivered more than once, most often delivered first."
     )
     in_flight: Page[OffsetRange]
 
 
 class WindowChart(BaseModel):
-    """What a picture of a share-partition is made of, however many runs it has."""
+    """The data for a chart of a share-partition; its size does not depend on the number of offset ranges."""
 
     near: list[OffsetRange] = Field(
-        description="The first 256 runs that end at or above `from_offset`: all that touch the 256 offsets "
-        "from there on."
+        description="The first 256 offset ranges that end at or above `from_offset`. They cover at least 256 "
+        "offsets."
     )
     columns: list[dict[str, int]] = Field(
-        description="The window, from the start offset to the last offset in flight, in parts of equal "
-        "width: the number of the records of each by delivery state."
+        description="The window, from the start offset to the last in-flight offset, in columns of equal "
+        "width: the number of records of each by delivery state."
     )
 
 
 class SharePartitionWithChart(SharePartitionDetail):
-    """The whole state of one share-partition, and if it is asked for what a picture is made of."""
+    """The whole state of one share-partition, and the chart data if `columns` was given."""
 
-    drawing: WindowChart | None = Field(default=None, description="Only there if `columns` are asked for.")
+    drawing: WindowChart | None = Field(default=None, description="Present only if `columns` is given.")
 
 
 class GroupDetail(Group):
@@ -227,5 +223,5 @@ class GroupDetail(Group):
 
     partitions: Page[SharePartition]
     missing_shards: list[int] = Field(
-        description="State partitions that are not loaded: what they hold is not in the list."
+        description="State partitions that are not loaded; the list is incomplete without their state."
     )

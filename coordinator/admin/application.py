@@ -1,4 +1,4 @@
-"""The FastAPI application: routes, the shape of errors, and paths whose parts may contain any character."""
+"""Make the FastAPI application: routes, error responses, and path segments with any characters."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -44,12 +44,12 @@ def create_app(
     expiry: Expiry | None = None,
     signals: SignalMonitor | None = None,
 ) -> FastAPI:
-    """Make the application; it asks the runtime anew for every answer.
+    """Make the application. Every response reads the current state of the runtime.
 
-    `app.state.event_stream.end()` ends the answers that would go on for ever. Without `topics` names and end
-    offsets of the users' topics are not known. `hand_over` asks the group of coordinators. `expiry` knows
-    what state is abandoned, `signals` the problems of share groups. An observer's
-    view has no routes that write. Raises ConfigError if what the settings of access name is of no use.
+    `app.state.event_stream.end()` ends the open event streams. Without `topics`, topic names and end offsets
+    are unknown. `hand_over` requests a hand-over from the group of coordinators. `expiry` lists abandoned
+    state, `signals` the problems of share groups. If the view is an observer's, there are no write routes.
+    Raises ConfigError for invalid access settings.
     """
     view = CoordinatorView(
         runtime,
@@ -65,9 +65,9 @@ def create_app(
     app = FastAPI(
         title="Share coordinator",
         version=version("share-coordinator"),
-        description="Health, metrics and the state of share groups; with http.writes, what changes it.",
+        description="Health, metrics and the state of share groups. With http.writes=true also changes.",
         redirect_slashes=False,
-        # These pages would load their scripts from the internet; /openapi.json has all that they show.
+        # FastAPI's documentation pages load scripts from the internet; /openapi.json has the same content.
         docs_url=None,
         redoc_url=None,
     )
@@ -89,16 +89,16 @@ def create_app(
 
 
 _NO_ROUTE = {
-    404: "there is nothing at this address; /openapi.json lists what there is",
-    405: "this address does not take this method; /openapi.json lists what there is",
+    404: "there is no such path; /openapi.json lists all paths",
+    405: "this path does not support this method; /openapi.json lists all methods",
 }
 
 
 class _EncodedSegments:
-    """Leaves the path of a group percent-encoded until it has been split.
+    """Keep the path of a group percent-encoded until it is split.
 
-    A server decodes a path as a whole, and then the group `a/b` is two parts. Group ids may contain any
-    character, so the parts are split first and decoded one by one, in `coordinator.admin.state_routes`.
+    A server decodes a path as a whole, which would split the group `a/b` into two segments. Group ids may
+    contain any character, so `coordinator.admin.state_routes` splits first and decodes each segment.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -113,10 +113,10 @@ class _EncodedSegments:
 async def _access_denied_response(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     problem: dict[str, Any] = {"status": error.status_code, "message": error.detail}
-    # The bare phrase of the status is what the router says.
+    # The router sends only the phrase of the status.
     if error.detail == HTTPStatus(error.status_code).phrase:
         problem["message"] = _NO_ROUTE.get(error.status_code, error.detail)
-    # It may name what was asked for, and JSON can ask for what is no text: a half of a surrogate pair.
+    # The message may quote the request, and JSON can contain lone surrogates, which are not valid text.
     problem["message"] = str(problem["message"]).encode("utf-8", "backslashreplace").decode()
     if isinstance(error, OwnedElsewhere) and error.owner is not None:
         problem["owner"] = error.owner.model_dump()
@@ -124,8 +124,10 @@ async def _access_denied_response(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _http_error_response(_: Request, error: Exception) -> JSONResponse:
-    # Whoever runs the coordinator finds the traceback in its log.
-    return JSONResponse({"status": 500, "message": "the coordinator failed to answer; its log says why"}, 500)
+    # The log has the traceback.
+    return JSONResponse(
+        {"status": 500, "message": "internal error; the coordinator's log has the details"}, 500
+    )
 
 
 async def _validation_error_response(_: Request, error: Exception) -> JSONResponse:

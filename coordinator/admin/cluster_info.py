@@ -1,7 +1,7 @@
-"""What the cluster says of the topics that share groups consume: names, and where partitions end.
+"""Cache topic names and end offsets from the Kafka cluster.
 
-Nobody waits long for it: an answer over HTTP has what is known by then, the rest comes with the next one. All
-who look share one question and its answer.
+A response waits at most one second for the cluster and contains what is known by then. Concurrent requests
+share one query.
 """
 
 import asyncio
@@ -21,26 +21,26 @@ Value = TypeVar("Value")
 
 NO_CLUSTER = "bootstrap.servers is not set"
 
-# How long an answer over HTTP waits for the cluster, and how long a cluster that failed is left in peace.
+# How long a response waits for the cluster, and the pause after a failed query.
 _WAIT_S = 1.0
 _FAILURE_PAUSE_S = 2.0
-# A name never changes, but a topic may come to be visible.
+# The name of a topic id never changes, but the coordinator may get the right to see it later.
 _NAME_REFRESH_S = 60.0
 _END_REFRESH_S = 2.0
-# While the cluster does not answer, names stay, and end offsets are soon not known any more.
+# If the cluster does not answer, names are kept, and end offsets are dropped after this time.
 _END_KEPT_S = 10.0
 _CACHED_MAX = 100_000
 
 
 class Topics(Protocol):
-    """The cluster, as `coordinator.kafka.user_topics` asks it."""
+    """Queries to the cluster, implemented by `coordinator.kafka.user_topics`."""
 
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
-        """Return the names of these topics as far as they can be had. Raises CoordinatorError."""
+        """Return the names of the topics that could be resolved. Raises CoordinatorError."""
         ...
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the end offsets of these partitions as far as they can be had. Raises CoordinatorError."""
+        """Return the end offsets that could be read. Raises CoordinatorError."""
         ...
 
     async def close(self) -> None:
@@ -49,14 +49,14 @@ class Topics(Protocol):
 
 
 class ClusterInfo(NamedTuple):
-    """Names by topic id, end offsets by topic id and partition. What is not known is not in it."""
+    """Topic names by id, and end offsets by topic id and partition; unknown ones are missing."""
 
     names: Mapping[bytes, str]
     end_offsets: Mapping[TopicPartition, int]
 
 
 class ClusterInfoCache:
-    """The cluster's answers, each kept for a moment. Used on one event loop; never raises."""
+    """Cached answers of the cluster. Used on one event loop; never raises."""
 
     def __init__(self, topics: Topics | None) -> None:
         self._names = self._end_offsets = None
@@ -66,17 +66,17 @@ class ClusterInfoCache:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing new is known of the cluster, or None."""
+        """Why the last query failed, or None."""
         if self._names is None or self._end_offsets is None:
             return NO_CLUSTER
         return self._names.failure or self._end_offsets.failure
 
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
-        """Return the names of topics that are known within a moment."""
+        """Return the topic names that are known within a second."""
         return {} if self._names is None else await self._names.get_all(topic_ids)
 
     async def lookup(self, partitions: Collection[TopicPartition]) -> ClusterInfo:
-        """Return names and end offsets of partitions that are known within a moment."""
+        """Return the names and end offsets of partitions that are known within a second."""
         if self._end_offsets is None:
             return ClusterInfo({}, {})
         names, ends = await asyncio.gather(
@@ -86,20 +86,20 @@ class ClusterInfoCache:
 
 
 def make_user_topics(config: Config) -> Topics | None:
-    """Make the way to the names and end offsets of users' topics, which only people who watch need."""
+    """Return the source of topic names and end offsets, or None if no cluster is configured."""
     if not config.bootstrap_servers:
         return None
     try:
         from coordinator.kafka.user_topics import UserTopics
         from coordinator.security.client_security import make_client_security
     except ModuleNotFoundError:
-        _logger.warning("no names of topics without aiokafka: %s", KAFKA_EXTRA)
+        _logger.warning("Topic names and end offsets are unavailable without aiokafka: %s", KAFKA_EXTRA)
         return None
     return UserTopics(config.bootstrap_servers, security=make_client_security(config))
 
 
 class _RefreshingCache(Generic[Key, Value]):
-    """Answers to questions of one kind: asked together, one at a time, and again when they are old."""
+    """A cache of one kind of query: batched, one query at a time, refreshed when entries are old."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class _RefreshingCache(Generic[Key, Value]):
         self._ask = ask
         self._refresh_interval_s = refresh_interval_s
         self._kept_s = kept_s
-        # When each was asked, and the answer; None is an answer too.
+        # The time of each query and its result; None is a valid result.
         self._answers: dict[Key, tuple[float, Value | None]] = {}
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -118,7 +118,7 @@ class _RefreshingCache(Generic[Key, Value]):
         self.failure: str | None = None
 
     async def get_all(self, keys: Collection[Key]) -> dict[Key, Value]:
-        """Return what is known of these within a moment; what takes longer is there for who asks next."""
+        """Return the entries that are known within a second; a slower query serves the next call."""
         loop = asyncio.get_running_loop()
         if self._outdated(keys, loop.time()):
             task = loop.create_task(self._refresh(keys))
@@ -143,7 +143,7 @@ class _RefreshingCache(Generic[Key, Value]):
     async def _refresh(self, keys: Collection[Key]) -> None:
         loop = asyncio.get_running_loop()
         async with self._one_at_a_time:
-            # Who waited here finds most of it answered.
+            # The query that this call waited for may have answered its keys too.
             wanted = self._outdated(keys, loop.time())
             if not wanted:
                 return

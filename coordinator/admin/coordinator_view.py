@@ -1,4 +1,4 @@
-"""What the HTTP side looks at, in one value."""
+"""The objects that the HTTP routes read, in one value."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,16 +14,16 @@ from coordinator.runtime import Runtime
 from coordinator.signals import SignalMonitor
 from coordinator.state_view import StateView
 
-# Asks the group of coordinators to give a shard to an instance, or to anybody else if that is "".
+# Requests the hand-over of a shard to an instance, or to any other instance if it is "".
 HandOver = Callable[[int, str], None]
 
 
 def hand_over_unavailable(state_partition: int, instance: str) -> None:
-    """Do nothing: there is no group to ask."""
+    """Do nothing, because there is no group."""
 
 
 class CoordinatorView(NamedTuple):
-    """A coordinator, who else owns what, and what the cluster says."""
+    """A coordinator's runtime, the owners of other shards, and information from the cluster."""
 
     runtime: StateView
     metrics: Metrics
@@ -31,18 +31,18 @@ class CoordinatorView(NamedTuple):
     owners: OwnerDirectory
     cluster: ClusterInfoCache
     hand_over: HandOver = hand_over_unavailable
-    # None where the cluster cannot be asked for what is abandoned.
+    # None without a cluster that could be asked for abandoned state.
     expiry: Expiry | None = None
     signals: SignalMonitor | None = None
 
     @property
     def coordinator(self) -> Runtime:
-        """The runtime of a coordinator, for routes that change something; an observer has none."""
+        """The runtime, for routes that write; an observer has none."""
         assert isinstance(self.runtime, Runtime)
         return self.runtime
 
     def shards(self) -> list[Shard]:
-        """Return all shards, those of other coordinators too; cheap at any size of state."""
+        """Return all shards, including those of other coordinators. The cost does not depend on the state."""
         here = set(self.runtime.owned_shards())
         return [
             make_shard(
@@ -54,5 +54,5 @@ class CoordinatorView(NamedTuple):
         ]
 
     def missing_shards(self) -> list[int]:
-        """Return the shards whose state is not here, or not yet."""
+        """Return the state partitions whose state is not loaded here."""
         return [shard.state_partition for shard in self.runtime.shard_views() if shard.status != "ACTIVE"]

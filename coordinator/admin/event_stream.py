@@ -1,12 +1,12 @@
-"""What changes, as server-sent events: the coordinator at a glance, and the shards that are not as they were.
+"""Stream changes as server-sent events: the summary of the coordinator, and the shards that changed.
 
-All who watch share one look a second at the shards, which is cheap at any size of state; while nobody watches
-there is none. That the log of a shard has grown tells a page when to ask again for what it shows.
+All subscribers share one refresh a second, whose cost does not depend on the size of the state. Without
+subscribers there is no refresh. When the log of a shard has grown, the page requests its data again.
 
 ::
 
-    event: overview     data: what /healthz answers
-    event: shards       data: a list of shards as /api/v1/shards shows them, all of them at first
+    event: overview     data: the response of /healthz
+    event: shards       data: a list of shards as in /api/v1/shards; the first event has all of them
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from coordinator.admin.coordinator_view import CoordinatorView
 from coordinator.admin.health_routes import make_summary
 from coordinator.open_files import http_connections_to_accept
 
-# Who watches keeps a connection; at least half of those over HTTP are left for probes and answers.
+# A subscriber keeps a connection; at least half of the HTTP connections are left for other requests.
 SUBSCRIBERS_MAX = 200
 _REFRESH_INTERVAL_S = 1.0
 
@@ -28,17 +28,17 @@ _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def subscribers_to_accept() -> int:
-    """Return how many may watch at a time."""
+    """Return the maximum number of subscribers."""
     return min(SUBSCRIBERS_MAX, http_connections_to_accept() // 2)
 
 
 class EventStream:
-    """The streams of all who watch. Used on one event loop; `end` once."""
+    """The streams of all subscribers. Used on one event loop; call `end` once."""
 
     def __init__(self, view: CoordinatorView) -> None:
         self._view = view
         self._overview = ""
-        # Each shard as JSON, and at which look it came to be so.
+        # Each shard as JSON, and the number of the refresh at which it changed.
         self._shards: dict[int, tuple[int, str]] = {}
         self._refreshes = 0
         self._refreshed = asyncio.Event()
@@ -49,22 +49,22 @@ class EventStream:
 
     @property
     def is_full(self) -> bool:
-        """True if nobody more may watch."""
+        """True if no further subscriber is accepted."""
         return self._ended or self._subscribers >= subscribers_to_accept()
 
     def end(self) -> None:
-        """End all streams: the server is about to stop, and waits for open answers."""
+        """End all streams, so that the server can stop."""
         self._ended = True
         self._refreshed.set()
 
     def interrupt(self) -> None:
-        """End the streams there are now; whoever may, opens another."""
+        """End the current streams; a subscriber that is still allowed reconnects."""
         self._interrupted += 1
         self._refreshed.set()
         self._refreshed = asyncio.Event()
 
     async def stream(self) -> AsyncIterator[str]:
-        """Yield events until the viewer leaves or all is over."""
+        """Yield events until the subscriber disconnects or the server stops."""
         self._subscribers += 1
         if self._refresh_task is None:
             self._refresh()
@@ -86,7 +86,7 @@ class EventStream:
         while True:
             await asyncio.sleep(_REFRESH_INTERVAL_S)
             self._refresh()
-            # Whoever waits is woken; whoever comes later waits for the next look.
+            # Wake all waiting streams; later ones wait for the next refresh.
             self._refreshed.set()
             if not self._ended:
                 self._refreshed = asyncio.Event()
@@ -108,7 +108,7 @@ class EventStream:
 
 
 def event_routes(event_stream: EventStream) -> APIRouter:
-    """Make the route of the events."""
+    """Make the route of the event stream."""
     routes = APIRouter(tags=["state"])
 
     @routes.get(
@@ -116,14 +116,16 @@ def event_routes(event_stream: EventStream) -> APIRouter:
         response_class=StreamingResponse,
         responses={
             200: {"content": {"text/event-stream": {}}},
-            503: {"model": ErrorResponse, "description": "Too many watch already."},
+            503: {"model": ErrorResponse, "description": "Too many subscribers."},
         },
     )
     async def watch(request: Request) -> StreamingResponse:
         """Tell what changes, as server-sent events, until the connection is closed."""
         if event_stream.is_full:
-            raise HTTPException(503, f"{subscribers_to_accept()} viewers watch already")
-        # Who wants the head only watches nothing, and would wait for an end that does not come.
+            raise HTTPException(
+                503, f"{subscribers_to_accept()} clients are subscribed already, which is the limit"
+            )
+        # A HEAD request must not wait for a stream that does not end.
         events = iter(()) if request.state.head_only else event_stream.stream()
         return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS)
 

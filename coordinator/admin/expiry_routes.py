@@ -1,4 +1,4 @@
-"""What state is abandoned and when it goes, and a round of its removal for who does not want to wait."""
+"""List abandoned state with its expiration time, and run a round of expiry on request."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -19,7 +19,7 @@ from protocol.state_records import topic_id_text
 
 Answer = TypeVar("Answer")
 
-# A round goes on by itself for whom it takes too long.
+# After this time the request fails, while the round continues.
 _TIMEOUT_S = 20.0
 
 _MINUTES_MAX = 2**31 - 1
@@ -27,7 +27,7 @@ _MINUTES_MAX = 2**31 - 1
 _NO_ANSWER: Responses = {
     503: {
         "model": ErrorResponse,
-        "description": "The cluster cannot be asked, or not now; the message says why.",
+        "description": "The cluster does not answer, or none is configured; see the message.",
     }
 }
 _REFUSALS: Responses = {
@@ -38,82 +38,82 @@ _REFUSALS: Responses = {
 
 RetentionMinutes = Annotated[
     int | None,
-    Query(ge=1, le=_MINUTES_MAX, description="As if this were the retention time. Nothing is removed."),
+    Query(ge=1, le=_MINUTES_MAX, description="Use this retention time for the list. Nothing is removed."),
 ]
 
 
 class AbandonedTopic(BaseModel):
-    """What a group has of a topic that nobody wants any more."""
+    """The abandoned state of one topic of a share group."""
 
     group: str
-    topic: str | None = Field(description="The name of the topic, if the cluster has it.")
+    topic: str | None = Field(description="The name of the topic, or null if it does not exist.")
     topic_id: str = Field(description="The topic id as Kafka writes it: base64url.")
-    partitions: list[int] = Field(description="Those whose state is here.")
+    partitions: list[int] = Field(description="The partitions with state in this coordinator.")
     reason: str = Field(
         description="group_empty, topic_unsubscribed, topic_deleted or group_deleted (in Kafka)."
     )
-    since: str | None = Field(description="Since when nobody has wanted it, as far as was seen.")
+    since: str | None = Field(description="When the state was first seen to be abandoned.")
     since_ms: int
-    expires_at: str | None = Field(description="When it goes if nothing happens. None: never.")
+    expires_at: str | None = Field(description="When the state will be removed. null: never.")
     expires_at_ms: int | None
     status: str = Field(
-        description="later, due, waits-for-empty-group (Kafka deletes nothing of a group that has members), "
-        "elsewhere (another coordinator sees to it) or not-known (the last look told nothing of it)."
+        description="later, due, waits-for-empty-group (Kafka refuses to delete from a group with members), "
+        "elsewhere (another coordinator owns it) or not-known (the cluster gave no answer for it)."
     )
 
 
 class ExpiryPage(Page[AbandonedTopic]):
-    """A part of the list of what is abandoned, what goes first first."""
+    """A part of the list of abandoned state, ordered by expiration time."""
 
-    enabled: bool = Field(description="Whether anything is removed: whether a retention time is set.")
+    enabled: bool = Field(description="Whether a retention time is set, so that state is removed.")
     retention_minutes: int | None
     grace_minutes: int
     looked_at: str | None
     last_round: str | None = Field(description="When it was last looked for what to remove.")
     unheard_groups: int = Field(description="Groups whose coordinators did not answer.")
-    doubt: str | None = Field(description="Why nothing is taken for deleted in Kafka, if that is so.")
+    doubt: str | None = Field(description="Why no topic or group is considered deleted, or null.")
     missing_shards: list[int] = Field(
-        description="State partitions that are not loaded: what they hold is not in the list."
+        description="State partitions that are not loaded; the list is incomplete without their state."
     )
 
 
 class ExpiryRequest(BaseModel):
-    """Nothing to say but that it is meant."""
+    """The request body."""
 
     model_config = ConfigDict(extra="forbid")
 
-    execute: bool = Field(default=False, description="Without it, the answer says what would be done.")
+    execute: bool = Field(default=False, description="False: a dry run, which changes nothing.")
 
 
 class RemovedTopic(BaseModel):
-    """What became of something that was due."""
+    """The result for one topic of a group that was due."""
 
     group: str
     topic: str | None
     topic_id: str
     reason: str
     share_partitions: int = Field(description="Number of share-partitions whose state was removed.")
-    refused: str = Field(description="Why it was not removed; empty if it was.")
+    refused: str = Field(description="Why the state was not removed; empty if it was.")
 
 
 class ExpiryRound(BaseModel):
-    """What a round did, or would."""
+    """The result of a round; in a dry run, the expected result."""
 
     executed: bool
     items: list[RemovedTopic]
-    left_over: int = Field(description="What is due and has to wait for the next round.")
+    left_over: int = Field(description="Due topics that wait for the next round.")
     outcome: str
 
 
 def expiry_routes(view: CoordinatorView) -> APIRouter:
-    """Make the routes of expiration."""
+    """Make the routes of expiry."""
     routes = APIRouter(tags=["expiry"], responses={**MALFORMED, **_NO_ANSWER})
 
     @routes.get("/api/v1/expiry")
     async def forecast(
         limit: Limit = 1000, offset: Offset = 0, retention_minutes: RetentionMinutes = None
     ) -> ExpiryPage:
-        """List what is abandoned, and when it goes."""
+        """List abandoned state and when it expires."""
         found = await _or_unavailable(_expiry(view).forecast(retention_minutes))
         return _page(found, view.missing_shards(), limit, offset)
 
@@ -123,7 +123,7 @@ def expiry_routes(view: CoordinatorView) -> APIRouter:
         expiry = _expiry(view)
         if not expiry.enabled:
             raise HTTPException(
-                409, "share.coordinator.group.state.retention.minutes is -1: nothing expires here"
+                409, "share.coordinator.group.state.retention.minutes is -1, so state never expires"
             )
         if not order.execute:
             return _dry_run(await _or_unavailable(expiry.forecast()))
@@ -134,7 +134,7 @@ def expiry_routes(view: CoordinatorView) -> APIRouter:
 
 def _expiry(view: CoordinatorView) -> Expiry:
     if view.expiry is None:
-        raise HTTPException(503, f"{NO_CLUSTER}: it is not known which groups are empty")
+        raise HTTPException(503, f"{NO_CLUSTER}, so it is not known which groups are empty")
     return view.expiry
 
 
@@ -142,7 +142,7 @@ async def _or_unavailable(answer: Awaitable[Answer]) -> Answer:
     try:
         return await answer
     except CoordinatorError as error:
-        raise HTTPException(503, f"the cluster cannot be asked: {error}") from None
+        raise HTTPException(503, f"the cluster does not answer: {error}") from None
 
 
 def _page(found: Forecast, missing_shards: list[int], limit: int, offset: int) -> ExpiryPage:
@@ -199,21 +199,23 @@ def _dry_run(found: Forecast) -> ExpiryRound:
 
 
 async def _run_round(expiry: Expiry) -> ExpiryRound:
-    """Make a round. Raises HTTPException if the cluster cannot be asked, or takes long."""
+    """Run a round. Raises HTTPException if the cluster does not answer or the round takes too long."""
     task = asyncio.ensure_future(expiry.round())
-    # Nobody may be left to hear why it failed.
+    # Retrieve the exception, because the request may have timed out.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         done = await _or_unavailable(asyncio.wait_for(asyncio.shield(task), _TIMEOUT_S))
     except TimeoutError:
-        raise HTTPException(503, f"the round has not ended within {_TIMEOUT_S:.0f} s; it goes on") from None
+        raise HTTPException(
+            503, f"the round did not finish within {_TIMEOUT_S:.0f} s; it continues"
+        ) from None
     removed = sum(removal.share_partitions for removal in done.removals)
     refused = sum(bool(removal.refused) for removal in done.removals)
     outcome = f"removed {_format_count(removed)}"
     if refused:
-        outcome += f"; {refused} topics of groups stay for now"
+        outcome += f"; {refused} topics of groups were not removed"
     if done.left_over:
-        outcome += f"; {done.left_over} have to wait for the next round"
+        outcome += f"; {done.left_over} wait for the next round"
     return ExpiryRound(
         executed=True,
         items=[

@@ -1,8 +1,7 @@
 """Probes and metrics: /livez, /readyz, /startupz, /healthz, /metrics.
 
-Liveness says that the process is worth keeping: it depends on nothing but the event loop, or a full disk
-would end in a loop of restarts. Readiness says that brokers are served. Startup has happened once all
-shards were loaded once.
+Liveness depends only on the event loop; otherwise a full disk would cause a restart loop. Readiness means
+that all shards of this coordinator are served. Startup is complete after the first load of all shards.
 """
 
 from collections import Counter
@@ -21,7 +20,7 @@ _UNREADY: Responses = {
 
 
 def make_summary(view: CoordinatorView) -> Summary:
-    """Look at the coordinator; cheap at any size of state."""
+    """Return the summary of the coordinator. The cost does not depend on the size of the state."""
     reasons = view.runtime.health()
     shards = view.runtime.shard_views()
     config = view.config
@@ -43,7 +42,7 @@ def make_summary(view: CoordinatorView) -> Summary:
 
 
 def health_routes(view: CoordinatorView) -> APIRouter:
-    """Make the routes that probes and Prometheus use."""
+    """Make the routes of probes and metrics."""
     runtime, metrics, config = view.runtime, view.metrics, view.config
     routes = APIRouter(tags=["health"])
     started = False
@@ -55,14 +54,14 @@ def health_routes(view: CoordinatorView) -> APIRouter:
 
     @routes.get("/readyz", responses=_UNREADY)
     async def readyz(response: Response) -> Readiness:
-        """Tell whether all shards are served."""
+        """Return whether all shards are served."""
         reasons = runtime.health()
         response.status_code = 503 if reasons else 200
         return Readiness(status="not ready" if reasons else "ready", reasons=reasons)
 
     @routes.get("/startupz", responses=_UNREADY)
     async def startupz(response: Response) -> Readiness:
-        """Tell whether all shards have been loaded once; this never becomes untrue again."""
+        """Return whether all shards were loaded once; afterwards this stays true."""
         nonlocal started
         started = started or runtime.initial_load_done
         response.status_code = 200 if started else 503
@@ -72,7 +71,7 @@ def health_routes(view: CoordinatorView) -> APIRouter:
 
     @routes.get("/healthz", responses={503: {"model": Summary}})
     async def healthz(response: Response) -> Summary:
-        """Show the coordinator at a glance."""
+        """Return the summary of the coordinator."""
         summary = make_summary(view)
         response.status_code = 503 if summary.reasons else 200
         return summary

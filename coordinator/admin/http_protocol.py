@@ -1,7 +1,7 @@
-"""Bound what one HTTP connection may take: requests in a pipeline, bytes of a head, and time for each step.
+"""Limit the resources of one HTTP connection: pipelined requests, header bytes, and the time of each step.
 
-uvicorn by itself parses all requests that arrive and queues them, waits for a body for ever, and keeps a
-response that nobody reads. Its limit of connections (`limit_concurrency`) keeps no connection out.
+uvicorn alone queues all requests that arrive, waits for a body forever, and keeps a response that the client
+does not read. Its `limit_concurrency` does not limit connections.
 """
 
 import asyncio
@@ -18,21 +18,21 @@ from coordinator.security.tls import ServerTls, Trust
 
 # A request line and headers; what a browser sends is below 8 KiB.
 HEAD_BYTES_MAX = 64 << 10
-# Requests that wait for the response to an earlier one of their connection. Browsers send none in advance.
+# Pipelined requests of one connection. Browsers send none.
 PIPELINED_MAX = 8
-# From one request's end, or the connection's begin, to the end of the next one's headers.
+# From the end of a request, or the start of the connection, to the end of the next headers.
 _HEAD_TIMEOUT_S = 20.0
 # From the end of the headers to the end of the body, which has at most 64 KiB.
 _BODY_WITHIN_S = 20.0
-# How long a client may leave a response unread when the buffers are full, or when all of it was written.
+# How long a client may leave a response unread.
 _UNREAD_WITHIN_S = 20.0
-# From the end of the headers to the last byte of the response, except for the event stream.
+# From the end of the headers to the last byte of the response, except for event streams.
 _RESPONSE_WITHIN_S = 120.0
 _EVENT_STREAMS = ("/api/v1/live",)
 
 
 class Connection(HttpToolsProtocol):
-    """One HTTP connection. Its requests carry the client's certificate, if it showed one."""
+    """One HTTP connection. Its requests carry the client's certificate, if there is one."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class Connection(HttpToolsProtocol):
         tls: ServerTls | None = None,
         **more: Any,
     ) -> None:
-        """Make what uvicorn does; `on_rejected` is told what is answered before there is a request."""
+        """Set up uvicorn's protocol; `on_rejected` is called with the status of early refusals."""
         super().__init__(*uvicorns, **more)
         self._on_rejected = on_rejected
         self._tls = tls
         self.trust: Trust | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request; close another connection first if there are too many."""
+        """Wait for a request; if there are too many connections, close another one first."""
         super().connection_made(transport)
         certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
         self._certificate = certificate
@@ -60,13 +60,13 @@ class Connection(HttpToolsProtocol):
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
         self._within("head", _HEAD_TIMEOUT_S, self._close_slow_request)
         if not vacancies({*self.connections} - {self}):
-            # Over TLS the listener makes room before the handshake.
+            # With TLS, the listener closes another connection before the handshake.
             self._on_rejected(HTTPStatus.SERVICE_UNAVAILABLE)
             if not evict_one(self.connections - {self}):
                 self._respond_and_close(HTTPStatus.SERVICE_UNAVAILABLE)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers, and drop the requests that wait: each refers to this connection in a cycle."""
+        """Stop all timers and drop pipelined requests, which refer to this connection in a cycle."""
         for deadline in self._deadlines.values():
             deadline.cancel()
         self._deadlines.clear()
@@ -76,9 +76,9 @@ class Connection(HttpToolsProtocol):
         self.scope, self.headers = cast(Any, {}), []
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, except those of an endless head, of a long pipeline, or after a refusal."""
+        """Process bytes, unless the headers or the pipeline are too long, or the request was refused."""
         if self.transport.is_closing():
-            # asyncio's TLS delivers what arrived before.
+            # asyncio's TLS transport may deliver bytes after closing.
             return
         if self._in_head:
             self._head_bytes += len(data)
@@ -86,10 +86,10 @@ class Connection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # There are no WebSockets here: the request is answered, and nothing after it is read.
+            # There are no WebSockets: the request is answered as usual, and nothing after it is read.
             pass
         except httptools.HttpParserError:
-            # uvicorn would log each of them.
+            # uvicorn would log each pipelined request.
             if len(self.pipeline) >= PIPELINED_MAX:
                 self._on_rejected(HTTPStatus.TOO_MANY_REQUESTS)
                 self.transport.abort()
@@ -102,7 +102,7 @@ class Connection(HttpToolsProtocol):
             self._respond_and_close(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Start a request."""
         if len(self.pipeline) >= PIPELINED_MAX:
             raise ValueError("too many requests in the pipeline")
         super().on_message_begin()
@@ -112,7 +112,7 @@ class Connection(HttpToolsProtocol):
             self._within("head", _HEAD_TIMEOUT_S, self._close_slow_request)
 
     def on_headers_complete(self) -> None:
-        """Begin to answer."""
+        """Start the response."""
         self._in_head = False
         self._met("head")
         self._within("body", _BODY_WITHIN_S, self.transport.abort)
@@ -121,29 +121,29 @@ class Connection(HttpToolsProtocol):
             self._within("response", _RESPONSE_WITHIN_S, self.transport.abort)
 
     def on_message_complete(self) -> None:
-        """End the body."""
+        """Note the end of the request body."""
         self._met("body")
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """End the response; the connection closes, or waits for the next request."""
+        """Note the end of the response; the connection closes or waits for the next request."""
         self._met("response")
         if self.transport.is_closing():
-            # A client that does not read would keep the last bytes here for ever.
+            # A client that does not read would keep the remaining bytes in memory.
             self._within("unread", _UNREAD_WITHIN_S, self.transport.abort)
         super().on_response_complete()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection without a further request."""
+        """Close a connection that sent no further request."""
         self._close_slow_request()
 
     def pause_writing(self) -> None:
-        """Wait for the client to read, but not for ever."""
+        """Wait for the client to read, up to a timeout."""
         super().pause_writing()
         self._within("unread", _UNREAD_WITHIN_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Write again."""
+        """Continue writing."""
         if not self.transport.is_closing():
             self._met("unread")
         super().resume_writing()
@@ -179,14 +179,14 @@ class Connection(HttpToolsProtocol):
 
 
 def vacancies(connections: Iterable[Any]) -> int:
-    """Return how many connections may be added to these."""
+    """Return how many more connections are accepted."""
     return http_connections_to_accept() - sum(not each.transport.is_closing() for each in connections)
 
 
 def evict_one(connections: Iterable[Any]) -> bool:
-    """Break off the oldest connection that waits for its client, so that another, such as a probe, is served.
+    """Abort the oldest connection that waits for its client, to make place for another, such as a probe.
 
-    Returns False if there is none.
+    Return False if there is none.
     """
     waiting = [each for each in connections if each.is_waiting_for_client and not each.transport.is_closing()]
     if not waiting:

@@ -1,4 +1,4 @@
-"""uvicorn inside our own event loop and our own life: it takes no signals and ends when it is told to."""
+"""Run uvicorn inside the coordinator's event loop, without its signal handlers."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ _STOP_TIMEOUT_S = 2
 
 
 class HttpServer:
-    """Serves an application on an address, from `start` to `stop`, on the event loop that `start` runs on."""
+    """Serves an application on an address, between `start` and `stop`, on the event loop of `start`."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class HttpServer:
         before_stop: Callable[[], None] = lambda: None,
         refused: Callable[[int], None] = lambda status: None,
     ) -> None:
-        """Prepare; `tls` None: without TLS.
+        """Prepare; if `tls` is None, the server uses plaintext.
 
-        `before_stop` is told to end the answers that would not end by themselves.
-        `refused` is told the status of each refusal that comes before there is a request.
+        `before_stop` is called to end responses that would not end by themselves. `refused` is called with
+        the status of each refusal that happens before there is a request.
         """
         self._before_stop = before_stop
         self._refused = refused
@@ -53,10 +53,10 @@ class HttpServer:
                 access_log=False,
                 lifespan="off",
                 ws="none",
-                # Any callable will do, and only a class is declared.
+                # uvicorn accepts any callable here, but its type declares a class.
                 http=self._make_connection,  # type: ignore[arg-type]
                 server_header=False,
-                # A header that anybody can send would tell who asks.
+                # Any client can send this header, so it must not determine the client's address.
                 proxy_headers=False,
                 timeout_keep_alive=_IDLE_CONNECTION_S,
                 timeout_graceful_shutdown=_STOP_TIMEOUT_S,
@@ -69,11 +69,11 @@ class HttpServer:
         self.port = address.port
 
     async def start(self) -> None:
-        """Listen; return when connections are accepted. `port` is then the one that was bound.
+        """Listen; return when connections are accepted. `port` is then the bound port.
 
-        Raises ListenError if the address cannot be listened on.
+        Raises ListenError if the address cannot be bound.
         """
-        # Bound by us, because uvicorn ends the process when it cannot bind.
+        # Bind here, because uvicorn ends the process if it cannot bind.
         try:
             sockets = [self._make_listening_socket()] if self._tls is None else []
             if self._tls is not None:
@@ -90,7 +90,7 @@ class HttpServer:
         return listening
 
     async def _accept_tls(self, tls: ServerTls) -> None:
-        """Accept connections ourselves: uvicorn counts none that does not finish its handshake."""
+        """Accept TLS connections without uvicorn, which does not count unfinished handshakes."""
         self._acceptor = TlsAcceptor(
             lambda: tls.context,
             _HANDSHAKE_S,
@@ -102,7 +102,7 @@ class HttpServer:
         self.port = self._acceptor.port
 
     def _vacancies(self) -> int:
-        """Return how many more connections are accepted; make room if there is none."""
+        """Return how many more connections are accepted, after closing an idle one if necessary."""
         connections = self._server.server_state.connections
         vacant = vacancies(connections)
         return vacant if vacant > 0 else int(evict_one(connections))
@@ -111,7 +111,7 @@ class HttpServer:
         return Connection(*uvicorns, on_rejected=self._note_refusal, tls=self._tls, **more)
 
     def close_untrusted(self, now_ms: int) -> None:
-        """Break off connections whose certificate is no longer valid, event streams included."""
+        """Abort connections whose certificate is no longer valid, including event streams."""
         for connection in list(self._server.server_state.connections):
             trust = cast(Connection, connection).trust
             if trust is not None and not trust.holds(now_ms):
@@ -121,18 +121,18 @@ class HttpServer:
         self._refused(status)
         if status is HTTPStatus.SERVICE_UNAVAILABLE:
             self._rate_limited_log.warn(
-                "The HTTP port has as many connections as it accepts; the oldest ones that wait are closed."
+                "The HTTP server has reached its connection limit. It closes the oldest idle connections."
             )
 
     def _note_rejected(self, reason: str, sentence: str, peer: str) -> None:
-        _logger.debug("a client of HTTP is turned away", extra={"reason": reason, "peer": peer})
+        _logger.debug("An HTTP connection was rejected", extra={"reason": reason, "peer": peer})
         if reason == TOO_MANY_CONNECTIONS:
             self._note_refusal(HTTPStatus.SERVICE_UNAVAILABLE)
         if sentence:
             self._rate_limited_log.warn(f"http: {sentence}", peer=peer)
 
     async def stop(self) -> None:
-        """Finish the answers under way, for a moment, then close everything; harmless if never started."""
+        """Finish responses in progress for a moment, then close everything. May be called before `start`."""
         if self._task is None:
             return
         self._before_stop()
@@ -144,14 +144,14 @@ class HttpServer:
 
 
 class _EmbeddedServer(uvicorn.Server):
-    """uvicorn that leaves signals to whoever runs the process, and says when it is up."""
+    """uvicorn without signal handlers, which reports when it has started."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
 
     def accept_secured(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
-        """Return the protocol of a connection that was accepted for us, None for one that is too early."""
+        """Return the protocol of an accepted connection, or None before the server has started."""
         if not self.up.is_set():
             return None
         make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class

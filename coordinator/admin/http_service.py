@@ -1,4 +1,4 @@
-"""The HTTP side as a whole, from start to stop."""
+"""Start and stop the HTTP server with its tokens, certificates and event stream."""
 
 import asyncio
 import logging
@@ -19,14 +19,14 @@ from coordinator.state_view import StateView
 
 _logger = logging.getLogger(__name__)
 
-# How often the files of certificates and tokens are looked at.
+# How often the files of certificates and tokens are checked for changes.
 _FILE_CHECK_INTERVAL_S = 2.0
 
 
 class HttpService:
-    """Serves people and probes at `config.http`; `owners` is to be told who owns what.
+    """Serves the application at `config.http`. Pass assignments to `owners`.
 
-    It closes `topics`, the way to the cluster that users' topics are in, when it stops.
+    It closes `topics`, the connections to the users' cluster, when it stops.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class HttpService:
         expiry: Expiry | None = None,
         signals: SignalMonitor | None = None,
     ) -> None:
-        """Prepare; `hand_over` asks the group. Raises ConfigError for files that are of no use."""
+        """Prepare; `hand_over` asks the group. Raises ConfigError for invalid files."""
         self.owners = OwnerDirectory()
         self._topics = topics
         self._access = AccessControl(config)
@@ -71,17 +71,17 @@ class HttpService:
 
     @property
     def port(self) -> int:
-        """The port that was bound, once started."""
+        """The bound port, after the start."""
         return self._server.port
 
     @property
     def url(self) -> str:
-        """Where it is found, once started."""
+        """The URL of the server, after the start."""
         scheme = "http" if self._tls is None else "https"
         return f"{scheme}://{self._address._replace(port=self.port)}"
 
     async def start(self) -> None:
-        """Listen. Raises ListenError if the address cannot be listened on."""
+        """Listen. Raises ListenError if the address cannot be bound."""
         if self._exposure_warning is not None:
             _logger.warning("%s", self._exposure_warning)
         await self._server.start()
@@ -91,7 +91,7 @@ class HttpService:
             self._watching.append(asyncio.create_task(watching, name="certificates of http"))
 
     async def stop(self) -> None:
-        """Finish the answers under way, for a moment, then close everything; harmless if never started."""
+        """Finish responses in progress for a moment, then close everything. May be called before `start`."""
         for task in self._watching:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
@@ -104,12 +104,12 @@ class HttpService:
             await asyncio.sleep(_FILE_CHECK_INTERVAL_S)
             self._server.close_untrusted(self._clock.now_ms())
             if self._access.reload_if_changed():
-                # Whoever watches shows again that they may.
+                # Subscribers reconnect and authenticate again.
                 self._event_stream.interrupt()
 
 
 def make_server_tls(config: Config) -> ServerTls | None:
-    """Return the TLS side of HTTP, None without. Raises ConfigError for files of no use."""
+    """Return the TLS configuration of the HTTP server, or None. Raises ConfigError for invalid files."""
     if not config.http_uses_tls:
         return None
     files = TlsFiles(

@@ -1,7 +1,7 @@
-"""Lists over the whole state, made in slices: brokers' requests run in between, however long a list is.
+"""List groups and share-partitions in slices, so that brokers' requests run in between.
 
-What a slice may take is counted in share-partitions and in state batches, as one may have two of them and the
-next ten thousand.
+A slice is limited by share-partitions and by state batches, because one share-partition may have two batches
+and the next ten thousand.
 """
 
 import asyncio
@@ -28,19 +28,19 @@ Answer = TypeVar("Answer")
 # About a millisecond of work.
 SLICE = 1_000
 
-# Requests that wait until the list of another one is made.
+# Requests that wait for the listing of another request.
 WAITING_MAX = 32
 
-# So many are selected without holding all: above it one selection would take too long at a time.
+# Up to this number, a selection keeps only the page in memory; above it, a single step would take too long.
 _SELECTED_MAX = 5 * SLICE
 
-# What it takes to rank by a run, and to sum it up, where to pass a share-partition by is 1.
+# The work of ranking or summing one offset range, relative to skipping a share-partition.
 _SORT_WORK = 2
 _SUM_WORK = 4
 
 
 class GroupOrder(StrEnum):
-    """What a list of groups is sorted by."""
+    """The sort order of groups."""
 
     GROUP = "group"
     SHARE_PARTITIONS = "share-partitions"
@@ -49,7 +49,7 @@ class GroupOrder(StrEnum):
 
 
 class SharePartitionOrder(StrEnum):
-    """What a list of share-partitions is sorted by; equal ones by group, topic id and partition."""
+    """The sort order of share-partitions; equal ones are sorted by group, topic id and partition."""
 
     KEY = "key"
     IN_FLIGHT = "in-flight"
@@ -58,7 +58,7 @@ class SharePartitionOrder(StrEnum):
 
 
 class ListedSharePartition(NamedTuple):
-    """A share-partition that belongs in a list, and its place there."""
+    """A share-partition in a list, and its sort key."""
 
     rank: int
     key: SharePartitionKey
@@ -66,13 +66,13 @@ class ListedSharePartition(NamedTuple):
 
 
 class YieldTimer:
-    """Says when others on the event loop should have their turn."""
+    """Yields to the event loop after each slice of work."""
 
     def __init__(self) -> None:
         self._left = SLICE
 
     async def spend(self, work: int) -> None:
-        """Note work that was done; after a slice of it let others run."""
+        """Add work; after a slice of it, let other tasks run."""
         self._left -= work
         if self._left <= 0:
             await asyncio.sleep(0)
@@ -80,9 +80,9 @@ class YieldTimer:
 
 
 class ListingTurns:
-    """Lets one request walk the whole state at a time; a few others wait.
+    """Lets one request at a time list the whole state; a few others wait.
 
-    Twenty lists of a million groups at once took 8 GB. One after the other, they take the memory of one.
+    Twenty concurrent lists of a million groups used 8 GB. One at a time, they use the memory of one.
     """
 
     def __init__(self) -> None:
@@ -91,9 +91,9 @@ class ListingTurns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for the turn, and have it until the end of the block. Raises HTTPException with status 503."""
+        """Wait until no other listing runs. Raises HTTPException with status 503."""
         if self._waiting >= WAITING_MAX:
-            raise HTTPException(503, "Too many lists are being made; try again.", {"Retry-After": "5"})
+            raise HTTPException(503, "Too many lists are in progress; try again.", {"Retry-After": "5"})
         self._waiting += 1
         try:
             await self._lock.acquire()
@@ -106,7 +106,7 @@ class ListingTurns:
 
 
 class GroupSelection(NamedTuple):
-    """How many groups there are, and those of one page with their totals."""
+    """The number of groups, and the groups of one page with their totals."""
 
     total: int
     page: list[tuple[str, GroupTotals]]
@@ -115,9 +115,9 @@ class GroupSelection(NamedTuple):
 async def groups(
     runtime: StateView, contained: str, order: GroupOrder, *, descending: bool, limit: int, offset: int
 ) -> GroupSelection:
-    """Select a page of the groups whose id contains a text, whatever its case.
+    """Select a page of the groups whose id contains a text, ignoring case.
 
-    One number is kept for each group; only those of the page are summed up.
+    One number is kept for each group; totals are computed only for the groups of the page.
     """
     figure_after = _GROUP_SORT_VALUES[order]
     figures: dict[str, int] = {}
@@ -145,7 +145,7 @@ async def groups(
 
 
 class Selection(NamedTuple):
-    """How many share-partitions there are, and those that come first in their order, unsorted."""
+    """The number of share-partitions, and the first ones in their order, unsorted."""
 
     total: int
     first: list[ListedSharePartition]
@@ -160,9 +160,9 @@ async def first_share_partitions(
     count: int,
     seen: Callable[[SharePartitionKey, ShareState], None] = lambda key, state: None,
 ) -> Selection:
-    """Select the first `count` share-partitions in an order; `seen` is told each one that is wanted.
+    """Select the first `count` share-partitions in an order; `seen` is called with each match.
 
-    No more than twice as many are held at a time, unless the page is far behind the beginning.
+    At most twice as many are kept in memory, unless the page is far from the beginning.
     """
     backwards = descending and order is SharePartitionOrder.KEY
     select = nlargest if backwards else nsmallest
@@ -185,7 +185,7 @@ async def share_partitions(
     *,
     descending: bool,
 ) -> list[ListedSharePartition]:
-    """Find share-partitions, in the order in which the shards have them; each with its rank in `order`."""
+    """Iterate over the matching share-partitions in the order of the shards, each with its sort key."""
     return [found async for found in _share_partitions(runtime, wanted, order, descending=descending)]
 
 
@@ -213,7 +213,7 @@ async def _share_partitions(
 async def sum_batches(
     state: ShareState, yield_timer: YieldTimer, window: WindowHistogram | None = None
 ) -> DeliverySums:
-    """Sum up the runs of a share-partition, and draw them into the map of its window."""
+    """Sum the offset ranges of a share-partition, and add them to the histogram of its window."""
     sums = DeliverySums(state)
     for some in unpack_slices(state.batches):
         sums.add(some)
@@ -232,9 +232,9 @@ async def sorted_page(
     offset: int,
     backwards: bool = False,
 ) -> list[Entry]:
-    """Return `limit` entries from the `offset`th on, of all in the order of their places.
+    """Return `limit` entries from `offset` on, in sorted order.
 
-    Slices are sorted and then merged up to where the part ends, so that no step takes long.
+    Slices are sorted and then merged up to the end of the page, so that no step takes long.
     """
     yield_timer = YieldTimer()
     runs = []
@@ -254,7 +254,7 @@ async def sorted_page(
 async def build_responses(
     entries: Iterable[Entry], make: Callable[[Entry], Answer], work: Callable[[Entry], int]
 ) -> list[Answer]:
-    """Make an answer of each entry; `work` says how much that is, in share-partitions that are passed by."""
+    """Make the response of each entry; `work` is its cost relative to skipping a share-partition."""
     yield_timer = YieldTimer()
     answers = []
     for entry in entries:
@@ -266,12 +266,12 @@ async def build_responses(
 async def render_page(
     answer: BaseModel, items: Iterable[BaseModel], work: int, *, exclude: set[str] | None = None
 ) -> Response:
-    """Write an answer whose one page is empty yet as JSON, item by item; `work` says how much an item is.
+    """Encode a response as JSON, item by item; `work` is the cost of an item.
 
-    FastAPI would check and write a list of any length in one go.
+    FastAPI would validate and encode a list of any length in one step.
     """
     texts = await build_responses(items, lambda item: item.model_dump_json(), lambda _: work)
-    # No text within has this: there its quotes are written with backslashes.
+    # The text cannot contain this marker, because JSON escapes quotes.
     before, empty, behind = answer.model_dump_json(exclude=exclude).partition('"items":[]')
     assert empty
     return Response(f'{before}"items":[{",".join(texts)}]{behind}', media_type="application/json")
@@ -291,14 +291,14 @@ def _delivery_count(before: int, batches: list[StateBatch]) -> int:
     return max(before, *(count for _, _, _, count in batches))
 
 
-# What a group is ordered by, after another of its share-partitions.
+# The sort value of a group, updated with each of its share-partitions.
 _GROUP_SORT_VALUES: dict[GroupOrder, Callable[[int, ShareState], int]] = {
     GroupOrder.GROUP: lambda before, state: 0,
     GroupOrder.SHARE_PARTITIONS: lambda before, state: before + 1,
     GroupOrder.STATE_BATCHES: lambda before, state: before + state.batch_count,
     GroupOrder.LAST_WRITE: lambda before, state: max(before, state.last_write_ms),
 }
-# The ranks that come of the runs: of those that were looked at, and of some more.
+# The sort values that depend on offset ranges.
 _SORT_VALUES: dict[SharePartitionOrder, Callable[[int, list[StateBatch]], int]] = {
     SharePartitionOrder.IN_FLIGHT: _in_flight,
     SharePartitionOrder.DELIVERY_COUNT: _delivery_count,

@@ -1,7 +1,7 @@
-"""The runs of offsets of one share-partition: their sums, and the map of its window.
+"""Compute sums and the window histogram of a share-partition's offset ranges.
 
-Both are made run by run, so that whoever makes them can pause in between: a share-partition may have two runs
-or a million.
+Both are computed range by range, so that the caller can yield to the event loop: a share-partition may have
+two ranges or a million.
 """
 
 from collections import Counter
@@ -12,26 +12,26 @@ from coordinator.admin.api_models import IncompleteRecord, OffsetRange
 from coordinator.shard import ShareState
 from protocol.state_batches import BATCH_BYTES, StateBatch, unpack
 
-# KIP-932 and, for ARCHIVING, KIP-1191. The coordinator stores whatever number it is sent.
+# KIP-932 and, for ARCHIVING, KIP-1191. The coordinator stores any number that it is sent.
 DELIVERY_STATES = {0: "AVAILABLE", 1: "ACQUIRED", 2: "ACKNOWLEDGED", 3: "ARCHIVING", 4: "ARCHIVED"}
 _COMPLETE = (2, 4)
 
-# Runs that are shown as the most often delivered ones.
+# The number of ranges that are listed as most often delivered.
 _MOST_DELIVERED = 10
 
-# Runs that are unpacked at once: far less than a millisecond of work.
+# State batches that are unpacked at once, far less than a millisecond of work.
 _SLICE = 250
 
 
 def unpack_slices(packed: bytes, offset: int = 0, limit: int | None = None) -> Iterator[list[StateBatch]]:
-    """Unpack `limit` state batches from the `offset`th on, some hundreds at a time."""
+    """Unpack `limit` state batches from `offset` on, in slices."""
     end = len(packed) if limit is None else min(len(packed), (offset + limit) * BATCH_BYTES)
     for start in range(offset * BATCH_BYTES, end, _SLICE * BATCH_BYTES):
         yield unpack(packed[start : min(end, start + _SLICE * BATCH_BYTES)])
 
 
 def first_batch_index(packed: bytes, offset: int) -> int:
-    """Return the number of the first state batch that ends at or above an offset."""
+    """Return the index of the first state batch that ends at or above an offset."""
     low, high = 0, len(packed) // BATCH_BYTES
     while low < high:
         middle = (low + high) // 2
@@ -41,12 +41,12 @@ def first_batch_index(packed: bytes, offset: int) -> int:
 
 
 def last_offset(packed: bytes) -> int | None:
-    """Return the highest offset that has a delivery state, if there is one."""
+    """Return the highest offset that has a delivery state, or None."""
     return unpack(packed[-BATCH_BYTES:])[0].last_offset if packed else None
 
 
 def make_offset_range(batch: StateBatch) -> OffsetRange:
-    """Make the answer for a run of offsets."""
+    """Convert a state batch to an offset range."""
     return OffsetRange(
         first_offset=batch.first_offset,
         last_offset=batch.last_offset,
@@ -58,23 +58,23 @@ def make_offset_range(batch: StateBatch) -> OffsetRange:
 
 
 def delivery_state_name(delivery_state: int) -> str:
-    """Name a delivery state; UNKNOWN for a number that Kafka has no name for."""
+    """Return the name of a delivery state, or UNKNOWN."""
     return DELIVERY_STATES.get(delivery_state, "UNKNOWN")
 
 
 class DeliverySums:
-    """Sums over the runs of a share-partition, which are added in ascending order."""
+    """Sums over the offset ranges of a share-partition, which are added in ascending order."""
 
     def __init__(self, state: ShareState) -> None:
         self.records_by_state = Counter[str]()
         self.delivery_count_max = 0
         self._most: list[StateBatch] = []
-        # The lowest offset that may be unfinished, and the run that says that it is.
+        # The lowest offset that may be incomplete, and the range that shows it.
         self._next_offset = state.start_offset
         self._incomplete: IncompleteRecord | None = None
 
     def add(self, batches: list[StateBatch]) -> None:
-        """Add the next runs."""
+        """Add the next state batches."""
         for batch in batches:
             self.records_by_state[delivery_state_name(batch.delivery_state)] += _records(batch)
             if self._incomplete is None:
@@ -102,10 +102,10 @@ class DeliverySums:
             self._next_offset = batch.last_offset + 1
 
     def oldest_unfinished(self, state: ShareState, end_offset: int | None) -> IncompleteRecord | None:
-        """Return the lowest offset from the start offset on whose delivery is not complete.
+        """Return the lowest incomplete offset at or above the start offset.
 
-        An offset between the runs counts: brokers note nothing of a record that is with its first consumer.
-        Behind the last run there is only a record if the end offset says so.
+        An offset between ranges counts: brokers do not write the state of a record during its first delivery.
+        After the last range, a record exists only if the end offset says so.
         """
         if state.start_offset < 0:
             return None
@@ -114,15 +114,15 @@ class DeliverySums:
         return IncompleteRecord(offset=self._next_offset, delivery_state=None, delivery_count=0)
 
     def most_delivered(self) -> list[OffsetRange]:
-        """Return the runs that were delivered more than once, the most often delivered first."""
+        """Return the ranges that were delivered more than once, most often delivered first."""
         return [make_offset_range(batch) for batch in self._most]
 
 
 class WindowHistogram:
-    """The window of a share-partition in columns of equal width; an offset belongs to one of them.
+    """The window of a share-partition in columns of equal width.
 
-    `columns` are as many as asked for, or one for each offset if there are fewer; each has the number of
-    its records by delivery state.
+    `columns` are as many as requested, or one for each offset if there are fewer. Each counts its records by
+    delivery state.
     """
 
     def __init__(self, state: ShareState, columns: int) -> None:
@@ -132,14 +132,14 @@ class WindowHistogram:
         self.columns: list[dict[str, int]] = [{} for _ in range(min(columns, self._size))]
 
     def add(self, batch: StateBatch) -> int:
-        """Add a run, and return how many columns that took."""
+        """Add a state batch; return the number of columns that it touches."""
         many, size = len(self.columns), self._size
         name = delivery_state_name(batch.delivery_state)
         index, end = max(0, batch.first_offset - self._first), batch.last_offset - self._first + 1
         taken = 0
         while index < end:
             at = index * many // size
-            # The first offset of the next column: rounded up.
+            # The first offset of the next column, rounded up.
             border = min(end, -(-(at + 1) * size // many))
             column = self.columns[at]
             column[name] = column.get(name, 0) + border - index

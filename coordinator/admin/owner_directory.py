@@ -1,4 +1,4 @@
-"""Who has which shard, for people: where to look for what is not here."""
+"""Keep the owner of each shard for the HTTP API and the page."""
 
 from pydantic import BaseModel, Field
 
@@ -11,15 +11,13 @@ from coordinator.ownership import Assignment, Replica
 class Owner(BaseModel):
     """A coordinator that owns a shard."""
 
-    wire: str = Field(description="The address that brokers are sent to.")
-    page: str | None = Field(
-        description="Where its page and its API are, if they can be reached from elsewhere."
-    )
-    broker_id: int = Field(description="The broker that it runs beside, or -1.")
+    wire: str = Field(description="The address that brokers connect to.")
+    page: str | None = Field(description="The URL of its page and API, if it can be reached from elsewhere.")
+    broker_id: int = Field(description="The broker on the same host, or -1.")
 
 
 class OwnerDirectory:
-    """The newest map of all owners, as the ownership hung it out; empty while none is known."""
+    """The owners according to the newest assignment; empty while none is known."""
 
     def __init__(self) -> None:
         self._owners: tuple[Owner | None, ...] = ()
@@ -27,7 +25,7 @@ class OwnerDirectory:
         self.map: Assignment | None = None
 
     def follow(self, assignment: Assignment | None) -> None:
-        """Take a new map of all owners; None: it is not known who owns what."""
+        """Use a new assignment; None if the owners are not known."""
         self.map = assignment
         if assignment is None:
             self._owners, self.generation = (), None
@@ -37,20 +35,20 @@ class OwnerDirectory:
         self.generation = assignment.generation
 
     def owner(self, state_partition: int) -> Owner | None:
-        """Return the owner of a shard, None if there is none or it is not known."""
+        """Return the owner of a shard, or None if there is none or it is not known."""
         return self._owners[state_partition] if state_partition < len(self._owners) else None
 
 
 def make_owner(replica: Replica) -> Owner:
-    """Show a replica as an owner."""
+    """Convert a replica to an owner."""
     return Owner(wire=replica.wire, page=_page(replica), broker_id=replica.broker_id)
 
 
 def _page(replica: Replica) -> str | None:
-    """Return the address of a replica's page, None if nobody else can open it.
+    """Return the URL of a replica's page, or None if it cannot be reached from elsewhere.
 
-    One that listens everywhere is found where brokers find it. One that listens to its own machine only is
-    found if all coordinators are there; on another machine its address would lead back to who follows it.
+    If HTTP listens on all addresses, the URL has the host that brokers use. If HTTP listens on loopback, the
+    URL is valid only if all coordinators run on this machine.
     """
     scheme, _, address = replica.http.rpartition("://")
     if scheme not in ("", "https"):

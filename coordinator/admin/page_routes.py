@@ -1,8 +1,7 @@
-"""The page for people: static files out of the package, and what a browser may do with them.
+"""Serve the web page: static files from the package, with strict security headers.
 
-The page is data and code of ours and nothing else: no script, style or font from elsewhere, nothing inline,
-and no text that becomes markup (Trusted Types forbid `innerHTML` and its kin), because group ids are
-whatever somebody typed.
+The page loads no script, style or font from elsewhere and has nothing inline. Text never becomes markup
+(Trusted Types forbid `innerHTML`), because group ids may contain anything.
 """
 
 from importlib.resources import files
@@ -35,13 +34,13 @@ _HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Small enough to be asked for each time, so that a new release is seen at once.
+    # The files are small, so the browser revalidates them each time and sees a new release at once.
     "Cache-Control": "no-cache",
 }
 
 
 def page_routes() -> APIRouter:
-    """Make the routes of the page, which is read from the package now."""
+    """Make the routes of the page; the files are read from the package now."""
     routes = APIRouter(include_in_schema=False)
     folder = files("coordinator.admin") / "assets"
 

@@ -1,4 +1,4 @@
-"""The parts of a path and a query: group ids of any characters, topic ids in two spellings, pages."""
+"""Parameters of paths and queries: group ids with any characters, topic ids in two formats, pages."""
 
 from typing import Annotated
 from urllib.parse import unquote
@@ -12,23 +12,23 @@ from protocol.state_records import parse_topic_id
 GROUPS_PATH = "/api/v1/groups"
 
 MALFORMED: Responses = {
-    422: {"model": ErrorResponse, "description": "A part of the path or the query does not parse."}
+    422: {"model": ErrorResponse, "description": "A parameter of the path or the query is invalid."}
 }
 
-Limit = Annotated[int, Query(ge=1, le=10_000, description="Items in one answer, at most.")]
-# Of what takes more to make.
-ShortLimit = Annotated[int, Query(ge=1, le=1_000, description="Items in one answer, at most.")]
-Offset = Annotated[int, Query(ge=0, description="Items to leave out at the beginning.")]
+Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of items.")]
+# The limit of lists whose items cost more.
+ShortLimit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items.")]
+Offset = Annotated[int, Query(ge=0, description="Number of items to skip.")]
 Columns = Annotated[
-    int, Query(ge=0, le=1_000, description="Also say what a picture of the window in so many columns needs.")
+    int, Query(ge=0, le=1_000, description="Add chart data of the window with this number of columns.")
 ]
 FromOffset = Annotated[
-    int, Query(ge=0, description="With columns: the runs from this offset on, 256 of them.")
+    int, Query(ge=0, description="With columns: add up to 256 offset ranges from this offset on.")
 ]
 Contains = Annotated[
-    str, Query(max_length=1_000, description="Only groups whose id contains this, whatever its case.")
+    str, Query(max_length=1_000, description="Only groups whose id contains this text, ignoring case.")
 ]
-Descending = Annotated[bool, Query(description="The other way round.")]
+Descending = Annotated[bool, Query(description="Reverse the order.")]
 
 
 async def _group(
@@ -41,7 +41,7 @@ async def _group(
 
 
 def parse_topic(topic: str) -> bytes:
-    """Read a topic id. Raises HTTPException with status 422."""
+    """Parse a topic id. Raises HTTPException with status 422."""
     try:
         return UUID(topic).bytes if len(topic) == 36 else parse_topic_id(topic)
     except ValueError:
@@ -61,7 +61,7 @@ async def _topic_query(topic: Annotated[str, Query(description=_TOPIC_DESCRIPTIO
     return parse_topic(topic)
 
 
-# Kafka's partitions are numbers of 32 bits.
+# Kafka's partition numbers have 32 bits.
 PARTITION_MAX = 2**31 - 1
 
 GroupId = Annotated[str, Depends(_group)]

@@ -13,7 +13,9 @@ from coordinator.signals import GroupSignals, Problem
 
 SIGNALS_PATH = "/api/v1/signals"
 
-_NO_GROUP: Responses = {404: {"model": HttpErrorResponse, "description": "The group has no state here."}}
+_NO_GROUP: Responses = {
+    404: {"model": HttpErrorResponse, "description": "The group has no state in this coordinator."}
+}
 
 
 class GroupSignalsAnswer(BaseModel):
@@ -70,7 +72,7 @@ def signal_routes(view: CoordinatorView) -> APIRouter:
     @routes.get(SIGNALS_PATH)
     async def list_signals(
         limit: Limit = 100,
-        only_problems: Annotated[bool, Query(description="Leave out groups without a problem.")] = False,
+        only_problems: Annotated[bool, Query(description="Omit groups without a problem.")] = False,
     ) -> SignalsAnswer:
         """List share groups by the severity of their problem."""
         groups = list(view.signals.groups.values()) if view.signals is not None else []

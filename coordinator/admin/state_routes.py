@@ -1,4 +1,4 @@
-"""The state that Kafka hides: shards, share groups, and each share-partition with its in-flight records."""
+"""The API for shards, share groups, and share-partitions with their in-flight records."""
 
 from typing import Annotated
 
@@ -52,21 +52,21 @@ from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
 _NOT_FOUND: Responses = {
-    404: {"model": ErrorResponse, "description": "There is no such state."},
-    503: {"model": ErrorWithOwner, "description": "The shard that would know is not loaded, or not here."},
+    404: {"model": ErrorResponse, "description": "The state does not exist."},
+    503: {"model": ErrorWithOwner, "description": "The shard is not loaded, or another coordinator owns it."},
 }
 
-# What it takes to make the answer for a share-partition, and to write it or one for a group or a run of
-# offsets, where to pass a share-partition by is 1.
+# The work of making and encoding the response of a share-partition, a group or an offset range, relative to
+# skipping a share-partition.
 _ANSWER_WORK = 10
 _WRITE_WORK = 8
 
-# Runs that are given for a picture of single offsets.
+# The number of offset ranges in a chart of single offsets.
 _NEAR = 256
 
 
 class OwnedElsewhere(HTTPException):
-    """Status 503 of what another coordinator may know."""
+    """Status 503: another coordinator may have the state."""
 
     def __init__(self, message: str, owner: Owner | None) -> None:
         super().__init__(503, message)
@@ -86,7 +86,7 @@ def state_routes(view: CoordinatorView) -> APIRouter:
 def _add_shards(routes: APIRouter, view: CoordinatorView) -> None:
     @routes.get("/api/v1/shards", response_model=Page[Shard])
     async def list_shards(limit: Limit = 1000, offset: Offset = 0) -> Response:
-        """List the shards, those that other coordinators own too."""
+        """List all shards, including those of other coordinators."""
         shards = view.shards()
         page = Page[Shard](items=[], total=len(shards), limit=limit, offset=offset)
         return await listing.render_page(page, shards[offset : offset + limit], _WRITE_WORK)
@@ -142,12 +142,14 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingTurns) -
 
 
 def _group_may_be_elsewhere(view: CoordinatorView, group: str, missing: list[int]) -> OwnedElsewhere:
-    """Say who else may have state of a group; as a link, if there is one coordinator to ask."""
+    """Return the error that names the coordinators which may have state of a group."""
     owners = {owner.wire: owner for number in missing if (owner := view.owners.owner(number)) is not None}
     where = ", ".join(owner.page or wire for wire, owner in sorted(owners.items()))
-    message = f"group {group!r} is not found here, but {len(missing)} shards are not loaded here"
+    message = (
+        f"group {group!r} has no state in the shards that are loaded here; {len(missing)} shards are not"
+    )
     return OwnedElsewhere(
-        f"{message}; they are with {where}" if where else message,
+        f"{message}; {where} owns them" if where else message,
         next(iter(owners.values())) if len(owners) == 1 else None,
     )
 
@@ -155,8 +157,8 @@ def _group_may_be_elsewhere(view: CoordinatorView, group: str, missing: list[int
 def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: ListingTurns) -> None:
     @routes.get("/api/v1/share-partitions", response_model=SharePartitionPage)
     async def list_share_partitions(
-        group: Annotated[str | None, Query(description="Only those of this group.")] = None,
-        topic: Annotated[str | None, Query(description="Only those of this topic id.")] = None,
+        group: Annotated[str | None, Query(description="Only share-partitions of this group.")] = None,
+        topic: Annotated[str | None, Query(description="Only share-partitions of this topic id.")] = None,
         limit: ShortLimit = 100,
         offset: Offset = 0,
         sort: SharePartitionOrder = SharePartitionOrder.KEY,
@@ -189,9 +191,9 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
         columns: Columns = 0,
         from_offset: FromOffset = 0,
     ) -> Response:
-        """Show the whole state of a share-partition, of groups called `.` and `..` too.
+        """Return the state of a share-partition; this path also works for the groups `.` and `..`.
 
-        A browser takes these two out of a path.
+        A browser would remove these two from a path.
         """
         key = SharePartitionKey(group, topic, partition)
         return await _show_detail(view, key, limit, offset, columns, from_offset)
@@ -204,7 +206,7 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
     async def show_share_partition(
         group: GroupId, topic: TopicId, partition: Partition, limit: Limit = 10_000, offset: Offset = 0
     ) -> Response:
-        """Show the whole state of a share-partition; limit and offset page its in-flight runs."""
+        """Return the state of a share-partition; `limit` and `offset` select its in-flight offset ranges."""
         return await _show_detail(view, SharePartitionKey(group, topic, partition), limit, offset)
 
 
@@ -216,18 +218,18 @@ async def _show_detail(
     columns: int = 0,
     from_offset: int = 0,
 ) -> Response:
-    """Show one share-partition, a page of its runs, and in so many columns what a picture is made of."""
+    """Return a share-partition, a page of its offset ranges, and chart data if columns are requested."""
     number = state_partition(key, view.runtime.state_partitions)
     shard = view.runtime.shard_views()[number]
     if shard.status != "ACTIVE":
         owner = view.owners.owner(number)
-        # A page is a link that whoever shows this makes of the owner.
-        where = f"; it is with {owner.wire}" if owner is not None and owner.page is None else ""
+        # The client makes a link from the owner's page if there is one.
+        where = f"; {owner.wire} owns it" if owner is not None and owner.page is None else ""
         raise OwnedElsewhere(f"shard {number} of {key} is {shard.status}{where}", owner)
     if view.runtime.share_partition(key) is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
     cluster_info = await view.cluster.lookup([(key.topic_id, key.partition)])
-    # Asked again: the cluster took its time.
+    # Read the state again, because waiting for the cluster took time.
     state = view.runtime.share_partition(key)
     if state is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
@@ -261,7 +263,7 @@ async def _make_page(
     offset: int,
     backwards: bool = False,
 ) -> list[SharePartition]:
-    """Make the answers for a part of a list of share-partitions."""
+    """Make the responses for a part of a list of share-partitions."""
     part = await listing.sorted_page(
         found, lambda entry: entry[:2], limit=limit, offset=offset, backwards=backwards
     )

@@ -1,4 +1,4 @@
-"""Bearer tokens out of a file: who has one, and whether it is good for looking only.
+"""Load bearer tokens and their scopes from a file.
 
 ::
 
@@ -6,8 +6,8 @@
     prometheus  read    TOKEN
     alice       write   sha256:DIGEST
 
-What is kept, and compared, are digests: a comparison takes the same time whatever is wrong with a token, and
-a dump of memory has no token in it.  A file that cannot be read, or that became wrong, changes nothing.
+Only digests are kept and compared: a comparison takes the same time for every wrong token, and a memory dump
+contains no token.  If the file becomes invalid, the tokens stay as they were.
 """
 
 import hmac
@@ -20,9 +20,9 @@ from coordinator.security.reloading_files import ReloadingFiles
 
 SETTING = "http.token.file"
 
-# Shorter ones can be guessed; `openssl rand -base64 32` makes 44 characters.
+# Shorter tokens can be guessed; `openssl rand -base64 32` makes 44 characters.
 TOKEN_LENGTH_MIN = 16
-# So that a file that is something else is not read whole.
+# A limit, in case the path names another large file.
 _FILE_BYTES_MAX = 1 << 20
 
 _TOKEN = re.compile(rf"[\x21-\x7e]{{{TOKEN_LENGTH_MIN},}}")
@@ -31,7 +31,7 @@ _SCOPES = ("read", "write")
 
 
 class Token(NamedTuple):
-    """A token that is good: what its owner is called, and whether it may change something."""
+    """A valid token: its name and whether it may write."""
 
     name: str
     may_write: bool
@@ -39,10 +39,10 @@ class Token(NamedTuple):
 
 
 class TokenFile(ReloadingFiles):
-    """The tokens of a file, which may change. Used on one event loop."""
+    """The tokens in a file, which is reloaded when it changes. Used on one event loop."""
 
     def __init__(self, path: str) -> None:
-        """Read the file. Raises ConfigError, naming file and line and no token, if it is of no use."""
+        """Read the file. Raises ConfigError, which names file and line but no token."""
         super().__init__("tokens", (path,))
         self._path = path
         self._load()
@@ -51,7 +51,7 @@ class TokenFile(ReloadingFiles):
         self._tokens = _read(self._path)
 
     def find(self, given: str) -> Token | None:
-        """Return the token that was given, or None. Takes the same time for all that are wrong."""
+        """Return the token, or None. Takes the same time for every wrong token."""
         digest = sha256(given.encode("utf-8", "surrogateescape")).digest()
         found = None
         for token in self._tokens:
@@ -66,7 +66,7 @@ def _read(path: str) -> tuple[Token, ...]:
             text = file.read(_FILE_BYTES_MAX + 1).decode("ascii")
     except OSError as error:
         raise _invalid_token_file(
-            path, f"a file that can be read ({(error.strerror or str(error)).lower()})"
+            path, f"a readable file ({(error.strerror or str(error)).lower()})"
         ) from None
     except UnicodeDecodeError:
         raise _invalid_token_file(path, "a file of ASCII characters") from None

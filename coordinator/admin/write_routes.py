@@ -1,8 +1,8 @@
-"""What changes something: snapshots, pruning, and giving a shard to another coordinator.
+"""Write snapshots, prune logs and hand over shards on request.
 
-Each asks first: without `execute` the answer says what would be done.  What is done leaves one line in the
-log of `coordinator.audit`: who, what, and what came of it.  No state of a share-partition changes here, only
-where and how it is kept; offsets are the group coordinator's to change, in Kafka.
+Without `execute`, a request is a dry run.  Each executed request writes one line to the `coordinator.audit`
+log: client, request and outcome.  These routes do not change the state of share-partitions; only Kafka's
+group coordinator changes offsets.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from protocol.state_records import SharePartitionKey
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
-# A hand-over takes a rebalance, and what is under way in the shard.
+# A hand-over takes a rebalance, and the operations in progress in the shard.
 _HAND_OVER_TIMEOUT_S = 30.0
 _HAND_OVER_POLL_S = 0.05
 
@@ -42,14 +42,14 @@ _REFUSALS: Responses = {
 
 
 class _WriteRequest(BaseModel):
-    # What changes something is not guessed from what looks like it.
+    # Requests that change something are validated strictly.
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    execute: bool = Field(default=False, description="Without it, the answer says what would be done.")
+    execute: bool = Field(default=False, description="False: a dry run, which changes nothing.")
 
 
 class SnapshotRequest(_WriteRequest):
-    """Which share-partitions: of a shard, of a group, or one."""
+    """The share-partitions: of a shard, of a group, or one."""
 
     shard: int | None = Field(default=None, ge=0)
     group: str | None = None
@@ -58,53 +58,59 @@ class SnapshotRequest(_WriteRequest):
 
 
 class SnapshotResponse(BaseModel):
-    """The snapshots that were written, or would be."""
+    """The number of snapshots; in a dry run, the expected number."""
 
     executed: bool
     share_partitions: int = Field(description="Number of share-partitions.")
-    updates: int = Field(description="Records since their last snapshots, which are not needed afterwards.")
-    bytes: int = Field(description="About how much the snapshots take on the log.")
-    missing_shards: list[int] = Field(description="State partitions that are not here: theirs are left out.")
+    updates: int = Field(
+        description="Updates since the last snapshots, which are redundant after the new ones."
+    )
+    bytes: int = Field(description="Estimated size of the snapshots in the log.")
+    missing_shards: list[int] = Field(
+        description="State partitions that are not loaded here; their share-partitions are not included."
+    )
 
 
 class PruneRequest(_WriteRequest):
-    """Which shard; all that are here if none is given."""
+    """The shard; if none is given, all shards of this coordinator."""
 
     shard: int | None = Field(default=None, ge=0)
 
 
 class PrunedShard(BaseModel):
-    """What the log was told of one shard, or would be. Logs give room back in whole segments."""
+    """The offsets passed to the log of one shard. Logs free space in whole segments."""
 
     state_partition: int
-    start_log_offset: int = Field(description="First log offset that was still there.")
-    redundant_offset: int = Field(description="Records below this log offset are not needed any more.")
-    records: int = Field(description="Log offsets in between.")
+    start_log_offset: int = Field(description="The first offset of the log before pruning.")
+    redundant_offset: int = Field(description="Records below this log offset are no longer needed.")
+    records: int = Field(description="Number of log offsets from the first to the redundant one.")
 
 
 class PruneResponse(BaseModel):
-    """What was pruned, or would be."""
+    """The pruned shards; in a dry run, the expected ones."""
 
     executed: bool
     shards: list[PrunedShard]
 
 
 class HandOverRequest(_WriteRequest):
-    """Which shard, and to whom."""
+    """The shard, and the coordinator that should get it."""
 
     shard: int = Field(ge=0)
     to: str | None = Field(
-        default=None, description="The address for brokers of another coordinator of the group. None: any."
+        default=None, description="The broker-facing address of another coordinator of the group. null: any."
     )
 
 
 class HandOverResponse(BaseModel):
-    """Who gave a shard to whom, or would."""
+    """The former and the new owner of a shard."""
 
     executed: bool
     state_partition: int
     giver: Owner | None
-    taker: Owner | None = Field(description="None in a dry run: the group's leader decides.")
+    taker: Owner | None = Field(
+        description="The new owner; null in a dry run, because the group's leader decides."
+    )
     outcome: str
 
 
@@ -143,8 +149,8 @@ def write_routes(view: CoordinatorView) -> APIRouter:
         instance = _target_instance(view, request_body)
         giver = view.owners.owner(request_body.shard)
         if not request_body.execute:
-            to = f"to {request_body.to}" if request_body.to else "to whoever has fewest"
-            outcome = f"would ask the group's leader to give shard {request_body.shard} {to}"
+            to = f"to {request_body.to}" if request_body.to else "to the coordinator with the fewest shards"
+            outcome = f"would request the hand-over of shard {request_body.shard} {to}"
             return HandOverResponse(
                 executed=False, state_partition=request_body.shard, giver=giver, taker=None, outcome=outcome
             )
@@ -174,15 +180,15 @@ async def run_audited(
     try:
         done = await work
     except HTTPException as error:
-        audit.warning("a write was not done", extra={**cluster_info, "outcome": error.detail})
+        audit.warning("write request refused", extra={**cluster_info, "outcome": error.detail})
         raise
     except OperationFailed as error:
-        audit.warning("a write was not done", extra={**cluster_info, "outcome": str(error)})
+        audit.warning("write request refused", extra={**cluster_info, "outcome": str(error)})
         raise HTTPException(409, str(error)) from None
     except BaseException as error:
-        audit.error("a write failed", extra={**cluster_info, "outcome": repr(error)})
+        audit.error("write request failed", extra={**cluster_info, "outcome": repr(error)})
         raise
-    audit.info("a write was done", extra={**cluster_info, "outcome": _outcome(done)})
+    audit.info("write request executed", extra={**cluster_info, "outcome": _outcome(done)})
     return done
 
 
@@ -190,7 +196,7 @@ def _outcome(done: BaseModel) -> str:
     if isinstance(done, SnapshotResponse):
         return f"{done.share_partitions} snapshots"
     if isinstance(done, PruneResponse):
-        return f"{sum(shard.records for shard in done.shards)} records are not needed"
+        return f"{sum(shard.records for shard in done.shards)} records are redundant"
     return str(getattr(done, "outcome", "done"))
 
 
@@ -200,14 +206,14 @@ def _outcome(done: BaseModel) -> str:
 async def _find_wanted(
     view: CoordinatorView, request_body: SnapshotRequest
 ) -> tuple[list[ListedSharePartition], list[int]]:
-    """Return the share-partitions that are meant, and shards that could have more. Raises HTTPException."""
+    """Return the selected share-partitions, and the shards that could have more. Raises HTTPException."""
     parts = (request_body.topic is not None, request_body.partition is not None)
     if (
         (request_body.shard is None) == (request_body.group is None)
         or (request_body.group is None and any(parts))
         or len(set(parts)) > 1
     ):
-        raise HTTPException(422, "give a shard, or a group, or a group with a topic and a partition")
+        raise HTTPException(422, "specify a shard, a group, or a group with a topic and a partition")
     runtime = view.runtime
     if request_body.shard is not None:
         (shard,) = _shards_here(view, request_body.shard)
@@ -223,7 +229,7 @@ async def _find_wanted(
             raise HTTPException(
                 404,
                 f"group {group!r} has no state here"
-                + (f"; {len(missing)} shards are not here" if missing else ""),
+                + (f"; {len(missing)} shards are not loaded here" if missing else ""),
             )
         return found, missing
     wanted = SharePartitionKey(group, parse_topic(request_body.topic), request_body.partition)
@@ -255,12 +261,12 @@ async def _snapshot(
 
 
 def _shards_here(view: CoordinatorView, shard: int | None) -> list[int]:
-    """Return a shard that is loaded here, or all that are. Raises HTTPException."""
+    """Return the given shard if it is loaded here, or all loaded shards. Raises HTTPException."""
     views = view.runtime.shard_views()
     if shard is None:
         return [shard_view.state_partition for shard_view in views if shard_view.status == "ACTIVE"]
     if shard >= len(views):
-        raise HTTPException(404, f"there is no shard {shard}: they are numbered from 0 to {len(views) - 1}")
+        raise HTTPException(404, f"there is no shard {shard}; shards are numbered from 0 to {len(views) - 1}")
     if views[shard].status != "ACTIVE":
         raise OwnedElsewhere(f"shard {shard} is {views[shard].status} here", view.owners.owner(shard))
     return [shard]
@@ -286,34 +292,36 @@ async def _prune(view: CoordinatorView, plan: PruneResponse) -> PruneResponse:
 
 
 def _target_instance(view: CoordinatorView, request_body: HandOverRequest) -> str:
-    """Return the instance that a shard is wished to go to, "" for any. Raises HTTPException."""
+    """Return the instance that should get a shard, "" for any. Raises HTTPException."""
     (shard,) = _shards_here(view, request_body.shard)
     if view.config.ownership == "static":
         raise HTTPException(
-            409, "this coordinator owns all shards alone (ownership=static): there is nobody to take one"
+            409, "this coordinator owns all shards (ownership=static), so there is no other owner"
         )
     assignment = view.owners.map
     if assignment is None:
-        raise HTTPException(409, "it is not known now who owns what: the group has not answered for too long")
+        raise HTTPException(409, "the owners are not known, because the group has not answered for too long")
     giver = assignment.owner(shard)
     others = [replica for replica in assignment.replicas if replica != giver]
     if not others:
-        raise HTTPException(409, "this coordinator is alone in its group: there is nobody to take a shard")
+        raise HTTPException(409, "this coordinator is the only member of its group")
     if request_body.to is None:
         return ""
     named = [replica for replica in others if request_body.to in (replica.wire, make_owner(replica).page)]
     if not named:
         if giver is not None and request_body.to in (giver.wire, make_owner(giver).page):
-            raise HTTPException(409, f"shard {shard} is with {request_body.to} already")
+            raise HTTPException(409, f"{request_body.to} owns shard {shard} already")
         known = ", ".join(sorted(replica.wire for replica in others))
-        raise HTTPException(404, f"there is no coordinator {request_body.to} in the group; there are {known}")
+        raise HTTPException(
+            404, f"there is no coordinator {request_body.to} in the group; its members are {known}"
+        )
     return named[0].instance
 
 
 async def _wait_for_hand_over(
     view: CoordinatorView, request_body: HandOverRequest, instance: str, giver: Owner | None
 ) -> HandOverResponse:
-    """Wish it, and wait for the group's next map. Raises OperationFailed."""
+    """Request the hand-over and wait for the next assignment. Raises OperationFailed."""
     runtime, owners, shard = view.coordinator, view.owners, request_body.shard
     generation = owners.generation
     view.hand_over(shard, instance)
@@ -322,13 +330,13 @@ async def _wait_for_hand_over(
             while runtime.owns(shard) or shard in runtime.resigning:
                 if owners.generation not in (generation, None) and shard not in runtime.resigning:
                     raise OperationFailed(
-                        f"the group's leader left shard {shard} here; see whether the other coordinator is "
-                        "ready, and whether all are of this release"
+                        f"the group's leader left shard {shard} here; check that the other coordinator is "
+                        "ready and that all run the same release"
                     )
                 await asyncio.sleep(_HAND_OVER_POLL_S)
     except TimeoutError:
         raise OperationFailed(
-            f"the group has not answered within {_HAND_OVER_TIMEOUT_S:.0f} s; shard {shard} may still move"
+            f"the group did not answer within {_HAND_OVER_TIMEOUT_S:.0f} s; shard {shard} may still move"
         ) from None
     taker = owners.owner(shard)
     where = taker.wire if taker is not None else "another coordinator"
@@ -337,5 +345,5 @@ async def _wait_for_hand_over(
         state_partition=shard,
         giver=giver,
         taker=taker,
-        outcome=f"shard {shard} is released here and belongs to {where}",
+        outcome=f"shard {shard} was released and is owned by {where}",
     )

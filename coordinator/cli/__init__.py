@@ -1,4 +1,4 @@
-"""The command line: `share-coordinator`, whose commands are put together in `coordinator.cli.program`."""
+"""The command line `share-coordinator`; `coordinator.cli.program` registers the commands."""
 
 import sys
 
@@ -9,7 +9,7 @@ EXIT_INTERRUPTED = 130
 def main() -> None:
     """Run the command that `sys.argv` names and end the process with its exit code."""
     try:
-        # Here and not above: it takes up to a second, in which Ctrl-C is as likely as later.
+        # Imported here, because the import takes up to a second, during which Ctrl-C must work.
         from coordinator.cli.program import run
 
         run()

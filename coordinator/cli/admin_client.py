@@ -1,6 +1,6 @@
-"""A running coordinator, asked over HTTP, and a cluster that fills in what it does not know.
+"""Request the HTTP API of a running coordinator, and add names and end offsets from a cluster.
 
-An answer is what the API gives, as plain values; nothing here knows what is in a coordinator.
+Responses are plain values; this module does not depend on the server's code.
 """
 
 import json
@@ -20,9 +20,9 @@ from coordinator.errors import ConfigError, CoordinatorError
 if TYPE_CHECKING:
     from coordinator.config import Config
 
-# For the whole answer: a server may drip bytes for ever.
+# The timeout of a whole response; a server could send single bytes forever.
 _TIMEOUT_S = 30
-# Snapshots of a large shard, or a rebalance.
+# Snapshots of a large shard and hand-overs take long.
 _WRITE_TIMEOUT_S = 300
 _PAGE = 1_000
 
@@ -30,16 +30,16 @@ Answer = dict[str, Any]
 
 
 class _Object(Answer):
-    """An object of an answer. That of another service, or another release, may lack what is asked of it."""
+    """A JSON object of a response. Another service or release may omit a field."""
 
     def __missing__(self, name: str) -> Any:
         raise CoordinatorError(
-            f"the answer has no {name!r}: it is not from a coordinator, or from one of another release"
+            f"the response has no {name!r}: the server is not a share coordinator, or has another release"
         )
 
 
 class RequestRefused(CoordinatorError):
-    """The coordinator answered that it has no answer; `status` is that of HTTP."""
+    """The coordinator refused the request; `status` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class RequestRefused(CoordinatorError):
 
 
 class AdminClient:
-    """The HTTP side of one coordinator. Raises ConfigError for what is no address, and files of no use."""
+    """A client of one coordinator's HTTP API. Raises ConfigError for an invalid address or file."""
 
     def __init__(
         self, url: str, *, token_file: str = "", ca: str = "", cert: str = "", key: str = ""
@@ -61,13 +61,13 @@ class AdminClient:
         self._opener = build_opener(HTTPSHandler(context=context), _NoRedirects())
 
     def get(self, path: str, **query: object) -> Answer:
-        """Return an answer. Raises RequestRefused, or CoordinatorError if there is none at all."""
+        """Return a response. Raises RequestRefused, or CoordinatorError without a response."""
         given = {name: value for name, value in query.items() if value is not None}
         address = f"{self.url}{path}" + (f"?{urlencode(given)}" if given else "")
         return self._ask(Request(address, headers=self._headers), _TIMEOUT_S)
 
     def post(self, path: str, order: Mapping[str, object]) -> Answer:
-        """Order something, and return what came of it. Raises as `get`."""
+        """Send a write request and return the response. Raises like `get`."""
         body = json.dumps({name: value for name, value in order.items() if value is not None}).encode()
         headers = {**self._headers, "Content-Type": "application/json"}
         return self._ask(Request(f"{self.url}{path}", body, headers), _WRITE_TIMEOUT_S)
@@ -91,13 +91,14 @@ class AdminClient:
             except BaseException as error:
                 asked.set_exception(error)
 
-        # A thread can be left alone with a server that never ends; the time-out of a socket is for each read.
+        # The thread may outlive a server that never finishes its response; a socket's timeout covers only one
+        # read.
         Thread(target=ask, daemon=True).start()
         try:
             return asked.result(timeout_s)
         except (URLError, OSError, ValueError, HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
-            said = str(reason) or f"no whole answer within {timeout_s} s"
+            said = str(reason) or f"no complete response within {timeout_s} s"
             raise CoordinatorError(
                 f"no coordinator answers at {self.url}: {said}{self._advice(reason)}"
             ) from None
@@ -109,46 +110,46 @@ class AdminClient:
                 answer = json.load(response, object_hook=_Object)
         except HTTPError as error:
             answer = _read(error)
-            # /healthz answers in full with status 503 while a coordinator is not ready.
+            # While a coordinator is not ready, /healthz has a complete body with status 503.
             if error.code != 503 or "reasons" not in answer:
                 raise RequestRefused(error.code, _format_error(answer, error)) from None
         if not isinstance(answer, _Object):
-            raise CoordinatorError(f"no coordinator answers at {self.url}: that is no JSON object")
+            raise CoordinatorError(f"no coordinator answers at {self.url}: the response is not a JSON object")
         return answer
 
     def _advice(self, reason: object) -> str:
-        """Return what may help, as the end of a sentence."""
+        """Return a hint for the user, as the end of a sentence."""
         if isinstance(reason, ssl.SSLCertVerificationError):
-            return "; --ca FILE names who signed its certificate"
+            return "; give the authority of its certificate with --ca FILE"
         if isinstance(reason, ssl.SSLError):
             if reason.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
-                return "; is it http:// there, without TLS?"
+                return "; check whether the server uses http:// without TLS"
             if "CERTIFICATE" in (reason.reason or ""):
-                return "; --cert FILE and --key FILE give it our certificate"
+                return "; give a client certificate with --cert FILE and --key FILE"
             return ""
         cut = isinstance(reason, RemoteDisconnected | BadStatusLine | ConnectionResetError)
         if cut and self.url.startswith("http:"):
-            return "; is it https:// there?"
+            return "; check whether the server uses https://"
         if cut:
-            return "; does it ask for a certificate (--cert FILE)?"
+            return "; check whether it requires a client certificate (--cert FILE)"
         return ""
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Goes nowhere else: a token is for the address that was given."""
+    """Follow no redirections: the token is for the given address only."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> None:
-        """Take a redirection for the answer that it is."""
+        """Treat a redirection as the response."""
 
 
 def _scheme(url: str) -> str:
-    """Return http or https. Raises ConfigError for what is no address; a password in it is not shown."""
+    """Return http or https. Raises ConfigError for an invalid URL, without showing a password in it."""
     allowed = "http://HOST:PORT or https://HOST:PORT"
     if "@" in url:
         shown = f"********@{url.rpartition('@')[2]}"
-        raise ConfigError("--url", shown, f"{allowed}, no user in it: --token-file is for the token")
+        raise ConfigError("--url", shown, f"{allowed}, without a user name; give a token with --token-file")
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -159,44 +160,49 @@ def _scheme(url: str) -> str:
 
 
 def _token(path: str) -> str:
-    """Return the token of a file: the last word of its first line that is no comment. Raises ConfigError."""
+    """Return the token in a file, the last word of its first line that is not a comment.
+
+    Raises ConfigError.
+    """
     try:
         with open(path, encoding="ascii") as file:
             lines = [words for line in file if (words := line.split()) and not words[0].startswith("#")]
     except OSError as error:
-        raise ConfigError("--token-file", path, f"a file that can be read ({error.strerror})") from None
+        raise ConfigError("--token-file", path, f"a readable file ({error.strerror})") from None
     except ValueError:
-        raise ConfigError("--token-file", path, "a file of ASCII characters") from None
+        raise ConfigError("--token-file", path, "an ASCII file") from None
     if not lines:
-        raise ConfigError("--token-file", path, "a file with a token in it")
+        raise ConfigError("--token-file", path, "a file with a token")
     token = lines[0][-1]
     if token.startswith("sha256:"):
-        raise ConfigError("--token-file", path, "a file with the token itself, not its digest")
+        raise ConfigError("--token-file", path, "a file with the token, not its digest")
     return token
 
 
 def _tls(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLContext | None:
-    """Return the context for https, None for http. Raises ConfigError for a file of no use, in both."""
+    """Return the TLS context for https, None for http. Raises ConfigError for an invalid file."""
     if key and not cert:
-        raise ConfigError("--key", key, "left out, or given with --cert")
+        raise ConfigError("--key", key, "given together with --cert")
     if scheme == "http":
         for option, file in (("ca", ca), ("cert", cert), ("key", key)):
             if file:
                 places = f"here and as SHARE_COORDINATOR_{option.upper()}"
                 raise ConfigError(
-                    f"--{option}", file, f"left out, {places}, with an http:// URL: it has no TLS"
+                    f"--{option}", file, f"omitted ({places}) with an http:// URL, which has no TLS"
                 )
         return None
     try:
         context = ssl.create_default_context(cafile=ca or None)
     except OSError as error:
-        raise ConfigError("--ca", ca, f"a PEM file of certificates ({error.strerror or error})") from None
+        raise ConfigError("--ca", ca, f"a PEM file with certificates ({error.strerror or error})") from None
     if cert:
         try:
             context.load_cert_chain(cert, key or None)
         except OSError as error:
             raise ConfigError(
-                "--cert", cert, f"a PEM file of a certificate, its key there or in --key ({error})"
+                "--cert",
+                cert,
+                f"a PEM file with a certificate, and its key in the same file or in --key ({error})",
             ) from None
     return context
 
@@ -210,17 +216,21 @@ def _read(error: HTTPError) -> Answer:
 
 
 def _format_error(answer: Answer, error: HTTPError) -> str:
-    """Return what went wrong, and who should be asked instead."""
+    """Return the error message, and the coordinator that should be asked instead."""
     if "message" not in answer:
         status = f"HTTP status {error.code}"
-        return f"{status}: that is no coordinator, or it is too busy" if error.code == 503 else status
+        return (
+            f"{status}: the server is not a share coordinator, or is overloaded"
+            if error.code == 503
+            else status
+        )
     message, owner = str(answer["message"]), answer.get("owner")
     page = owner.get("page") if isinstance(owner, _Object) else None
     return f"{message}; ask {page}" if page and page not in message else message
 
 
 def cluster_config(extra: list[str]) -> "Config | None":
-    """Load the settings of a client of the cluster; None without bootstrap.servers. Raises ConfigError."""
+    """Load the client settings for the cluster; None without bootstrap.servers. Raises ConfigError."""
     from coordinator.cli.settings_flags import parse_flags
     from coordinator.config import load_config
 
@@ -230,9 +240,9 @@ def cluster_config(extra: list[str]) -> "Config | None":
 
 
 def fill_in(items: list[Answer], config: "Config | None") -> None:
-    """Add names of topics, end offsets and lags that the coordinator does not know and the cluster does.
+    """Add topic names, end offsets and lags from the cluster if the coordinator does not know them.
 
-    Raises CoordinatorError if the cluster cannot be asked.
+    Raises CoordinatorError if the cluster does not answer.
     """
     wanting = [item for item in items if item["topic"] is None or item["end_offset"] is None]
     if config is None or not wanting:

@@ -1,4 +1,4 @@
-"""How commands reach a running coordinator: the options that all of them have, and what comes of these."""
+"""The options with which commands connect to a running coordinator."""
 
 import inspect
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Names of topics, and the lag, come from the coordinator, if it knows the cluster
 
 ExecuteOption = Annotated[
     bool,
-    typer.Option("--execute/--dry-run", help="Do it. Otherwise it is only shown what would be done."),
+    typer.Option("--execute/--dry-run", help="Execute the change. The default is a dry run."),
 ]
 
 
@@ -39,18 +39,18 @@ _OPTIONS = (
         DEFAULT_URL,
         Annotated[
             str,
-            typer.Option("--url", metavar="URL", help="Where the coordinator answers HTTP.", envvar=URL_ENV),
+            typer.Option("--url", metavar="URL", help="The coordinator's HTTP address.", envvar=URL_ENV),
         ],
     ),
-    _file_option("token-file", "A file with the token that the coordinator asks for."),
-    _file_option("ca", "Who signed the coordinator's certificate: a PEM file. Otherwise the system's."),
-    _file_option("cert", "Our own certificate: a PEM file."),
-    _file_option("key", "Its key, if it is not in the same file: a PEM file."),
+    _file_option("token-file", "A file with the bearer token."),
+    _file_option("ca", "A PEM file with the authority of the server certificate. Default: the system's."),
+    _file_option("cert", "A PEM file with the client certificate."),
+    _file_option("key", "A PEM file with its key. Default: the file of the certificate."),
 )
 
 
 def with_admin_client(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say how a coordinator is reached; it gets an `AdminClient` as `api`."""
+    """Add the connection options to a command; it gets an `AdminClient` as `api`."""
     signature = inspect.signature(command)
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "api"]
     added = [

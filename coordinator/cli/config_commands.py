@@ -1,4 +1,4 @@
-"""`config show | check | reference`: the settings as they would be used, and all there are."""
+"""`config show | check | reference | user`: show and check the configuration."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from coordinator.cli import settings_flags as flags
 from coordinator.cli.output import Output, OutputOption, print_json, print_table
 
 config_app = typer.Typer(
-    help="Settings: what they are, where they come from, whether they are good.",
+    help="Show and check the configuration.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -21,7 +21,7 @@ def show(
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print every setting with its value and where it came from. Takes the flags of serve."""
+    """Print every setting with its value and origin. Accepts the flags of serve."""
     from coordinator.config import SETTINGS
 
     loaded = flags.load(ctx.args, config, settings)
@@ -54,14 +54,17 @@ def check(
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say whether serve would accept its settings; exit code 2 if not. Takes the flags of serve."""
+    """Check the settings and files that serve would use.
+
+    Exit code 2 if they are invalid. Accepts the flags of serve.
+    """
     from coordinator.admin.access_control import AccessControl
     from coordinator.admin.http_service import make_server_tls
     from coordinator.clock import SystemClock
     from coordinator.server import make_listener_security
 
     loaded = flags.load(ctx.args, config, settings)
-    # Files of certificates, users, tokens and keys are read as serve would read them.
+    # Read the files of certificates, users, tokens and keys as serve does.
     make_listener_security(loaded.config, SystemClock())
     AccessControl(loaded.config)
     make_server_tls(loaded.config)
@@ -72,29 +75,35 @@ def check(
         return
     for note in loaded.notes:
         typer.echo(note)
-    typer.echo("The settings are good.")
+    typer.echo("Configuration is valid.")
 
 
 @config_app.command("scram-keys")
 def scram_keys(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who logs in with the password.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The user name.")],
     iterations: Annotated[
-        int, typer.Option("--iterations", metavar="N", help="How long a guess takes.", min=4096, max=16384)
+        int,
+        typer.Option(
+            "--iterations",
+            metavar="N",
+            help="SCRAM iterations; more make guessing slower.",
+            min=4096,
+            max=16384,
+        ),
     ] = 8192,
 ) -> None:
-    """Read a password from standard input, and print the line for listen.sasl.users.file that checks it.
+    """Read a password from standard input and print its line for listen.sasl.users.file.
 
-    The password cannot be read from the line, only guessed. It is good for SCRAM-SHA-256, SCRAM-SHA-512 and
-    PLAIN.
+    The line does not contain the password. It is valid for SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN.
     """
     import sys
 
     from coordinator.errors import ConfigError
     from coordinator.security.users import format_user_line
 
-    # Bytes that are no UTF-8 come as halves of characters, which cannot be printed.
+    # Arguments that are not valid UTF-8 contain surrogates, which cannot be printed.
     if not (name and name.isprintable()):
-        raise ConfigError("NAME", name, "a name of characters that can be printed")
+        raise ConfigError("NAME", name, "a name of printable characters")
     try:
         if sys.stdin.isatty():
             password = typer.prompt("Password", hide_input=True, err=True)
@@ -102,7 +111,7 @@ def scram_keys(
             password = sys.stdin.readline().rstrip("\r\n")
         password.encode()
     except UnicodeError:
-        raise ConfigError("password", None, "a text in UTF-8") from None
+        raise ConfigError("password", None, "UTF-8 text") from None
     if not password:
         raise ConfigError("password", "", "given on standard input")
     typer.echo(format_user_line(name, password, iterations))
@@ -110,7 +119,7 @@ def scram_keys(
 
 @config_app.command()
 def reference() -> None:
-    """Print the page about all settings, in Markdown."""
+    """Print the reference of all settings in Markdown."""
     from coordinator.config import render_reference
 
     typer.echo(render_reference(), nl=False)

@@ -1,7 +1,6 @@
-"""`demo`: the story of a share-partition leader, played against a coordinator.
+"""`demo`: act as a share-partition leader against a coordinator, and explain each step.
 
-With `--own` the coordinator is one of our own, in memory, that lives as long as the demo: nothing has to be
-running.
+`--own` starts a coordinator in memory for the duration of the demo.
 """
 
 import subprocess
@@ -21,7 +20,7 @@ ClientConfig = Annotated[
     typer.Option(
         "--coordinator-config",
         metavar="FILE",
-        help=f"{flags.HOW_TO_CONNECT} By default without TLS and without a login.",
+        help=f"{flags.HOW_TO_CONNECT} Default: plaintext without login.",
     ),
 ]
 
@@ -31,15 +30,14 @@ _STOP_TIMEOUT_S = 30
 
 def demo(
     bootstrap: Annotated[
-        str, typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="A running coordinator.")
+        str,
+        typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="The address of a running coordinator."),
     ] = "127.0.0.1:9095",
-    own: Annotated[
-        bool, typer.Option("--own", help="Start a coordinator in memory, and stop it at the end.")
-    ] = False,
+    own: Annotated[bool, typer.Option("--own", help="Start a coordinator in memory for the demo.")] = False,
     client_config: ClientConfig = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Play a share-partition leader against a running coordinator and print what happens."""
+    """Act as a share-partition leader of a running coordinator and print each step."""
     from coordinator.config import Config
     from coordinator.demo import run
 
@@ -52,12 +50,12 @@ def demo(
 
 @contextmanager
 def run_own_coordinator() -> Iterator[str]:
-    """Run a coordinator in memory as a process of its own; gives its address.
+    """Run a coordinator in memory in another process; yield its address.
 
-    Raises CoordinatorError, with the last thing that it said, if it does not come up.
+    Raises CoordinatorError with the last line of its output if it does not start.
     """
     address = f"127.0.0.1:{_free_port()}"
-    # All that matters here is said by flags: the environment may hold the settings of another coordinator.
+    # Flags set everything that matters, because the environment may configure another coordinator.
     settings = {
         "--log": "memory",
         "--listen": address,
@@ -88,7 +86,7 @@ def _wait_until_it_serves(process: "subprocess.Popen[str]") -> None:
         said = line.strip() or said
         if _SERVING in line:
             return
-    raise CoordinatorError(f"no coordinator could be started: {said}")
+    raise CoordinatorError(f"the coordinator did not start: {said}")
 
 
 def _free_port() -> int:

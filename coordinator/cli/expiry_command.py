@@ -1,4 +1,4 @@
-"""`expiry`: what state is abandoned and when it goes, or a round of its removal now."""
+"""`expiry`: list abandoned state with its expiration time, or run a round of expiry."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +20,7 @@ def expiry(
     retention_minutes: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="As if this were the retention time, also where nothing expires."
+            min=1, metavar="N", help="Use this retention time for the list, even if expiry is disabled."
         ),
     ] = None,
     execute: ExecuteOption = False,
@@ -28,7 +28,7 @@ def expiry(
     *,
     api: "AdminClient",
 ) -> None:
-    """Show what state is abandoned, and when it expires."""
+    """List abandoned state and when it expires. With --execute, remove the due state now."""
     if execute:
         if retention_minutes is not None:
             from coordinator.errors import ConfigError
@@ -36,7 +36,7 @@ def expiry(
             raise ConfigError(
                 "--retention-minutes",
                 retention_minutes,
-                "left out with --execute, which goes by the retention time that is set",
+                "omitted with --execute, which uses the configured retention time",
             )
         _print_round(api.post(_PATH, {"execute": True}), output)
     else:
@@ -71,7 +71,7 @@ def _row(item: "Answer") -> tuple[object, ...]:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Write numbers in ascending order as a person would: 0-3,7."""
+    """Format ascending numbers as ranges: 0-3,7."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
@@ -85,15 +85,17 @@ def _sentences(answer: "Answer") -> list[str]:
     sentences = []
     if not answer["enabled"]:
         sentences.append(
-            "nothing is removed here: share.coordinator.group.state.retention.minutes is -1, and time is "
-            "counted from when somebody asked first"
+            "expiry is disabled (share.coordinator.group.state.retention.minutes=-1), and ages are counted "
+            "from the first request of this list"
         )
     if answer["unheard_groups"]:
-        sentences.append(f"{answer['unheard_groups']} groups could not be asked about")
+        sentences.append(f"{answer['unheard_groups']} groups could not be described")
     if answer["doubt"]:
         sentences.append(answer["doubt"])
     if answer["missing_shards"]:
-        sentences.append(f"{len(answer['missing_shards'])} shards are not here, nor in this list")
+        sentences.append(
+            f"{len(answer['missing_shards'])} shards are not loaded here, so this list is incomplete"
+        )
     return sentences
 
 

@@ -1,4 +1,4 @@
-"""`groups list | describe`: the share groups that have state in a running coordinator."""
+"""`groups list | describe`: the share groups with state in a running coordinator."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,20 +11,20 @@ from coordinator.cli.settings_flags import ANY_SETTING
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
 
-groups_app = typer.Typer(
-    help="The share groups of a running coordinator.", no_args_is_help=True, rich_markup_mode=None
-)
+groups_app = typer.Typer(help="List and describe share groups.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @groups_app.command("list")
 @with_admin_client
 def list_groups(
-    contains: Annotated[str, typer.Option(metavar="TEXT", help="Only groups whose id contains this.")] = "",
+    contains: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only groups whose id contains this text.")
+    ] = "",
     output: FormOption = Form.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
-    """List the groups that have state."""
+    """List the share groups that have state."""
     groups = list(api.items("/api/v1/groups", contains=contains or None))
     if output is Form.TABLE:
         print_table(
@@ -50,18 +50,18 @@ def list_groups(
 def describe(
     ctx: typer.Context,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group id.", show_default=False)],
-    verbose: Annotated[bool, typer.Option("--verbose", help="More columns.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show more columns.")] = False,
     output: FormOption = Form.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
-    """Show the share-partitions of a group, as kafka-share-groups.sh --describe does, and more."""
+    """Show the share-partitions of a group, like kafka-share-groups.sh --describe with more columns."""
     from coordinator.cli.admin_client import cluster_config, fill_in
 
     config = cluster_config(ctx.args)
     items = list(api.items("/api/v1/share-partitions", group=group))
     if not items:
-        # Says why: there is none, or it may be elsewhere.
+        # The error explains whether the group does not exist or is on another coordinator.
         api.get("/api/v1/groups/" + _segment(group))
     fill_in(items, config)
     items.sort(key=lambda item: (item["topic"] or item["topic_id"], item["partition"]))
@@ -90,7 +90,7 @@ _VERBOSE = (
 
 
 def format_known(value: int | None) -> object:
-    """Write a figure as Kafka's tools do: a dash for what is not known."""
+    """Format a number like Kafka's tools: a dash for an unknown value."""
     return "-" if value is None or value < 0 else value
 
 
@@ -111,14 +111,15 @@ def _segment(group: str) -> str:
 
 
 def _warn_of_missing(api: "AdminClient") -> None:
-    """Say on stderr whose groups are not in a list."""
+    """Print on stderr that the list is incomplete, and where the rest is."""
     shards = list(api.items("/api/v1/shards"))
     missing = [shard for shard in shards if shard["status"] != "ACTIVE"]
     if not missing:
         return
     pages = sorted({shard["owner"]["page"] or shard["owner"]["wire"] for shard in missing if shard["owner"]})
-    where = f"; they are with {', '.join(pages)}" if pages else ""
+    where = f"; their owners are {', '.join(pages)}" if pages else ""
     print_line(
-        f"share-coordinator: {len(missing)} of {len(shards)} shards are not here, nor in this list{where}",
+        f"share-coordinator: {len(missing)} of {len(shards)} shards are not loaded here, so this list is "
+        f"incomplete{where}",
         err=True,
     )

@@ -1,4 +1,4 @@
-"""`journal verify | dump`: look at a journal from outside, whether or not a coordinator is at work on it."""
+"""`journal verify | dump`: inspect a journal, whether or not a coordinator is using it."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EXIT_NOT_WHOLE = 1
 
 journal_app = typer.Typer(
-    help="A journal directory, looked at from outside.",
+    help="Inspect a journal directory.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -23,7 +23,7 @@ Folder = Annotated[
     Path,
     typer.Argument(
         metavar="DIR",
-        help="The journal's folder: data.dir.",
+        help="The directory of the journal (data.dir).",
         exists=True,
         file_okay=False,
         show_default=False,
@@ -33,7 +33,7 @@ Folder = Annotated[
 
 @journal_app.command()
 def verify(folder: Folder, output: OutputOption = Output.TABLE) -> None:
-    """Read every record as the next start would. Exit code 0 if the journal is whole, 1 if it is not."""
+    """Read every record as the next start would. Exit code 0 if the journal is intact, 1 if not."""
     from coordinator.log.journal.inspect import verify as verify_journal
 
     report = verify_journal(folder)
@@ -56,9 +56,9 @@ def dump(
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print every record, in the order of the log.
+    """Print every record in log order.
 
-    As lines like those of kafka-dump-log --share-group-state-decoder, or with -o json as one JSON object for
+    The lines are like those of kafka-dump-log --share-group-state-decoder; -o json prints a JSON object for
     each record.
     """
     from coordinator.log.journal.dump_format import kafka_lines, record_objects
@@ -82,7 +82,7 @@ def dump(
 
 
 def _is_whole(report: "JournalReport") -> bool:
-    """A torn tail is whole: what broke off was never acknowledged. A folder without a journal is not."""
+    """Return whether the journal is intact. A torn tail is, because it was never acknowledged."""
     return report.damage is None and bool(report.segments or report.unused_files)
 
 
@@ -123,18 +123,18 @@ def _print_report(report: "JournalReport") -> None:
     commits = sum(segment.commits for segment in report.segments)
     print_line(f"{report.state_partitions} state partitions, {records} records in {commits} commits")
     if report.recovery_point is not None:
-        print_line(f"recovery point: commit {report.recovery_point} and all before it were durable")
+        print_line(f"recovery point: all commits up to {report.recovery_point} were durable")
     if report.unused_files:
-        print_line(f"not needed, the next start removes or reuses them: {', '.join(report.unused_files)}")
+        print_line(f"unused files, which the next start removes or reuses: {', '.join(report.unused_files)}")
     if report.torn_tail is not None:
         file, position, lost_commits = report.torn_tail
-        lost = f"; {lost_commits} commits behind that place do not count" if lost_commits else ""
+        lost = f"; {lost_commits} later commits are ignored" if lost_commits else ""
         print_line(
             f"the last write to {file}, at byte {position}, did not finish and was not acknowledged{lost}"
         )
     if report.is_changing:
-        print_line("a coordinator is writing to it: its end was not seen at rest")
+        print_line("a coordinator is writing to the journal, so its end could not be checked")
     if report.damage is not None:
         print_line(f"share-coordinator: {report.damage}", err=True)
     else:
-        print_line("The journal is whole.")
+        print_line("The journal is intact.")

@@ -1,7 +1,7 @@
-"""`migrate`: share-group state carried between Kafka's own coordinator, a topic and a journal.
+"""`migrate`: copy share-group state between Kafka's own coordinator, a topic and a journal.
 
-By default it says what it would do.  Exit codes: 0 done, or there is nothing in the way of doing it; 1
-something is, or both sides are not the same afterwards; 2 a bad command line or setting.
+By default a dry run.  Exit codes: 0 success, or a dry run without obstacles; 1 refused, or both sides differ
+afterwards; 2 invalid command line or setting.
 """
 
 import asyncio
@@ -43,25 +43,23 @@ Share groups must be idle meanwhile. See docs/migration.md.
 def migrate(
     ctx: typer.Context,
     source_text: Annotated[
-        str, typer.Option("--from", metavar="PLACE", help="Where the state is.", show_default=False)
+        str, typer.Option("--from", metavar="PLACE", help="The source.", show_default=False)
     ],
     target_text: Annotated[
-        str, typer.Option("--to", metavar="PLACE", help="Where it should be.", show_default=False)
+        str, typer.Option("--to", metavar="PLACE", help="The target.", show_default=False)
     ],
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise nothing is written.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Execute. The default is a dry run.")] = False,
     replace: Annotated[
         bool,
-        typer.Option(
-            "--replace", help="Replace or delete what the target holds and the source does not hold so."
-        ),
+        typer.Option("--replace", help="Replace or delete state in the target that differs from the source."),
     ] = False,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Depose whoever owns the target; for owners that are dead.")
+        bool, typer.Option("--take-over", help="Fence the owner of the target. Use it if that owner is dead.")
     ] = False,
     leave_out_unknown_topics: Annotated[
         bool,
         typer.Option(
-            "--leave-out-unknown-topics", help="Leave the state of topics behind that the cluster lost."
+            "--leave-out-unknown-topics", help="Omit the state of topics that the cluster does not have."
         ),
     ] = False,
     target_config: flags.CoordinatorConfig = None,
@@ -69,14 +67,14 @@ def migrate(
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Bring the state of share groups from one place to another. Only says what it would do by default."""
+    """Copy the state of share groups from one place to another. A dry run unless --execute is given."""
     from coordinator.logging_setup import set_up_logging
     from coordinator.migration import Options, make_source, make_target, parse_source, parse_target
     from coordinator.migration import migrate as carry
 
     source_place = parse_source(source_text)
     target_place = parse_target(target_text, source_place)
-    # What a topic needs of the settings is checked if there is a topic, whatever `serve` would use.
+    # The settings of a topic are checked only if a topic is involved, whatever `serve` would use.
     needs_cluster = source_place.needs_cluster or target_place.needs_cluster
     loaded = flags.load(ctx.args, config, [*(settings or ()), *(["log=kafka"] if needs_cluster else [])])
     set_up_logging("WARNING", loaded.config.log_format)
@@ -100,7 +98,7 @@ def migrate(
 
 @contextmanager
 def _progress_bar() -> Iterator["Progress"]:
-    """Show on stderr how far long work is, if somebody is looking; it is gone at the end."""
+    """Show a progress bar on stderr if it is a terminal, and remove it at the end."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
@@ -138,12 +136,12 @@ def _print_report(source: "Location", target: "Location", report: "Report") -> N
     print_line(
         f"{source} -> {target}: {len(report.folded.states)} share-partitions; {counts[Action.COPY]} {verb} "
         f"copied, {counts[Action.REPLACE]} replaced, {counts[Action.DELETE]} deleted, {counts[Action.OMIT]} "
-        f"left out, {counts[Action.ALREADY_PRESENT]} were there already"
+        f"omitted, {counts[Action.ALREADY_PRESENT]} were present already"
     )
     for note in report.notes:
         print_line(f"note: {note}")
     if not report.executed:
-        print_line("Nothing was written: --execute does it.")
+        print_line("Dry run: nothing was written. Repeat with --execute.")
     elif report.is_good:
         same = len(report.folded.states) - counts[Action.OMIT]
         print_line(f"Both sides hold the same state of {same} share-partitions.")
@@ -151,7 +149,7 @@ def _print_report(source: "Location", target: "Location", report: "Report") -> N
         for difference in report.different[:DIFFERENT_SHOWN_MAX]:
             print_line(f"{difference.key}: {difference.what}", err=True)
         print_line(
-            f"share-coordinator: {len(report.different)} share-partitions are not the same on both sides",
+            f"share-coordinator: {len(report.different)} share-partitions differ between source and target",
             err=True,
         )
 

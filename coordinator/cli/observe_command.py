@@ -1,4 +1,4 @@
-"""`observe`."""
+"""`observe`: run an observer of Kafka's own share coordinator."""
 
 import logging
 

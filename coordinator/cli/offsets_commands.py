@@ -1,7 +1,7 @@
-"""`offsets reset | delete`: where share groups begin, changed through Kafka's group coordinator.
+"""`offsets reset | delete`: change the start offsets of share groups through Kafka's group coordinator.
 
-It guards the groups: it refuses while one has members, and it keeps what it knows of a group in step with the
-state. So it is asked, and nothing is changed behind its back.
+The group coordinator refuses changes while a group has members, and keeps its own metadata consistent with
+the state.  So all changes go through it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ The coordinator at --url tells what is in flight; without it that is not known.
 """
 
 offsets_app = typer.Typer(
-    help="Where share groups begin, changed through Kafka's group coordinator.",
+    help="Change start offsets of share groups through Kafka's group coordinator.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -39,9 +39,7 @@ offsets_app = typer.Typer(
 GroupOption = Annotated[
     str, typer.Option("--group", metavar="GROUP", help="The share group.", show_default=False)
 ]
-AllTopicsOption = Annotated[
-    bool, typer.Option("--all-topics", help="All topics that the group has something of.")
-]
+AllTopicsOption = Annotated[bool, typer.Option("--all-topics", help="All topics of the group.")]
 
 
 @offsets_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_NEEDED)
@@ -50,13 +48,16 @@ def reset(
     ctx: typer.Context,
     group: GroupOption,
     topic: Annotated[
-        list[str] | None, typer.Option(metavar="TOPIC[:0,1]", help="Of this topic; may be repeated.")
+        list[str] | None, typer.Option(metavar="TOPIC[:0,1]", help="Only this topic; may be repeated.")
     ] = None,
     all_topics: AllTopicsOption = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first records.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last records.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start offset.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end offset.")] = False,
     to_datetime: Annotated[
-        str | None, typer.Option(metavar="YYYY-MM-DDThh:mm:ss.sss", help="To the records of a time, in UTC.")
+        str | None,
+        typer.Option(
+            metavar="YYYY-MM-DDThh:mm:ss.sss", help="To the first record at or after a time in UTC."
+        ),
     ] = None,
     to_offset: Annotated[int | None, typer.Option(metavar="OFFSET", help="To this offset.", min=0)] = None,
     execute: ExecuteOption = False,
@@ -64,10 +65,10 @@ def reset(
     *,
     api: "AdminClient",
 ) -> None:
-    """Begin again somewhere else. The group must have no members.
+    """Set new start offsets. The group must have no members.
 
-    REDELIVERED is how many records were done with and would be delivered again, SKIPPED how many were not and
-    never would be.
+    REDELIVERED counts completed records that would be delivered again, SKIPPED incomplete records that would
+    never be delivered.
     """
     from coordinator.cli.offsets_plan import Planner, Scope, Target
 
@@ -104,7 +105,7 @@ def delete(
     ctx: typer.Context,
     group: GroupOption,
     topic: Annotated[
-        list[str] | None, typer.Option(metavar="TOPIC", help="Of this topic; may be repeated.")
+        list[str] | None, typer.Option(metavar="TOPIC", help="Only this topic; may be repeated.")
     ] = None,
     all_topics: AllTopicsOption = False,
     execute: ExecuteOption = False,
@@ -112,9 +113,9 @@ def delete(
     *,
     api: "AdminClient",
 ) -> None:
-    """Forget all that a group has of some topics. The group must have no members.
+    """Delete the state of a group for some topics. The group must have no members.
 
-    Whoever consumes again begins by share.auto.offset.reset.
+    If a consumer subscribes again, the group starts by share.auto.offset.reset.
     """
     from coordinator.cli.offsets_plan import Planner, Scope
 
@@ -134,7 +135,7 @@ def delete(
 
 
 def _with_cluster(extra: list[str], work: "Callable[[ShareGroups, UserTopics], Awaitable[Done]]") -> Done:
-    """Do something with the cluster that the settings name. Raises ConfigError without one."""
+    """Run a function with the configured cluster. Raises ConfigError without a cluster."""
     from coordinator.cli.admin_client import cluster_config
     from coordinator.errors import ConfigError
     from coordinator.kafka.share_groups import ShareGroups
@@ -144,7 +145,9 @@ def _with_cluster(extra: list[str], work: "Callable[[ShareGroups, UserTopics], A
     config = cluster_config(extra)
     if config is None:
         raise ConfigError(
-            "--bootstrap-servers", "", "HOST:PORT of a broker: offsets are the group coordinator's to change"
+            "--bootstrap-servers",
+            "",
+            "HOST:PORT of a broker, because Kafka's group coordinator changes the offsets",
         )
     servers, security = config.bootstrap_servers, make_client_security(config)
 
@@ -167,7 +170,7 @@ def _states(api: "AdminClient", group: str) -> "dict[TopicPartition, dict[str, o
     try:
         return states_of(api, group)
     except CoordinatorError as error:
-        print_line(f"share-coordinator: what is in flight is not known: {error}", err=True)
+        print_line(f"share-coordinator: in-flight records are not known: {error}", err=True)
         return None
 
 

@@ -1,7 +1,7 @@
-"""What a change of a share group's offsets would do, before it is done.
+"""Compute the effect of changing a share group's offsets, before the change.
 
-Kafka's group coordinator knows the group, the brokers know where partitions begin and end, and the share
-coordinator what is in flight.  All three are asked; only the last may be missing.
+Kafka's group coordinator provides the group, the brokers the log start and end of partitions, and the share
+coordinator the in-flight records.  Only the last is optional.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[bytes, int]
 
-# What nobody delivers again, as the API names it.
+# The delivery states of completed records, as the API names them.
 _DONE = ("ACKNOWLEDGED", "ARCHIVED")
 _RUNS = 10_000
 
 
 class Target(NamedTuple):
-    """Where start offsets shall be: at an end of the partition, at a time, or at an offset."""
+    """The new start offsets: log start, log end, a time, or an offset."""
 
     kind: str
     number: int = 0
 
     @classmethod
     def parse(cls, *, earliest: bool, latest: bool, moment: str | None, offset: int | None) -> "Target":
-        """Read the options of a reset. Raises ConfigError."""
+        """Parse the options of a reset. Raises ConfigError."""
         given = [
             *([cls("earliest")] if earliest else []),
             *([cls("latest")] if latest else []),
@@ -51,15 +51,16 @@ def _time_ms(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError("--to-datetime", text, "a time as 2026-11-21T13:00:00.000, in UTC") from None
-    # As Kafka's tools, which take a time without a zone for one in UTC.
+    # Like Kafka's tools, a time without a zone is UTC.
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
 
 
 class Effect(NamedTuple):
-    """What becomes of the records of a share-partition; None where it is not known.
+    """The effect on the records of a share-partition; None if not known.
 
-    `redelivered` have been done with and would be delivered again, `skipped` have not and never would be.
+    `redelivered` are complete and would be delivered again, `skipped` are incomplete and would never be
+    delivered.
     """
 
     in_flight: int | None
@@ -71,7 +72,7 @@ NOT_KNOWN = Effect(None, None, None)
 
 
 def effect(state: Mapping[str, Any], new_offset: int) -> Effect:
-    """Tell what a new start offset would leave of a state, given as the API shows it with all its runs."""
+    """Return the effect of a new start offset on a state, which has all its offset ranges."""
     start, runs = state["start_offset"], state["in_flight"]["items"]
     if start < 0:
         return Effect(0, 0, 0)
@@ -86,7 +87,7 @@ def effect(state: Mapping[str, Any], new_offset: int) -> Effect:
 
 
 def states_of(api: "AdminClient", group: str) -> dict[TopicPartition, dict[str, Any]]:
-    """Return the states that a share coordinator has of a group, with all runs. Raises CoordinatorError."""
+    """Return a group's states with all offset ranges from a share coordinator. Raises CoordinatorError."""
     from protocol.state_records import parse_topic_id
 
     states = {}
@@ -103,18 +104,18 @@ def states_of(api: "AdminClient", group: str) -> dict[TopicPartition, dict[str, 
 
 
 class Scope(NamedTuple):
-    """Which partitions: by name of the topic, all of them if None. Without any topic: all of the group."""
+    """Partitions by topic name; None means all partitions. Without any topic: the whole group."""
 
     topics: Mapping[str, Sequence[int] | None]
 
     @classmethod
     def parse(cls, topics: Sequence[str], *, all_topics: bool, partitions_allowed: bool) -> "Scope":
-        """Read `topic` and `topic:0,1`. Raises ConfigError."""
+        """Parse `topic` and `topic:0,1`. Raises ConfigError."""
         if bool(topics) == all_topics:
             raise ConfigError("offsets", "", "given --topic, once or more often, or --all-topics")
         found: dict[str, Sequence[int] | None] = {}
         for text in topics:
-            # No topic has a colon in its name.
+            # Topic names contain no colon.
             name, colon, numbers = text.partition(":")
             given = numbers.split(",") if colon else None
             if not name or name in found or (given and not all(n.isascii() and n.isdigit() for n in given)):
@@ -126,7 +127,7 @@ class Scope(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """One share-partition of a change; offsets are None where they are not known, or there will be none."""
+    """One share-partition of a change; offsets are None if they are not known or not set."""
 
     topic: str
     partition: int
@@ -136,13 +137,13 @@ class Planned(NamedTuple):
 
 
 def check_group(group: str, description: GroupDescription, *, may_be_made: bool) -> None:
-    """Raise OperationFailed if the offsets of a group cannot be changed, with what to do."""
+    """Raise OperationFailed if the offsets of a group cannot be changed, with a hint."""
     code = description.error_code
     if code == GROUP_ID_NOT_FOUND:
         if not may_be_made:
             raise OperationFailed(
-                f"Kafka knows no share group {group!r}. What is left of a deleted group goes by its expiry; "
-                "deleting it past Kafka could take the state of a group that comes to be at this moment"
+                f"Kafka has no share group {group!r}. Expiry removes the state of a deleted group; "
+                "deleting it without Kafka could hit a group of the same name that is created now"
             )
     elif code != 0:
         raise CoordinatorError(
@@ -151,13 +152,13 @@ def check_group(group: str, description: GroupDescription, *, may_be_made: bool)
     elif not description.is_empty:
         raise OperationFailed(
             f"group {group!r} is {description.state} with {description.members} members, and its consumers "
-            "would go on with what they hold: stop them, wait until kafka-share-groups.sh --describe --state "
-            "says Empty, and try again"
+            "would continue with their acquired records. Stop them, wait until kafka-share-groups.sh "
+            "--describe --state shows Empty, and retry"
         )
 
 
 def error_name(code: int) -> str:
-    """Name an error code as Kafka does, as far as we know it."""
+    """Return Kafka's name of an error code."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -165,7 +166,7 @@ def error_name(code: int) -> str:
 
 
 class Planner:
-    """Finds out what is there, and what would become of it. Used on one event loop."""
+    """Reads the current offsets and computes the changes. Used on one event loop."""
 
     def __init__(
         self, groups: "ShareGroups", topics: "UserTopics", states: Mapping[TopicPartition, Any] | None
@@ -175,7 +176,7 @@ class Planner:
         self._states = states
 
     async def reset(self, group: str, scope: Scope, target: Target) -> tuple[list[Planned], list[str]]:
-        """Plan new start offsets; also return what should be said of them. Raises CoordinatorError."""
+        """Plan new start offsets; also return notes for the user. Raises CoordinatorError."""
         check_group(group, (await self._groups.describe_groups([group]))[group], may_be_made=True)
         shown = await self._stored_start_offsets(group)
         names, wanted = await self._find_wanted(scope, shown)
@@ -184,19 +185,21 @@ class Planner:
             f"{names[topic_id]}-{number}" for topic_id, number in wanted if (topic_id, number) not in news
         ]
         if missing:
-            raise OperationFailed(f"nobody tells where these partitions begin and end: {', '.join(missing)}")
+            raise OperationFailed(
+                f"the log start and end of these partitions are not known: {', '.join(missing)}"
+            )
         planned = [self._make_planned(names[key[0]], key, shown, news[key]) for key in wanted]
         return sorted(planned), remarks
 
     async def delete(self, group: str, scope: Scope) -> list[Planned]:
-        """Plan to delete all that a group has of some topics. Raises CoordinatorError."""
+        """Plan to delete the state of a group for some topics. Raises CoordinatorError."""
         check_group(group, (await self._groups.describe_groups([group]))[group], may_be_made=False)
         shown = await self._stored_start_offsets(group)
         names, _ = await self._find_wanted(scope, shown)
         planned = [self._make_planned(names[key[0]], key, shown, None) for key in shown if key[0] in names]
         for name in names.values():
             if all(each.topic != name for each in planned):
-                raise OperationFailed(f"group {group!r} has nothing of topic {name}")
+                raise OperationFailed(f"group {group!r} has no state of topic {name}")
         return sorted(planned)
 
     async def _stored_start_offsets(self, group: str) -> dict[TopicPartition, int]:
@@ -210,13 +213,13 @@ class Planner:
         if not scope.topics:
             names = dict(await self._topics.names({topic_id for topic_id, _ in shown}))
             if not names:
-                raise OperationFailed("the group has nothing of any topic")
+                raise OperationFailed("the group has no state of any topic")
             return names, [key for key in shown if key[0] in names]
         names, wanted = {}, []
         for name, given in scope.topics.items():
             topic_id = await self._topics.topic_id(name)
             if topic_id is None:
-                raise OperationFailed(f"there is no topic {name}, or we may not see it")
+                raise OperationFailed(f"topic {name} does not exist, or DESCRIBE is not allowed")
             names[topic_id] = name
             there = await self._topics.partitions(topic_id)
             for number in there if given is None else given:
@@ -245,7 +248,7 @@ class Planner:
                 news[key] = min(max(target.number, starts[key]), ends[key])
                 if news[key] != target.number:
                     remarks.append(
-                        f"{names[key[0]]}-{key[1]} has no offset {target.number}: {news[key]} is nearest"
+                        f"{names[key[0]]}-{key[1]} has no offset {target.number}; {news[key]} is the nearest"
                     )
         return news, remarks
 

@@ -1,4 +1,4 @@
-"""What commands print: aligned columns for people, JSON for programs."""
+"""Print results: aligned columns for people, JSON and YAML for programs."""
 
 import json
 import sys
@@ -12,26 +12,26 @@ from coordinator.printable import escape_json_unprintable, escape_unprintable
 
 
 class Output(StrEnum):
-    """How a command prints its result."""
+    """The output format of a command."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class Form(StrEnum):
-    """How a command prints what a running coordinator told it."""
+    """The output format of a command that requests a running coordinator."""
 
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
 
 
-FormOption = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
+FormOption = Annotated[Form, typer.Option("-o", "--output", help="Output format.")]
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="Output format.")]
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON, indented."""
+    """Print a value as indented JSON."""
     print_json_text(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
@@ -41,9 +41,9 @@ def print_yaml(value: object) -> None:
 
 
 def _yaml_lines(value: object) -> Iterator[str]:
-    """Write a value as YAML in blocks. A scalar is written as JSON, which YAML takes as it is.
+    """Format a value as block-style YAML. Scalars are JSON, which is valid YAML.
 
-    What a terminal would obey is written out, which YAML reads in quotes as what it was.
+    Control characters are escaped; in quotes, YAML restores them.
     """
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
@@ -68,24 +68,24 @@ def _yaml_entry(label: str, item: object) -> Iterator[str]:
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """Print a line. What a terminal would obey is written out: group ids and servers' words may have it."""
+    """Print a line. Control characters are escaped, because group ids and error messages may contain them."""
     typer.echo(escape_unprintable(text), err=err)
 
 
 def format_error(error: Exception) -> str:
-    """Return what an error says, on one line."""
+    """Return the text of an error on one line."""
     return " ".join(str(error).split())
 
 
 def print_json_text(text: str) -> None:
-    """Print text that holds JSON. What would not show, or the output has no character for, is escaped."""
+    """Print JSON text. Characters that are invisible or not supported by the output are escaped."""
     typer.echo(escape_json_unprintable(text, sys.stdout.encoding))
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print left-aligned columns, as wide as their widest entry; the last one is not padded.
 
-    What a terminal would obey is written out.
+    Control characters are escaped.
     """
     lines = [[escape_unprintable(str(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]

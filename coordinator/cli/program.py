@@ -1,7 +1,6 @@
-"""The commands put together, and what a user sees when something goes wrong: one line, never a traceback.
+"""Register the commands, and print each error as one line without a traceback.
 
-Exit codes: 0 done, 1 failed, 2 asked for the impossible (a wrong command line, a bad setting), 130
-interrupted.
+Exit codes: 0 success, 1 failure, 2 invalid command line or setting, 130 interrupted.
 """
 
 import os
@@ -33,18 +32,18 @@ from coordinator.optional_dependencies import KAFKA_EXTRA
 
 EXIT_FAILED = 1
 
-# For us, when we look for a mistake of ours: the traceback that a user is spared.
+# Set this to show the traceback of an internal error.
 TRACEBACK_ENV = "SHARE_COORDINATOR_TRACEBACK"
 
-# Plain help: rich's takes a tenth of a second longer to show.
+# Plain help: rich takes a tenth of a second longer.
 app = typer.Typer(
     name="share-coordinator",
     help="A standalone share coordinator (KIP-932) for Apache Kafka.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False,
 )
 app.command(context_settings=ANY_SETTING, epilog=COMMON_FLAGS)(serve)
 app.command(context_settings=ANY_SETTING, epilog=OBSERVE_FLAGS)(observe)
@@ -76,7 +75,7 @@ def _print_version(asked: bool) -> None:
 def _before_any_command(
     show_version: Annotated[
         bool,
-        typer.Option("--version", help="As the command version.", callback=_print_version, is_eager=True),
+        typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     pass
@@ -85,7 +84,7 @@ def _before_any_command(
 def run() -> None:
     """Run the command that `sys.argv` names and end the process with its exit code."""
     if isinstance(sys.stdout, TextIOWrapper):
-        # A name that the terminal has no characters for is written out, as what does not show is.
+        # A character that the terminal cannot show is escaped.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="share-coordinator")
@@ -96,7 +95,7 @@ def run() -> None:
 
 
 def _report_error(error: Exception) -> int:
-    """Say in one line what went wrong; return the exit code."""
+    """Print an error on one line; return the exit code."""
     from coordinator.errors import ConfigError, CoordinatorError
 
     if isinstance(error, CoordinatorError):
@@ -106,11 +105,11 @@ def _report_error(error: Exception) -> int:
         print_line(f"share-coordinator: {format_error(error)}", err=True)
         return EXIT_FAILED
     if isinstance(error, ModuleNotFoundError) and error.name == "aiokafka":
-        print_line(f"share-coordinator: asking a cluster takes {error.name}: {KAFKA_EXTRA}", err=True)
+        print_line(f"share-coordinator: a connection to Kafka requires {error.name}: {KAFKA_EXTRA}", err=True)
         return EXIT_FAILED
     print_line(
-        f"share-coordinator: this should not happen: {type(error).__name__}: {format_error(error)} "
-        f"({TRACEBACK_ENV}=1 shows where)",
+        f"share-coordinator: internal error: {type(error).__name__}: {format_error(error)} "
+        f"(set {TRACEBACK_ENV}=1 for a traceback)",
         err=True,
     )
     exit_code: int = getattr(error, "exit_code", EXIT_FAILED)

@@ -1,4 +1,4 @@
-"""All commands of `recovery`, put together: each module registers its own."""
+"""Register the commands of `recovery`."""
 
 from coordinator.cli import (
     recovery_archive,

@@ -1,4 +1,4 @@
-"""`recovery archive`: copy the records of a log before pruning removes them, here or with Spark."""
+"""`recovery archive`: copy the records of a log before pruning removes them, with or without Spark."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,10 +18,13 @@ def archive(
     ctx: typer.Context,
     source: recovery.From,
     to: Annotated[
-        Path, typer.Option("--to", metavar="DIR", help="The archive's folder; made if it is not there.")
+        Path,
+        typer.Option(
+            "--to", metavar="DIR", help="The directory of the archive; created if it does not exist."
+        ),
     ],
     every: Annotated[
-        str, typer.Option("--every", metavar="TIME", help="With Spark: copy again and again: 30s, 5m, 1h.")
+        str, typer.Option("--every", metavar="TIME", help="With Spark: copy periodically: 30s, 5m, 1h.")
     ] = "",
     checkpoint: Annotated[
         str,
@@ -34,7 +37,7 @@ def archive(
         typer.Option(
             "--state-checkpoint",
             metavar="TIME",
-            help="How often the states are stored in the archive, so that reading an old one is short.",
+            help="How often to store the states in the archive, which shortens later reads.",
         ),
     ] = "1d",
     engine: recovery.EngineName = "local",
@@ -43,10 +46,10 @@ def archive(
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Copy what is new on a log to an archive, which other commands read as archive:DIR.
+    """Copy new records of a log to an archive, which other commands read as archive:DIR.
 
-    Run it more often than the log is pruned. What was copied once stays, also when pruning takes it. Exit
-    codes: 0 all was copied, 1 records were pruned before they could be copied, or could not be read.
+    Run it more often than the log is pruned. Archived records stay when the log is pruned. Exit codes: 0
+    success, 1 records were pruned before they could be copied, or could not be read.
     """
     opened = recovery.open_source(source, ctx.args, config, settings)
     from coordinator.recovery.archive import archive as copy_new
@@ -76,7 +79,7 @@ def _with_spark(
     settings: list[str] | None,
     output: Output,
 ) -> "list[ArchiveResult]":
-    """Run a streaming query; print each micro-batch, and store the states when it is time."""
+    """Run a streaming query; print each micro-batch, and store the states periodically."""
     from coordinator.cli.recovery_audit import parse_duration_s
     from coordinator.recovery.archive_stream import archive_stream
     from coordinator.recovery.engines.spark_session import session
@@ -127,7 +130,7 @@ def _print(run: "ArchiveResult", output: Output) -> None:
     for state_partition, (copied_to, goes_on) in sorted(run.gaps.items()):
         print_line(
             f"share-coordinator: records {copied_to} to {goes_on - 1} of state partition {state_partition} "
-            "were pruned before they could be copied: run it more often",
+            "were pruned before they were copied; archive more often",
             err=True,
         )
     for damage in run.damages:

@@ -1,7 +1,7 @@
-"""`recovery audit`: is a state log whole, and would what it holds come back? Once, or again and again.
+"""`recovery audit`: check whether a state log is complete and can be restored, once or periodically.
 
-Exit codes: 0 clean, 1 warnings, 2 critical, 3 could not audit.  With --every it ends with 0 when it is told
-to, as metrics say the rest.
+Exit codes: 0 no findings, 1 warnings, 2 critical findings, 3 the audit failed.  With --every, the exit code
+is 0 after a stop signal, and metrics report the results.
 """
 
 from dataclasses import replace
@@ -33,19 +33,21 @@ To = Annotated[
     typer.Option(
         "--to",
         metavar="DIR",
-        help="A new folder for states, findings and a manifest; with --every one for each run in it.",
+        help="A new directory for states, findings and a manifest; with --every, one per run.",
     ),
 ]
 Report = Annotated[
     list[Path] | None,
-    typer.Option("--report", metavar="FILE", help="Write a report: .html, .md, .json or .txt; repeatable."),
+    typer.Option(
+        "--report", metavar="FILE", help="Write a report (.html, .md, .json or .txt); may be repeated."
+    ),
 ]
 EarlierAudit = Annotated[
     Path | None,
     typer.Option("--baseline", metavar="DIR", help="Compare with the --to of an earlier audit (X3)."),
 ]
 Live = Annotated[
-    str, typer.Option("--live", metavar="HOST:PORT", help="Compare with the coordinator found there (X1).")
+    str, typer.Option("--live", metavar="HOST:PORT", help="Compare with this live coordinator (X1).")
 ]
 Sample = Annotated[
     int, typer.Option("--sample", metavar="N", help="Fold N share-partitions a second way (X6).", min=0)
@@ -55,46 +57,46 @@ StatePartitions = Annotated[
     typer.Option(
         "--state-partitions",
         metavar="N",
-        help="How many there must be; by default as many as the log has.",
+        help="The expected number. Default: as in the log.",
         min=1,
     ),
 ]
 PruneBacklog = Annotated[
-    int, typer.Option("--prune-backlog", metavar="N", help="Records that may wait to be pruned (P1).", min=0)
+    int, typer.Option("--prune-backlog", metavar="N", help="Limit of records that can be pruned (P1).", min=0)
 ]
 ReplaySeconds = Annotated[
     float,
     typer.Option(
-        "--replay-seconds", metavar="N", help="How long a state partition may take to load (P7).", min=0
+        "--replay-seconds", metavar="N", help="Limit of the load time of a state partition (P7).", min=0
     ),
 ]
 Keep = Annotated[
     int,
     typer.Option(
-        "--keep", metavar="N", help="With --every: runs in --to that stay, besides the baseline.", min=1
+        "--keep", metavar="N", help="With --every: runs to keep in --to, besides the baseline.", min=1
     ),
 ]
 Archive = Annotated[
     Path | None,
     typer.Option(
-        "--archive", metavar="DIR", help="An archive of the log: the verdict says what it can restore."
+        "--archive", metavar="DIR", help="An archive of the log; the verdict tells what it can restore."
     ),
 ]
-Every = Annotated[str, typer.Option("--every", metavar="TIME", help="Audit again and again: 30s, 5m, 1h.")]
+Every = Annotated[str, typer.Option("--every", metavar="TIME", help="Audit periodically: 30s, 5m, 1h.")]
 MetricsListen = Annotated[
     str, typer.Option("--metrics-listen", metavar="HOST:PORT", help="With --every: metrics for Prometheus.")
 ]
 
 
 class _AuditCommand(TyperCommand):
-    """The command, with an exit code of its own for what goes wrong: the usual ones are findings here."""
+    """A command whose failures have an exit code of their own, because the usual ones mean findings."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Read the command line."""
+        """Parse the command line."""
         try:
             return super().make_context(*args, **kwargs)
         except Exception as error:
-            # Not by its class: releases of typer have it from different packages.
+            # Not by its class, which comes from different packages in different releases of typer.
             if getattr(error, "exit_code", None) == EXIT_USAGE:
                 error.exit_code = EXIT_COULD_NOT_AUDIT  # type: ignore[attr-defined]
             raise
@@ -104,7 +106,7 @@ class _AuditCommand(TyperCommand):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            # Such as a job of Spark's that failed; what ends a command has a code already.
+            # An exception without an exit code, for example of a failed Spark job.
             if not hasattr(error, "exit_code"):
                 error.exit_code = EXIT_COULD_NOT_AUDIT  # type: ignore[attr-defined]
             raise
@@ -139,9 +141,10 @@ def audit(
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Audit a log: is it whole, and would what it holds come back?
+    """Audit a log: check whether it is complete and can be restored.
 
-    Nothing is written to the source. Exit codes: 0 clean, 1 warnings, 2 critical, 3 could not audit.
+    Nothing is written to the source. Exit codes: 0 no findings, 1 warnings, 2 critical findings, 3 the audit
+    failed.
     """
     from coordinator.errors import CoordinatorError
 
@@ -175,7 +178,7 @@ def audit(
 
 
 class _Job:
-    """One command line: what is audited, and where its results go."""
+    """The parameters of one command: what is audited, and where results are written."""
 
     engine: Any
     options: "Options"
@@ -203,7 +206,7 @@ class _Job:
         baseline: Path | None,
         archive: Path | None,
     ) -> None:
-        """Check everything that can be wrong before anything is read. Raises ConfigError."""
+        """Check all parameters before reading anything. Raises ConfigError."""
         from coordinator.recovery.audit import Options
         from coordinator.recovery.checks.baseline import Baseline
         from coordinator.recovery.checks.limits import Limits
@@ -240,7 +243,7 @@ class _Job:
         return recovery.parse_live_coordinator(live, flags.client_security(live_config, self._loaded))
 
     def run(self, baseline: "Baseline | None") -> "AuditResult":
-        """Audit once, and write what is to be written."""
+        """Audit once and write the results."""
         from coordinator.recovery.audit import audit
         from coordinator.recovery.progress import progress_display
         from coordinator.recovery.report import write_report
@@ -265,13 +268,13 @@ class _Job:
             typer.echo(as_text(content), nl=False)
 
     def repeat(self, every_s: float, listen: "HostPort | None", keep: int) -> None:
-        """Audit until told to end; a line for each run."""
+        """Audit until stopped; print a line for each run."""
         from coordinator.errors import ConfigError, CoordinatorError
         from coordinator.recovery.baselines import BaselineStore
         from coordinator.recovery.continuous import repeat
 
         if self.options.to is None:
-            raise ConfigError("--to", None, "a folder with --every, which keeps the baseline")
+            raise ConfigError("--to", None, "a directory with --every, which keeps the baseline in it")
         self._repeats = True
         store = BaselineStore(self.options.to, keep=keep)
         baseline = store.current(self.source.text, self.options.baseline)
@@ -283,9 +286,9 @@ class _Job:
 
         def told(found: Any) -> None:
             if isinstance(found, CoordinatorError | OSError):
-                said = f"could not audit: {format_error(found)}"
+                said = f"the audit failed: {format_error(found)}"
             elif isinstance(found, Exception):
-                said = f"could not audit: {type(found).__name__}: {format_error(found)}"
+                said = f"the audit failed: {type(found).__name__}: {format_error(found)}"
             else:
                 said = f"{found.verdict}, {found.manifest['totals']['records']} records"
             print_line(f"{_now_text()} {said}")
@@ -296,7 +299,7 @@ class _Job:
 def _external_checks(
     config: "Config", source: Any, options: "Options", live: "LiveCoordinator | None", sample: int
 ) -> list[Any]:
-    """Return the checks that need more than the log, as far as it is at hand."""
+    """Return the checks that need more than the log and are possible here."""
     from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, OptionalCheck, SampleCheck
     from coordinator.recovery.sources.topic_access import make_topic_access
 
@@ -325,17 +328,17 @@ def _now_text() -> str:
 
 
 def parse_duration_s(text: str) -> float:
-    """Read 30s, 5m, 1h or 2d; return seconds. Raises ConfigError."""
+    """Parse 30s, 5m, 1h or 2d; return seconds. Raises ConfigError."""
     from coordinator.errors import ConfigError
 
     amount, unit = text[:-1], text[-1:]
     if unit not in _UNITS_S or not amount.isascii() or not amount.isdigit() or not int(amount):
-        raise ConfigError("--every", text, "a time as 30s, 5m or 1h")
+        raise ConfigError("--every", text, "a duration such as 30s, 5m or 1h")
     return float(int(amount) * _UNITS_S[unit])
 
 
 def parse_listen(text: str) -> "HostPort | None":
-    """Read an address to listen on, None if there is none. Raises ConfigError."""
+    """Parse a listen address; None if the text is empty. Raises ConfigError."""
     from coordinator.config import HostPort
     from coordinator.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""`recovery rebuild`: what a state log holds, whether or not a coordinator is at work on it."""
+"""`recovery rebuild`: rebuild the states in a log, whether or not a coordinator is using it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from coordinator.recovery.live_coordinator import LiveCoordinator
     from coordinator.recovery.sources import Cut, Source
 
-# Records are missing: they are damaged, or were pruned. The rest was used.
+# Records are damaged or were pruned; the rest was used.
 EXIT_DAMAGED = 1
 DAMAGE_SHOWN_MAX = 10
 
 recovery_app = typer.Typer(
-    help="The state log, from outside: a topic (ours or Kafka's own), its files, a journal, an archive.",
+    help="Rebuild, audit and compare a state log: a topic, its segments, a journal or an archive.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -35,7 +35,7 @@ From = Annotated[
 AsOfOffset = Annotated[
     str | None,
     typer.Option(
-        "--as-of-offset", metavar="P:O,...", help="Read state partition P up to log offset O, not included."
+        "--as-of-offset", metavar="P:O,...", help="Read state partition P up to log offset O (exclusive)."
     ),
 ]
 AsOfTime = Annotated[
@@ -45,28 +45,28 @@ AsOfTime = Annotated[
     ),
 ]
 EngineName = Annotated[
-    str, typer.Option("--engine", metavar="ENGINE", help="local (processes), spark, or auto.")
+    str, typer.Option("--engine", metavar="ENGINE", help="local (processes), spark or auto.")
 ]
-Master = Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master; local[*] by default.")]
+Master = Annotated[str, typer.Option("--master", metavar="URL", help="The Spark master. Default: local[*].")]
 Processes = Annotated[
     int | None,
-    typer.Option("--processes", metavar="N", help="Of the local engine; as many as cores by default.", min=1),
+    typer.Option(
+        "--processes", metavar="N", help="Processes of the local engine. Default: number of cores.", min=1
+    ),
 ]
 Work = Annotated[
     str,
     typer.Option(
         "--work",
         metavar="FOLDER",
-        help="With Spark: a folder or URI that all executors share, for results between phases; "
-        "spark.checkpoint.dir by default.",
+        help="With Spark: a directory or URI shared by all executors, for intermediate results. "
+        "Default: spark.checkpoint.dir.",
     ),
 ]
 
 Connector = Annotated[
     bool,
-    typer.Option(
-        "--kafka-connector", help="Spark reads the topic through its own connector, a jar to bring."
-    ),
+    typer.Option("--kafka-connector", help="Read the topic with Spark's Kafka connector, an extra jar."),
 ]
 
 KAFKA_FLAGS = """
@@ -84,7 +84,7 @@ def rebuild(
     as_of_time: AsOfTime = None,
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="DIR", help="A new folder for the states as parquet, and a manifest."),
+        typer.Option("--to", metavar="DIR", help="A new directory for the states (parquet) and a manifest."),
     ] = None,
     engine: EngineName = "auto",
     master: Master = "",
@@ -97,7 +97,7 @@ def rebuild(
 ) -> None:
     """Rebuild the state of every share-partition from a log, as a coordinator does when it loads.
 
-    Without --to the states are printed. Nothing is written to the source.
+    Without --to, the states are printed. Nothing is written to the source.
     """
     opened = open_source(source, ctx.args, config, settings)
     cut = parse_cut(as_of_offset, as_of_time)
@@ -147,23 +147,23 @@ def print_states(states: Any) -> None:
 
 
 def print_totals(manifest: dict[str, Any]) -> None:
-    """Print in a line what was read and what came of it."""
+    """Print the totals of the run in one line."""
     totals = manifest["totals"]
     print_line(
         f"{manifest['states']} share-partitions, {manifest['state_batches']} state batches, from "
         f"{totals['records']} records of {len(manifest['partitions'])} state partitions"
     )
     for name, what in (
-        ("unreadable_states", "share-partitions have records that cannot be understood"),
-        ("undecodable_records", "records belong to no share-partition that can be told"),
-        ("unread_bytes", "bytes behind the last good batch were left: a write that broke off or goes on"),
+        ("unreadable_states", "share-partitions have records that cannot be decoded"),
+        ("undecodable_records", "records cannot be assigned to a share-partition"),
+        ("unread_bytes", "bytes after the last valid batch were ignored: an interrupted or current write"),
     ):
         if count := manifest.get(name, totals.get(name)):
             print_line(f"share-coordinator: {count} {what}", err=True)
 
 
 def print_damage(manifest: dict[str, Any]) -> bool:
-    """Print the damage that was left out and the share-partitions concerned; return whether there is any."""
+    """Print the damage and the affected share-partitions; return whether there is any."""
     for each in manifest["damages"][:DAMAGE_SHOWN_MAX]:
         print_line(
             f"share-coordinator: log offsets {each['first']} to {each['last']} of state partition "
@@ -174,7 +174,7 @@ def print_damage(manifest: dict[str, Any]) -> bool:
         affected = manifest["affected"]
         named = ", ".join(affected[:DAMAGE_SHOWN_MAX]) + (", ..." if len(affected) > DAMAGE_SHOWN_MAX else "")
         print_line(
-            f"share-coordinator: of {manifest['states']} share-partitions {len(affected)} may lack updates"
+            f"share-coordinator: of {manifest['states']} share-partitions, {len(affected)} may lack updates"
             f"{': ' if named else ''}{named}",
             err=True,
         )
@@ -182,9 +182,9 @@ def print_damage(manifest: dict[str, Any]) -> bool:
 
 
 def open_source(text: str, extra: list[str], config: Path | None, settings: list[str] | None) -> "Source":
-    """Return the source of a command; what secures the way to a topic is taken from the settings.
+    """Return the source of a command; the security of Kafka connections comes from the settings.
 
-    Raises ConfigError, also for flags that are none.
+    Raises ConfigError, also for unknown flags.
     """
     require_packages("pyarrow", "numpy")
     from coordinator.recovery.sources import open_source
@@ -204,7 +204,7 @@ def open_engine(
 
 
 def parse_live_coordinator(text: str, security: Any) -> "LiveCoordinator":
-    """Return the coordinator of --live, or the broker that leads to it. Raises ConfigError."""
+    """Return the coordinator of --live, or a broker that names it. Raises ConfigError."""
     from coordinator.client.addresses import parse_addresses
     from coordinator.errors import ConfigError
     from coordinator.recovery.live_coordinator import LiveCoordinator
@@ -217,7 +217,7 @@ def parse_live_coordinator(text: str, security: Any) -> "LiveCoordinator":
 
 
 def parse_cut(as_of_offset: str | None, as_of_time: str | None) -> "Cut":
-    """Return the cut that the flags ask for. Raises ConfigError."""
+    """Return the cut that the flags select. Raises ConfigError."""
     from coordinator.errors import ConfigError
     from coordinator.recovery.manifest import parse_time
     from coordinator.recovery.sources import Cut
@@ -238,5 +238,5 @@ def require_packages(*packages: str) -> None:
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise CoordinatorError(
-            f"the recovery jobs take {' and '.join(missing)}: pip install share-coordinator[recovery]"
+            f"the recovery jobs require {' and '.join(missing)}: pip install share-coordinator[recovery]"
         )

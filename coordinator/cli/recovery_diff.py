@@ -1,4 +1,4 @@
-"""`recovery diff | explain`: the log beside a live coordinator, and the history of a share-partition."""
+"""`recovery diff | explain`: compare a log with a live coordinator; show the history of a share-partition."""
 
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ Live = Annotated[
     typer.Option(
         "--live",
         metavar="HOST:PORT",
-        help="Where the coordinator is found; by default the --bootstrap-servers.",
+        help="The live coordinator. Default: --bootstrap-servers.",
     ),
 ]
 Url = Annotated[
@@ -26,7 +26,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="The coordinator's HTTP address: also compare what it lists and the log has lost.",
+        help="The coordinator's HTTP address; also reports states that the log lacks.",
     ),
 ]
 
@@ -38,7 +38,7 @@ def diff(
     live: Live = "",
     live_config: flags.CoordinatorConfig = None,
     group: Annotated[
-        list[str] | None, typer.Option("--group", help="Only share groups of this name; may be repeated.")
+        list[str] | None, typer.Option("--group", help="Only this share group; may be repeated.")
     ] = None,
     url: Url = "",
     token_file: Annotated[
@@ -52,10 +52,10 @@ def diff(
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Compare what a log holds with what a live coordinator answers, ours or Kafka's own.
+    """Compare the states in a log with those of a live coordinator, this one or Kafka's own.
 
-    Nothing is changed on either side, and writes meanwhile are no difference. Exit codes: 0 the same,
-    1 different, 3 not all could be compared.
+    Nothing is changed on either side, and concurrent writes are no difference. Exit codes: 0 equal, 1
+    different, 3 some states could not be compared.
     """
     from coordinator.errors import ConfigError, CoordinatorError
 
@@ -63,21 +63,21 @@ def diff(
     loaded = flags.load(ctx.args, config, settings).config
     live = live or loaded.bootstrap_servers
     if not live:
-        raise ConfigError("--live", "", "HOST:PORT of a coordinator, or of a broker that leads to it")
+        raise ConfigError("--live", "", "HOST:PORT of a coordinator, or of a broker that names it")
     asked = recovery.parse_live_coordinator(live, flags.client_security(live_config, loaded))
     from coordinator.recovery.diff import diff as compare
     from coordinator.recovery.progress import progress_display
 
     worker = recovery.open_engine(engine, master, processes, work=work)
     try:
-        # Listed first: what is initialised later must not be missed in the log.
+        # List first, so that state which is initialised later is not reported as missing in the log.
         listed = [*_listed_by_coordinator(url, token_file), *_listed_by_groups(loaded)]
         with progress_display() as phases:
             found = compare(worker, opened, asked, phases=phases, groups=group or (), listed=listed)
     except ConfigError:
         raise
     except (CoordinatorError, OSError) as error:
-        print_line(f"share-coordinator: could not compare: {format_error(error)}", err=True)
+        print_line(f"share-coordinator: the comparison failed: {format_error(error)}", err=True)
         raise typer.Exit(EXIT_COULD_NOT_COMPARE) from None
     finally:
         worker.close()
@@ -92,7 +92,10 @@ def diff(
 
 
 def _listed_by_coordinator(url: str, token_file: str) -> list[Any]:
-    """Return the share-partitions that a coordinator of ours lists over HTTP. Raises CoordinatorError."""
+    """Return the share-partitions that this project's coordinator lists over HTTP.
+
+    Raises CoordinatorError.
+    """
     if not url:
         return []
     from coordinator.cli.admin_client import AdminClient
@@ -106,7 +109,7 @@ def _listed_by_coordinator(url: str, token_file: str) -> list[Any]:
 
 
 def _listed_by_groups(config: Any) -> list[Any]:
-    """Return the share-partitions that groups of the cluster have initialised, if the cluster shows them."""
+    """Return the share-partitions of the cluster's groups, if the cluster returns them."""
     if not config.bootstrap_servers:
         return []
     from coordinator.errors import LogError
@@ -136,7 +139,7 @@ def _print_diff(found: Any) -> None:
     )
     if found.batches_unknown:
         print_line(
-            f"share-coordinator: of {found.batches_unknown} the batches could not be asked for without "
+            f"share-coordinator: the state batches of {found.batches_unknown} could not be read without "
             f"raising their leader epoch",
             err=True,
         )
@@ -168,7 +171,7 @@ def explain(
         list[str],
         typer.Argument(
             metavar="GROUP TOPIC PARTITION [OFFSET]",
-            help="A share-partition, the topic by its id, or by name with --bootstrap-servers; and a record.",
+            help="A share-partition, and a record. The topic is an id, or a name with --bootstrap-servers.",
         ),
     ],
     *,
@@ -177,15 +180,15 @@ def explain(
     as_of_time: recovery.AsOfTime = None,
     state_partitions: Annotated[
         int | None,
-        typer.Option("--state-partitions", metavar="N", help="By default as many as the log has.", min=1),
+        typer.Option("--state-partitions", metavar="N", help="Default: as in the log.", min=1),
     ] = None,
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell what happened to a share-partition, or to one record: when, by which leader, and the state after.
+    """Show the history of a share-partition or of one record: time, leader, and the state after each step.
 
-    That a record was handed out is not on the log, only what became of it; the delivery count tells it.
+    Deliveries are not in the log, only their results; the delivery count shows them.
     """
     (group, topic, partition, offset), extra = _split_arguments([*arguments, *ctx.args])
     opened = recovery.open_source(source, extra, config, settings)
@@ -218,9 +221,9 @@ def explain(
 
 
 def _split_arguments(tokens: list[str]) -> tuple[tuple[str, str, int, int | None], list[str]]:
-    """Tell the arguments of `explain` from flags of settings and their values. Raises ConfigError.
+    """Separate the arguments of `explain` from setting flags and their values. Raises ConfigError.
 
-    Typer does not know these flags, and would take them for arguments where one may be left out.
+    Typer does not know these flags and would take them for arguments.
     """
     from coordinator.errors import ConfigError
 
@@ -245,7 +248,7 @@ def _split_arguments(tokens: list[str]) -> tuple[tuple[str, str, int, int | None
 
 
 def _topic_id(text: str, extra: list[str], config: Any, settings: Any) -> bytes:
-    """Return the id of a topic: it is given, or the cluster is asked. Raises ConfigError and LogError."""
+    """Return a topic id, from the text or from the cluster. Raises ConfigError and LogError."""
     from coordinator.errors import ConfigError
     from coordinator.recovery.sources.topic_access import make_topic_access
     from protocol.state_records import parse_topic_id

@@ -1,4 +1,4 @@
-"""`recovery plan-prune | replay-cost`: what the log could do without, and how long loading it takes."""
+"""`recovery plan-prune | replay-cost`: show what can be pruned, and how long loading takes."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ def plan_prune(
     source: recovery.From,
     top: Annotated[
         int,
-        typer.Option("--top", metavar="N", help="Share-partitions named for each state partition.", min=1),
+        typer.Option("--top", metavar="N", help="Share-partitions listed for each state partition.", min=1),
     ] = 1,
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
@@ -26,9 +26,9 @@ def plan_prune(
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say how far each state partition can be pruned, and which share-partitions hold it back since when.
+    """Show how far each state partition can be pruned, and which share-partitions hold it back since when.
 
-    Nothing is pruned: coordinators do that by themselves.
+    Nothing is pruned: coordinators prune by themselves.
     """
     run, _ = _rebuilt(ctx, source, engine, master, processes, work, config, settings)
     from coordinator.recovery.manifest import iso_time
@@ -76,7 +76,7 @@ def replay_cost(
         typer.Option(
             "--records-per-second",
             metavar="N",
-            help="How fast a coordinator loads; by default measured here.",
+            help="The load speed of a coordinator. Default: measured on this machine.",
             min=1.0,
         ),
     ] = None,
@@ -88,7 +88,7 @@ def replay_cost(
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say how long a coordinator takes to load each state partition of a log."""
+    """Estimate how long a coordinator takes to load each state partition of a log."""
     run, opened = _rebuilt(ctx, source, engine, master, processes, work, config, settings)
     from coordinator.recovery.prune_plan import replay_cost as cost_of
 
@@ -123,8 +123,8 @@ def replay_cost(
     print_table(("PARTITION", "RECORDS", "BYTES", "SHARE-PARTITIONS", "PRUNABLE", "SECONDS"), rows)
     how = "measured on this machine" if cost.is_measured else "as given"
     print_line(
-        f"{cost.total_s:.2f} s for all of it in one process, at {cost.records_per_s:,.0f} records/s ({how}); "
-        f"reading it is not in that"
+        f"{cost.total_s:.2f} s in total in one process, at {cost.records_per_s:,.0f} records/s ({how}); "
+        f"without the time to read the log"
     )
 
 

@@ -1,4 +1,4 @@
-"""`recovery rewrite`: a log written anew, with another partition count or from a backup."""
+"""`recovery rewrite`: write a log to a new place, with another partition count or from a backup."""
 
 from typing import Annotated, Any
 
@@ -21,21 +21,24 @@ Target = Annotated[
 StatePartitions = Annotated[
     int | None,
     typer.Option(
-        "--state-partitions", metavar="N", help="Of the target; by default those of the source.", min=1
+        "--state-partitions",
+        metavar="N",
+        help="State partitions of the target. Default: as in the source.",
+        min=1,
     ),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; otherwise nothing is written.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Execute. The default is a dry run.")]
 Replace = Annotated[
-    bool, typer.Option("--replace", help="Replace or delete what the target holds and the source not so.")
+    bool, typer.Option("--replace", help="Replace or delete state in the target that differs.")
 ]
 TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Depose whoever owns the target; for owners that are dead.")
+    bool, typer.Option("--take-over", help="Fence the owner of the target. Use it if that owner is dead.")
 ]
 Incomplete = Annotated[
     bool,
     typer.Option(
         "--incomplete",
-        help="Write what there is, though the beginning of the log was pruned, perhaps after the cut.",
+        help="Write the remaining states although the beginning of the log was pruned.",
     ),
 ]
 
@@ -60,10 +63,10 @@ def rewrite(
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Write what a log holds to a new journal or topic: re-shard it, or restore it from a backup.
+    """Write the states of a log to a new journal or topic: re-shard it, or restore a backup.
 
-    Only says what it would do by default. A target that somebody owns is refused; both sides are compared
-    afterwards, two ways. Exit codes: 0 done, or nothing in the way of doing it; 1 something is.
+    A dry run unless --execute is given. A target that has an owner is refused. Afterwards both sides are
+    compared in two ways. Exit codes: 0 success, or a dry run without obstacles; 1 refused or failed.
     """
     opened = recovery.open_source(source, ctx.args, config, settings)
     cut = recovery.parse_cut(as_of_offset, as_of_time)
@@ -118,14 +121,14 @@ def _print_done(done: Any, source: str) -> None:
     for note in done.report.notes:
         print_line(f"note: {note}")
     if not done.report.executed:
-        print_line("Nothing was written: --execute does it.")
+        print_line("Dry run: nothing was written. Repeat with --execute.")
     elif done.is_good:
         print_line(f"Both sides hold the same state of {len(done.report.folded.states)} share-partitions.")
         print_line(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
     for difference in done.report.different[:UNLIKE_SHOWN_MAX]:
         print_line(f"X4 {difference.key}: {difference.what}", err=True)
     for unlike in done.differing_keys[:UNLIKE_SHOWN_MAX]:
-        print_line(f"X4 {unlike}: not the same at a second look", err=True)
+        print_line(f"X4 {unlike}: the second comparison differs", err=True)
 
 
 def _as_json(done: Any, source: str) -> dict[str, Any]:
@@ -140,6 +143,6 @@ def _as_json(done: Any, source: str) -> dict[str, Any]:
         "verified": done.report.executed and done.is_good,
         "differences": [
             *({"share_partition": str(key), "what": what} for key, what in done.report.different),
-            *({"share_partition": unlike, "what": "at a second look"} for unlike in done.differing_keys),
+            *({"share_partition": unlike, "what": "second comparison"} for unlike in done.differing_keys),
         ],
     }

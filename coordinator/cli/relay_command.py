@@ -1,4 +1,4 @@
-"""`relay`."""
+"""`relay`: run a relay in front of a broker."""
 
 import logging
 
@@ -22,7 +22,10 @@ def relay(
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
 ) -> None:
-    """Stand before a broker's secured inter-broker listener, and lead persisters to the coordinator."""
+    """Forward a broker's share-state requests to a coordinator.
+
+    The relay takes the place of the broker's inter-broker listener. All other requests go to the broker.
+    """
     loaded = flags.load(ctx.args, config, settings)
     from coordinator.logging_setup import set_up_logging
     from coordinator.relay import relay as relay_until_stopped

@@ -13,7 +13,7 @@ def serve(
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
 ) -> None:
-    """Run a coordinator until SIGTERM or Ctrl-C; a second one hurries."""
+    """Run a coordinator until SIGTERM or Ctrl-C; a second signal stops it at once."""
     loaded = flags.load(ctx.args, config, settings)
     from coordinator import fastpath
     from coordinator.app import serve as serve_until_stopped
@@ -24,15 +24,15 @@ def serve(
         logging.getLogger("coordinator.config").warning("%s", note)
     if fastpath.compiled is None or fastpath.loading is None:
         logging.getLogger("coordinator.fastpath").warning(
-            "the compiled module is not in use (%s): a request takes about 20 times as long. "
-            "Install a C compiler and install the coordinator again",
+            "The compiled module is not in use (%s). A request takes about 20 times as long. "
+            "Install a C compiler and reinstall the coordinator.",
             f"{fastpath.PURE_PYTHON_ENV} is set" if fastpath.is_switched_off() else "it was not built",
         )
     raise typer.Exit(serve_until_stopped(loaded.config))
 
 
 def version(output: OutputOption = Output.TABLE) -> None:
-    """Print the release, and whether fast-path writes go the compiled way."""
+    """Print the version and whether the compiled module is in use."""
     import platform
     from importlib.metadata import version as release_of
 

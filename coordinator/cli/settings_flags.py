@@ -1,7 +1,7 @@
-"""Settings on the command line: each has a flag by rule, and `--set` takes any name.
+"""Settings on the command line: each has a flag, and `--set` accepts any name.
 
-A flag that typer does not know is taken for that of a setting; whether there is such a setting, and what it
-allows, is said by `coordinator.config`, which knows the nearest name.
+Typer passes unknown flags on. `coordinator.config` checks whether the setting exists and its value is
+allowed, and suggests the nearest name.
 """
 
 import os
@@ -25,10 +25,10 @@ Set = Annotated[
 ]
 
 
-# The name of a setting, with blanks around it.
+# The name of a setting, with surrounding blanks.
 _NAME = re.compile(r"\s*[\w.-]+\s*")
 
-# How a command of typer takes flags that only `coordinator.config` knows.
+# Makes a typer command accept the flags that only `coordinator.config` knows.
 ANY_SETTING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 COMMON_FLAGS = """
@@ -53,7 +53,7 @@ def load(
 ) -> "LoadedConfig":
     """Load the configuration from the flags of a command, the environment and the file.
 
-    `extra` is what typer did not know; `defaults` are those of the command. Raises ConfigError.
+    `extra` are the flags unknown to typer; `defaults` are those of the command. Raises ConfigError.
     """
     from coordinator.config import load_config, printable_value
     from coordinator.errors import ConfigError
@@ -61,13 +61,13 @@ def load(
     flags: dict[str, str] = {}
     for name, text in (*parse_flags(extra), *parse_set_options(settings or ())):
         if name in flags:
-            raise ConfigError(name, printable_value(name, text), "given once")
+            raise ConfigError(name, printable_value(name, text), "given only once")
         flags[name] = text
     return load_config(flags, os.environ, file, defaults)
 
 
 def parse_flags(extra: Sequence[str]) -> list[tuple[str, str]]:
-    """Read `--flag value` and `--flag=value`. Raises ConfigError for what is neither."""
+    """Parse `--flag value` and `--flag=value`. Raises ConfigError for anything else."""
     from coordinator.config import printable_value
     from coordinator.errors import ConfigError
 
@@ -78,9 +78,9 @@ def parse_flags(extra: Sequence[str]) -> list[tuple[str, str]]:
         at += 1
         if not flag.startswith("--") or flag == "--":
             if pairs and printable_value(*pairs[-1]) != pairs[-1][1]:
-                # It may be the rest of a secret that has a blank in it.
+                # The text may be the rest of a secret that contains a blank.
                 raise ConfigError(
-                    pairs[-1][0], None, "followed by one value, in quotes if it has blanks in it"
+                    pairs[-1][0], None, "followed by one value, in quotes if it contains blanks"
                 )
             raise ConfigError(flag, printable_value(flag, text), "a flag, --NAME VALUE")
         if not equals:
@@ -93,14 +93,14 @@ def parse_flags(extra: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def parse_set_options(settings: Sequence[str]) -> list[tuple[str, str]]:
-    """Read `name=value`. Raises ConfigError for what is not of that form."""
+    """Parse `name=value`. Raises ConfigError for anything else."""
     from coordinator.errors import ConfigError
 
     pairs = []
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not (equals and _NAME.fullmatch(name)):
-            # What comes after the name may be a secret.
+            # The text after the name may be a secret.
             begun = _NAME.match(setting)
             raise ConfigError("--set", begun and begun[0], "NAME=VALUE")
         pairs.append((name.strip(), text.strip()))
@@ -109,19 +109,19 @@ def parse_set_options(settings: Sequence[str]) -> list[tuple[str, str]]:
 
 HOW_TO_CONNECT = "How to connect to the coordinator: security.protocol, sasl.*, ssl.* in a .properties file."
 
-# The settings of a client that asks a coordinator, where they are not those of the cluster.
+# The client settings for a coordinator, if they differ from those for the cluster.
 CoordinatorConfig = Annotated[
     Path | None,
     typer.Option(
         "--coordinator-config",
         metavar="FILE",
-        help=f"{HOW_TO_CONNECT} By default as to the cluster.",
+        help=f"{HOW_TO_CONNECT} Default: as for the cluster.",
     ),
 ]
 
 
 def client_security(file: Path | None, config: "Config") -> "ClientSecurity":
-    """Return how a coordinator is connected to: as a file alone says, or else as the settings do.
+    """Return how to connect to a coordinator: by the given file alone, or by the settings.
 
     Raises ConfigError.
     """
@@ -132,6 +132,6 @@ def client_security(file: Path | None, config: "Config") -> "ClientSecurity":
         config = load_config(file=file).config
     config.check_sasl_client()
     security = make_client_security(config)
-    # Files of no use are complained of before anything begins.
+    # Invalid files are reported before the command begins.
     security.tls_context()
     return security

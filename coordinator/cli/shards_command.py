@@ -1,4 +1,4 @@
-"""`shards`: who has which shard, and how it is."""
+"""`shards`: the owner and status of each shard."""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ _HEAD = (
 
 @with_admin_client
 def shards(output: FormOption = Form.TABLE, *, api: "AdminClient") -> None:
-    """List the shards: who owns each, and what a running coordinator has of it."""
+    """List the shards of a running coordinator with their owners and sizes."""
     items = list(api.items("/api/v1/shards"))
     if output is Form.TABLE:
         print_table(_HEAD, map(_row, items))

@@ -1,4 +1,4 @@
-"""`state show`: one share-partition, with every run of offsets in flight."""
+"""`state show`: the state of one share-partition with all its offset ranges."""
 
 import re
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from coordinator.config import Config
 
 state_app = typer.Typer(
-    help="The state of a share-partition in a running coordinator.",
+    help="Show the state of a share-partition.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -27,7 +27,7 @@ _BASE64_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 @state_app.callback()
 def _require_subcommand() -> None:
-    """Keep `show` a word of its own."""
+    """Make `show` a subcommand of `state`."""
 
 
 @state_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
@@ -45,7 +45,7 @@ def show(
     *,
     api: "AdminClient",
 ) -> None:
-    """Show the state of a share-partition, with every run of offsets that has a delivery state."""
+    """Show the state of a share-partition, with every offset range that has a delivery state."""
     from coordinator.cli.admin_client import cluster_config, fill_in
 
     config = cluster_config(ctx.args)
@@ -58,7 +58,7 @@ def show(
 
 
 def topic_id_of(api: "AdminClient", group: str, topic: str, config: "Config | None" = None) -> str:
-    """Return the id of a topic, by what the coordinator or the cluster knows of the group's topics."""
+    """Return the id of a topic of the group, from the coordinator or the cluster."""
     from coordinator.cli.admin_client import fill_in
 
     items = list(api.items("/api/v1/share-partitions", group=group))
@@ -71,7 +71,7 @@ def topic_id_of(api: "AdminClient", group: str, topic: str, config: "Config | No
         from coordinator.cli.admin_client import RequestRefused
 
         raise RequestRefused(
-            404, f"group {group!r} has no state of a topic named {topic!r} here; try the topic's id"
+            404, f"group {group!r} has no state of a topic named {topic!r}; try the topic id"
         )
     return topic
 
@@ -85,7 +85,7 @@ def _is_id(topic: str) -> bool:
 
 
 def _detail(api: "AdminClient", group: str, topic_id: str, partition: int) -> "Answer":
-    """Return the whole state: all runs, which may be more than one answer has."""
+    """Return the whole state: all offset ranges, which may take several requests."""
     key = {"group": group, "topic": topic_id, "partition": partition, "limit": _RUNS}
     detail = api.get("/api/v1/share-partition", **key)
     runs = detail["in_flight"]["items"]
@@ -117,7 +117,7 @@ def _print(detail: "Answer") -> None:
     )
     typer.echo()
     for name, value in (
-        ("oldest unfinished record", "none known" if oldest is None else oldest["offset"]),
+        ("oldest incomplete record", "none known" if oldest is None else oldest["offset"]),
         ("by delivery state", _counts(detail["records_by_state"])),
         ("last write", detail["last_write"] or "-"),
         ("state epoch", detail["state_epoch"]),

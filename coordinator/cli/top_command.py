@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
     from coordinator.cli.admin_client import AdminClient, Answer
 
-# Lines that the screen needs beside the share-partitions.
+# Lines of the screen that are not share-partitions.
 _OTHER_LINES = 7
 _ROWS_WITHOUT_SCREEN = 20
-# What a name is given before figures; a longer one goes on in the next line.
+# The width of a name before columns are omitted; a longer name continues on the next line.
 _NAME_WIDTH = 30
 _BETWEEN_COLUMNS = 2
 
 
 class TopOrder(StrEnum):
-    """Which share-partitions are shown first."""
+    """The sort order of share-partitions."""
 
     IN_FLIGHT = "in-flight"
     DELIVERY_COUNT = "delivery-count"
@@ -37,16 +37,16 @@ class TopOrder(StrEnum):
 
 @with_admin_client
 def top(
-    sort: Annotated[TopOrder, typer.Option(help="What the first ones have most of.")] = TopOrder.IN_FLIGHT,
+    sort: Annotated[TopOrder, typer.Option(help="Sort by this value, largest first.")] = TopOrder.IN_FLIGHT,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group.")] = None,
-    interval: Annotated[float, typer.Option(metavar="SECONDS", help="How often to look.", min=0.1)] = 2.0,
+    interval: Annotated[float, typer.Option(metavar="SECONDS", help="Refresh interval.", min=0.1)] = 2.0,
     looks: Annotated[
         int | None,
         typer.Option(
             "-n",
             "--looks",
             metavar="N",
-            help="How often in all; once, if the output is no terminal or a dumb one.",
+            help="Number of refreshes. Default: 1 if the output is not a terminal, else unlimited.",
             min=1,
         ),
     ] = None,
@@ -79,7 +79,7 @@ def top(
 
 
 class _Sample(NamedTuple):
-    """What a coordinator answered at one look; `trouble` is why it did not since then."""
+    """The responses of one refresh; `trouble` is the error of the latest refresh, if it failed."""
 
     url: str
     health: "Answer"
@@ -91,7 +91,7 @@ class _Sample(NamedTuple):
 
 
 class _Poller:
-    """One look after the other; the log's growth between two of them is a rate."""
+    """Refreshes; the growth of the log between two of them is a rate."""
 
     def __init__(self, api: "AdminClient", sort: TopOrder, group: str | None) -> None:
         self._api = api
@@ -101,7 +101,7 @@ class _Poller:
         self._last: _Sample | None = None
 
     def poll(self, rows: int) -> _Sample:
-        """Ask, and return what was answered."""
+        """Request a refresh and return it."""
         from coordinator.clock import SystemClock, seconds_since_boot
 
         health = self._api.get("/healthz")
@@ -117,7 +117,9 @@ class _Poller:
         return self._last
 
     def poll_or_keep_last(self, rows: int) -> _Sample:
-        """Look; if that fails, say why, with what was seen last: a coordinator that restarts comes back."""
+        """Refresh; after an error, return the last responses with the error, because the coordinator may
+        restart.
+        """
         from coordinator.errors import CoordinatorError
 
         try:
@@ -154,12 +156,12 @@ _LAST_WRITE = _Column(
 )
 _NAMES = (_GROUP, _TOPIC)
 _COLUMNS = (*_NAMES, _PARTITION, _START_OFFSET, _LAG, _IN_FLIGHT, _DELIVERIES, _LAST_WRITE)
-# Those that names need the room of: the first one goes first, and the one that is sorted by stays.
+# The columns that are omitted for long names, in this order; the sort column is kept.
 _OPTIONAL_COLUMNS = (_START_OFFSET, _DELIVERIES, _LAST_WRITE, _LAG, _IN_FLIGHT)
 
 
 def age(ms: int) -> str:
-    """Say how long ago something was: a time of day does not say of which day."""
+    """Format an age. A time of day would not show the date."""
     seconds = max(0, round(ms / 1000))
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
@@ -174,7 +176,7 @@ def _cells(seen: _Sample, columns: Sequence[_Column]) -> list[list[str]]:
 
 
 def _print(seen: _Sample, sort: TopOrder) -> None:
-    """Print everything whole, for a file or a program that takes lines."""
+    """Print without limiting the width, for files and programs."""
     for line in _head(seen).plain.split("\n"):
         print_line(line)
     print_line("")
@@ -182,7 +184,7 @@ def _print(seen: _Sample, sort: TopOrder) -> None:
 
 
 def _render(seen: _Sample, sort: TopOrder, width: int) -> "RenderableType":
-    """Return what fits into the width of a screen."""
+    """Return the part that fits the width of a screen."""
     from rich.console import Group
 
     return Group(_head(seen), "", _table(seen, sort, width))
@@ -193,7 +195,7 @@ def _head(seen: _Sample) -> "Text":
 
     health, rate = seen.health, seen.rate
     well = health["status"] == "ready"
-    text = Text(f"! {escape_unprintable(seen.trouble)}; as it was:\n" if seen.trouble else "", "red")
+    text = Text(f"! {escape_unprintable(seen.trouble)}. Last values:\n" if seen.trouble else "", "red")
     text = Text.assemble(
         text,
         ("share-coordinator ", "bold"),
@@ -212,7 +214,7 @@ def _head(seen: _Sample) -> "Text":
 
 
 def _fit_columns(wanted: "Mapping[_Column, int]", sort: TopOrder, width: int) -> list[_Column]:
-    """Return the columns that there is room for. Names are never cut: figures give way to them."""
+    """Return the columns that fit. Names are not cut; columns of numbers are omitted instead."""
     columns = list(_COLUMNS)
     for column in _OPTIONAL_COLUMNS:
         named = sum(min(wanted[name], _NAME_WIDTH) for name in _NAMES)

@@ -1,7 +1,7 @@
-"""`snapshot`, `prune` and `hand-over`: what a running coordinator does by itself, done now.
+"""`snapshot`, `prune` and `hand-over`: run a coordinator's periodic work now.
 
-Each is a dry run unless `--execute` is given. The coordinator decides whether we may, and notes who did what
-in its log.
+Each is a dry run unless `--execute` is given. The coordinator authorizes the request and writes it to its
+audit log.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -19,17 +19,20 @@ if TYPE_CHECKING:
 @with_admin_client
 def snapshot(
     group: Annotated[str | None, typer.Argument(metavar="GROUP", help="The group id.")] = None,
-    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="Its name or its id.")] = None,
-    partition: Annotated[int | None, typer.Argument(metavar="PARTITION", min=0, help="Its number.")] = None,
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="The topic name or id.")] = None,
+    partition: Annotated[
+        int | None, typer.Argument(metavar="PARTITION", min=0, help="The partition number.")
+    ] = None,
     shard: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="All of this shard, in place of a group.")
+        int | None,
+        typer.Option(metavar="N", min=0, help="All share-partitions of this shard, instead of a group."),
     ] = None,
     execute: ExecuteOption = False,
     output: FormOption = Form.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
-    """Write snapshots of a share-partition, a group or a shard, so that what is older can be pruned."""
+    """Write snapshots of a share-partition, a group or a shard, so that older records can be pruned."""
     from coordinator.errors import ConfigError
 
     if (group is None) == (shard is None) or (topic is None) != (partition is None):
@@ -44,19 +47,25 @@ def snapshot(
         print_table(head, [(done["share_partitions"], done["updates"], done["bytes"])])
         if done["missing_shards"]:
             missing = len(done["missing_shards"])
-            print_line(f"share-coordinator: {missing} shards are not here, and left out", err=True)
+            print_line(
+                f"share-coordinator: {missing} shards are not loaded here; their state is not included",
+                err=True,
+            )
     _end(done, output)
 
 
 @with_admin_client
 def prune(
-    shard: Annotated[int | None, typer.Argument(metavar="SHARD", min=0, help="All that are here.")] = None,
+    shard: Annotated[
+        int | None,
+        typer.Argument(metavar="SHARD", min=0, help="The shard. Default: all shards of the coordinator."),
+    ] = None,
     execute: ExecuteOption = False,
     output: FormOption = Form.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
-    """Have the log let go of the records that are not needed any more."""
+    """Prune the records that are no longer needed."""
     done = api.post("/api/v1/prunes", {"shard": shard, "execute": execute})
     if output is Form.TABLE:
         print_table(
@@ -79,17 +88,19 @@ def hand_over(
     shard: Annotated[int, typer.Argument(metavar="SHARD", min=0, help="The shard.")],
     to: Annotated[
         str | None,
-        typer.Option(metavar="REPLICA", help="As the OWNER of shards is written. Otherwise any other."),
+        typer.Option(
+            metavar="REPLICA", help="A coordinator, as in the OWNER column of shards. Default: any other."
+        ),
     ] = None,
     execute: ExecuteOption = False,
     output: FormOption = Form.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
-    """Have a shard given to another coordinator of the group, without a loss.
+    """Hand a shard over to another coordinator of the group, without loss.
 
-    It stays there until coordinators come or go, or the group brings shards nearer to the leaders of their
-    partitions. Where the balance asks for it, another shard comes back in return.
+    The shard stays there until the members of the group change, or until the group moves shards closer to the
+    leaders of their state partitions. If the balance requires it, another shard moves back.
     """
     done = api.post("/api/v1/hand-overs", {"shard": shard, "to": to, "execute": execute})
     if output is Form.TABLE:
@@ -107,6 +118,6 @@ def _end(done: "Answer", output: Form) -> None:
 
 
 def print_dry_run_note(*, executed: bool) -> None:
-    """Say, where a program does not read it, that nothing was done."""
+    """Print on a terminal that this was a dry run."""
     if not executed:
-        print_line("share-coordinator: a dry run, nothing was changed; --execute does it", err=True)
+        print_line("share-coordinator: dry run: nothing was changed. Repeat with --execute.", err=True)

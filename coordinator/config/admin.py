@@ -26,8 +26,7 @@ class HttpSettings(BaseModel):
         str,
         SettingInfo(
             "http.ssl.certificate.location",
-            "The certificate that HTTP is served with, over TLS: a PEM file, read again when it changes. "
-            "Empty: no TLS.",
+            "A PEM file with the server certificate of HTTP, reloaded when it changes. Empty: no TLS.",
             "a file",
         ),
     ] = ""
@@ -35,7 +34,7 @@ class HttpSettings(BaseModel):
         str,
         SettingInfo(
             "http.ssl.key.location",
-            "The key of that certificate, if it is not in the same file: a PEM file.",
+            "A PEM file with the key of that certificate. Default: the file of the certificate.",
             "a file",
         ),
     ] = ""
@@ -46,7 +45,7 @@ class HttpSettings(BaseModel):
         str,
         SettingInfo(
             "http.ssl.ca.location",
-            "Who signs the certificates of those that connect: a PEM file, read again when it changes.",
+            "A PEM file with the authorities of client certificates, reloaded when it changes.",
             "a file",
         ),
     ] = ""
@@ -54,15 +53,17 @@ class HttpSettings(BaseModel):
         Literal["none", "requested", "required"],
         SettingInfo(
             "http.ssl.client.auth",
-            "required: nobody connects without a certificate, probes neither. requested: who has one is "
-            "known by it; whoever has none gets answers to probes, and needs a token for the rest.",
+            "required: every client needs a certificate, including probes. requested: a certificate "
+            "identifies its client; clients without one can use the probes, and need a token for "
+            "everything else.",
         ),
     ] = "none"
     http_ssl_principal_mapping_rules: Annotated[
         str,
         SettingInfo(
             "http.ssl.principal.mapping.rules",
-            "How the name in a certificate becomes a principal, as Kafka's ssl.principal.mapping.rules.",
+            "How the subject of a certificate becomes a principal, as in Kafka's "
+            "ssl.principal.mapping.rules.",
             "Kafka's rules, RULE:pattern/replacement/ or DEFAULT, separated by commas",
         ),
     ] = "DEFAULT"
@@ -70,8 +71,8 @@ class HttpSettings(BaseModel):
         str,
         SettingInfo(
             "http.token.file",
-            "Who may do what with a bearer token: a file of lines NAME SCOPE TOKEN, where SCOPE is read or "
-            "write and TOKEN may be sha256:HEX. Read again when it changes. Empty: there are no tokens.",
+            "The bearer tokens: a file of lines NAME SCOPE TOKEN, where SCOPE is read or write and "
+            "TOKEN may be sha256:HEX. Reloaded when it changes. Empty: no tokens.",
             "a file",
         ),
     ] = ""
@@ -79,8 +80,8 @@ class HttpSettings(BaseModel):
         str,
         SettingInfo(
             "http.allowed.principals",
-            "Who may look with a certificate, separated by semicolons as in Kafka's super.users. "
-            f"{ANONYMOUS}: everybody who connects, without anything.",
+            "The principals that may read with a client certificate, separated by semicolons as in "
+            "Kafka's super.users. User:ANONYMOUS allows every client.",
             "principals as User:NAME, separated by semicolons",
         ),
     ] = ""
@@ -88,7 +89,7 @@ class HttpSettings(BaseModel):
         str,
         SettingInfo(
             "http.write.principals",
-            "Who may look and, with http.writes=true, change something, with a certificate.",
+            "The principals that may read and, with http.writes=true, write with a client certificate.",
             "principals as User:NAME, separated by semicolons",
         ),
     ] = ""
@@ -96,15 +97,15 @@ class HttpSettings(BaseModel):
         _Switch,
         SettingInfo(
             "http.writes",
-            "true: whoever has the right may have snapshots written, logs pruned and shards handed over. "
-            "false: HTTP shows, and changes nothing.",
+            "true: authorized clients may write snapshots, prune logs and hand over shards. false: "
+            "HTTP is read-only.",
         ),
     ] = "false"
     http_metrics_open: Annotated[
         _Switch,
         SettingInfo(
             "http.metrics.open",
-            "true: /metrics is answered without a token or a certificate, as probes are.",
+            "true: /metrics requires neither token nor certificate, like the probes.",
         ),
     ] = "false"
 
@@ -133,7 +134,7 @@ class HttpSettings(BaseModel):
         }
         for name, value in tls_only.items():
             if value and not self.http_uses_tls:
-                raise ConfigError(name, value, "left out, or given with http.ssl.certificate.location")
+                raise ConfigError(name, value, "given together with http.ssl.certificate.location")
         by_certificate = self.http_ssl_client_auth != "none"
         if by_certificate and not self.http_ssl_ca_location:
             raise ConfigError(
@@ -146,8 +147,8 @@ class HttpSettings(BaseModel):
             raise ConfigError(
                 "http.token.file",
                 "",
-                "given with TLS, or nobody may look; others that may are named by http.allowed.principals "
-                f"with http.ssl.client.auth=required, and all by http.allowed.principals={ANONYMOUS}",
+                "given with TLS, because no client may read without it. Or set http.allowed.principals with "
+                f"http.ssl.client.auth=required; {ANONYMOUS} allows all clients",
             )
         if self.http_allows_writes and not (
             self.http_token_file or (by_certificate and self.http_write_principals)
@@ -155,8 +156,8 @@ class HttpSettings(BaseModel):
             raise ConfigError(
                 "http.writes",
                 "true",
-                "false without http.token.file, and without http.write.principals and "
-                "http.ssl.client.auth=required: nobody would be known by name",
+                "false, because no client can be authenticated. Set http.token.file, or "
+                "http.write.principals and http.ssl.client.auth=required",
             )
 
     def http_exposure_warning(self, http: HostPort) -> str | None:

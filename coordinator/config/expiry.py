@@ -19,9 +19,9 @@ class ExpirySettings(BaseModel):
         Field(ge=_OFF, le=INT32_MAX),
         SettingInfo(
             _STATE + "retention.minutes",
-            "With bootstrap.servers: how long what a share group has of a topic is kept after the group "
-            "became empty, or the last member that subscribed to the topic left. -1: for ever, nothing is "
-            "removed. 10080, a week, is what Kafka has for consumer groups (offsets.retention.minutes).",
+            "With bootstrap.servers: how long the state of a topic is kept after its share group "
+            "became empty or unsubscribed from the topic. -1: state never expires. Kafka's value for "
+            "consumer groups is 10080, a week (offsets.retention.minutes).",
         ),
     ] = _OFF
     state_missing_grace_minutes: Annotated[
@@ -29,16 +29,16 @@ class ExpirySettings(BaseModel):
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             _STATE + "missing.grace.minutes",
-            "With a retention time: how long a topic or a group must be missing in Kafka before its state is "
-            "removed.",
+            "With a retention time: how long a topic or group must be missing in Kafka before its "
+            "state is removed.",
         ),
     ] = 60
     state_retention_check_interval_ms: Annotated[
         Milliseconds,
         SettingInfo(
             _STATE + "retention.check.interval.ms",
-            "With a retention time: how often groups are looked at and state that has expired is removed. As "
-            "Kafka's offsets.retention.check.interval.ms.",
+            "With a retention time: how often expired state is searched and removed, like Kafka's "
+            "offsets.retention.check.interval.ms.",
         ),
     ] = 600_000
 
@@ -50,6 +50,4 @@ class ExpirySettings(BaseModel):
     def check_expiry(self) -> None:
         """Raise ConfigError for a retention time of nothing."""
         if self.state_retention_minutes == 0:
-            raise ConfigError(
-                _STATE + "retention.minutes", "0", "-1 (for ever), or at least 1: at once would be a mistake"
-            )
+            raise ConfigError(_STATE + "retention.minutes", "0", "-1 (disabled) or at least 1")

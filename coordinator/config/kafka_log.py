@@ -34,9 +34,9 @@ class KafkaLogSettings(BaseModel):
         BeforeValidator(_addresses),
         SettingInfo(
             "bootstrap.servers",
-            "With log=kafka: where the cluster of the state topic is found. One broker that is up is enough. "
-            "With another log it may be given for the sake of people: the page and the commands then know "
-            "names of topics, and lag.",
+            "With log=kafka: brokers of the cluster with the state topic. One available broker is "
+            "enough. With another log, it is optional and provides topic names and lag for the page "
+            "and the commands.",
             "HOST:PORT,HOST:PORT",
         ),
     ] = ""
@@ -45,8 +45,8 @@ class KafkaLogSettings(BaseModel):
         BeforeValidator(_topic_name),
         SettingInfo(
             _TOPIC + "name",
-            "With log=kafka: the topic that state is kept in. It is created if it does not exist. Not one of "
-            "Kafka's internal topics: brokers let nobody else write to these.",
+            "With log=kafka: the state topic. It is created if it does not exist. It cannot be one of "
+            "Kafka's internal topics, to which brokers let no client write.",
             "the name of a topic: letters, digits, dots, dashes and underscores",
         ),
     ] = "_share-coordinator-state"
@@ -55,32 +55,31 @@ class KafkaLogSettings(BaseModel):
         Field(ge=1, le=32767),
         SettingInfo(
             _TOPIC + "replication.factor",
-            "With log=kafka: how many replicas a state topic gets that is created. Fewer, with a warning, if "
-            "there are not as many brokers.",
+            "With log=kafka: the replication factor of a state topic that is created. With fewer "
+            "brokers it is lowered, with a warning.",
         ),
     ] = 3
     state_topic_min_isr: Annotated[
         Count,
         SettingInfo(
             _TOPIC + "min.isr",
-            "With log=kafka: how many replicas must have a record before it is acknowledged, in a state "
-            "topic that is created. Never more than it has.",
+            "With log=kafka: min.insync.replicas of a state topic that is created. At most its "
+            "replication factor.",
         ),
     ] = 2
     request_timeout_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "request.timeout.ms",
-            "With log=kafka: how long a broker may take to answer before it is asked again. Kafka's default "
-            "is 30000.",
+            "With log=kafka: how long to wait for a broker's response before the request is repeated. "
+            "Kafka's default is 30000.",
         ),
     ] = 10_000
     delivery_timeout_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "delivery.timeout.ms",
-            "With log=kafka: how long records are sent again and again until a broker has them or refuses "
-            "them. Kafka's default is 120000.",
+            "With log=kafka: how long an append is retried. Kafka's default is 120000.",
         ),
     ] = 30_000
     owner_lease_ms: Annotated[
@@ -88,28 +87,28 @@ class KafkaLogSettings(BaseModel):
         Field(ge=100, le=10_000),
         SettingInfo(
             "owner.lease.ms",
-            "With log=kafka: for how many milliseconds after an append the owner of a shard answers reads "
-            "from memory. No read is older. After a crash the next owner waits 1.1 times as long before it "
-            "answers anything.",
+            "With log=kafka: for how many milliseconds after an append the owner of a shard answers "
+            "reads from memory, so no read is older. After a crash, the next owner waits 1.1 times as "
+            "long before it answers.",
         ),
     ] = 3_000
     security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         BeforeValidator(upper),
-        SettingInfo("security.protocol", "With log=kafka: how connections to its brokers are secured."),
+        SettingInfo("security.protocol", "With log=kafka: the security protocol of connections to brokers."),
     ] = "PLAINTEXT"
     sasl_mechanism: Annotated[
         Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
         BeforeValidator(upper),
-        SettingInfo("sasl.mechanism", "How we log in to brokers, with a SASL protocol."),
+        SettingInfo("sasl.mechanism", "With a SASL protocol: the mechanism for connections to brokers."),
     ] = "PLAIN"
-    sasl_username: Annotated[str, SettingInfo("sasl.username", "Our name, with a SASL protocol.")] = ""
+    sasl_username: Annotated[str, SettingInfo("sasl.username", "With a SASL protocol: the user name.")] = ""
     sasl_password: Annotated[
         str,
         SettingInfo(
             "sasl.password",
-            "Our password, with a SASL protocol. Better in the environment or in a file than in a flag, "
-            "which others can see.",
+            "With a SASL protocol: the password. Set it in the environment or in a file, because "
+            "other users can see flags.",
             secret=True,
         ),
     ] = ""
@@ -117,7 +116,7 @@ class KafkaLogSettings(BaseModel):
         str,
         SettingInfo(
             "sasl.oauthbearer.token.file",
-            "Our token, with OAUTHBEARER; the file is read at each login.",
+            "With OAUTHBEARER: a file with the token; read at each login.",
             "a file",
         ),
     ] = ""
@@ -125,19 +124,21 @@ class KafkaLogSettings(BaseModel):
         str,
         SettingInfo(
             "ssl.ca.location",
-            "Who signs the brokers' certificates: a PEM file. Empty: those whom the system trusts.",
+            "A PEM file with the authorities of the brokers' certificates. Empty: the system's authorities.",
             "a file",
         ),
     ] = ""
     ssl_certificate_location: Annotated[
         str,
-        SettingInfo("ssl.certificate.location", "Our own certificate: a PEM file. Empty: none.", "a file"),
+        SettingInfo(
+            "ssl.certificate.location", "A PEM file with the client certificate. Empty: none.", "a file"
+        ),
     ] = ""
     ssl_key_location: Annotated[
         str,
         SettingInfo(
             "ssl.key.location",
-            "The key of our certificate, if it is not in the same file: a PEM file.",
+            "A PEM file with the key of the client certificate. Default: the file of the certificate.",
             "a file",
         ),
     ] = ""
@@ -148,14 +149,15 @@ class KafkaLogSettings(BaseModel):
         Literal["https", "none"],
         SettingInfo(
             "ssl.endpoint.identification.algorithm",
-            "https: a broker's certificate must be for the host that we connect to. none: any will do.",
+            "https: a broker's certificate must match the host of the connection. none: any "
+            "certificate of a trusted authority is accepted.",
         ),
     ] = "https"
 
     def check_kafka_log(self) -> None:
         """Raise ConfigError if what the log in a topic needs is missing."""
         if not self.bootstrap_servers:
-            raise ConfigError("bootstrap.servers", "", "HOST:PORT of a broker or more, with log=kafka")
+            raise ConfigError("bootstrap.servers", "", "HOST:PORT of at least one broker with log=kafka")
 
     def check_sasl_client(self) -> None:
         """Raise ConfigError if what we log in with is missing."""
@@ -178,4 +180,8 @@ class KafkaLogSettings(BaseModel):
         ):
             value = getattr(self, attribute)
             if attribute in self.model_fields_set and value != 1:
-                raise ConfigError(name, str(value), "1: the journal is one copy on one disk; see log=kafka")
+                raise ConfigError(
+                    name,
+                    str(value),
+                    "1, because the journal has one copy; see log=kafka",
+                )

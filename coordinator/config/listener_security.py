@@ -38,8 +38,8 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(upper),
         SettingInfo(
             "listen.security.protocol",
-            "How connections to listen are secured. With anything but PLAINTEXT, listen.allowed.principals "
-            "says who is let in. See docs/security.md.",
+            "The security protocol of listen. With any other than PLAINTEXT, "
+            "listen.allowed.principals lists the allowed clients. See docs/security.md.",
         ),
     ] = "PLAINTEXT"
     listen_plaintext_allowed: Annotated[
@@ -47,16 +47,17 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(_lower),
         SettingInfo(
             "listen.plaintext.allowed",
-            "true: with PLAINTEXT, listen may be an address that other machines reach, where everybody who "
-            "does may read and write all state. Set it where a network lets none but brokers through.",
+            "true: with PLAINTEXT, listen may be an address that other hosts can reach. Every host "
+            "that reaches it can read and write all state. Use it only if the network lets none but "
+            "brokers connect.",
         ),
     ] = "false"
     listen_allowed_principals: Annotated[
         str,
         SettingInfo(
             "listen.allowed.principals",
-            "Who is let in, with TLS or SASL, as in Kafka's super.users: brokers, other coordinators, tools. "
-            "Others are answered CLUSTER_AUTHORIZATION_FAILED. Empty: nobody.",
+            "With TLS or SASL: the allowed principals, in the format of Kafka's super.users: brokers, "
+            "other coordinators, tools. Others get CLUSTER_AUTHORIZATION_FAILED. Empty: none.",
             "User:NAME;User:NAME",
         ),
     ] = ""
@@ -64,8 +65,8 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.ssl.certificate.location",
-            "With SSL or SASL_SSL: our certificate for those who connect, a PEM file. It is read again when "
-            "it changes, as are the other files.",
+            "With SSL or SASL_SSL: a PEM file with the server certificate. This and the other files "
+            "are reloaded when they change.",
             _FILE,
         ),
     ] = ""
@@ -73,7 +74,7 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.ssl.key.location",
-            "The key of that certificate, if it is not in the same file: a PEM file.",
+            "A PEM file with the key of that certificate. Default: the file of the certificate.",
             _FILE,
         ),
     ] = ""
@@ -84,8 +85,8 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.ssl.ca.location",
-            "Who signs the certificates of those who connect: a PEM file. Other coordinators' certificates "
-            "are checked by it too.",
+            "A PEM file with the authorities of client certificates. Certificates of other "
+            "coordinators are checked with it too.",
             _FILE,
         ),
     ] = ""
@@ -94,14 +95,15 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(_lower),
         SettingInfo(
             "listen.ssl.client.auth",
-            "Whether those who connect show a certificate. With SSL it is what they are known by.",
+            "Whether clients present a certificate. With SSL, the certificate identifies the client.",
         ),
     ] = "none"
     listen_ssl_principal_mapping_rules: Annotated[
         str,
         SettingInfo(
             "listen.ssl.principal.mapping.rules",
-            "How the subject of a certificate becomes a principal, as Kafka's ssl.principal.mapping.rules.",
+            "How the subject of a certificate becomes a principal, as in Kafka's "
+            "ssl.principal.mapping.rules.",
             "DEFAULT, or RULE:pattern/replacement/[LU], several with commas between",
         ),
     ] = "DEFAULT"
@@ -110,7 +112,7 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(_mechanisms),
         SettingInfo(
             "listen.sasl.enabled.mechanisms",
-            "With a SASL protocol: how clients may log in.",
+            "With a SASL protocol: the enabled mechanisms.",
             f"some of {', '.join(MECHANISMS)}, with commas between",
         ),
     ] = ""
@@ -119,8 +121,8 @@ class ListenerSecuritySettings(BaseModel):
         SettingInfo(
             "listen.sasl.users.file",
             "For PLAIN and SCRAM: a .properties file of lines NAME=PASSWORD, or "
-            "NAME=SCRAM-SHA-512=[salt=...,stored_key=...,server_key=...,iterations=...] as Kafka keeps "
-            "passwords.",
+            "NAME=SCRAM-SHA-512=[salt=...,stored_key=...,server_key=...,iterations=...] in Kafka's "
+            "format.",
             _FILE,
         ),
     ] = ""
@@ -128,7 +130,7 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.sasl.oauthbearer.jwks.endpoint.url",
-            "For OAUTHBEARER: the public keys that tokens are signed with, a JSON Web Key Set.",
+            "For OAUTHBEARER: a JSON Web Key Set with the public keys that verify tokens.",
             "https://..., http://... or a file",
         ),
     ] = ""
@@ -136,8 +138,7 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.sasl.oauthbearer.jwks.endpoint.ca.location",
-            "Who signs the certificate of an https URL of keys: a PEM file. Empty: those whom the system "
-            "trusts.",
+            "A PEM file with the authority of an https URL of keys. Empty: the system's authorities.",
             _FILE,
         ),
     ] = ""
@@ -145,14 +146,14 @@ class ListenerSecuritySettings(BaseModel):
         Milliseconds,
         SettingInfo(
             "listen.sasl.oauthbearer.jwks.endpoint.refresh.ms",
-            "How often a URL is asked for keys anew; a key that is not known yet is asked for at once.",
+            "How often the keys are fetched from a URL. An unknown key is fetched at once.",
         ),
     ] = 3_600_000
     listen_token_audience: Annotated[
         str,
         SettingInfo(
             "listen.sasl.oauthbearer.expected.audience",
-            "For OAUTHBEARER: tokens must be meant for one of these. Empty: for anybody.",
+            "For OAUTHBEARER: the accepted audiences of tokens. Empty: any.",
             "names with commas between",
         ),
     ] = ""
@@ -160,7 +161,7 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.sasl.oauthbearer.expected.issuer",
-            "For OAUTHBEARER: who must have issued a token. Empty: anybody who has a key.",
+            "For OAUTHBEARER: the accepted issuer of tokens. Empty: any whose key is in the set.",
         ),
     ] = ""
     listen_token_sub_claim: Annotated[
@@ -168,7 +169,7 @@ class ListenerSecuritySettings(BaseModel):
         Field(min_length=1),
         SettingInfo(
             "listen.sasl.oauthbearer.sub.claim.name",
-            "For OAUTHBEARER: the claim of a token that holds the user.",
+            "For OAUTHBEARER: the claim that contains the user name.",
             "the name of a claim",
         ),
     ] = "sub"
@@ -177,7 +178,7 @@ class ListenerSecuritySettings(BaseModel):
         Field(ge=0, le=600),
         SettingInfo(
             "listen.sasl.oauthbearer.clock.skew.seconds",
-            "How much the clock of who issues tokens may differ from ours.",
+            "The allowed difference between the clocks of the token issuer and of this host.",
         ),
     ] = 30
     listen_reauth_max_ms: Annotated[
@@ -185,8 +186,9 @@ class ListenerSecuritySettings(BaseModel):
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             "listen.connections.max.reauth.ms",
-            "With a SASL protocol: how long a login holds; the client logs in again on the same connection "
-            "before (KIP-368). 0: as long as the connection, or the token. A token's end always counts.",
+            "With a SASL protocol: the lifetime of a login, before which the client re-authenticates "
+            "on the same connection (KIP-368). 0: the lifetime of the connection. The expiration of a "
+            "token always counts.",
         ),
     ] = 0
     listen_failed_authentication_delay_ms: Annotated[
@@ -194,20 +196,20 @@ class ListenerSecuritySettings(BaseModel):
         Field(ge=0, le=60_000),
         SettingInfo(
             "listen.connection.failed.authentication.delay.ms",
-            "How long a login that failed waits for its answer, against guessing.",
+            "The delay of the response to a failed login, which slows down guessing.",
         ),
     ] = 100
     listen_handshake_timeout_ms: Annotated[
         Milliseconds,
         SettingInfo(
-            "listen.handshake.timeout.ms", "How long a client may take for TLS, and again to log in."
+            "listen.handshake.timeout.ms", "The time limit for the TLS handshake, and again for the login."
         ),
     ] = 30_000
     listen_reload_interval_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "listen.reload.interval.ms",
-            "How often files of certificates, keys and users are looked at, whether they have changed.",
+            "How often the files of certificates, keys and users are checked for changes.",
         ),
     ] = 5_000
 
@@ -216,21 +218,24 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(upper),
         SettingInfo(
             "forwarding.sasl.mechanism",
-            "With ownership=group and SASL: how we log in to other coordinators. TLS is that of listen: we "
-            "show the same certificate, and theirs must be signed by listen.ssl.ca.location.",
+            "With ownership=group and SASL: the mechanism for connections to other coordinators. TLS "
+            "uses the certificate of listen, and listen.ssl.ca.location to check theirs.",
         ),
     ] = "SCRAM-SHA-512"
     forwarding_sasl_username: Annotated[
-        str, SettingInfo("forwarding.sasl.username", "Our name for other coordinators.")
+        str, SettingInfo("forwarding.sasl.username", "The user name for connections to other coordinators.")
     ] = ""
     forwarding_sasl_password: Annotated[
-        str, SettingInfo("forwarding.sasl.password", "Our password for other coordinators.", secret=True)
+        str,
+        SettingInfo(
+            "forwarding.sasl.password", "The password for connections to other coordinators.", secret=True
+        ),
     ] = ""
     forwarding_sasl_token_file: Annotated[
         str,
         SettingInfo(
             "forwarding.sasl.oauthbearer.token.file",
-            "Our token for other coordinators; the file is read at each login.",
+            "A file with the token for connections to other coordinators; read at each login.",
             _FILE,
         ),
     ] = ""
@@ -238,8 +243,8 @@ class ListenerSecuritySettings(BaseModel):
         Literal["https", "none"],
         SettingInfo(
             "forwarding.ssl.endpoint.identification.algorithm",
-            "https: another coordinator's certificate must be for the host that it advertises. none: any "
-            "that is signed will do.",
+            "https: the certificate of another coordinator must match its advertised host. none: any "
+            "certificate of a trusted authority is accepted.",
         ),
     ] = "https"
 
@@ -265,7 +270,7 @@ class ListenerSecuritySettings(BaseModel):
         if self.listen_uses_tls and not self.listen_ssl_certificate_location:
             raise ConfigError("listen.ssl.certificate.location", "", given)
         if not self.listen_allowed_principals:
-            raise ConfigError("listen.allowed.principals", "", f"{given}: without it nobody is let in")
+            raise ConfigError("listen.allowed.principals", "", f"{given}; without it no client is allowed")
         if self.listen_ssl_client_auth != "none" and not self.listen_ssl_ca_location:
             raise ConfigError(
                 "listen.ssl.ca.location",
@@ -278,8 +283,8 @@ class ListenerSecuritySettings(BaseModel):
             raise ConfigError(
                 "listen.ssl.client.auth",
                 "none",
-                f"required or requested with listen.security.protocol=SSL: without a certificate everybody "
-                f"is {_ANONYMOUS}, who is not on the list",
+                f"required or requested with listen.security.protocol=SSL: clients without a certificate are "
+                f"{_ANONYMOUS}, which is not allowed",
             )
 
     def listen_risk(self, listen: HostPort) -> str | None:
@@ -296,10 +301,10 @@ class ListenerSecuritySettings(BaseModel):
             raise ConfigError(
                 "listen",
                 str(listen),
-                "a loopback address with listen.security.protocol=PLAINTEXT; or set "
-                "listen.plaintext.allowed=true where none but brokers can reach it",
+                "a loopback address with listen.security.protocol=PLAINTEXT, or set "
+                "listen.plaintext.allowed=true if only brokers can reach it",
             )
-        # Whoever gives one of these means to have somebody checked, and nobody would be.
+        # With one of these, the operator expects authentication, which PLAINTEXT does not do.
         for setting, value in (
             ("listen.allowed.principals", self.listen_allowed_principals),
             ("listen.sasl.users.file", self.listen_sasl_users_file),
@@ -310,7 +315,7 @@ class ListenerSecuritySettings(BaseModel):
                 raise ConfigError(
                     setting,
                     value,
-                    "left out with listen.security.protocol=PLAINTEXT, where nobody has a name",
+                    "omitted with listen.security.protocol=PLAINTEXT, which does not authenticate clients",
                 )
 
     def _check_sasl(self, given: str, *, forwards: bool) -> None:

@@ -118,7 +118,7 @@ def _check_for_nul(values: Mapping[str, _Value]) -> None:
     for name, value in values.items():
         # No file, address or name of the system's holds one, and it would say so in a traceback.
         if "\0" in value.text:
-            raise _invalid_value(name, value, "a text without NUL")
+            raise _invalid_value(name, value, "text without NUL")
 
 
 def _from_flags(flags: Mapping[str, str]) -> dict[str, _Value]:
@@ -153,10 +153,10 @@ def _from_file(path: Path) -> dict[str, _Value]:
     try:
         entries = parse_properties(path.read_text("utf-8-sig"))
     except OSError as error:
-        raise ConfigError("--config", str(path), f"a file that can be read ({error.strerror})") from None
+        raise ConfigError("--config", str(path), f"a readable file ({error.strerror})") from None
     except ValueError as error:
         # Bad UTF-8 is a ValueError too.
-        raise ConfigError("--config", str(path), f"a file of name=value lines in UTF-8 ({error})") from None
+        raise ConfigError("--config", str(path), f"a UTF-8 file of name=value lines ({error})") from None
     values = {}
     for name, text, line in entries:
         origin = f"{path}:{line}"
@@ -174,13 +174,13 @@ def _read_secret_files(values: Mapping[str, _Value]) -> dict[str, _Value]:
             continue
         given = values[name]
         if setting.name in values:
-            raise _invalid_value(name, given, f"left out where {setting.name} is given")
+            raise _invalid_value(name, given, f"omitted if {setting.name} is given")
         try:
             # As files with a secret are written by people: with one line end.
             text = Path(given.text).read_text("utf-8").removesuffix("\n").removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
-            raise _invalid_value(name, given, f"a file that can be read: {reason}") from None
+            raise _invalid_value(name, given, f"a readable file: {reason}") from None
         whole[setting.name] = _Value(text, f"{given.text}, {given.origin}")
     return whole
 

@@ -18,8 +18,8 @@ class OwnershipSettings(BaseModel):
         Literal["static", "group"],
         SettingInfo(
             "ownership",
-            "static: this process owns all shards. group: with log=kafka, coordinators that join group.id "
-            "share them, and take over from each other.",
+            "static: this process owns all shards. group: with log=kafka, the coordinators in "
+            "group.id share the shards and take over from each other.",
         ),
     ] = "static"
     group_id: Annotated[
@@ -27,7 +27,7 @@ class OwnershipSettings(BaseModel):
         Field(min_length=1, max_length=249),
         SettingInfo(
             "group.id",
-            "With ownership=group: the Kafka group that the coordinators of one state topic join.",
+            "With ownership=group: the Kafka group of the coordinators of one state topic.",
             "the name of a group",
         ),
     ] = "share-coordinator"
@@ -36,9 +36,9 @@ class OwnershipSettings(BaseModel):
         Field(max_length=249),
         SettingInfo(
             "group.instance.id",
-            "With ownership=group: the name of this coordinator's place, which no other one has and which it "
-            "keeps over a restart, as the name of a pod. One that was killed and is started again then gets "
-            "its shards back at once, not after session.timeout.ms. Empty: none.",
+            "With ownership=group: a unique name of this coordinator that stays the same after a "
+            "restart, such as the name of a pod. After a crash and restart, it then gets its shards "
+            "back at once instead of after session.timeout.ms. Empty: none.",
             "a name",
         ),
     ] = ""
@@ -47,25 +47,27 @@ class OwnershipSettings(BaseModel):
         Field(ge=-1, le=INT32_MAX),
         SettingInfo(
             "broker.id",
-            "With ownership=group: the id of the broker that this coordinator runs beside, -1 for none. It "
-            "gets shards whose partitions that broker leads, where that costs no balance.",
+            "With ownership=group: the id of the broker on the same host, -1 for none. The "
+            "coordinator prefers shards whose state partitions that broker leads, if the balance "
+            "allows it.",
         ),
     ] = -1
     forwarding: Annotated[
         Literal["auto", "always", "never"],
         SettingInfo(
             "forwarding",
-            "With ownership=group: whether a request for a shard of another coordinator is carried to it. "
-            "auto: while the cluster has Kafka's own topic __share_group_state, whose leaders brokers go by "
-            "without asking who the coordinator is. Where it is not, the answer is NOT_COORDINATOR.",
+            "With ownership=group: whether requests for shards of another coordinator are forwarded "
+            "to it. auto: while the cluster has Kafka's own topic __share_group_state, because "
+            "brokers then use its leaders without FindCoordinator. Otherwise the response is "
+            "NOT_COORDINATOR.",
         ),
     ] = "auto"
     session_timeout_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "session.timeout.ms",
-            "With ownership=group: a coordinator that Kafka has not heard of for so long loses its shards to "
-            "the others. Brokers allow group.min.session.timeout.ms (6000) and more. Kafka's default for "
+            "With ownership=group: a coordinator without a heartbeat for this time loses its shards. "
+            "Brokers require at least group.min.session.timeout.ms (6000). Kafka's default for "
             "consumers is 45000.",
         ),
     ] = 10_000
@@ -73,16 +75,16 @@ class OwnershipSettings(BaseModel):
         Milliseconds,
         SettingInfo(
             "heartbeat.interval.ms",
-            "With ownership=group: how often Kafka hears of this coordinator. Kafka's default for consumers "
-            "is 3000.",
+            "With ownership=group: how often this coordinator sends a heartbeat. Kafka's default for "
+            "consumers is 3000.",
         ),
     ] = 1_000
     rebalance_timeout_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "rebalance.timeout.ms",
-            "With ownership=group: a coordinator that takes longer to join a rebalance is left out of it. "
-            "The others serve on meanwhile.",
+            "With ownership=group: a coordinator that takes longer to join a rebalance is left out. "
+            "The others continue to serve meanwhile.",
         ),
     ] = 10_000
 
@@ -91,9 +93,7 @@ class OwnershipSettings(BaseModel):
         if self.ownership != "group":
             return
         if log != "kafka":
-            raise ConfigError(
-                "ownership", "group", f"static with log={log}, which one process has for itself"
-            )
+            raise ConfigError("ownership", "group", f"static with log={log}, which belongs to one process")
         if 3 * self.heartbeat_interval_ms > self.session_timeout_ms:
             raise ConfigError(
                 "heartbeat.interval.ms",

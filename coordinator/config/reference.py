@@ -19,16 +19,15 @@ dots as underscores | `SHARE_COORDINATOR_MAX_CONNECTIONS=500` |
 | flag | `--`, then the name without `share.coordinator.` in front, dots as dashes | `--max-connections 500` |
 
 Flags win over the environment, the environment over the file, the file over the defaults.
-`share-coordinator config show` prints every value and where it came from; `config check` says whether they
-are all good. Names and defaults are Kafka's where Kafka has the setting. The file is in Java's properties
-syntax, read as UTF-8; a name given twice is an error. An unknown name is an error everywhere; an empty
-environment variable counts as not set.
+`share-coordinator config show` prints every value with its origin; `config check` validates them. Names and
+defaults are Kafka's if Kafka has the setting. The file has Java's properties syntax in UTF-8. Unknown and
+duplicate names are errors. An empty environment variable counts as not set.
 """
 
 _KAFKA_SETTINGS_HEAD = """\
 ## Kafka's settings that have no effect
 
-Accepted in the range given, so that a broker's file can be brought along; each is mentioned once at start.
+They are accepted in the given range, so that a broker's file can be reused. Each is logged once at startup.
 
 | name | accepted | why it has no effect |
 |---|---|---|

@@ -20,28 +20,28 @@ class RelaySettings(BaseModel):
     relay_listen: Annotated[
         Address,
         SettingInfo(
-            "relay.listen", "Where the relay listens: the port that the broker advertises to brokers."
+            "relay.listen", "The address of the relay: the port that the broker advertises to other brokers."
         ),
     ] = HostPort("0.0.0.0", 9094)
     relay_broker: Annotated[
         Address,
-        SettingInfo("relay.broker", "Where the broker's inter-broker listener really is."),
+        SettingInfo("relay.broker", "The address of the broker's actual inter-broker listener."),
     ] = HostPort("127.0.0.1", 19094)
     relay_broker_server_name: Annotated[
         str,
         SettingInfo(
             "relay.broker.server.name",
-            "Whose certificate the broker shows, if that is not the host of relay.broker.",
+            "The host name in the broker's certificate, if it is not the host of relay.broker.",
             "the name of a host",
         ),
     ] = ""
     relay_coordinator: Annotated[
         Address,
-        SettingInfo("relay.coordinator", "Where persisters are led to: listen of the share coordinator."),
+        SettingInfo("relay.coordinator", "The address of the share coordinator (its listen)."),
     ] = HostPort("127.0.0.1", 9095)
     relay_http: Annotated[
         Address,
-        SettingInfo("relay.http", "Where the relay answers /livez, /readyz and /metrics."),
+        SettingInfo("relay.http", "The address at which the relay serves /livez, /readyz and /metrics."),
     ] = HostPort("127.0.0.1", 9097)
 
     relay_security_protocol: Annotated[
@@ -49,17 +49,16 @@ class RelaySettings(BaseModel):
         BeforeValidator(upper),
         SettingInfo(
             "relay.security.protocol",
-            "How the broker's inter-broker listener is secured. The relay is to peers what that listener is, "
-            "and to it what peers are.",
+            "The security protocol of the broker's inter-broker listener. The relay uses it on both sides.",
         ),
     ] = "SASL_PLAINTEXT"
     relay_allowed_principals: Annotated[
         str,
         SettingInfo(
             "relay.allowed.principals",
-            "Who may speak to the coordinator: the users that brokers log in as, User:a;User:b as in Kafka's "
-            "super.users. With SSL: the owners of brokers' certificates, who alone may speak to the broker "
-            "too. Empty: nobody.",
+            "The users that may use the coordinator: the brokers' users, in the format of Kafka's "
+            "super.users. With SSL: the principals of the brokers' certificates, which alone may "
+            "connect to the broker too. Empty: none.",
             "User:NAME;User:NAME",
         ),
     ] = ""
@@ -68,7 +67,8 @@ class RelaySettings(BaseModel):
         Field(min_length=1),
         SettingInfo(
             "relay.sasl.oauthbearer.sub.claim.name",
-            "The claim of a token that holds the user, as the broker's sasl.oauthbearer.sub.claim.name.",
+            "The claim of a token that contains the user name, as the broker's "
+            "sasl.oauthbearer.sub.claim.name.",
             "the name of a claim",
         ),
     ] = "sub"
@@ -76,8 +76,8 @@ class RelaySettings(BaseModel):
         str,
         SettingInfo(
             "relay.ssl.certificate.location",
-            "The certificate that the relay shows to brokers, for the advertised host: a PEM file, read "
-            "again when it changes.",
+            "A PEM file with the relay's server certificate for the advertised host, reloaded when it "
+            "changes.",
             _FILE,
         ),
     ] = ""
@@ -85,7 +85,7 @@ class RelaySettings(BaseModel):
         str,
         SettingInfo(
             "relay.ssl.key.location",
-            "The key of that certificate, if it is not in the same file: a PEM file.",
+            "A PEM file with the key of that certificate. Default: the file of the certificate.",
             _FILE,
         ),
     ] = ""
@@ -96,7 +96,7 @@ class RelaySettings(BaseModel):
         str,
         SettingInfo(
             "relay.ssl.ca.location",
-            "Who signs the certificates of brokers that connect: a PEM file, read again when it changes.",
+            "A PEM file with the authorities of client certificates of brokers, reloaded when it changes.",
             _FILE,
         ),
     ] = ""
@@ -104,15 +104,16 @@ class RelaySettings(BaseModel):
         Literal["none", "requested", "required"],
         SettingInfo(
             "relay.ssl.client.auth",
-            "Whether brokers that connect show a certificate. Must be required with SSL, where it is all "
-            "that they are known by.",
+            "Whether brokers present a client certificate. Must be required with SSL, because the "
+            "certificate identifies them.",
         ),
     ] = "none"
     relay_ssl_principal_mapping_rules: Annotated[
         str,
         SettingInfo(
             "relay.ssl.principal.mapping.rules",
-            "How the subject of a certificate becomes a principal, as Kafka's ssl.principal.mapping.rules.",
+            "How the subject of a certificate becomes a principal, as in Kafka's "
+            "ssl.principal.mapping.rules.",
             "DEFAULT, or RULE:pattern/replacement/[LU], several with commas between",
         ),
     ] = "DEFAULT"
@@ -122,15 +123,16 @@ class RelaySettings(BaseModel):
         BeforeValidator(upper),
         SettingInfo(
             "relay.coordinator.security.protocol",
-            "How the relay speaks to the coordinator. PLAINTEXT: then nobody else must be able to, as over "
-            "the loopback address. SSL: the coordinator knows the relay by its certificate.",
+            "The security protocol of connections to the coordinator. Use PLAINTEXT only if no other "
+            "client can reach the coordinator, for example on loopback. With SSL, the relay's "
+            "certificate identifies it.",
         ),
     ] = "PLAINTEXT"
     relay_coordinator_server_name: Annotated[
         str,
         SettingInfo(
             "relay.coordinator.server.name",
-            "Whose certificate the coordinator shows, if that is not the host of relay.coordinator.",
+            "The host name in the coordinator's certificate, if it is not the host of relay.coordinator.",
             "the name of a host",
         ),
     ] = ""
@@ -138,7 +140,8 @@ class RelaySettings(BaseModel):
         str,
         SettingInfo(
             "relay.coordinator.ssl.ca.location",
-            "Who signs the coordinator's certificate: a PEM file. Empty: those whom the system trusts.",
+            "A PEM file with the authority of the coordinator's certificate. Empty: the system's "
+            "authorities.",
             _FILE,
         ),
     ] = ""
@@ -146,7 +149,7 @@ class RelaySettings(BaseModel):
         str,
         SettingInfo(
             "relay.coordinator.ssl.certificate.location",
-            "The certificate that the coordinator knows the relay by: a PEM file.",
+            "A PEM file with the relay's client certificate for the coordinator.",
             _FILE,
         ),
     ] = ""
@@ -154,7 +157,7 @@ class RelaySettings(BaseModel):
         str,
         SettingInfo(
             "relay.coordinator.ssl.key.location",
-            "The key of that certificate, if it is not in the same file: a PEM file.",
+            "A PEM file with the key of that certificate. Default: the file of the certificate.",
             _FILE,
         ),
     ] = ""
@@ -168,32 +171,35 @@ class RelaySettings(BaseModel):
     relay_connections_max: Annotated[
         Count,
         SettingInfo(
-            "relay.max.connections", "Connections to the relay at a time; one more is closed at once."
+            "relay.max.connections", "The maximum number of connections; further ones are closed at once."
         ),
     ] = 4_000
     relay_idle_max_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "relay.connections.max.idle.ms",
-            "A connection over which nothing goes for this long is closed. Brokers do so themselves after "
-            "connections.max.idle.ms (600000), and should be first.",
+            "Connections without traffic for this time are closed. Brokers close theirs after "
+            "connections.max.idle.ms (600000), which should be shorter.",
         ),
     ] = 1_200_000
     relay_handshake_timeout_ms: Annotated[
         Milliseconds,
-        SettingInfo("relay.handshake.timeout.ms", "How long a peer may take to show who it is."),
+        SettingInfo("relay.handshake.timeout.ms", "The time limit for a peer's TLS handshake and login."),
     ] = 30_000
     relay_coordinator_wait_ms: Annotated[
         int,
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             "relay.coordinator.wait.ms",
-            "How long a persister is held while the coordinator cannot be reached. It gives up after 30000.",
+            "How long a persister's request waits while the coordinator cannot be reached. A "
+            "persister gives up after 30000.",
         ),
     ] = 25_000
     relay_stop_timeout_ms: Annotated[
         Milliseconds,
-        SettingInfo("relay.stop.timeout.ms", "How long a stop waits for the coordinator's last answers."),
+        SettingInfo(
+            "relay.stop.timeout.ms", "How long a stop waits for the coordinator's pending responses."
+        ),
     ] = 5_000
 
     def check_relay(self) -> None:

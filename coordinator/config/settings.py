@@ -54,18 +54,18 @@ class Config(
 
     listen: Annotated[
         Address,
-        SettingInfo("listen", "Where brokers connect: the address of the Kafka protocol port."),
+        SettingInfo("listen", "The address of the Kafka protocol listener, to which brokers connect."),
     ] = HostPort("127.0.0.1", 9095)
     http: Annotated[
         Address,
-        SettingInfo("http", "Where people and Prometheus connect: health, metrics, API."),
+        SettingInfo("http", "The address of the HTTP server: web page, API, metrics and probes."),
     ] = HostPort("127.0.0.1", 9096)
     advertise: Annotated[
         Address,
         SettingInfo(
             "advertise",
-            "The address that FindCoordinator gives to brokers. Default: that of listen; must be given "
-            "when listen is a wildcard address. Port 0: the port that listen got.",
+            "The address that FindCoordinator returns to brokers. Default: the address of listen. "
+            "Required if listen is a wildcard address. Port 0 means the port of listen.",
         ),
     ] = HostPort("127.0.0.1", 9095)
 
@@ -73,19 +73,19 @@ class Config(
         Literal["memory", "journal", "kafka"],
         SettingInfo(
             "log",
-            "Where state is kept: a journal on disk, a Kafka topic (see bootstrap.servers), or memory (gone "
-            "at the end; for tests).",
+            "The state log: a journal on disk, a Kafka topic (see bootstrap.servers), or memory, "
+            "which is lost at the end and is for tests.",
         ),
     ] = "journal"
     data_dir: Annotated[
-        Folder, SettingInfo("data.dir", "The folder of the journal. Created if it does not exist.")
+        Folder, SettingInfo("data.dir", "The directory of the journal. Created if it does not exist.")
     ] = Path("data")
     journal_sync: Annotated[
         Literal["always", "os"],
         SettingInfo(
             "journal.sync",
-            "always: a write is answered when it is on the disk (fdatasync). os: when the system has it; "
-            "it survives the death of the process, not that of the machine.",
+            "always: a write is acknowledged after fdatasync. os: a write is acknowledged when the "
+            "operating system has it. It survives a crash of the process, but not of the machine.",
         ),
     ] = "always"
     journal_segment_bytes: Annotated[
@@ -93,7 +93,7 @@ class Config(
         Field(ge=1 << 20, le=1 << 30),
         SettingInfo(
             "journal.segment.bytes",
-            "The size of one journal file; files are allocated as a whole, ahead of use.",
+            "The size of a journal segment. Segments are allocated in advance.",
         ),
     ] = 64 << 20
 
@@ -101,8 +101,8 @@ class Config(
         Count,
         SettingInfo(
             "share.coordinator.state.topic.num.partitions",
-            "How many shards the state is divided into. Do not change it once there is state: keys would "
-            "be looked for in other shards.",
+            "The number of state partitions. Do not change it while there is state, because keys "
+            "would map to other shards.",
         ),
     ] = 50
     snapshot_updates_max: Annotated[
@@ -110,27 +110,27 @@ class Config(
         Field(ge=0, le=500),
         SettingInfo(
             "share.coordinator.snapshot.update.records.per.snapshot",
-            "How many update records may follow a share-partition's snapshot before the next snapshot. "
-            "Snapshots are also written when the updates outweigh the snapshot in bytes, and by age.",
+            "The number of update records of a share-partition before its next snapshot. Snapshots "
+            "are also written when the updates are larger than the snapshot, and by age.",
         ),
     ] = 500
     write_timeout_ms: Annotated[
         Milliseconds,
-        SettingInfo("share.coordinator.write.timeout.ms", "How long a record may take to become durable."),
+        SettingInfo("share.coordinator.write.timeout.ms", "The time within which a record must be durable."),
     ] = 5000
     prune_interval_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "share.coordinator.state.topic.prune.interval.ms",
-            "How often the log is told which of its records are not needed any more.",
+            "How often redundant records are pruned from the log.",
         ),
     ] = 300_000
     cold_snapshot_interval_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "share.coordinator.cold.partition.snapshot.interval.ms",
-            "How often share-partitions that nobody writes to get a new snapshot, so that the old one can "
-            "be pruned.",
+            "How often share-partitions without recent writes get a new snapshot, so that older "
+            "records can be pruned.",
         ),
     ] = 300_000
 
@@ -139,8 +139,8 @@ class Config(
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             "node.id.first",
-            "The first node id that FindCoordinator answers with. Must be outside the range of the "
-            f"brokers' own, and with ownership=group at most {NODE_ID_FIRST_MAX_IN_GROUP}.",
+            "The first node id in FindCoordinator responses. It must be outside the range of the "
+            "brokers' ids, and at most 1073741824 with ownership=group.",
         ),
     ] = 1_000_000
     node_ids: Annotated[
@@ -148,8 +148,8 @@ class Config(
         Field(ge=1, le=1000),
         SettingInfo(
             "node.ids",
-            "How many node ids this process answers to. A broker opens one connection per node id and "
-            "waits for each answer before its next request there: more ids, more requests at a time.",
+            "The number of node ids of this process. A broker opens one connection per node id, with "
+            "one request in flight, so more ids allow more concurrent requests.",
         ),
     ] = 4
 
@@ -157,20 +157,21 @@ class Config(
         Count,
         SettingInfo(
             "max.connections",
-            "Connections at a time; one more is closed at once. Fewer where the system allows fewer open "
-            "files (ulimit -n). Kafka sets no limit by default.",
+            "The maximum number of connections; further ones are closed at once. The limit of open "
+            "files (ulimit -n) may lower it. Kafka sets no limit by default.",
         ),
     ] = 2000
     connections_idle_max_ms: Annotated[
         Milliseconds,
-        SettingInfo("connections.max.idle.ms", "A connection without a request for this long is closed."),
+        SettingInfo("connections.max.idle.ms", "Connections without a request for this time are closed."),
     ] = 600_000
     frame_bytes_max: Annotated[
         int,
         Field(ge=1024, le=INT32_MAX),
         SettingInfo(
             "socket.request.max.bytes",
-            "The largest request; a longer one closes its connection. Kafka's default is 104857600.",
+            "The maximum size of a request; a larger one closes its connection. Kafka's default is "
+            "104857600.",
         ),
     ] = 16 << 20
     request_elements_max: Annotated[
@@ -178,9 +179,9 @@ class Config(
         Field(ge=100, le=10_000_000),
         SettingInfo(
             "request.max.elements",
-            "The most elements of a request: topics, partitions and keys count 1, and so do 16 state batches "
-            "and 64 bytes of a long text. A request with more closes its connection. One for 10 000 "
-            "share-partitions has at most 20 000.",
+            "The maximum number of elements in a request: each topic, partition and key counts 1, as "
+            "do 16 state batches and 64 bytes of a long text. A larger request closes its connection. "
+            "A request for 10 000 share-partitions has at most 20 000 elements.",
         ),
     ] = 30_000
     response_bytes_max: Annotated[
@@ -188,8 +189,8 @@ class Config(
         Field(ge=100, le=INT32_MAX),
         SettingInfo(
             "response.max.bytes",
-            "The most bytes of state batches in one response. The share-partitions above it are answered "
-            "with COORDINATOR_NOT_AVAILABLE; brokers read those again.",
+            "The maximum bytes of state batches in a response. Further share-partitions get "
+            "COORDINATOR_NOT_AVAILABLE, and brokers read them again.",
         ),
     ] = 16 << 20
     write_batches_max: Annotated[
@@ -197,15 +198,16 @@ class Config(
         Field(ge=100, le=1_000_000),
         SettingInfo(
             "share.partition.write.max.batches",
-            "The most state batches that one request writes to one share-partition; with more it is answered "
-            "with INVALID_REQUEST. A broker sends at most group.share.partition.max.record.locks (10 000).",
+            "The maximum number of state batches that one request writes to one share-partition; a "
+            "larger write gets INVALID_REQUEST. A broker sends at most "
+            "group.share.partition.max.record.locks (10 000).",
         ),
     ] = 20_000
     requests_in_flight_max: Annotated[
         Count,
         SettingInfo(
             "max.in.flight.requests.per.connection",
-            "Requests of one connection that wait for an answer; then no more is read from it.",
+            "The maximum number of unanswered requests of a connection; then reading from it pauses.",
         ),
     ] = 64
     queued_bytes_max: Annotated[
@@ -213,15 +215,16 @@ class Config(
         Field(ge=1024, le=2**63 - 1),
         SettingInfo(
             "queued.max.request.bytes",
-            "Bytes of unanswered requests, of all connections; then no more is read from any. At least "
-            "socket.request.max.bytes. Kafka sets no limit by default.",
+            "The maximum bytes of unanswered requests of all connections; then reading pauses. At "
+            "least socket.request.max.bytes. Kafka sets no limit by default.",
         ),
     ] = 256 << 20
     queued_operations_max: Annotated[
         Count,
         SettingInfo(
-            "mailbox.max.operations",
-            "Operations that wait for one shard; further ones are told to come again.",
+            "queued.max.operations",
+            "The maximum number of operations in the queue of a shard; further ones get "
+            "COORDINATOR_NOT_AVAILABLE.",
         ),
     ] = 100_000
     load_wait_ms: Annotated[
@@ -229,43 +232,50 @@ class Config(
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             "load.wait.ms",
-            "How long a request waits for a shard that is being loaded before it is told to come again.",
+            "How long a request waits for a shard that is loading, before it gets "
+            "COORDINATOR_LOAD_IN_PROGRESS.",
         ),
     ] = 10_000
     request_age_max_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "request.max.age.ms",
-            "A request that waited longer is not begun: its sender has given up (a broker waits 30 s).",
+            "A request that has waited longer is dropped, because its sender has given up (a broker "
+            "waits 30 s).",
         ),
     ] = 25_000
     stop_timeout_ms: Annotated[
         Milliseconds,
-        SettingInfo("stop.timeout.ms", "How long a stop may take to finish what was accepted."),
+        SettingInfo(
+            "stop.timeout.ms",
+            "The time for a graceful stop: hand-over of shards and responses to accepted requests.",
+        ),
     ] = 25_000
 
     log_level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR"],
         BeforeValidator(upper),
-        SettingInfo("logging.level", "The least severe messages that are shown."),
+        SettingInfo("logging.level", "The lowest severity that is logged."),
     ] = "INFO"
     log_format: Annotated[
         Literal["auto", "text", "json"],
         SettingInfo(
             "logging.format",
-            "text for people, json (one object a line) for machines; auto: text on a terminal.",
+            "text for terminals, json (one object per line) for log collectors; auto: text on a "
+            "terminal, json otherwise.",
         ),
     ] = "auto"
     metrics_partition_level: Annotated[
         Literal["off", "all"],
         SettingInfo(
-            "metrics.partition.level", "all: also metrics per share-partition (group, topic, partition)."
+            "metrics.partition.level", "all: add metrics per share-partition (group, topic, partition)."
         ),
     ] = "off"
     metrics_partitions_max: Annotated[
         Count,
         SettingInfo(
-            "metrics.partition.max", "Share-partitions that get metrics of their own; the rest are left out."
+            "metrics.partition.max",
+            "The maximum number of share-partitions with metrics of their own; further ones are omitted.",
         ),
     ] = 10_000
 
@@ -282,8 +292,8 @@ class Config(
             raise ConfigError(
                 "advertise",
                 str(self.advertise),
-                "an address that brokers can connect to, not a wildcard address (left out, it is that of "
-                "listen)",
+                "an address that brokers can connect to, not a wildcard address (default: the address "
+                "of listen)",
             )
         if self.log == "kafka":
             self.check_kafka_log()

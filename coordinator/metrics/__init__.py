@@ -1,7 +1,7 @@
-"""Metrics: cheap to count on the hot path, turned into Prometheus families only when somebody scrapes.
+"""Metrics: counted cheaply during requests, and converted to Prometheus families at scrape time.
 
-`Metrics` is what the rest of the program calls; `docs/metrics.md` lists every family and which metric of
-Kafka's own share coordinator it stands for.
+The other packages call `Metrics`. `docs/metrics.md` lists every family and the corresponding metric of
+Kafka's own share coordinator.
 """
 
 from coordinator.metrics.exposition import exposition

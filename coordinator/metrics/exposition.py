@@ -1,7 +1,7 @@
-"""The text that Prometheus scrapes, share-partitions included if wanted.
+"""Render all metrics in Prometheus' text format or as OpenMetrics, optionally per share-partition.
 
-Series per share-partition can be many: they are written out as the state is walked, which lets other work
-on the event loop run in between, and never held as families.
+There can be many series per share-partition. They are written while the state is traversed in slices, and
+never kept in memory as families.
 """
 
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from protocol.state_records import SharePartitionKey, topic_id_text
 _FAMILIES = (
     ("start_offset", "Share-partition start offset."),
     ("in_flight_records", "Offsets at or above the start offset that have a delivery state."),
-    ("max_delivery_count", "The highest delivery count of these."),
+    ("max_delivery_count", "Highest delivery count of these records."),
 )
 
 
@@ -26,9 +26,9 @@ async def exposition(
     share_partitions: AsyncIterator[tuple[SharePartitionKey, ShareState]] | None = None,
     share_partitions_max: int = 0,
 ) -> bytes:
-    """Render all metrics in Prometheus' text format 0.0.4.
+    """Render all metrics in Prometheus' text format 0.0.4, or as OpenMetrics 1.0.0.
 
-    With `share_partitions`, also three series for each of the first `share_partitions_max` of them.
+    With `share_partitions`, add three series for each of the first `share_partitions_max` share-partitions.
     """
     text = generate_latest(metrics.registry)
     if share_partitions is None:

@@ -1,4 +1,4 @@
-"""How families are made, and those that are read off the shards at scrape time."""
+"""Make metric families, including those that are read from the shards at scrape time."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ SHARD_STATUSES = ("LOADING", "ACTIVE", "FAILED", "CLOSED")
 
 
 class ShardStats(Protocol):
-    """What is read of each shard at scrape time; `coordinator.runtime.ShardView` has it."""
+    """The values of a shard that a scrape reads; `coordinator.runtime.ShardView` has them."""
 
     @property
     def state_partition(self) -> int: ...
@@ -40,7 +40,7 @@ class ShardStats(Protocol):
 
 
 class RuntimeStats(Protocol):
-    """What is asked of the runtime at scrape time; cheap at any size of state."""
+    """The values of the runtime that a scrape reads; the cost does not depend on the size of the state."""
 
     def shard_views(self) -> Sequence[ShardStats]: ...
     def health(self) -> list[str]: ...
@@ -48,7 +48,7 @@ class RuntimeStats(Protocol):
 
 
 class MembershipStats(Protocol):
-    """What is asked of the membership of a group at scrape time."""
+    """The values of the group membership that a scrape reads."""
 
     @property
     def generation(self) -> int: ...
@@ -61,7 +61,7 @@ class MembershipStats(Protocol):
 
 
 class ForwarderStats(Protocol):
-    """What is asked at scrape time of what goes to other coordinators."""
+    """The values of the forwarder that a scrape reads."""
 
     @property
     def active(self) -> bool: ...
@@ -113,45 +113,51 @@ def shard_families(shards: Sequence[ShardStats]) -> Iterator[Metric]:
 
 
 def membership_families(membership: MembershipStats) -> Iterator[Metric]:
-    """Make the families of a member of a group; without a lease its age is not a number."""
+    """Make the families of a group member; without a lease, its age is NaN."""
     age_s = membership.heartbeat_age_s
-    yield gauge("membership_generation", "Generation of the map of owners.", membership.generation)
-    yield gauge("membership_replicas", "Coordinators that share the shards.", membership.members)
-    yield counter("rebalances", "Maps of owners that this process got.", membership.rebalances)
+    yield gauge("membership_generation", "Generation of the current assignment.", membership.generation)
+    yield gauge("membership_replicas", "Coordinators in the group.", membership.members)
+    yield counter("rebalances", "Assignments that this process received.", membership.rebalances)
     yield gauge(
         "last_heartbeat_age_seconds",
-        "Since when Kafka has not confirmed that we are a member.",
+        "Time since the last confirmed heartbeat.",
         math.nan if age_s is None else age_s,
     )
 
 
 def forwarder_families(forwarder: ForwarderStats) -> Iterator[Metric]:
-    """Make the gauges of a coordinator that can carry requests to others."""
+    """Make the gauges of forwarding."""
     yield gauge("forwarding", "1 if requests are forwarded to other coordinators.", forwarder.active)
-    yield gauge("forward_inflight", "Forwarded requests without an answer.", forwarder.in_flight)
-    yield gauge("forward_held", "Share-partitions that wait for an owner.", forwarder.held)
+    yield gauge("forward_inflight", "Forwarded requests that wait for a response.", forwarder.in_flight)
+    yield gauge(
+        "forward_held", "Share-partitions of requests that wait for an owner to forward to.", forwarder.held
+    )
 
 
 def expiry_families(expired: dict[str, int], failures: int, last_round_ms: int) -> Iterator[Metric]:
-    """Make the families of the removal of abandoned state."""
+    """Make the families of expiry."""
     yield labelled_counter(
         "expired_share_partitions", "Share-partitions whose abandoned state was removed.", "reason", expired
     )
-    yield counter("expiry_failures", "Times that expired state could not be looked for or removed.", failures)
+    yield counter("expiry_failures", "Failed rounds or removals of expiry.", failures)
     yield gauge(
         "expiry_last_round_timestamp_seconds",
-        "When expired state was last looked for, as Unix time.",
+        "Unix time of the last complete round of expiry.",
         last_round_ms / 1000,
     )
 
 
 _SHARD_GAUGES: tuple[tuple[str, str, Callable[[ShardStats], int]], ...] = (
-    ("shard_owner_epoch", "Our owner epoch of the shard.", lambda shard: shard.owner_epoch),
+    ("shard_owner_epoch", "Owner epoch of this process for the shard.", lambda shard: shard.owner_epoch),
     ("shard_share_partitions", "Share-partitions with state.", lambda shard: shard.share_partitions),
     ("shard_live_bytes", "Bytes of state that are not redundant.", lambda shard: shard.live_bytes),
     ("shard_state_batches", "State batches in flight.", lambda shard: shard.state_batches),
     ("shard_loaded_records", "Records read at the last load.", lambda shard: shard.loaded_records),
-    ("shard_log_start_offset", "First log offset still there.", lambda shard: shard.start_log_offset),
+    ("shard_log_start_offset", "First offset of the log.", lambda shard: shard.start_log_offset),
     ("shard_log_end_offset", "Log offset of the next record.", lambda shard: shard.end_log_offset),
-    ("shard_redundant_offset", "Log offset that could be pruned to.", lambda shard: shard.redundant_offset),
+    (
+        "shard_redundant_offset",
+        "Redundant offset: records below it can be pruned.",
+        lambda shard: shard.redundant_offset,
+    ),
 )

@@ -1,7 +1,7 @@
-"""A histogram that costs a third of a microsecond: a list of counters and a sum.
+"""A fast histogram: a list of counters and a sum, 0.3 µs per observation.
 
-prometheus_client's own takes 0.6 µs and a lock for each observation, and there are several for each
-request. Ours has no lock: it is written and read on the event loop only.
+The histogram of prometheus_client takes 0.6 µs and a lock for each observation, and each request has several.
+This one needs no lock, because only the event loop uses it.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ RECORDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0)
 
 
 class Histogram:
-    """How often each range of values was seen, and their sum."""
+    """The number of values in each range, and their sum."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
@@ -29,12 +29,12 @@ class Histogram:
         self._sum = 0.0
 
     def add(self, value: float) -> None:
-        """Count one value; a bound belongs to the range below it, as Prometheus wants."""
+        """Count one value. As in Prometheus, an upper bound is inclusive."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def cumulative(self) -> tuple[list[tuple[str, float]], float]:
-        """Return ([(upper bound, how many values up to it)], sum of all values), ready for a family."""
+        """Return ([(upper bound, cumulative count)], sum of all values) for a family."""
         seen, buckets = 0, []
         for bound, count in zip((*map(repr, self._bounds), "+Inf"), self._counts, strict=True):
             seen += count

@@ -1,9 +1,9 @@
-"""What the rest of the program calls to count, and the families that Prometheus reads.
+"""Count events, and make the metric families that Prometheus scrapes.
 
-Counting is a dictionary entry and a list entry, no object of prometheus_client: a request is counted in
-less than a microsecond. Everything else, names and labels too, happens in `collect`, at scrape time.
+Counting updates a dictionary entry and a list entry, without objects of prometheus_client, and takes less
+than a microsecond for a request. Names and labels are made in `collect`, at scrape time.
 
-All methods are for the event loop's thread.
+All methods must be called on the event loop's thread.
 """
 
 import platform
@@ -43,7 +43,7 @@ from coordinator.metrics.histogram import RECORDS, SECONDS, Histogram, new_histo
 from coordinator.metrics.signal_families import GroupFigures, signal_families
 from protocol.errors import ErrorCode
 
-# By API key. 87 is called ReadShareGroupOffsetsState in early revisions of KIP-932.
+# By API key. Early revisions of KIP-932 call 87 ReadShareGroupOffsetsState.
 API_NAMES = {
     10: "FindCoordinator",
     17: "SaslHandshake",
@@ -59,7 +59,7 @@ OTHER_API = "other"
 
 
 class Metrics:
-    """All counters of one process, in a registry of their own. Tests make as many as they like."""
+    """All counters of one process, with a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -70,7 +70,7 @@ class Metrics:
         self._write_operations = 0
         self._append_records = new_histogram(RECORDS)
         self._append_seconds = new_histogram(SECONDS)
-        # Only its sum is of interest.
+        # Only the sum is used.
         self._append_bytes = new_histogram(())
         self._append_failures = 0
         self._fenced = 0
@@ -94,7 +94,7 @@ class Metrics:
         self._groups: Callable[[], Collection[GroupFigures]] | None = None
         self._log = "memory"
         self._log_bytes: Callable[[], int] | None = None
-        # So that rates can be computed from the first request on, and alerts find their series.
+        # The series exist from the start, so that rates include the first request and alerts find them.
         for api_key in API_NAMES:
             self._requests[api_key, ErrorCode.NONE] = 0
         self.registry.register(_FamilyCollector(self._collect_families))
@@ -118,13 +118,16 @@ class Metrics:
         self._forward_seconds.add(seconds)
 
     def write_operations(self, count: int) -> None:
-        """Count what Kafka's write-total counts: a write, rejected or not, or a read that writes a record."""
+        """Count operations like Kafka's write-total.
+
+        These are writes, rejected or not, and reads that write a record.
+        """
         self._write_operations += count
 
     def append_done(self, records: int, log_bytes: int, seconds: float, error: LogError | None) -> None:
-        """Count one append to the log, from the call until it was durable or had failed.
+        """Count one append to the log, from the call until it is durable or has failed.
 
-        One that was fenced is no failure of the log: `shard_fenced` counts what comes of it.
+        A fenced append is not counted as a failure of the log; see `shard_fenced`.
         """
         self._append_seconds.add(seconds)
         if error is None:
@@ -134,35 +137,35 @@ class Metrics:
             self._append_failures += 1
 
     def append_histograms(self) -> tuple[Histogram, Histogram, Histogram]:
-        """Return where appends that did not fail are counted: their records, seconds and bytes."""
+        """Return the histograms of successful appends: records, seconds and bytes."""
         return self._append_records, self._append_seconds, self._append_bytes
 
     def shard_loaded(self, state_partition: int, records: int, seconds: float) -> None:
-        """Count a shard that was rebuilt from its log; the records are read off the runtime's shards."""
+        """Count a shard load; the number of records is read from the runtime's shards."""
         self._load_seconds.add(seconds)
 
     def snapshot_written(self, kind: str) -> None:
-        """Count a snapshot by what caused it."""
+        """Count a snapshot by its cause."""
         self._snapshots[kind] += 1
 
     def pruned(self, state_partition: int, log_offset: int) -> None:
-        """Set the log offset below which the records of a shard were given up."""
+        """Set the log offset below which the records of a shard were pruned."""
         self._pruned[state_partition] = log_offset
 
     def shard_closed(self, state_partition: int) -> None:
-        """Forget what a shard was like here: it is none of ours any more, and goes on elsewhere."""
+        """Drop the series of a shard that this process no longer owns."""
         self._pruned.pop(state_partition, None)
 
     def shard_fenced(self) -> None:
-        """Count a shard that the log gave to somebody else."""
+        """Count a shard that another owner has claimed in the log."""
         self._fenced += 1
 
     def prune_failed(self, reason: str) -> None:
-        """Count that the log could not free what is not needed any more."""
+        """Count a failure to prune."""
         self._prune_failures[reason] += 1
 
     def state_expired(self, reason: str, share_partitions: int) -> None:
-        """Count share-partitions whose state was removed because nobody wanted it any more."""
+        """Count share-partitions whose state expired."""
         self._expired[reason] += share_partitions
 
     def expiry_round_done(self, now_ms: int) -> None:
@@ -178,28 +181,28 @@ class Metrics:
         self._connections_opened += 1
 
     def connection_closed(self, reason: str) -> None:
-        """Count the end of a connection by who or what ended it."""
+        """Count a closed connection by reason."""
         self._connections_closed[reason] += 1
 
     def frame_refused(self, reason: str) -> None:
-        """Count bytes that were no request; their connection was closed."""
+        """Count a frame that is not a valid request; its connection is closed."""
         self._frames_refused[reason] += 1
 
     def http_refused(self, status: int) -> None:
-        """Count a request over HTTP from somebody who may not, by the status of the answer."""
+        """Count a refused HTTP request by the status of its response."""
         self._http_refused[str(status)] += 1
 
     def event_loop_lag(self, seconds: float) -> None:
-        """Note how late the event loop called back."""
+        """Set the delay of the event loop's last timer."""
         self.event_loop_lag_last_seconds = seconds
         self._loop_lag_seconds.add(seconds)
 
     def attach(
         self, runtime: RuntimeStats, log: str = "memory", log_bytes: Callable[[], int] | None = None
     ) -> None:
-        """Read the state of the shards, and the size of the log, off their owners at each scrape.
+        """Read the state of the shards and the size of the log at each scrape.
 
-        What that size means depends on `log`, the setting of that name.
+        The meaning of the size depends on the setting `log`.
         """
         self._runtime = runtime
         self._log = log
@@ -210,11 +213,11 @@ class Metrics:
         self._groups = groups
 
     def attach_membership(self, membership: MembershipStats) -> None:
-        """Read what there is to know of the membership of a group at each scrape."""
+        """Read the values of the group membership at each scrape."""
         self._membership = membership
 
     def attach_forwarder(self, forwarder: ForwarderStats) -> None:
-        """Read what is on its way to other coordinators at each scrape."""
+        """Read the values of the forwarder at each scrape."""
         self._forwarder = forwarder
 
     # Collect.
@@ -230,7 +233,7 @@ class Metrics:
                 "1 if the coordinator serves all its shards, else 0.",
                 float(not self._runtime.health()),
             )
-            yield gauge("append_inflight", "Appends under way.", self._runtime.appends_in_flight())
+            yield gauge("append_inflight", "Appends in flight.", self._runtime.appends_in_flight())
             yield from shard_families(self._runtime.shard_views())
         if self._groups is not None:
             yield from signal_families(self._groups())
@@ -241,14 +244,14 @@ class Metrics:
         yield from expiry_families(self._expired, self._expiry_failures, self._expiry_round_ms)
 
     def _build_family(self) -> Metric:
-        family = InfoMetricFamily(PREFIX + "build", "The release that runs.")
+        family = InfoMetricFamily(PREFIX + "build", "The running version.")
         family.add_metric([], {"version": _release(), "python": platform.python_version()})
         return family
 
     def _request_families(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
             PREFIX + "rpc_requests",
-            "Requests answered, by API and by the first error code in the answer.",
+            "Answered requests by API and first error code in the response.",
             labels=["api", "code"],
         )
         for (api_key, error_code), count in sorted(self._requests.items()):
@@ -256,7 +259,7 @@ class Metrics:
         yield requests
         durations = HistogramMetricFamily(
             PREFIX + "rpc_duration_seconds",
-            "From a request's last byte until its answer was handed to the socket.",
+            "Time from the last byte of a request until its response is written to the socket.",
             labels=["api"],
         )
         for api_key, observations in self._request_seconds.items():
@@ -268,34 +271,37 @@ class Metrics:
     def _forward_families(self, forwarder: ForwarderStats) -> Iterator[Metric]:
         forwards = CounterMetricFamily(
             PREFIX + "forwarded",
-            "Requests to other coordinators, by API and by the first error code in the answer.",
+            "Forwarded requests by API and first error code in the response.",
             labels=["api", "code"],
         )
         for (api_key, error_code), count in sorted(self._forwards.items()):
             forwards.add_metric([API_NAMES.get(api_key, OTHER_API), _code_name(error_code)], count)
         yield forwards
-        yield histogram(
-            "forward_duration_seconds", "How long other coordinators took.", self._forward_seconds
-        )
+        yield histogram("forward_duration_seconds", "Duration of forwarded requests.", self._forward_seconds)
         yield from forwarder_families(forwarder)
 
     def _append_families(self) -> Iterator[Metric]:
-        yield histogram("append_batch_records", "Records of one append to the log.", self._append_records)
-        yield histogram("append_duration_seconds", "How long an append took.", self._append_seconds)
+        yield histogram(
+            "append_batch_records", "Number of records of an append to the log.", self._append_records
+        )
+        yield histogram("append_duration_seconds", "Duration of an append to the log.", self._append_seconds)
         yield counter("append_bytes", "Bytes appended to the log.", self._append_bytes.cumulative()[1])
-        yield counter("append_failures", "Appends that failed.", self._append_failures)
-        yield counter("fenced", "Shards that somebody else took over in the log.", self._fenced)
+        yield counter("append_failures", "Failed appends to the log.", self._append_failures)
+        yield counter("fenced", "Shards that another owner claimed in the log.", self._fenced)
         yield labelled_counter("snapshots", "Snapshots written, by cause.", "kind", self._snapshots)
-        yield histogram("shard_load_duration_seconds", "How long a shard took to load.", self._load_seconds)
+        yield histogram("shard_load_duration_seconds", "Duration of a shard load.", self._load_seconds)
         pruned = {str(shard): offset for shard, offset in self._pruned.items()}
         yield labelled_counter(
-            "prune_failures", "Times that records could not be deleted.", "reason", self._prune_failures
+            "prune_failures", "Failed attempts to prune the log.", "reason", self._prune_failures
         )
-        yield labelled_gauge("prune_offset", "Log offset below which records were given up.", "shard", pruned)
+        yield labelled_gauge("prune_offset", "Log offset up to which the log was pruned.", "shard", pruned)
         if self._log_bytes is not None:
             size = {self._log: self._log_bytes()}
             yield labelled_gauge(
-                "log_bytes", "Bytes of the log: all of a journal, our part of a topic.", "log", size
+                "log_bytes",
+                "Bytes of the log: the whole journal, or the owned part of the topic.",
+                "log",
+                size,
             )
 
     def _connection_families(self) -> Iterator[Metric]:
@@ -303,22 +309,23 @@ class Metrics:
         yield gauge("connections", "Open connections from brokers.", self._connections_opened - closed)
         yield counter("connections_opened", "Connections accepted.", self._connections_opened)
         yield labelled_counter(
-            "connections_closed", "Connections ended, by cause.", "reason", self._connections_closed
+            "connections_closed", "Closed connections by reason.", "reason", self._connections_closed
         )
         yield labelled_counter(
-            "frames_refused", "Bytes that were no request.", "reason", self._frames_refused
+            "frames_refused",
+            "Frames that were not valid requests, by reason.",
+            "reason",
+            self._frames_refused,
         )
         refused = self._http_refused
-        yield labelled_counter(
-            "http_refused", "Requests over HTTP of who may not, by answer.", "status", refused
-        )
+        yield labelled_counter("http_refused", "Refused HTTP requests by status.", "status", refused)
         yield histogram(
-            "event_loop_lag_seconds", "How late the event loop called back.", self._loop_lag_seconds
+            "event_loop_lag_seconds", "Delay of the last timer of the event loop.", self._loop_lag_seconds
         )
 
 
 class _FamilyCollector(Collector):
-    """Hands the families to the registry; describes nothing, so that registering asks nothing."""
+    """Passes the families to the registry; describes none, so that registering collects nothing."""
 
     def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
         self._collect_families = families

@@ -1,4 +1,4 @@
-"""The metrics of share groups, bounded: the groups with the most severe problems and the largest lags."""
+"""Metrics of share groups, limited to the groups with the most severe problems and the largest lags."""
 
 from collections.abc import Collection, Iterator
 from heapq import nsmallest
@@ -9,12 +9,12 @@ from prometheus_client.metrics_core import Metric
 
 from coordinator.metrics.families import PREFIX, gauge
 
-# Groups that have series of their own; the totals count all.
+# Groups with series of their own; the totals include all groups.
 GROUPS_MAX = 100
 
 
 class GroupFigures(Protocol):
-    """What is read of each group at scrape time; `coordinator.signals.GroupSignals` provides it."""
+    """The values of a group that a scrape reads; `coordinator.signals.GroupSignals` has them."""
 
     group: str
     lag: int
@@ -53,7 +53,7 @@ _GAUGES = (
         "near_delivery_limit",
     ),
     ("window_usage_ratio", "Largest share of the in-flight window that is used.", "window_usage"),
-    ("stuck_seconds", "Since when a start offset has not moved although records wait.", "stuck_s"),
+    ("stuck_seconds", "Seconds since a start offset moved, although records wait.", "stuck_s"),
     ("acknowledged_records_per_second", "Records acknowledged.", "acknowledged_rate"),
     ("released_records_per_second", "Records released for another delivery.", "released_rate"),
     ("rejected_records_per_second", "Records rejected or out of deliveries.", "rejected_rate"),
@@ -63,9 +63,9 @@ _GAUGES = (
 
 
 def signal_families(groups: Collection[GroupFigures]) -> Iterator[Metric]:
-    """Make the families; a figure that is unknown has no series."""
+    """Make the families; an unknown value has no series."""
     shown = nsmallest(GROUPS_MAX, groups, key=lambda each: (-int(each.problem), -each.lag, each.group))
-    yield gauge("share_groups", "Share groups that have state here.", len(groups))
+    yield gauge("share_groups", "Share groups that have state in this process.", len(groups))
     problems = GaugeMetricFamily(
         PREFIX + "share_group_problem", "1 for the problem that a group has.", labels=["group", "problem"]
     )

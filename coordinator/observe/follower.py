@@ -121,7 +121,9 @@ class LogFollower:
                 await asyncio.sleep(_NO_TOPIC_S)
             except CoordinatorError as error:
                 if str(error) != self._failure:
-                    _logger.warning("cannot follow topic %s: %s; retrying", self._topic, error)
+                    _logger.warning(
+                        "Cannot follow topic %s: %s; retrying.", self._topic, str(error).rstrip(".")
+                    )
                 self._failure = str(error)
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, _RETRY_MAX_S)
@@ -136,12 +138,14 @@ class LogFollower:
         try:
             topic = await self._cluster.describe_topic()
         except LogRefused as error:
-            raise LogRefused(f"{error}. Add the ACL: Describe on topic {self._topic}") from None
+            raise LogRefused(
+                f"{str(error).rstrip('.')}. Add the ACL: Describe on topic {self._topic}."
+            ) from None
         self._failure = None
         if topic is None:
             if self._topic_exists is not False:
                 _logger.info(
-                    "topic %s does not exist yet; Kafka creates it for the first share group", self._topic
+                    "Topic %s does not exist yet. Kafka creates it for the first share group.", self._topic
                 )
             self._topic_exists = False
             self._partitions = []
@@ -229,7 +233,10 @@ class LogFollower:
             if answer is None:
                 continue
             if answer.error_code == OFFSET_OUT_OF_RANGE:
-                _logger.info("state partition %d is replayed again: its log was pruned", each.number)
+                _logger.info(
+                    "State partition %d was pruned and is replayed from its log start.",
+                    each.number,
+                )
                 each.abandon()
                 usable = True
             elif answer.error_code != NONE:
@@ -265,7 +272,7 @@ class LogFollower:
             each.failure = (
                 f"state partition {each.number} cannot be read at log offset {each.position}: {error}"
             )
-            _logger.error("%s; see share-coordinator recovery audit", each.failure)
+            _logger.error("%s. Run share-coordinator recovery audit.", each.failure)
             each.abandon()
             return
         if each.replay is not None and each.position is not None and each.position >= each.replay_end:
@@ -301,7 +308,7 @@ class LogFollower:
         ):
             records = sum(other.loaded_records for other in self._partitions)
             _logger.info(
-                "caught up with topic %s",
+                "Caught up with topic %s.",
                 self._topic,
                 extra={"state_partitions": len(self._partitions), "records": records},
             )

@@ -31,7 +31,7 @@ def observe(config: Config, *, said_ready: Callable[[str], None] | None = None) 
     if not config.bootstrap_servers:
         raise ConfigError("bootstrap.servers", "", "the cluster to observe, HOST:PORT[,HOST:PORT...]")
     if config.http_allows_writes:
-        raise ConfigError("http.writes", "true", "false: an observer changes nothing")
+        raise ConfigError("http.writes", "true", "false, because an observer is read-only")
     return event_loop.run(_Observer(config).run(said_ready or _logger.info))
 
 
@@ -57,7 +57,7 @@ class _Observer:
         try:
             await http.start()
         except CoordinatorError as error:
-            _logger.error("the observer cannot start: %s", error)
+            _logger.error("The observer cannot start: %s", error)
             await http.stop()
             return EXIT_FAILED
         following = asyncio.create_task(follower.run(), name="follower")
@@ -83,7 +83,7 @@ def _make_follower(config: Config, record_followed: RecordFollowed) -> LogFollow
     try:
         from coordinator.kafka.brokers import Brokers
     except ModuleNotFoundError:
-        raise ConfigError("observe", "", f"possible only with aiokafka: {KAFKA_EXTRA}") from None
+        raise ConfigError("observe", "", f"used with aiokafka: {KAFKA_EXTRA}") from None
     brokers = Brokers(
         config.bootstrap_servers,
         config.state_topic,

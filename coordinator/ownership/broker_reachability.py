@@ -54,12 +54,14 @@ class BrokerReachability:
         away = silent & (self._silent | self._away)
         for node in sorted(away - self._away):
             _logger.warning(
-                "a broker that leads shards does not answer this replica (%s): "
-                "the group is asked to give them to replicas that it answers",
+                "A broker that leads state partitions does not answer this replica (%s). "
+                "The group is asked to assign them to replicas that reach it.",
                 look.silent[node],
                 extra={"broker": node},
             )
         for node in sorted(self._away - away):
-            _logger.info("a broker answers again, or leads no shard any more", extra={"broker": node})
+            _logger.info(
+                "A broker answers again, or no longer leads a state partition.", extra={"broker": node}
+            )
         self._silent, self._away = silent, away
         self.unreached = tuple(sorted(away & {*look.leaders.values()}))

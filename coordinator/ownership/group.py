@@ -166,7 +166,7 @@ class GroupOwnership:
             try:
                 call()
             except Exception:
-                _logger.exception("what the group decided could not be followed")
+                _logger.exception("An assignment could not be applied.")
 
     async def _on_loop(self, work: Coroutine[Any, Any, None], timeout_s: float) -> None:
         """Run something on the membership's loop; give up when it takes longer than it says itself."""
@@ -187,7 +187,7 @@ class GroupOwnership:
             try:
                 await self._member.run()
             except Exception:
-                _logger.exception("membership of the group failed; it goes on")
+                _logger.exception("Internal error in the group membership; retrying.")
                 await asyncio.sleep(_FAILURE_PAUSE_S)
 
     async def _drain(self, timeout_s: float) -> None:
@@ -206,7 +206,7 @@ class GroupOwnership:
         try:
             await self._group_client.close()
         except Exception:
-            _logger.exception("connections of the group could not be closed")
+            _logger.exception("Connections to the group could not be closed.")
 
     async def _leave(self) -> None:
         assert self._member is not None

@@ -154,15 +154,15 @@ class GroupMember:
         decided = plan(members, self._leaders, moves_max=moves_max)
         self._led_generation, self._decided, self._decided_generation = members, decided, generation
         for instance, reason in decided.refused.items():
-            _logger.warning("a member of the group is refused: %s", reason, extra={"instance": instance})
+            _logger.warning("A member of the group is refused: %s", reason, extra={"instance": instance})
         for instance in decided.doubles:
             _logger.warning(
-                "two members have one address; the one that started first gets no shards",
+                "Two members have the same address. The one that started first gets no shards.",
                 extra={"instance": instance},
             )
         if decided.unread:
             _logger.warning(
-                "members of the group cannot be understood and get no shards",
+                "The metadata of some members cannot be read. They get no shards.",
                 extra={"members": decided.unread},
             )
         assignments = decided.assignments(generation)
@@ -172,7 +172,7 @@ class GroupMember:
         """Resign all that we hold; return when the listener has heard it."""
         change = self._owned_shards.follow(None)
         if change.resigned:
-            _logger.info("maps of the group were missed", extra={"resigned": len(change.resigned)})
+            _logger.info("Assignments of the group were missed.", extra={"resigned": len(change.resigned)})
             await self._deliver_and_wait(self._listener_calls(change))
 
     def adopt(self, generation: int, decision: bytes) -> None:
@@ -192,7 +192,7 @@ class GroupMember:
         change = self._owned_shards.follow(ours)
         self._follow_owners(generation, concerned=ours is not None)
         _logger.info(
-            "a new assignment",
+            "New assignment.",
             extra={
                 "generation": generation,
                 "owned": len(self._owned_shards.held),
@@ -267,7 +267,7 @@ class GroupMember:
     def on_lease_changed(self, fresh: bool) -> None:
         """Show the map while it can be believed."""
         if not fresh:
-            _logger.warning("nothing was heard of the group for too long: reads are not answered")
+            _logger.warning("No heartbeat succeeded for too long; reads are refused until one does.")
         if self._published_assignment is not (self.assignment if fresh else None):
             self._deliver(self._listener_calls(OwnershipChange()))
 
@@ -364,7 +364,7 @@ class GroupMember:
     def resign_remaining(self) -> None:
         """Resign what nobody took, so that whoever comes need not wait for us."""
         held = sorted(self._owned_shards.held)
-        _logger.warning("draining took too long", extra={"shards": len(held)})
+        _logger.warning("Draining timed out; some shards were not handed over.", extra={"shards": len(held)})
         self._deliver([partial(self._listener.on_resigned, partition) for partition in held])
         self._owned_shards.follow(None)
 

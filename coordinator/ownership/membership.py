@@ -227,7 +227,7 @@ class Membership:
             return await self._callbacks.assignments(joined.generation, joined.members)
         except Exception:
             # Somebody must sync, or all would wait for the rebalance timeout.
-            _logger.exception("the group's leader could not decide who owns what")
+            _logger.exception("The assignment could not be computed.")
             return {}
 
     async def _unless_abandoned(self, request: Coroutine[Any, Any, _Answer]) -> _Answer:
@@ -263,7 +263,10 @@ class Membership:
             return
         if code in LOST_MEMBER_ID:
             # The shards stay ours until a map says otherwise: we join as somebody new who claims them.
-            _logger.info("Kafka does not know this member any more", extra={"group": self._group_id})
+            _logger.info(
+                "Kafka no longer knows this member; rejoining.",
+                extra={"group": self._group_id},
+            )
             self.member_id, self.generation, self.leads = "", -1, False
             if code == kafka.FENCED_INSTANCE_ID:
                 self._drop_instance_id()
@@ -274,7 +277,7 @@ class Membership:
     def _drop_instance_id(self) -> None:
         """Be a member like any other from now on: two that take one place from each other would never end."""
         _logger.warning(
-            "another process has joined the group with group.instance.id=%s: this one goes on without it",
+            "Another process joined the group with group.instance.id=%s. This one continues without the id.",
             self.instance_id,
             extra={"group": self._group_id},
         )
@@ -333,7 +336,7 @@ class Membership:
         self._lease_renewed.set()
         if self.membership_error is not None:
             if not self.membership_error.is_transient:
-                _logger.info("the group can be reached again", extra={"group": self._group_id})
+                _logger.info("The group coordinator is reachable again.", extra={"group": self._group_id})
             self.membership_error = None
 
     def _record_error(self, error: Exception) -> None:

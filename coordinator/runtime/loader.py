@@ -226,7 +226,9 @@ class Loader:
         except Exception as error:
             if self._shared is not None and len(runners) > 1:
                 # Whom it is the fault of, and where in the code, shows then.
-                _logger.warning("%d shards are loaded one by one, not together: %s", len(runners), error)
+                _logger.warning(
+                    "Loading %d shards in one pass failed; loading them one by one: %s", len(runners), error
+                )
             else:
                 _log_failure(f"loading {len(runners)} shards failed", error)
             failed = dict.fromkeys(runners, error)
@@ -328,7 +330,7 @@ class Loader:
             except TimeoutError:
                 if not patience.expired():
                     raise
-                raise LogUnavailable("nothing came for a while") from None
+                raise LogUnavailable("the log returned no records in time") from None
             if chunk is None:
                 return
             yield chunk
@@ -352,7 +354,7 @@ class Loader:
         took_s = asyncio.get_running_loop().time() - self._burst_began_s
         if self._burst_shards:
             _logger.info(
-                "loaded shards",
+                "Loaded shards.",
                 extra={
                     "shards": self._burst_shards,
                     "records": self._burst_records,

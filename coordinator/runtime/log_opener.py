@@ -62,7 +62,7 @@ class LogOpener:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         if self._since:
-            _logger.info("the log is open", extra={"waited_since": self._since})
+            _logger.info("The log is open.", extra={"waited_since": self._since})
         self._since = self._reason = ""
 
     def health(self) -> list[str]:
@@ -79,4 +79,4 @@ class LogOpener:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._logged_s >= REPEAT_INTERVAL_S:
             self._logged_s = now_s
-            _logger.warning("waiting for the log: %s", reason, extra={"since": self._since})
+            _logger.warning("Waiting for the log: %s", reason, extra={"since": self._since})

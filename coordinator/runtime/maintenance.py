@@ -94,7 +94,7 @@ class MaintenanceJobs:
                 await job()
             except Exception:
                 # A failed job is retried at its next interval, and the other jobs continue.
-                _logger.exception("a periodic job failed")
+                _logger.exception("A periodic job failed. It is retried at its next interval.")
 
     async def snapshot_cold(self) -> None:
         """Snapshot what has been idle for an interval and holds pruning back."""

@@ -68,7 +68,7 @@ def replay_record(shard: Shard, log_record: LogRecord) -> bool:
     record = decode_record(log_record.key, log_record.value)
     if record is None:
         _logger.warning(
-            "skipped a record of an unknown type at log offset %d of state partition %d",
+            "Skipped a record of an unknown type at log offset %d of state partition %d.",
             log_record.offset,
             shard.state_partition,
         )

@@ -151,7 +151,11 @@ class Runtime:
                 await self._log.release(state_partition)
         except LogError as error:
             # Whoever comes next waits for our lease to end, and takes it.
-            _logger.info("shard %d is left without a release: %s", state_partition, error)
+            _logger.info(
+                "Shard %d has no release record, so its next owner waits for the lease: %s",
+                state_partition,
+                error,
+            )
         finally:
             del self._resigning[state_partition]
             release_wait_s = self._release_waits_s.pop(state_partition, 0.0)

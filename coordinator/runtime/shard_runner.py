@@ -83,7 +83,7 @@ class ShardRunner(ShardQueue):
             self._fail_all(waiting, ErrorCode.NOT_COORDINATOR, str(error))
             self.handle_fenced(error)
             return
-        _logger.warning("shard %d reloads: %s", self.state_partition, error)
+        _logger.warning("Shard %d is loaded again: %s", self.state_partition, error)
         if isinstance(error, LogUnavailable):
             self._fail_all(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
         else:
@@ -130,7 +130,7 @@ class ShardRunner(ShardQueue):
 
     def handle_fenced(self, error: LogFenced) -> None:
         """Close the shard because somebody else owns it, and forget its state, which is theirs to change."""
-        _logger.warning("shard %d is closed: %s", self.state_partition, error)
+        _logger.warning("Shard %d is closed: %s", self.state_partition, error)
         self.close(str(error))
         self.discard_state(str(error))
         try:

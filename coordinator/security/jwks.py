@@ -47,7 +47,7 @@ class KeySet:
             raise ValueError('no key set: it has no "keys"')
         keys = [key for entry in found["keys"] if (key := _parse_key(entry)) is not None]
         if not keys:
-            raise ValueError("no key for signatures in it")
+            raise ValueError("it has no key for signatures")
         return cls(keys)
 
     def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
@@ -94,9 +94,7 @@ class FileKeySource(ReloadingFiles):
             with open(self._file, "rb") as file:
                 self._set = KeySet.parse(file.read(KEY_SET_BYTES_MAX))
         except OSError as error:
-            raise ConfigError(
-                self._setting, self._file, f"a file that can be read ({error.strerror})"
-            ) from None
+            raise ConfigError(self._setting, self._file, f"a readable file ({error.strerror})") from None
         except ValueError as error:
             raise ConfigError(self._setting, self._file, f"a JSON Web Key Set: {error}") from None
 
@@ -150,7 +148,7 @@ class UrlKeySource:
             self._set = KeySet.parse(await asyncio.to_thread(_http_get, self._url, self._tls()))
         except (OSError, ValueError, ConfigError) as error:
             _logger.error(
-                "the keys for tokens cannot be had, the last ones stay in use",
+                "The keys for tokens could not be fetched. The previous keys stay in use.",
                 extra={"url": self._url, "reason": str(error)},
             )
 

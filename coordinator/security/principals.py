@@ -119,7 +119,7 @@ class AllowedPrincipals:
         for principal in principals:
             kind, colon, name = principal.partition(":")
             if not (kind and colon and name):
-                raise ValueError(f"{principal!r} is not TYPE:NAME, as User:alice is")
+                raise ValueError(f"{principal!r} is not TYPE:NAME, such as User:alice")
         return cls(frozenset(principals))
 
     def allows(self, principal: str) -> bool:
@@ -141,9 +141,9 @@ def principal_of_certificate(peer_certificate: Mapping[str, Any] | None, rules: 
 
 
 def distinguished_name(peer_certificate: Mapping[str, Any]) -> str:
-    """Return the subject of a certificate as Java's X500Principal.getName() does:
+    """Return the subject of a certificate as Java's X500Principal.getName() does.
 
-    RFC 2253, last attribute first.
+    The format is RFC 2253, with the last attribute first.
     """
     subject = peer_certificate.get("subject", ())
     return ",".join(

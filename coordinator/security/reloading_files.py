@@ -46,10 +46,12 @@ class ReloadingFiles:
             if complaint != self._last_error or now_s - self._logged_s >= _LOG_INTERVAL_S:
                 self._logged_s, self._last_error = now_s, complaint
                 _logger.error(
-                    "the new %s are of no use, the old ones stay in use: %s", self._description, complaint
+                    "The new %s are invalid, and the previous ones stay in use: %s",
+                    self._description,
+                    complaint,
                 )
             return False
-        _logger.info("%s were read again", self._description, extra={"file": self._paths[0]})
+        _logger.info("%s were reloaded.", self._description, extra={"file": self._paths[0]})
         return True
 
     async def watch(self, interval_s: float) -> None:

@@ -96,7 +96,8 @@ class ServerTls(ReloadingFiles):
             raise ConfigError(
                 prefix + "certificate.location",
                 files.certificate,
-                f"a PEM file of a certificate, its key there or in {prefix}key.location ({_reason(error)})",
+                f"a PEM file with a certificate, and its key there or in {prefix}key.location "
+                f"({_reason(error)})",
             ) from None
         if files.client_auth != "none" and not files.ca:
             raise ConfigError(
@@ -107,7 +108,7 @@ class ServerTls(ReloadingFiles):
                 context.load_verify_locations(files.ca)
             except (OSError, ValueError) as error:
                 raise ConfigError(
-                    prefix + "ca.location", files.ca, f"a PEM file of certificates ({_reason(error)})"
+                    prefix + "ca.location", files.ca, f"a PEM file with certificates ({_reason(error)})"
                 ) from None
         return context
 

@@ -169,7 +169,7 @@ class TlsAcceptor:
                 accepted, address = await self._loop.sock_accept(listening)
             except OSError as error:
                 if error.errno in _OUT_OF_FILES:
-                    _logger.error("no connection can be accepted: %s", error.strerror)
+                    _logger.error("Connections cannot be accepted: %s", error.strerror)
                     await asyncio.sleep(_OUT_OF_FILES_WAIT_S)
                 # The client closed its connection before it was accepted.
                 continue
@@ -211,7 +211,7 @@ class TlsAcceptor:
             self._report_rejected(*_describe_handshake_error(error), peer)
         except OSError as error:
             # The client closed its connection or was too slow, which is a normal event.
-            _logger.debug("a TLS handshake was not finished: %s", error, extra={"peer": peer})
+            _logger.debug("A TLS handshake was not finished: %s", error, extra={"peer": peer})
             self._report_rejected("tls_unfinished", "", peer)
 
 

@@ -109,7 +109,7 @@ class TokenValidator:
         if now_s - skew_s >= expires_s:
             raise InvalidToken("expired")
         if issued_s > now_s + skew_s or (_is_time(begins_s) and begins_s > now_s + skew_s):
-            raise InvalidToken("not good yet")
+            raise InvalidToken("not valid yet")
         return float(expires_s)
 
 

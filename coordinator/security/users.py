@@ -129,9 +129,7 @@ class Users(ReloadingFiles):
             entries = parse_properties(Path(self._file).read_text("utf-8-sig"))
             users = {entry.name: self._user(entry.value, entry.line) for entry in entries}
         except OSError as error:
-            raise ConfigError(
-                self._setting, self._file, f"a file that can be read ({error.strerror})"
-            ) from None
+            raise ConfigError(self._setting, self._file, f"a readable file ({error.strerror})") from None
         except ValueError as error:
             raise ConfigError(self._setting, self._file, f"a file of lines name=password ({error})") from None
         self._users = users
@@ -157,7 +155,7 @@ class Users(ReloadingFiles):
             except ValueError:
                 form = "SCRAM-SHA-256=[salt=...,stored_key=...,server_key=...,iterations=...]"
                 raise ValueError(
-                    f"line {line}: begins like {form} and is not; iterations are {ITERATIONS_MIN} "
+                    f"line {line}: is not a valid {form} credential; iterations are {ITERATIONS_MIN} "
                     f"to {ITERATIONS_MAX}"
                 ) from None
         keys = {

@@ -191,7 +191,7 @@ class Api:
         elif api_key in _SASL_KEYS:
             _answer_sasl_request(frame, origin, respond)
         else:
-            raise CloseConnection("unknown_api", f"API key {api_key} is not served here")
+            raise CloseConnection("unknown_api", f"API key {api_key} is not supported")
 
     def _try_fast_path(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> bool:
         writes = self._fast_path_writes
@@ -213,7 +213,7 @@ class Api:
     ) -> Steps:
         if not codec.min_version <= api_version <= codec.max_version:
             raise CloseConnection(
-                "unsupported_version", f"{codec.rpc.name} version {api_version} is not served here"
+                "unsupported_version", f"{codec.rpc.name} version {api_version} is not supported"
             )
         began_s = self._loop.time()
         try:

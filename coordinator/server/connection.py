@@ -251,7 +251,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
                 self._connections.warn_client(failure.advice, self.peer)
             self._close(failure.reason, str(failure))
             return
-        _logger.error("handling a frame failed", exc_info=failure)
+        _logger.error("Internal error while handling a frame. The connection is closed.", exc_info=failure)
         self._close("internal_error", "handling a frame failed")
 
     def response_ready(self, slot: _ResponseSlot) -> None:
@@ -369,7 +369,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._update_reading()
 
     def _close(self, reason: str, message: str) -> None:
-        _logger.debug("closing a connection: %s", message)
+        _logger.debug("Closing a connection: %s", message)
         if self._closing_reason is None:
             self._closing_reason = reason
             self._closing_since_s = self._loop.time()

@@ -117,7 +117,7 @@ class ListenerSecurity:
         if allowed is None or allowed.allows(principal):
             return self.api
         self.rate_limited_log.warn(
-            "a client is not on the list listen.allowed.principals", principal=principal, peer=peer
+            "A client is not allowed by listen.allowed.principals.", principal=principal, peer=peer
         )
         return self._unauthorized
 

@@ -88,7 +88,7 @@ class SaslAuthenticator:
     def handle(self, frame: bytes, origin: SaslConnection, respond: Respond) -> None:
         """Handle a frame of a client that is not authenticated. Raises CloseConnection."""
         if self._task is not None:
-            raise CloseConnection("illegal_sasl_state", "a frame came before the answer to a token")
+            raise CloseConnection("illegal_sasl_state", "a frame arrived before the response to a token")
         if self._state is _SaslState.COMPLETE:
             self.handle_authenticated(frame, origin, respond)
         elif self._state is not _SaslState.AUTHENTICATE:
@@ -113,7 +113,7 @@ class SaslAuthenticator:
             self._handle_first(frame, origin, respond)
             return
         if self._session_expired(now_s):
-            raise CloseConnection("session_expired", "the session is over, and the client did not log in")
+            raise CloseConnection("session_expired", "the session expired without re-authentication")
         asked = _decode_request(frame)
         message = "SaslAuthenticate request received after successful authentication"
         respond(error_response(asked, ErrorCode.ILLEGAL_SASL_STATE, message))
@@ -123,7 +123,7 @@ class SaslAuthenticator:
         """Return why the connection has timed out, or None; called periodically."""
         if self._identity is not None and not self._is_valid():
             self._listener_security.rate_limited_log.warn(
-                "The user or the token key of a connection was removed or changed; the connection is closed.",
+                "The user or token key of a connection was removed or changed. The connection is closed.",
                 principal=self._identity.principal,
                 peer=origin.peer,
             )
@@ -150,7 +150,7 @@ class SaslAuthenticator:
             self._handle_handshake(_decode_request(frame), origin, respond)
         else:
             self._listener_security.rate_limited_log.warn(
-                "a client that has not logged in sent a request", api_key=api_key, peer=origin.peer
+                "A client sent a request before its login.", api_key=api_key, peer=origin.peer
             )
             raise CloseConnection("illegal_sasl_state", f"API key {api_key} during the SASL handshake")
 
@@ -215,7 +215,7 @@ class SaslAuthenticator:
             self._reject_login(origin, respond, answer, str(error), self._mechanism)
         except Exception:
             # An error in this program or a library: the client is not authenticated.
-            _logger.exception("a login failed")
+            _logger.exception("Internal error during a login.")
             origin.close("internal_error")
             return
         else:
@@ -272,7 +272,7 @@ class SaslAuthenticator:
 
     def _say_failed(self, why: str, mechanism: str, origin: SaslConnection) -> None:
         self._listener_security.rate_limited_log.warn(
-            "a client could not log in", reason=why, mechanism=mechanism, peer=origin.peer
+            "A login failed.", reason=why, mechanism=mechanism, peer=origin.peer
         )
 
     def _count(self, api_key: int, error_code: int) -> None:

@@ -116,7 +116,7 @@ class SignalMonitor:
             try:
                 await self.look()
             except Exception:
-                _logger.exception("signals of share groups cannot be computed; trying again")
+                _logger.exception("The signals of share groups could not be computed; retrying.")
             await asyncio.sleep(max(LOOK_EVERY_S, PAUSE_PER_LOOK * self.look_seconds))
 
     def record_followed(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
@@ -177,7 +177,7 @@ class SignalMonitor:
         try:
             return await self._topics.end_offsets(set(partitions))
         except Exception as error:
-            _logger.debug("no end offsets of user topics: %s", error)
+            _logger.debug("End offsets of user topics are unavailable: %s", error)
             return {}
 
     def _add(
@@ -233,7 +233,7 @@ class SignalMonitor:
         try:
             starts = await self._topics.start_offsets({(key.topic_id, key.partition) for key, *_ in skips})
         except Exception as error:
-            _logger.debug("no start offsets of user topics: %s", error)
+            _logger.debug("Log start offsets of user topics are unavailable: %s", error)
             return
         for key, skipped, skipped_to, timestamp_ms in skips:
             log_start = starts.get((key.topic_id, key.partition), -1)
@@ -271,7 +271,7 @@ class SignalMonitor:
         try:
             members = await self._members([each.group for each in asked])
         except Exception as error:
-            _logger.debug("no members of share groups: %s", error)
+            _logger.debug("Members of share groups are unavailable: %s", error)
             return
         for signals in asked:
             signals.members = members.get(signals.group, -1)

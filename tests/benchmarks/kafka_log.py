@@ -73,9 +73,9 @@ class KafkaSides:
         self._ours.stop()
         self._ours.start()
         # It is ready a moment before it says what that took.
-        wait_until(lambda: self._ours.process.logged("loaded shards"), seconds=60, what="it says so")
+        wait_until(lambda: self._ours.process.logged("Loaded shards."), seconds=60, what="it says so")
         lines = [json.loads(line) for line in self._ours.process.log.read_text().splitlines()]
-        said = [line for line in lines if line.get("event") == "loaded shards"][-1]
+        said = [line for line in lines if line.get("event") == "Loaded shards."][-1]
         return Loading(self._name, said["records"], said["seconds"])
 
 

@@ -93,9 +93,9 @@ def start_ours(process: CoordinatorProcess, empty_s: float) -> Loaded:
     process.start()
     took_s = time.monotonic() - began_s
     # It is ready a moment before it says what that took.
-    wait_until(lambda: process.process.logged("loaded shards"), seconds=60, what="it says so")
+    wait_until(lambda: process.process.logged("Loaded shards."), seconds=60, what="it says so")
     lines = [json.loads(line) for line in process.process.log.read_text().splitlines()]
-    said = [line for line in lines if line.get("event") == "loaded shards"][-1]
+    said = [line for line in lines if line.get("event") == "Loaded shards."][-1]
     process.kill()
     return Loaded(said["records"], max(took_s - empty_s, said["seconds"]))
 

@@ -83,7 +83,7 @@ def test_groups_are_listed_and_lead_to_their_windows(page: Page, coordinator: Se
     assert first[:4] == ["parcels-0", "100", "896", "60"]
     assert second[:4] == [f"{topic_id_text(OTHER_TOPIC_ID)}-3", "100", "not known", "0"]
     page.click("tbody a")
-    page.wait_for("Oldest unfinished record")
+    page.wait_for("Oldest incomplete record")
     assert page.evaluate("location.search") == f"?group=orders&topic={TOPIC}&partition=0"
     assert page.texts("h1") == ["parcels-0"]
 
@@ -95,31 +95,31 @@ def test_the_window_is_drawn_offset_by_offset(page: Page, coordinator: Served) -
     assert facts["Start offset"] == "100"
     assert facts["Lag"] == "896"
     assert facts["In flight"] == "60"
-    assert facts["Oldest unfinished record"] == "100"
+    assert facts["Oldest incomplete record"] == "100"
     assert page.texts(".legend li") == [
         "✓acknowledged 28",
         "↺available 30",
         "…archiving 1",
         "✕archived 1",
-        "·nothing noted 260",
+        "·no stored state 260",
     ]
     labels = page.evaluate("[...document.querySelectorAll('.cell')].map((cell) => cell.ariaLabel)")
     shown = {int(label.split(":")[0]): label.split(": ")[1] for label in labels}
     assert shown[99] == "below the start offset"
     assert shown[100] == "available, delivered twice"
     assert shown[110] == "archived, delivered 5 times"
-    assert shown[111] == "nothing noted"
+    assert shown[111] == "no stored state"
     assert shown[112] == "acknowledged, delivered once"
     assert shown[150] == "archiving, delivered once"
     assert (min(shown), max(shown)) == (96, 255)
     assert page.evaluate("document.querySelectorAll('.map rect').length") >= 5
     assert page.texts("section:nth-of-type(1) tbody tr")[0] == "110 110 1 ✕archived 5"
-    page.wait_for("Behind the window, up to the end at 1000: 580 records")
+    page.wait_for("After the window, up to the end offset 1000: 580 records")
 
 
 def test_a_link_leads_to_an_offset(page: Page, coordinator: Served) -> None:
     open_window(page, coordinator, at=405)
-    page.wait_for("Offset 405 is ↺available, delivered once, in a run of 20 records, 400 to 419")
+    page.wait_for("Offset 405 is ↺available, delivered once, in a range of 20 records, 400 to 419")
     assert page.texts(".cell[aria-selected=true]") == ["↺"]
     assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.offset") == "405"
 
@@ -240,11 +240,11 @@ def test_a_coordinator_that_hangs_is_said_to_give_no_answer(page: Page, tmp_path
         os.kill(process.process.pid, signal.SIGSTOP)
         page.wait("document.querySelector('#ready').innerText === 'no connection'")
         page.click("#to-groups")
-        page.wait_for("There is no answer")
+        page.wait_for("The coordinator does not answer")
         os.kill(process.process.pid, signal.SIGCONT)
         page.wait("document.querySelector('#ready').innerText.includes('ready')")
-        page.wait_for("State on the log")
-        assert "There is no answer" not in page.evaluate("document.body.innerText")
+        page.wait_for("State in the log")
+        assert "The coordinator does not answer" not in page.evaluate("document.body.innerText")
     finally:
         os.kill(process.process.pid, signal.SIGCONT)
         process.stop()
@@ -258,7 +258,7 @@ def test_no_group_id_is_more_than_text(page: Page, coordinator: Served, group: s
     page.click("tbody a")
     page.wait_for("1 share-partition")
     page.click("tbody a")
-    page.wait_for("Oldest unfinished record")
+    page.wait_for("Oldest incomplete record")
     where = page.evaluate("Object.fromEntries(new URLSearchParams(location.search))")
     assert where == {"group": group, "topic": TOPIC, "partition": "0"}
     assert "taken" not in page.evaluate("document.title").split(" · ")
@@ -314,11 +314,11 @@ def test_shards_say_where_they_are_and_lead_there(browser: Chromium, page: Page)
         assert row[1:4] == ["elsewhere", "127.0.0.1:3", DASH]
         links = "[...document.querySelectorAll('main a')].map((node) => node.href)"
         assert "http://127.0.0.1:4/?view=shards" in page.evaluate(links)
-        go(page, address(coordinator), "1 of 4 shards are not here")
+        go(page, address(coordinator), "1 of 4 shards are not owned by this coordinator")
         go(
             page,
             address(coordinator, group="orders", topic=TOPIC, partition=0),
-            "It should be with 127.0.0.1:3",
+            "The owner is 127.0.0.1:3",
         )
         assert f"http://127.0.0.1:4/?group=orders&topic={TOPIC}&partition=0" in page.evaluate(links)
         page.complaints[:] = [text for text in page.complaints if "503" not in text]

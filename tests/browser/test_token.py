@@ -16,7 +16,7 @@ from tests.unit.admin.test_tokens import READING, WRITING, file_of
 
 pytestmark = pytest.mark.browser
 
-ASKED = "This coordinator asks for a token"
+ASKED = "This coordinator requires a token"
 WRONG = "wrong-0123456789-wrong"
 
 
@@ -53,7 +53,7 @@ def test_a_token_is_asked_for_once(door: Page, coordinator: Served, tmp_path: Pa
     page = door
     page.go(address(coordinator))
     page.wait_for(ASKED)
-    page.wait_for("token needed")
+    page.wait_for("token required")
     assert "orders" not in page.evaluate("document.body.innerText")
     page.photograph(tmp_path / "token.png")
     give(page, READING)
@@ -66,7 +66,7 @@ def test_a_token_is_asked_for_once(door: Page, coordinator: Served, tmp_path: Pa
     page.go(address(coordinator, group="orders", topic=topic_id_text(TOPIC_ID), partition=0))
     page.wait_for("available 10")
     # A link takes no token along.
-    assert "The same as JSON" not in page.evaluate("document.body.innerText")
+    assert "View as JSON" not in page.evaluate("document.body.innerText")
     page.reload()
     page.wait_for("available 10")
     page.wait("document.querySelector('#live').title.startsWith('Live')")
@@ -79,7 +79,7 @@ def test_a_wrong_token_is_asked_for_again(door: Page, coordinator: Served) -> No
     page = door
     page.go(address(coordinator))
     give(page, WRONG)
-    page.wait_for("The token is not known there.")
+    page.wait_for("The token is not valid.")
     give(page, READING)
     page.wait_for("orders")
 
@@ -110,7 +110,7 @@ def test_a_token_that_is_taken_back_is_asked_for_again(
         coordinator.coordinator.app.state.event_stream.interrupt()
 
     coordinator.do(changed)
-    page.wait_for("The token is not known there.")
+    page.wait_for("The token is not valid.")
     assert page.evaluate("sessionStorage.length") == 0
     give(page, WRITING)
     page.wait(f"document.querySelectorAll('tbody tr').length === {SHARDS}")

@@ -119,7 +119,7 @@ def test_an_offset_that_is_not_there_becomes_the_nearest(rig: BuiltInRig) -> Non
     topic, group, _ = consumed(rig, "reset-beyond")
     done = offsets(rig, "reset", "--group", group, "--topic", topic, "--to-offset", "1000")
     assert done.returncode == 0
-    assert f"{topic}-0 has no offset 1000: {RECORDS} is nearest" in done.stderr
+    assert f"{topic}-0 has no offset 1000; {RECORDS} is the nearest" in done.stderr
     head, row = (line.split() for line in done.stdout.splitlines())
     assert head == [
         *("GROUP", "TOPIC", "PARTITION", "START-OFFSET"),
@@ -141,7 +141,7 @@ def test_offsets_are_deleted_and_kafka_agrees(rig: BuiltInRig) -> None:
         assert rig.coordinator.share_partition(group, topic_id, 0) is None
     again = offsets(rig, *where)
     assert (again.returncode, again.stdout) == (1, "")
-    assert f"group '{group}' has nothing of topic {topic}" in again.stderr
+    assert f"group '{group}' has no state of topic {topic}" in again.stderr
 
 
 def test_a_group_with_members_is_left_alone(rig: BuiltInRig) -> None:
@@ -163,9 +163,9 @@ def test_what_kafka_does_not_know_is_not_deleted_behind_its_back(rig: BuiltInRig
     topic, _, _ = new_topic(rig.client, "unknown-group")
     done = offsets(rig, "delete", "--group", "nobody", "--topic", topic, "--execute")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Kafka knows no share group 'nobody'" in done.stderr
+    assert "Kafka has no share group 'nobody'" in done.stderr
     for arguments, said in (
-        (("--topic", "no-such-topic", "--to-earliest"), "there is no topic no-such-topic"),
+        (("--topic", "no-such-topic", "--to-earliest"), "topic no-such-topic does not exist"),
         (("--topic", f"{topic}:9", "--to-earliest"), f"topic {topic} has no partition 9"),
     ):
         done = offsets(rig, "reset", "--group", "nobody", *arguments)

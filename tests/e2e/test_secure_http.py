@@ -85,7 +85,7 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
 def test_commands_get_in_and_files_may_be_replaced_meanwhile(secured: Secured) -> None:
     assert secured.run("groups", "list").returncode == 0
     refused = secured.run("prune", "--execute")
-    assert (refused.returncode, "token reader may only look" in refused.stderr) == (1, True)
+    assert (refused.returncode, "token reader may only read" in refused.stderr) == (1, True)
     assert secured.run("prune", "--execute", token="writing").returncode == 0
 
     # Another certificate, one that is over, and a good one again.
@@ -102,7 +102,7 @@ def test_commands_get_in_and_files_may_be_replaced_meanwhile(secured: Secured) -
     file_of(secured.folder, "nonsense\n")
     log = secured.process.log
     wait_until(
-        lambda: "the new tokens are of no use, the old ones stay in use" in log.read_text(),
+        lambda: "the new tokens are invalid, and the previous ones stay in use" in log.read_text(),
         seconds=120,
         what="a complaint",
     )
@@ -117,7 +117,7 @@ def test_commands_get_in_and_files_may_be_replaced_meanwhile(secured: Secured) -
     for secret in (READING, WRITING, KEY_PASSWORD):
         assert secret not in text
     audited = [json.loads(line) for line in text.splitlines() if '"coordinator.audit"' in line]
-    done = [(line["who"], line["what"]) for line in audited if line["event"] == "a write was done"]
+    done = [(line["who"], line["what"]) for line in audited if line["event"] == "write request executed"]
     assert done == [("token operator", "prune")]
 
 
@@ -136,7 +136,7 @@ def test_the_settings_are_shown_without_their_secrets(secured: Secured) -> None:
         (
             "http.token.file",
             None,
-            "http.token.file={file} cannot be used: it must be a file that can be read",
+            "http.token.file={file} cannot be used: it must be a readable file",
         ),
         ("http.token.file", f"{READING}\n", "line 1 is none"),
         (

@@ -150,13 +150,13 @@ def test_new_certificates_are_taken_while_a_group_consumes(
             produce(mutual_tls.client, topic, 1, first=renewal * 40, count=40)
             ledger.wait_settled(renewal * 40 + 20, seconds=120)
             opened = figure(mutual_tls, "connections_opened_total")
-            loaded = log_of(mutual_tls).count("TLS files were read again")
+            loaded = log_of(mutual_tls).count("TLS files were reloaded")
             if renewal < 2:
                 certificates.authority.issue("coordinator")
             else:
                 # A bad one: what was good stays in use.
                 certificates.coordinator.certificate.write_text("no certificate")
-            told = "TLS files were read again" if renewal < 2 else "the old ones stay in use"
+            told = "TLS files were reloaded" if renewal < 2 else "the previous ones stay in use"
             wait_until(
                 lambda told=told, loaded=loaded: (
                     log_of(mutual_tls).count(told)  # type: ignore[misc]
@@ -230,7 +230,7 @@ def test_a_password_that_is_changed_holds_from_the_next_login_on(
     fresh = tmp_path / "fresh"
     fresh.write_text(f"{BROKERS.user}={BROKERS.password}\neve=new-secret\n")
     fresh.replace(users)
-    wait_until(lambda: "users were read again" in log_of(scram), seconds=120, what="the file is read")
+    wait_until(lambda: "users were reloaded" in log_of(scram), seconds=120, what="the file is read")
     # Logged in, and still not on the list.
     assert read_as(scram, security) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

@@ -32,7 +32,7 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("The settings are good.") == 2
+    assert done.stdout.count("Configuration is valid.") == 2
     assert done.stdout.count("the state is gone") + done.stdout.lower().count("delete") >= 2
     assert "between-brokers" not in done.stderr
     assert "Traceback" not in done.stderr

@@ -143,5 +143,5 @@ def test_it_does_not_run_without_its_assertions() -> None:
     )
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "share-coordinator: the coordinator does not run under python -O, which leaves its checks out"
+        "share-coordinator: the coordinator does not run under python -O, which disables its assertions"
     ]

@@ -148,7 +148,7 @@ def test_an_audit_that_ends_in_the_middle_is_no_warning(
     monkeypatch.setattr("coordinator.recovery.audit.audit", audit)
     outcome = share_coordinator("recovery", "audit", "--from", disk)
     assert (outcome.exit_code, outcome.out) == (3, "")
-    assert outcome.err.startswith("share-coordinator: this should not happen: ZeroDivisionError: no such")
+    assert outcome.err.startswith("share-coordinator: internal error: ZeroDivisionError: no such")
 
 
 def test_a_run_that_ends_in_the_middle_is_one_line_of_audits_in_a_row(
@@ -161,8 +161,8 @@ def test_a_run_that_ends_in_the_middle_is_one_line_of_audits_in_a_row(
     monkeypatch.setattr("coordinator.recovery.continuous.repeat", repeat)
     said = share_coordinator("recovery", "audit", "--from", disk, "--every", "1s", "--to", "kept")
     assert [line.split(" ", 1)[1] for line in said.out.splitlines()] == [
-        "could not audit: ZeroDivisionError: no such",
-        "could not audit: not now",
+        "the audit failed: ZeroDivisionError: no such",
+        "the audit failed: not now",
     ]
 
 
@@ -185,7 +185,7 @@ def test_a_diff_that_reaches_nobody_is_no_difference(share_coordinator: CommandL
     (port,) = free_ports(1)
     said = share_coordinator("recovery", "diff", "--from", disk, "--live", f"127.0.0.1:{port}")
     assert said.exit_code == 3
-    assert "could not compare: " in said.err
+    assert "the comparison failed: " in said.err
 
 
 def test_a_rebuild_says_what_it_left(share_coordinator: CommandLine, tmp_path: Path) -> None:
@@ -194,5 +194,6 @@ def test_a_rebuild_says_what_it_left(share_coordinator: CommandLine, tmp_path: P
     said = share_coordinator("recovery", "rebuild", "--from", f"segments:{tmp_path / 'disk'}")
     assert said.exit_code == 0
     assert said.err == (
-        "share-coordinator: 7 bytes behind the last good batch were left: a write that broke off or goes on\n"
+        "share-coordinator: 7 bytes after the last valid batch were ignored: "
+        "an interrupted or current write\n"
     )

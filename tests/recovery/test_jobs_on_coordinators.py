@@ -147,7 +147,9 @@ def test_a_journal_is_rewritten_to_another_partition_count_and_served(
     )
     planned = share_coordinator(*command, "--state-partitions", "11")
     assert planned.exit_code == 0
-    assert planned.out.endswith("11 state partitions: 15 copy\nNothing was written: --execute does it.\n")
+    assert planned.out.endswith(
+        "11 state partitions: 15 copy\nDry run: nothing was written. Repeat with --execute.\n"
+    )
     assert not target.exists()
     done = share_coordinator(*command, "--state-partitions", "11", "--execute", "-o", "json")
     said = json.loads(done.out)
@@ -299,7 +301,7 @@ def test_an_audit_again_and_again_has_metrics_and_ends_in_order(
         process.kill()
     log = (tmp_path / "audits.log").read_text()
     assert re.search(r"Z clean, \d+ records\n", log)
-    assert "could not audit: journal=" in log
+    assert "the audit failed: journal=" in log
     assert "Traceback" not in log
 
 

@@ -212,7 +212,7 @@ def test_the_command_has_exit_codes_reports_and_a_baseline(
         (["--from", "segments:/no/such/folder"], "a folder that exists"),
         (["--from", "segments:/", "--report", "x.pdf"], "a file name that ends in"),
         (["--from", "segments:/", "--baseline", "/no/such/folder"], "a run that finished"),
-        (["--from", "segments:/", "--every", "soon"], "a time as 30s, 5m or 1h"),
+        (["--from", "segments:/", "--every", "soon"], "a duration such as 30s, 5m or 1h"),
         (["--from", "segments:/", "--every", "5m", "--metrics-listen", "9097"], "HOST:PORT"),
         (["--from", "segments:/", "--baselin", "x"], "cannot be used"),
     ],

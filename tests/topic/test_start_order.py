@@ -86,7 +86,7 @@ def test_coordinators_wait_for_brokers_and_one_says_that_it_made_the_topic(place
         wait_until(partial(answers, coordinator, "/readyz", 200), seconds=120, what="all shards are served")
         assert coordinator.get("/startupz")[0] == 200
         # However often it looked.
-        assert coordinator.process.logged("waiting for the log") == 1
+        assert coordinator.process.logged("Waiting for the log") == 1
     assert sum(coordinator.process.logged("created topic") for coordinator in coordinators) == 1
 
     wrong = place.coordinator("wrong", {PARTITIONS: "3"})

@@ -70,18 +70,18 @@ def test_text_is_for_people() -> None:
 def test_text_from_outside_cannot_look_like_a_line_of_ours() -> None:
     stream = io.StringIO()
     set_up_logging("INFO", "text", stream)
-    forged = "x\n12:00:00.000 INFO    coordinator.audit: a write was done\x1b[2J"
+    forged = "x\n12:00:00.000 INFO    coordinator.audit: write request executed\x1b[2J"
     logging.getLogger("x").info("group %s expired", forged, extra={"group": forged})
     try:
         raise ValueError(forged)
     except ValueError:
         logging.getLogger("x").exception("no")
     first, *others = stream.getvalue().splitlines()
-    written = r"x\n12:00:00.000 INFO    coordinator.audit: a write was done\x1b[2J"
-    quoted = r'"x\n12:00:00.000 INFO    coordinator.audit: a write was done\u001b[2J"'
+    written = r"x\n12:00:00.000 INFO    coordinator.audit: write request executed\x1b[2J"
+    quoted = r'"x\n12:00:00.000 INFO    coordinator.audit: write request executed\u001b[2J"'
     assert first[13:] == f"INFO    group {written} expired group={quoted}"
     assert [line for line in others if not line.startswith("    ")] == [others[0]]
-    assert others[-1].endswith(r"a write was done\x1b[2J")
+    assert others[-1].endswith(r"write request executed\x1b[2J")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-// What the page asks the coordinator, with a token where it wants one. A token lives in this tab, until it is closed
-// or the coordinator does not know it any more; it goes into a header, never into an address.
+// Requests to the coordinator, with a bearer token if there is one. The token is kept in this tab until the tab is
+// closed or the coordinator refuses it. It is sent in a header, never in a URL.
 
 const PLACE = "token";
 const TRY_AGAIN_MS = 2000;
-// Something comes every second: who is silent for so long hangs, or is behind a network that drops what we send.
+// An event arrives every second. After this time without one, the connection is considered lost.
 const SILENT_MS = 8000;
-// A list over very much state may take its time.
+// The timeout of a request; a list over a large state takes long.
 const LATE_MS = 30000;
 
 let token = kept();
@@ -17,7 +17,7 @@ export function keepToken(given) {
   try {
     if (given) sessionStorage.setItem(PLACE, given);
     else sessionStorage.removeItem(PLACE);
-  } catch { /* A browser that keeps nothing: it is asked for again after a reload. */ }
+  } catch { /* Without session storage, the user enters the token again after a reload. */ }
 }
 
 function kept() {
@@ -30,7 +30,7 @@ function request(path, accept, signal) {
   return fetch(path, { signal, headers, cache: "no-store" });
 }
 
-// Ask, and return what is said. Throws if there is no connection, or no answer in time.
+// Send a request and return the response. Throws if there is no connection or no response in time.
 export async function ask(path, { signal } = {}) {
   const end = new AbortController();
   const late = setTimeout(() => end.abort(new Error("no answer")), LATE_MS);
@@ -43,9 +43,9 @@ export async function ask(path, { signal } = {}) {
   }
 }
 
-// Watch what changes until `close`: `told` hears of `opened`, `event(name, data)`, `lost(gone)` (it is tried again)
-// and `refused(response)` (it is not). What only ends, as when tokens are read again, is not gone until it cannot be
-// had anew. An EventSource cannot send a token, nor tell that nothing comes any more.
+// Subscribe to the event stream until `close`. `told` has callbacks: `opened`, `event(name, data)`, `lost(gone)` (the
+// subscription is retried) and `refused(response)` (it is not). `gone` is false if the server ended a working stream,
+// for example because tokens were reloaded. An EventSource can neither send a token nor detect a silent connection.
 export function watch(told) {
   const end = new AbortController();
   const watching = { open: false, close: () => end.abort() };
@@ -68,7 +68,7 @@ export function watch(told) {
       gone = false;
       told.opened();
       await events(response.body, heard, (name, data) => { if (!end.signal.aborted) told.event(name, data); });
-    } catch { /* Lost, as is one that ended. */ } finally {
+    } catch { /* Handled like a stream that ended. */ } finally {
       clearTimeout(timer);
       end.signal.removeEventListener("abort", close);
     }
@@ -81,7 +81,7 @@ export function watch(told) {
   return watching;
 }
 
-// Server-sent events, as far as the coordinator writes them: one line each for name and data, then an empty one.
+// Parse server-sent events in the coordinator's format: a line for the name, a line for the data, an empty line.
 async function events(body, heard, tell) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

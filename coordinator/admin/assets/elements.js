@@ -1,16 +1,16 @@
-// Elements, and how numbers, times and names are written. Text only ever becomes text: nothing here makes
-// markup of a string, and the Content-Security-Policy of the page forbids it to everybody.
+// Make elements, and format numbers, times and names. Strings only become text nodes, never markup; the page's
+// Content-Security-Policy enforces this.
 
 const SVG = "http://www.w3.org/2000/svg";
 const COUNT = new Intl.NumberFormat("en");
 const AGO = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "narrow" });
 const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
 
-// What is not seen as itself: control characters, spaces but the plain one, those that show nothing or turn around
-// what stands next to them, what is no character, and the empty pattern of Braille.
+// Characters that are invisible or misleading: control characters, spaces except U+0020, ignorable and bidirectional
+// characters, unassigned code points, and the empty Braille pattern.
 const UNSEEN = /(?! )[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/gu;
 
-// Make an element. An attribute that is null or false is left out, `on` has listeners, `style` has properties.
+// Make an element. Attributes that are null or false are omitted, `on` has listeners, `style` has properties.
 export function el(name, attributes, ...children) {
   return furnished(document.createElement(name), attributes, children);
 }
@@ -30,11 +30,10 @@ function furnished(node, attributes, children) {
   return node;
 }
 
-// What is absent (null, undefined, false) is left out, so that a caller can write `condition && element`.
+// Omit null, undefined and false, so that a caller can write `condition && element`.
 const present = (children) => children.flat(2).filter((child) => child !== null && child !== undefined && child !== false);
 
-// Put new children in place of the old ones; what had the focus has it again, if it is still there, and what was
-// scrolled sideways still is.
+// Replace the children of a container; keep the focus and the horizontal scroll positions.
 export function refill(container, ...children) {
   const key = container.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
   const scrolled = new Map([...container.querySelectorAll(".scroll")].map((node) => [node.dataset.key, node.scrollLeft]));
@@ -46,8 +45,7 @@ export function refill(container, ...children) {
   }
 }
 
-// A name that somebody chose: shown as it is, but for characters that cannot be seen, and isolated from the
-// text around it, whatever its direction.
+// Show a name chosen by a user: invisible characters are escaped, and its text direction is isolated.
 export function named(text) {
   return el("bdi", { class: "name" }, seen(text));
 }
@@ -70,7 +68,7 @@ export function bytes(number) {
   return `${unit ? number.toFixed(number < 10 ? 1 : 0) : number} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
 }
 
-// What nobody told us; the reason is there for whoever asks.
+// A value that is not known; the tooltip has the reason.
 export function unknown(why) {
   return el("span", { class: "unknown", title: why || null }, "not known");
 }
@@ -86,7 +84,7 @@ export function since(ms) {
   return seconds === 0 ? "just now" : AGO.format(-Math.floor(seconds / size), unit);
 }
 
-// A link within the page. `view` holds what the address has after the question mark.
+// A link within the page. `view` holds the parameters of the query string.
 export function link(view, attributes, ...children) {
   return el("a", { href: address(view), ...attributes }, ...children);
 }

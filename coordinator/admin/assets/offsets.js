@@ -1,30 +1,30 @@
-// The window of a share-partition: the offsets from the start offset to the last one that has a delivery state.
-// Drawn twice: as a map of the whole window, and as cells, one for each offset of the block that is looked at.
-// Blocks begin at multiples of their size, so that cells stay where they are while the window moves on.
+// Draw the window of a share-partition: the offsets from the start offset to the last one with a delivery state.
+// A map shows the whole window, and cells show the offsets of one block. Blocks begin at multiples of their size, so
+// that cells keep their place while the window moves.
 
 import { count, el, link, plural, svg } from "./elements.js";
 
 export const BLOCK = 256;
-// Rows begin at multiples of this, the widest there is.
+// Rows begin at multiples of this, the widest row.
 const ROW = 32;
 export const MAP_COLUMNS = 600;
 const MAP_HEIGHT = 100;
 
 export const STATES = {
-  ACKNOWLEDGED: { sign: "✓", said: "acknowledged", meaning: "done with" },
-  AVAILABLE: { sign: "↺", said: "available", meaning: "given back by a consumer or timed out, to be handed out again" },
-  ACQUIRED: { sign: "▸", said: "acquired", meaning: "with a consumer" },
-  ARCHIVING: { sign: "…", said: "archiving", meaning: "given up, on its way to the dead letter queue" },
-  ARCHIVED: { sign: "✕", said: "archived", meaning: "rejected or given up, not handed out again" },
-  UNKNOWN: { sign: "?", said: "unknown", meaning: "a delivery state that this release has no name for" },
+  ACKNOWLEDGED: { sign: "✓", said: "acknowledged", meaning: "processed" },
+  AVAILABLE: { sign: "↺", said: "available", meaning: "released by a consumer or timed out; will be delivered again" },
+  ACQUIRED: { sign: "▸", said: "acquired", meaning: "in delivery to a consumer" },
+  ARCHIVING: { sign: "…", said: "archiving", meaning: "rejected or at the delivery limit; being copied to the dead letter queue" },
+  ARCHIVED: { sign: "✕", said: "archived", meaning: "rejected or at the delivery limit; not delivered again" },
+  UNKNOWN: { sign: "?", said: "unknown", meaning: "this release has no name for the delivery state" },
 };
-export const NOTHING = { sign: "·", said: "nothing noted", meaning: "with its first consumer, or not handed out yet" };
-export const BELOW = { sign: "", said: "below the start offset", meaning: "done with" };
+export const NOTHING = { sign: "·", said: "no stored state", meaning: "in its first delivery, or not delivered yet" };
+export const BELOW = { sign: "", said: "below the start offset", meaning: "complete" };
 
 export const look = (state) => (state === null ? NOTHING : STATES[state] ?? STATES.UNKNOWN);
 export const shade = (state) => `s-${state === null ? "nothing" : state === "BELOW" ? "below" : state.toLowerCase()}`;
 
-// A delivery state as a mark and a word.
+// A delivery state as a sign and a word.
 export function stateMark(state) {
   const { sign, said, meaning } = look(state);
   return el("span", { class: `mark ${shade(state)}`, title: meaning },
@@ -35,21 +35,21 @@ export function times(number) {
   return number === 1 ? "once" : number === 2 ? "twice" : `${count(number)} times`;
 }
 
-// The window as numbers: both ends inclusive; without records `last` is below `first`.
+// The first and last offset of the window, inclusive; without records `last` is below `first`.
 export function windowOf(detail) {
   const first = Math.max(0, detail.start_offset);
   return { first, last: Math.max(first - 1, detail.last_in_flight_offset ?? -1) };
 }
 
-// How many records are in which state, the ones without a state too: [state, records], in the order of STATES.
-export function tally(detail) {
+// The number of records by state, including null: [state, records], in the order of STATES.
+export function countByState(detail) {
   const { first, last } = windowOf(detail);
   const counts = Object.keys(STATES).map((state) => [state, detail.records_by_state[state] ?? 0]);
   counts.push([null, last - first + 1 - detail.in_flight_records]);
   return counts.filter(([, records]) => records > 0);
 }
 
-// A bar of the shares of the delivery states, with words for who cannot see it.
+// A bar of the shares of the delivery states, with a text for screen readers.
 export function stateBar(recordsByState) {
   const counts = Object.keys(STATES).map((state) => [state, recordsByState[state] ?? 0]).filter(([, n]) => n);
   const words = counts.map(([state, n]) => `${count(n)} ${look(state).said}`).join(", ");
@@ -60,12 +60,12 @@ export function stateBar(recordsByState) {
 }
 
 export function legend(detail) {
-  const items = tally(detail).map(([state, records]) =>
+  const items = countByState(detail).map(([state, records]) =>
     el("li", {}, stateMark(state), " ", el("b", {}, count(records))));
   return el("ul", { class: "legend", "aria-label": "Records in the window by delivery state" }, items);
 }
 
-// The map: columns of equal width, as the answer has them, each filled with the shares of the delivery states.
+// The map: columns of equal width from the response, each filled with the shares of the delivery states.
 export function map(detail, block, go) {
   const { first, last } = windowOf(detail);
   const size = last - first + 1;
@@ -83,7 +83,7 @@ export function map(detail, block, go) {
     Home: first, End: last,
   };
   const slider = el("div", {
-    class: "map", role: "slider", tabindex: 0, "data-key": "map", "aria-label": "Part of the window that is shown offset by offset",
+    class: "map", role: "slider", tabindex: 0, "data-key": "map", "aria-label": "Range of the window that is shown offset by offset",
     "aria-valuemin": first, "aria-valuemax": last, "aria-valuenow": from, "aria-valuetext": `offsets ${from} to ${to}`,
     on: {
       click: (event) => {
@@ -124,14 +124,14 @@ function mapRects(columns, perColumn) {
 
 export const blockOf = (offset) => Math.floor(offset / BLOCK) * BLOCK;
 
-// The cells of a block: a list box in which arrow keys move, one offset is chosen and described.
+// The cells of a block: a list box with arrow keys, in which one offset is selected and described.
 export function cells(detail, block, chosen, go) {
   const { first, last } = windowOf(detail);
   const end = Math.max(last, detail.end_offset === null ? last : detail.end_offset - 1);
   const items = [];
   const runs = detail.drawing.near;
   let at = 0;
-  // Rows that are wholly done with, or wholly to come, say nothing; but what was chosen is shown.
+  // Rows entirely below or after the window are omitted, unless they contain the selected offset.
   const row = (offset) => Math.floor(offset / ROW) * ROW;
   const from = Math.max(block, Math.min(row(first), row(chosen)));
   const to = Math.min(block + BLOCK, Math.max(row(end), row(chosen)) + ROW);
@@ -188,23 +188,23 @@ function columnsOf(box) {
   return below === -1 ? row.length : below;
 }
 
-// What is known of one offset, in a sentence.
+// Describe one offset in a sentence.
 export function described(detail, offset) {
   const { first, last } = windowOf(detail);
   const about = [el("b", {}, `Offset ${offset}`), " "];
-  if (offset < first) return [...about, `is below the start offset ${first}: done with.`];
+  if (offset < first) return [...about, `is below the start offset ${first}: complete.`];
   const run = detail.drawing.near.find(({ last_offset }) => last_offset >= offset);
   if (run && run.first_offset <= offset) {
     about.push("is ", stateMark(run.delivery_state), `, delivered ${times(run.delivery_count)}`);
-    if (run.records > 1) about.push(`, in a run of ${plural(run.records, "record")}, ${run.first_offset} to ${run.last_offset}`);
+    if (run.records > 1) about.push(`, in a range of ${plural(run.records, "record")}, ${run.first_offset} to ${run.last_offset}`);
     return [...about, `: ${look(run.delivery_state).meaning}.`];
   }
-  if (offset <= last) return [...about, "has no note: it is with its first consumer, or was never a record."];
-  if (detail.end_offset !== null && offset >= detail.end_offset) return [...about, "is behind the last record."];
-  return [...about, "is behind the window: not handed out yet, or with its first consumer."];
+  if (offset <= last) return [...about, "has no stored state: it is in its first delivery, or there is no record."];
+  if (detail.end_offset !== null && offset >= detail.end_offset) return [...about, "is after the last record."];
+  return [...about, "is after the window: not delivered yet, or in its first delivery."];
 }
 
-// Links to the blocks before and after, if the window reaches there.
+// Links to the previous and next block, if they are in the window.
 export function blockLinks(detail, block, view) {
   const { first, last } = windowOf(detail);
   const item = (label, at, there) => there

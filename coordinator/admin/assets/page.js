@@ -1,24 +1,24 @@
-// The page as a whole: the address says which view, the API what is in it, server-sent events when to ask again.
+// The page: the URL selects the view, the API provides its data, server-sent events trigger updates.
 
 import * as api from "./api.js";
 import { address, bytes, el, refill, seen, since } from "./elements.js";
 import * as views from "./views.js";
 
-// What does not come with an event, lag above all, is asked for as often as this.
+// The polling interval for data without events, such as lag.
 const ASK_EVERY_MS = 5000;
-// A list over much state takes its time: nobody asks for it more than a fifth of the time.
+// A list over a large state takes long, so requests use at most a fifth of the time.
 const ASK_SHARE = 5;
 const ASK_AT_LEAST_MS = 1000;
 
 const $ = (id) => document.getElementById(id);
 
 const context = { view: {}, overview: null, shards: new Map() };
-let shown = null;          // the view, its element and what updates it
+let shown = null;          // the view, its element and its update function
 let paused = false;
-let events = null;         // what tells us of changes while we watch
-let wanting = false;       // a token, before anything can be asked
-let asking = null;         // the AbortController of the question under way
-let missed = false;        // there was news meanwhile
+let events = null;         // the event stream, while subscribed
+let wanting = false;       // true while a token is required
+let asking = null;         // the AbortController of the request in progress
+let missed = false;        // an event arrived during the request
 let askedAt = 0;
 let tookMs = 0;
 let timer = 0;
@@ -27,7 +27,7 @@ let questions = "";         // what was asked last
 let held = false;           // something new is not drawn, as text is selected
 let pressed = false;        // a mouse button or a finger is down
 
-// Where we are.
+// Navigation.
 
 function read(search) {
   return Object.fromEntries(new URLSearchParams(search));
@@ -39,7 +39,7 @@ function chosen(view) {
   return view.view === "shards" ? views.shards : views.groups;
 }
 
-// What makes it another page rather than another part of the same one.
+// The parameters that identify a view; the others select a part of it.
 const place = ({ view, group, topic, partition }) => JSON.stringify([view, group, topic, partition]);
 
 function arrive(view, { focus = false } = {}) {
@@ -52,7 +52,7 @@ function arrive(view, { focus = false } = {}) {
     shown = { kind, ...built };
     lastLooks = "";
     $("main").replaceChildren(built.node);
-    built.node.prepend(el("p", { class: "quiet waiting" }, "Asking…"));
+    built.node.prepend(el("p", { class: "quiet waiting" }, "Loading…"));
     scrollTo(0, 0);
   }
   shown.view = view;
@@ -62,8 +62,8 @@ function arrive(view, { focus = false } = {}) {
     else $(id).removeAttribute("aria-current");
   }
   if (wanting) return want({});
-  // A move within what is here already needs no answer.
-  if (same && shown.answers && JSON.stringify(kind.ask(view)) === questions) draw({ moved: true, focus });
+  // A move within the loaded data needs no request.
+  if (same && shown.answers && JSON.stringify(kind.ask(view)) === requested) draw({ moved: true, focus });
   else ask({ moved: true, focus });
 }
 
@@ -86,13 +86,13 @@ document.addEventListener("click", (event) => {
 });
 addEventListener("pointerdown", () => { pressed = true; });
 for (const over of ["pointerup", "pointercancel", "dragend", "blur"]) {
-  // The click comes first.
+  // The click event is handled before this.
   addEventListener(over, () => setTimeout(() => { pressed = false; draw(); }));
 }
 document.addEventListener("selectionchange", () => { if (held && getSelection().isCollapsed) draw(); });
 addEventListener("popstate", () => arrive(read(location.search)));
 
-// What is there.
+// Requests.
 
 async function ask(how = {}) {
   clearTimeout(timer);
@@ -100,7 +100,7 @@ async function ask(how = {}) {
   const mine = (asking = new AbortController());
   missed = false;
   const asked = shown.kind.ask(context.view);
-  questions = JSON.stringify(asked);
+  requested = JSON.stringify(asked);
   askedAt = performance.now();
   try {
     const answers = {};
@@ -131,14 +131,14 @@ function later(ms) {
   timer = setTimeout(() => { if (asking) missed = true; else ask(); }, Math.max(ms, rest, 0));
 }
 
-// Show the answers; `moved` says that the reader went somewhere, `focus` that the chosen offset gets the focus.
+// Draw the responses; `moved` after a navigation, `focus` to focus the selected offset.
 function draw({ moved = false, focus = false } = {}) {
   if (!shown.answers || (shown.kind === views.shards && !context.shards.size)) return;
-  // The answer for where the reader went may be on its way: what is here says nothing of it.
+  // After a navigation, the response may not be here yet, and the old one belongs to another view.
   if (shown.asked !== JSON.stringify(shown.kind.ask(context.view))) return;
-  // A link that is drawn anew between press and release is not clicked.
+  // If a link is redrawn between press and release, the browser sends no click.
   if (!moved && pressed) return;
-  // Nothing is drawn anew that would look the same.
+  // Do not redraw the same content.
   const looks = [JSON.stringify(context.view), shown.said, shardsThatMatter(), context.overview?.cluster_trouble].join("\n");
   const same = looks === lastLooks && !moved;
   // Text that somebody is marking stays, and it is said that it does.
@@ -167,15 +167,15 @@ function refuse(problem) {
   shown.node.hidden = true;
   const there = problem.owner && views.ownerLink(problem.owner);
   const notice = el("div", { class: "refused" },
-    el("h1", {}, REFUSALS[problem.status] ?? "Not here"),
-    el("p", {}, seen(String(problem.message ?? "There was no answer.")), "."),
-    there && el("p", {}, "It should be with ", there, "."),
+    el("h1", {}, REFUSALS[problem.status] ?? "Not available"),
+    el("p", {}, seen(String(problem.message ?? "The coordinator did not answer.")), "."),
+    there && el("p", {}, "The owner is ", there, "."),
     el("p", {}, el("a", { href: "/" }, "All share groups")));
   $("main").querySelector(".refused")?.remove();
   $("main").append(notice);
 }
 
-// Ask for a token; the one that we had, if we had one, is not good any more.
+// Show the token form; a token that was sent before is no longer valid.
 function want(problem) {
   if (wanting && $("main").querySelector(".token")) return;
   const had = api.hasToken();
@@ -184,14 +184,14 @@ function want(problem) {
   api.keepToken("");
   unwatch();
   asking?.abort();
-  pill("bad", "token needed");
+  pill("bad", "token required");
   shown.node.hidden = true;
   const field = el("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
   const form = el("form", { class: "token", on: { submit: (event) => { event.preventDefault(); given(field.value.trim()); } } },
-    el("h1", {}, "This coordinator asks for a token"),
-    el("p", { role: had ? "alert" : null }, had ? "The token is not known there." : "It knows by it who looks."),
-    el("label", { for: "token" }, "Token"), field, el("button", { type: "submit" }, "Go on"),
-    el("p", { class: "quiet", title: seen(String(problem.message ?? "")) }, "It stays in this tab until that is closed."));
+    el("h1", {}, "This coordinator requires a token"),
+    el("p", { role: had ? "alert" : null }, had ? "The token is not valid." : "The token identifies you."),
+    el("label", { for: "token" }, "Token"), field, el("button", { type: "submit" }, "Continue"),
+    el("p", { class: "quiet", title: seen(String(problem.message ?? "")) }, "The token is kept in this tab until you close it."));
   $("main").querySelectorAll(".token, .refused").forEach((node) => node.remove());
   $("main").append(form);
   field.focus();
@@ -205,20 +205,20 @@ function given(token) {
   pill("", "…");
   $("main").querySelector(".token")?.remove();
   shown.node.hidden = false;
-  questions = "";
+  requested = "";
   ask({ moved: true });
   watch();
   status();
 }
 
-// What was seen stays, and it is said that it may be old.
+// Keep the data that is shown, and say that it may be old.
 function lost() {
   pill("bad", "no connection");
   const waiting = shown.node.querySelector(".waiting");
-  if (waiting) waiting.textContent = "There is no answer. It is asked for again every few seconds.";
+  if (waiting) waiting.textContent = "The coordinator does not answer. Retrying every few seconds.";
 }
 
-// What is new.
+// Updates.
 
 function watch() {
   if (events || paused || wanting || document.hidden) return;
@@ -233,12 +233,12 @@ function watch() {
       if (events !== mine) return;
       if (response.status === 401) {
         const problem = await response.json();
-        // Somebody may have given a token meanwhile, and with that one we watch anew.
+        // A token may have been entered since; then another subscription exists.
         if (events === mine) want(problem);
         return;
       }
       events = null;
-      // There are too many who watch: we ask meanwhile.
+      // The limit of subscribers is reached: poll, and retry later.
       setTimeout(watch, ASK_EVERY_MS);
       askAbout();
       status();
@@ -290,7 +290,7 @@ function overview(now) {
     refill(reasons, el("ul", {}, now.reasons.map((reason) => el("li", {}, seen(reason)))));
   }
   $("about").textContent = `Release ${now.version} · brokers connect to ${now.listen} · log: ${now.log} · ownership: ${now.ownership} · ` +
-    `${bytes(now.live_bytes)} of state · event loop ${(now.event_loop_lag_seconds * 1000).toFixed(1)} ms late`;
+    `${bytes(now.live_bytes)} of state · event loop lag ${(now.event_loop_lag_seconds * 1000).toFixed(1)} ms`;
   draw();
 }
 
@@ -316,7 +316,7 @@ $("live").addEventListener("click", () => {
   status();
 });
 $("forget").addEventListener("click", () => { api.keepToken(""); location.reload(); });
-// A page that nobody sees takes no connection: browsers have six for each server.
+// A hidden page uses no connection, because browsers open at most six to a server.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) unwatch();
   else if (!paused) { watch(); ask(); }

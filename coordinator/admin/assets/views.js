@@ -1,5 +1,5 @@
-// The four views: share groups, one of them, one share-partition, and shards. A view says what it asks the API
-// for and fills its element with the answers, again and again; what it shows follows from these and the address.
+// The four views: share groups, one group, one share-partition, and shards. A view lists its API requests and fills
+// its element from the responses. The content depends only on the responses and the URL.
 
 import { hasToken } from "./api.js";
 import { ago, bytes, count, el, link, named, plural, refill, seen, unknown } from "./elements.js";
@@ -18,7 +18,7 @@ const query = (path, parameters) => {
 
 const number = (text, otherwise) => (/^\d{1,15}$/.test(text ?? "") ? Number(text) : otherwise);
 
-// What several views are made of.
+// Parts shared by several views.
 
 function table(caption, columns, rows, view) {
   const head = columns.map((column) => el("th", {
@@ -31,7 +31,7 @@ function table(caption, columns, rows, view) {
 
 function sortLink(column, view) {
   const now = view.sort === column.sort;
-  // Figures are interesting from the largest on, names from the first.
+  // Numbers are sorted in descending order first, names in ascending order.
   const desc = now ? !view.desc : Boolean(column.class);
   const arrow = now ? (view.desc ? " ↓" : " ↑") : "";
   return link({ ...view, sort: column.sort, desc: desc ? 1 : "", offset: "" }, { "data-key": `sort ${column.sort}` }, column.label + arrow);
@@ -40,7 +40,7 @@ function sortLink(column, view) {
 function pager(page, view) {
   if (page.total <= page.limit && page.offset === 0) return null;
   const last = Math.floor(Math.max(0, page.total - 1) / page.limit) * page.limit;
-  // A link may lead behind the end, of a list that was longer once.
+  // A link may point after the end of a list that was longer before.
   const part = page.items.length ? `${count(page.offset + 1)}–${count(page.offset + page.items.length)}` : "none";
   const item = (label, offset, there) => there
     ? link({ ...view, offset: offset || "" }, { class: "button", "data-key": label }, label)
@@ -58,7 +58,7 @@ function facts(...pairs) {
     el("div", {}, el("dt", {}, label), el("dd", {}, value), note && el("dd", { class: "note" }, note))));
 }
 
-// Where to look for the shards that are not here, and which have nobody.
+// List the owners of the shards that this coordinator does not own.
 function elsewhere(context) {
   const shards = [...context.shards.values()];
   const away = shards.filter((shard) => !shard.here);
@@ -69,30 +69,30 @@ function elsewhere(context) {
     owners.set(key, { owner: shard.owner, shards: (owners.get(key)?.shards ?? 0) + 1 });
   }
   const items = [...owners].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, { owner, shards: number }]) => el("li", {},
-    owner ? ownerLink(owner) : "nobody, as far as is known", `: ${plural(number, "shard")}`));
+    owner ? ownerLink(owner) : "no known owner", `: ${plural(number, "shard")}`));
   return el("div", { class: "notice" },
-    el("p", {}, `${away.length} of ${plural(shards.length, "shard")} are not here; what they hold is not in this list. They are with`),
+    el("p", {}, `${away.length} of ${plural(shards.length, "shard")} are not owned by this coordinator, and their state is not in this list. Owners:`),
     el("ul", {}, items));
 }
 
-// The same view on another coordinator; `of` tells this link from others that lead there.
+// Link to the same view on another coordinator; `of` distinguishes several links to it.
 export function ownerLink(owner, of = "") {
   if (!owner.page || !/^https?:\/\//.test(owner.page)) return el("span", {}, seen(owner.wire));
   return el("a", { href: owner.page + "/" + location.search, "data-key": `owner ${owner.wire} ${of}` }, seen(owner.wire));
 }
 
 function topicName(item) {
-  return item.topic === null ? el("span", { class: "id", title: "The name is not known." }, item.topic_id) : named(item.topic);
+  return item.topic === null ? el("span", { class: "id", title: "The topic name is not known." }, item.topic_id) : named(item.topic);
 }
 
 const lagOf = (item, context) => (item.lag === null ? unknown(whyNoLag(item, context)) : count(item.lag));
 
 function whyNoLag(item, context) {
-  if (item.end_offset === null) return context.overview?.cluster_trouble ?? "The cluster did not tell the end offset.";
-  return item.start_offset < 0 ? "There is no start offset yet." : "The broker does not tell how many deliveries are complete.";
+  if (item.end_offset === null) return context.overview?.cluster_trouble ?? "The end offset is not known.";
+  return item.start_offset < 0 ? "There is no start offset yet." : "The broker does not send the delivery complete count.";
 }
 
-const offsetOf = (offset) => (offset < 0 ? el("span", { class: "unknown", title: "The leader begins by share.auto.offset.reset." }, "none yet") : String(offset));
+const offsetOf = (offset) => (offset < 0 ? el("span", { class: "unknown", title: "The leader uses share.auto.offset.reset." }, "none yet") : String(offset));
 
 // The views.
 
@@ -123,7 +123,7 @@ export const groups = {
   },
 };
 
-// The groups in trouble, the most severe problem first, each with the sentence that explains it.
+// The groups with a problem, most severe first, each with the sentence that explains it.
 function problemList(signals) {
   if (!signals.total) return null;
   const items = signals.items.map((item) => el("li", {},
@@ -137,8 +137,8 @@ function problemList(signals) {
 }
 
 function nothing(view) {
-  return el("p", { class: "quiet" }, view.find ? "No group id contains that." :
-    "No share group has state here yet. It comes with the first consumer of a share group.");
+  return el("p", { class: "quiet" }, view.find ? "No group id contains this text." :
+    "No share group has state in this coordinator yet. The first consumer of a share group creates it.");
 }
 
 function overviewFacts({ overview, view }, page) {
@@ -147,9 +147,9 @@ function overviewFacts({ overview, view }, page) {
   return facts(
     [view.find ? "Groups found" : "Groups", count(page.total)],
     ["Share-partitions", count(overview.share_partitions)],
-    ["State batches", count(overview.state_batches), "runs of offsets in flight"],
+    ["State batches", count(overview.state_batches), "offset ranges in flight"],
     ["Shards active", `${overview.shards.ACTIVE ?? 0} of ${shards}`],
-    ["State on the log", bytes(overview.live_bytes), overview.log],
+    ["State in the log", bytes(overview.live_bytes), overview.log],
   );
 }
 
@@ -184,7 +184,7 @@ export const group = {
       refill(list, page.total
         ? [el("p", {}, plural(page.total, "share-partition"), page.missing_shards.length ? " here" : ""),
           sharePartitionTable(page, context), pager(page, context.view)]
-        : el("p", { class: "quiet" }, "This group has no state here."));
+        : el("p", { class: "quiet" }, "This group has no state in this coordinator."));
     };
     return { node, update };
   },
@@ -203,7 +203,7 @@ function sharePartitionTable(page, context) {
     el("td", { class: "n" }, link({ view: "shards", shard: String(item.state_partition) },
       { "data-key": `shard of ${item.topic_id} ${item.partition}` }, String(item.state_partition)))));
   return table("Share-partitions", [
-    // The coordinator knows names of topics by hearsay only, and sorts by their ids.
+    // The coordinator stores topic ids without names, so it sorts by the ids.
     { label: context.view.sort === "key" ? "Topic-partition, by topic id" : "Topic-partition", sort: "key" }, { label: "Start offset", class: "n" }, { label: "Lag", class: "n" },
     { label: "In flight", sort: "in-flight", class: "n" }, { label: "Delivery states" },
     { label: "Most deliveries", sort: "delivery-count", class: "n" },
@@ -214,7 +214,7 @@ function sharePartitionTable(page, context) {
 export const sharePartition = {
   title: (view) => `${seen(view.group)} · ${view.topic}-${view.partition}`,
   ask: (view) => ({
-    // What is drawn, and no more: there may be any number of runs.
+    // Request only what is drawn, because the number of offset ranges is not limited.
     detail: query("/api/v1/share-partition", {
       group: view.group, topic: view.topic, partition: view.partition, limit: RUNS_PAGE, offset: number(view.run, 0),
       columns: MAP_COLUMNS, from_offset: blockOf(number(view.at, 0)),
@@ -245,10 +245,10 @@ export const sharePartition = {
 function windowFacts(detail, context) {
   const oldest = detail.oldest_unfinished;
   return facts(
-    ["Start offset", offsetOf(detail.start_offset), "all below is done with"],
-    ["In flight", count(detail.in_flight_records), detail.state_batches ? `in ${plural(detail.state_batches, "run")}` : null],
-    ["Lag", lagOf(detail, context), detail.end_offset === null ? null : `the partition ends at ${detail.end_offset}`],
-    ["Oldest unfinished record", oldest
+    ["Start offset", offsetOf(detail.start_offset), "all records below it are complete"],
+    ["In flight", count(detail.in_flight_records), detail.state_batches ? `in ${plural(detail.state_batches, "offset range")}` : null],
+    ["Lag", lagOf(detail, context), detail.end_offset === null ? null : `end offset ${detail.end_offset}`],
+    ["Oldest incomplete record", oldest
       ? link({ ...context.view, at: String(oldest.offset) }, { "data-key": "oldest" }, String(oldest.offset)) : "none",
       oldest ? `${look(oldest.delivery_state).said}${oldest.delivery_count ? `, delivered ${times(oldest.delivery_count)}` : ""}` : null],
     ["Last write", ago(detail.last_write_ms, detail.last_write)],
@@ -258,7 +258,7 @@ function windowFacts(detail, context) {
 function behind(detail, last) {
   if (detail.end_offset === null || detail.end_offset <= last + 1) return null;
   return el("p", { class: "quiet" },
-    `Behind the window, up to the end at ${detail.end_offset}: ${plural(detail.end_offset - last - 1, "record")} without a note, not handed out yet or with their first consumer.`);
+    `After the window, up to the end offset ${detail.end_offset}: ${plural(detail.end_offset - last - 1, "record")} without stored state, not delivered yet or in their first delivery.`);
 }
 
 function runRow(run, view) {
@@ -285,7 +285,7 @@ function runs(detail, view) {
   const page = detail.in_flight;
   if (!page.total) return null;
   const shown = pager(page, view);
-  // The pager speaks of `offset`; here that is the number of a run.
+  // The pager uses the parameter `offset`; here it is the number of a range, `run`.
   shown?.querySelectorAll("a").forEach((node) => {
     const there = new URLSearchParams(node.search);
     if (there.has("offset")) there.set("run", there.get("offset"));
@@ -293,21 +293,21 @@ function runs(detail, view) {
     there.delete("offset");
     node.href = `/?${there}`;
   });
-  return el("section", {}, el("h2", {}, "All runs"), table("All runs", RUN_COLUMNS, page.items.map((run) => runRow(run, view)), {}), shown);
+  return el("section", {}, el("h2", {}, "All offset ranges"), table("All offset ranges", RUN_COLUMNS, page.items.map((run) => runRow(run, view)), {}), shown);
 }
 
 function more(detail, context) {
   const shard = context.shards.get(detail.state_partition);
   const api = `/api/v1/share-partition?${new URLSearchParams({ group: detail.group, topic: detail.topic_id, partition: detail.partition })}`;
-  return el("section", {}, el("h2", {}, "Bookkeeping"), facts(
+  return el("section", {}, el("h2", {}, "Epochs and snapshots"), facts(
     ["State epoch", String(detail.state_epoch), "of the group coordinator"],
-    ["Leader epoch", String(detail.leader_epoch), `highest ever: ${detail.leader_epoch_max}`],
-    ["Deliveries complete", detail.delivery_complete_count < 0 ? unknown("The broker never told.") : count(detail.delivery_complete_count), "in the window"],
+    ["Leader epoch", String(detail.leader_epoch), `maximum: ${detail.leader_epoch_max}`],
+    ["Deliveries complete", detail.delivery_complete_count < 0 ? unknown("The broker did not send it.") : count(detail.delivery_complete_count), "in the window"],
     ["Snapshots", count(detail.snapshot_epoch + 1), `${plural(detail.updates_since_snapshot, "update")} since the last`],
     ["Shard", link({ view: "shards", shard: String(detail.state_partition) }, { "data-key": "shard" }, String(detail.state_partition)), shard ? shard.status.toLowerCase() : null],
     ["Topic id", el("span", { class: "id" }, detail.topic_id), detail.topic_uuid],
-  // A link takes no token along: it would lead to a refusal.
-  ), hasToken() ? null : el("p", {}, el("a", { href: api, "data-key": "json" }, "The same as JSON")));
+  // A link sends no token, so the request would be refused.
+  ), hasToken() ? null : el("p", {}, el("a", { href: api, "data-key": "json" }, "View as JSON")));
 }
 
 export const shards = {
@@ -316,7 +316,7 @@ export const shards = {
   build() {
     const figures = el("div"), list = el("div");
     const node = el("div", {}, el("h1", {}, "Shards"),
-      el("p", { class: "quiet" }, "Each share-partition belongs to one shard, a partition of the state log with an owner of its own."), figures, list);
+      el("p", { class: "quiet" }, "Each share-partition belongs to one shard. A shard has its own log and one owner."), figures, list);
     const update = (_, context) => {
       const all = [...context.shards.values()].sort((a, b) => a.state_partition - b.state_partition);
       refill(figures, shardStrip(all, context.view));
@@ -331,9 +331,9 @@ const SIGNS = { ACTIVE: "✓", LOADING: "…", FAILED: "!", CLOSED: "–" };
 const standing = (shard) => (shard.status === "CLOSED" && !shard.here ? "elsewhere" : shard.status.toLowerCase());
 
 function shardStrip(all, view) {
-  const tallies = new Map();
-  for (const shard of all) tallies.set(standing(shard), (tallies.get(standing(shard)) ?? 0) + 1);
-  const words = el("p", { class: "legend" }, [...tallies].map(([status, n]) => el("span", {}, el("b", {}, String(n)), ` ${status} `)));
+  const counts = new Map();
+  for (const shard of all) counts.set(standing(shard), (counts.get(standing(shard)) ?? 0) + 1);
+  const words = el("p", { class: "legend" }, [...counts].map(([status, n]) => el("span", {}, el("b", {}, String(n)), ` ${status} `)));
   const tiles = all.map((shard) => link({ ...view, shard: String(shard.state_partition) }, {
     class: `tile t-${standing(shard)}`, "data-key": `tile ${shard.state_partition}`,
     "aria-label": `shard ${shard.state_partition}: ${standing(shard)}`, title: `${standing(shard)}, ${plural(shard.share_partitions, "share-partition")}`,
@@ -345,7 +345,7 @@ function shardTable(all, context) {
   const rows = all.map((shard) => el("tr", { class: String(shard.state_partition) === context.view.shard ? "chosen" : null, id: `shard-${shard.state_partition}` },
     el("th", { scope: "row", class: "n" }, String(shard.state_partition)),
     el("td", {}, el("span", { class: `status t-${standing(shard)}` }, standing(shard)), shard.failure ? el("div", { class: "bad" }, seen(shard.failure)) : null),
-    el("td", { class: "whole" }, shard.here ? "this coordinator" : shard.owner ? ownerLink(shard.owner, shard.state_partition) : "nobody known"),
+    el("td", { class: "whole" }, shard.here ? "this coordinator" : shard.owner ? ownerLink(shard.owner, shard.state_partition) : "no known owner"),
     ...(shard.status === "CLOSED"
       ? Array.from({ length: 7 }, () => el("td", { class: "n quiet" }, "–"))
       : [shard.owner_epoch, count(shard.share_partitions), count(shard.state_batches), bytes(shard.live_bytes),

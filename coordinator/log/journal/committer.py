@@ -39,7 +39,10 @@ def new_committer() -> Committer:
         try:
             return KernelCommitter()
         except OSError as error:
-            _logger.info("a thread syncs the journal, as the kernel does not by itself: %s", error)
+            _logger.info(
+                "A thread syncs the journal, because asynchronous fdatasync is not available: %s",
+                error,
+            )
     return ThreadCommitter()
 
 
@@ -123,5 +126,5 @@ def write_fully(descriptor: int, position: int, data: bytes) -> None:
     while written < len(data):
         step = os.pwrite(descriptor, data[written:], position + written)
         if step == 0:
-            raise OSError(errno.EIO, "the disk took only part of a write")
+            raise OSError(errno.EIO, "the disk accepted only part of a write")
         written += step

@@ -90,7 +90,7 @@ class Journal(UnsharedLog):
             self._disk.lock()
         except OSError as error:
             reason = error.strerror or error
-            raise LogUnavailable(f"data.dir={self._folder} must be a folder to write in: {reason}") from error
+            raise LogUnavailable(f"data.dir={self._folder} must be a writable directory: {reason}") from error
         try:
             await self._recover()
         except OSError as error:
@@ -314,7 +314,7 @@ class Journal(UnsharedLog):
             return
         self._rolling = None
         if self._failure is not None:
-            _logger.warning("the journal takes writes again")
+            _logger.warning("The journal accepts writes again.")
         self._failure = None
         self._commit()
 

@@ -80,15 +80,15 @@ async def _make_durable(disk: Disk, scan: Scan, last_header: layout.SegmentHeade
 def _report(path: str, tail: Tail) -> None:
     if tail.lost_commits:
         _logger.error(
-            "%s ends at byte %d, and %d commits behind it do not count: with journal.sync=os a crash of "
-            "the machine loses what the system had not written; everything before is intact",
+            "%s ends at byte %d, and %d later commits are ignored. With journal.sync=os, a machine "
+            "crash loses commits that the system had not written. All earlier commits are intact.",
             path,
             tail.position,
             tail.lost_commits,
         )
     elif not tail.is_clean:
         _logger.warning(
-            "%s has a torn tail from byte %d on: the last write did not finish, so it was not acknowledged",
+            "%s has a torn tail from byte %d on. The last write did not finish and was not acknowledged.",
             path,
             tail.position,
         )

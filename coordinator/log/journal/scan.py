@@ -110,7 +110,7 @@ def read_header(path: str, data: bytes, state_partitions: int | None) -> layout.
     try:
         header = layout.decode_header(data)
     except ValueError as error:
-        raise LogDamaged(path, 0, str(error), "use a release that knows it") from None
+        raise LogDamaged(path, 0, str(error), "use a release that supports it") from None
     if header is not None and state_partitions not in (None, len(header.end_offsets)):
         raise ConfigError(
             "share.coordinator.state.topic.num.partitions",
@@ -255,7 +255,7 @@ class Scan:
     def _check_follows(self, name: str, header: layout.SegmentHeader) -> None:
         """Refuse a segment that does not go on where the one before it ended."""
         if segment_name(header.number) != name:
-            raise self._damaged(name, 0, f"it says that it is segment {header.number}")
+            raise self._damaged(name, 0, f"its header has segment number {header.number}")
         if not self.segments:
             return
         expected = self.segments[-1].number + 1
@@ -263,7 +263,7 @@ class Scan:
             missing = self._describe(segment_name(expected))
             raise LogDamaged(missing, 0, f"the file is missing, but {name} is there", ADVICE_MISSING)
         if header.end_offsets != tuple(self.end_offsets) or header.first_commit != self.next_commit:
-            raise self._damaged(name, 0, "it does not go on where the segment before it ends")
+            raise self._damaged(name, 0, "it does not continue where the previous segment ends")
 
     def _take(self, name: str, frame: layout.Frame, last_offsets: dict[int, int]) -> None:
         ends = self.end_offsets

@@ -1,4 +1,4 @@
-"""What is abandoned, over HTTP: when it goes, and that it goes only for who may say so."""
+"""What is abandoned, over HTTP: when it goes, and that it continuesly for who may say so."""
 
 import asyncio
 from pathlib import Path
@@ -107,7 +107,7 @@ async def test_without_a_cluster_or_while_it_is_down_there_is_no_answer() -> Non
         answer = await coordinator.get("/api/v1/expiry")
         assert (answer.status_code, answer.json()["message"]) == (
             503,
-            "bootstrap.servers is not set: it is not known which groups are empty",
+            "bootstrap.servers is not set, so it is not known which groups are empty",
         )
     world = AbandonedStateCluster()
     world.cluster.is_down = True
@@ -188,7 +188,7 @@ async def test_a_round_that_takes_long_goes_on_without_who_asked_for_it(
         world.clock.ms += RETENTION_MS
         world.cluster.before["resolve"] = wait
         answer = await ordered(coordinator, "expiry", {"execute": True}, status=503)
-        assert "it goes on" in answer["message"]
+        assert "it continues" in answer["message"]
         # Who only looks is told what was known before.
         assert (await ordered(coordinator, "expiry", {}))["executed"] is False
         kafka_answers.set()

@@ -152,7 +152,7 @@ async def test_a_probe_is_answered_while_silent_clients_hold_all_connections(
         for _ in range(3):
             assert (await ask(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
         assert refused[:1] == [503]
-        assert caplog.messages[0].startswith("The HTTP port has as many connections as it accepts")
+        assert caplog.messages[0].startswith("The HTTP server has reached its connection limit")
         # The oldest one was closed for the probe.
         assert await crowd[0][0].read() == b""
         for _, writer in crowd:

@@ -92,13 +92,13 @@ async def test_whoever_asks_for_what_is_elsewhere_is_told_where() -> None:
     assert answer.status_code == 503
     assert answer.json()["owner"] == {"wire": "10.0.0.2:9095", "page": "http://10.0.0.2:9096", "broker_id": 2}
     assert [shard["here"] for shard in shards] == [shard != number for shard in range(SHARDS)]
-    assert named.json()["message"].endswith("is CLOSED; it is with 10.0.0.2:9095")
+    assert named.json()["message"].endswith("is CLOSED; 10.0.0.2:9095 owns it")
     assert named.json()["owner"]["page"] is None
     assert set(unknown.json()) == {"status", "message"}
     assert group.json() == {
         "status": 503,
-        "message": "group 'orders' is not found here, but 1 shards are not loaded here; "
-        "they are with http://10.0.0.2:9096",
+        "message": "group 'orders' has no state in the shards that are loaded here; 1 shards are not; "
+        "http://10.0.0.2:9096 owns them",
         "owner": answer.json()["owner"],
     }
 
@@ -174,7 +174,7 @@ async def test_too_many_viewers_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     async with admin() as coordinator:
         answer = await coordinator.get("/api/v1/live")
     assert answer.status_code == 503
-    assert answer.json()["message"] == "0 viewers watch already"
+    assert answer.json()["message"] == "0 clients are subscribed already, which is the limit"
 
 
 @pytest.mark.parametrize(

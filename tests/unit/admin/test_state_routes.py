@@ -226,10 +226,10 @@ async def test_shards_are_listed_in_pages() -> None:
         (f"{GROUPS}?limit=0", 422, "limit: Input should be greater than or equal to 1, not '0'"),
         (f"{GROUPS}?limit=10001", 422, "limit: Input should be less than or equal to 10000"),
         (f"{GROUPS}?offset=-1", 422, "offset: Input should be greater than or equal to 0"),
-        (f"{GROUPS}/", 404, "there is nothing at this address"),
-        (f"{GROUPS}/a/b", 404, "there is nothing at this address"),
-        ("/nowhere", 404, "there is nothing at this address"),
-        ("/docs", 404, "there is nothing at this address"),
+        (f"{GROUPS}/", 404, "there is no such path"),
+        (f"{GROUPS}/a/b", 404, "there is no such path"),
+        ("/nowhere", 404, "there is no such path"),
+        ("/docs", 404, "there is no such path"),
     ],
 )
 @async_test

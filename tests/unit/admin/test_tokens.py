@@ -76,7 +76,7 @@ def test_a_file_of_no_use_is_refused_without_showing_it(tmp_path: Path, text: st
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"a file that can be read \(no such file or directory\)"):
+    with pytest.raises(ConfigError, match=r"a readable file \(no such file or directory\)"):
         TokenFile(str(tmp_path / "none"))
 
 
@@ -98,7 +98,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.Log
     assert tokens.find(WRITING) is not None
     rate_limited_log = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len(rate_limited_log) == 2
-    assert all("the old ones stay in use" in complaint for complaint in rate_limited_log)
+    assert all("the previous ones stay in use" in complaint for complaint in rate_limited_log)
 
 
 def test_a_file_is_followed_over_links_as_kubernetes_makes_them(tmp_path: Path) -> None:

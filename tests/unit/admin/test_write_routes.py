@@ -109,16 +109,16 @@ async def test_what_is_not_needed_is_pruned(
             6 if number == shard else 0 for number in range(SHARDS)
         ]
         assert coordinator.runtime.shard_views()[shard].start_log_offset == 6
-    assert audited(caplog)[-1] == ("INFO", "token alice", "prune", "{}", "6 records are not needed")
+    assert audited(caplog)[-1] == ("INFO", "token alice", "prune", "{}", "6 records are redundant")
 
 
 @pytest.mark.parametrize(
     ("what", "order", "status", "said"),
     [
-        ("snapshots", {}, 422, "give a shard, or a group, or a group with a topic and a partition"),
-        ("snapshots", {"shard": 0, "group": "orders"}, 422, "give a shard, or a group"),
-        ("snapshots", {"group": "orders", "topic": TOPIC}, 422, "give a shard, or a group"),
-        ("snapshots", {"shard": 0, "topic": TOPIC, "partition": 0}, 422, "give a shard, or a group"),
+        ("snapshots", {}, 422, "specify a shard, a group, or a group with a topic and a partition"),
+        ("snapshots", {"shard": 0, "group": "orders"}, 422, "specify a shard, a group"),
+        ("snapshots", {"group": "orders", "topic": TOPIC}, 422, "specify a shard, a group"),
+        ("snapshots", {"shard": 0, "topic": TOPIC, "partition": 0}, 422, "specify a shard, a group"),
         ("snapshots", {"group": "nobody"}, 404, "group 'nobody' has no state here"),
         ("snapshots", {"group": "orders", "topic": TOPIC, "partition": 7}, 404, "share-partition orders:"),
         ("snapshots", {"group": "orders", "topic": "x", "partition": 0}, 422, "topic: 'x' is not a topic id"),
@@ -130,11 +130,11 @@ async def test_what_is_not_needed_is_pruned(
         ),
         ("snapshots", {"shard": True}, 422, "shard: Input should be a valid integer, not True"),
         ("snapshots", {"shard": 0, "execute": "yes"}, 422, "execute: Input should be a valid boolean"),
-        ("snapshots", {"shard": SHARDS}, 404, "there is no shard 4: they are numbered from 0 to 3"),
+        ("snapshots", {"shard": SHARDS}, 404, "there is no shard 4; shards are numbered from 0 to 3"),
         ("snapshots", {"shard": -1}, 422, "shard: Input should be greater than or equal to 0"),
         ("snapshots", {"shard": 0, "exceute": True}, 422, "exceute: Extra inputs are not permitted"),
         ("prunes", {"shard": SHARDS}, 404, "there is no shard 4"),
-        ("hand-overs", {"shard": 0}, 409, "this coordinator owns all shards alone (ownership=static)"),
+        ("hand-overs", {"shard": 0}, 409, "this coordinator owns all shards (ownership=static)"),
     ],
 )
 @async_test
@@ -202,7 +202,7 @@ async def test_a_shard_is_handed_over_when_the_group_agrees(
         in_a_group(coordinator)
         coordinator.owners.follow(group_of(US, OTHER))
         dry = await ordered(coordinator, "hand-overs", {"shard": 2, "to": "two:9095"})
-        assert dry["outcome"] == "would ask the group's leader to give shard 2 to two:9095"
+        assert dry["outcome"] == "would request the hand-over of shard 2 to two:9095"
         assert (dry["giver"]["wire"], dry["taker"], coordinator.wishes) == ("one:9095", None, [])
 
         order = {"shard": 2, "to": "https://two:9096", "execute": True}
@@ -214,7 +214,7 @@ async def test_a_shard_is_handed_over_when_the_group_agrees(
         coordinator.owners.follow(Assignment(2, (US, OTHER), (0, 0, 1, 0)))
         done = await handing
         assert (done["giver"]["wire"], done["taker"]["wire"]) == ("one:9095", "two:9095")
-        assert done["outcome"] == "shard 2 is released here and belongs to two:9095"
+        assert done["outcome"] == "shard 2 was released and is owned by two:9095"
     assert audited(caplog)[-1][4] == done["outcome"]
 
 
@@ -238,14 +238,14 @@ async def test_there_must_be_somebody_to_take_a_shard(writing: dict[str, str]) -
     async with admin([snapshot()], **writing) as coordinator:
         in_a_group(coordinator)
         for assignment, to, status, said in (
-            (None, None, 409, "it is not known now who owns what"),
-            (group_of(US), None, 409, "this coordinator is alone in its group"),
+            (None, None, 409, "the owners are not known"),
+            (group_of(US), None, 409, "this coordinator is the only member of its group"),
             (group_of(US, OTHER), "one:9095", 409, "shard 0 is with one:9095 already"),
             (
                 group_of(US, OTHER),
                 "three:9095",
                 404,
-                "there is no coordinator three:9095 in the group; there are two",
+                "there is no coordinator three:9095 in the group; its members are two",
             ),
         ):
             coordinator.owners.follow(assignment)

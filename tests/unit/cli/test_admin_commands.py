@@ -107,7 +107,7 @@ def test_a_state_is_shown(share_coordinator: CommandLine, url: str) -> None:
         ["GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "START-OFFSET", "LAG", "END-OFFSET", "IN-FLIGHT"],
         ["orders", TOPIC, "0", "7", "100", "-", "-", "19"],
     ]
-    assert ["oldest", "unfinished", "record:", "100"] in shown
+    assert ["oldest", "incomplete", "record:", "100"] in shown
     assert shown[-4:] == [
         ["FIRST-OFFSET", "LAST-OFFSET", "RECORDS", "DELIVERY-STATE", "DELIVERY-COUNT"],
         ["100", "109", "10", "AVAILABLE", "2"],
@@ -138,7 +138,7 @@ def test_shards_are_listed(share_coordinator: CommandLine, url: str) -> None:
     [
         (("groups", "describe", "nobody"), 1, "group 'nobody' has no state here"),
         (("state", "show", "orders", TOPIC, "7"), 1, f"share-partition orders:{TOPIC}:7 has no state here"),
-        (("state", "show", "orders", "parcels", "0"), 1, "no state of a topic named 'parcels' here"),
+        (("state", "show", "orders", "parcels", "0"), 1, "no state of a topic named 'parcels'; try"),
         (("state", "show", "orders", TOPIC, "one"), 2, "valid integer"),
         (("groups", "describe", "orders", "--no-such", "1"), 2, "must be a known setting"),
         (("groups", "list", "-o", "xml"), 2, "xml"),
@@ -208,13 +208,17 @@ COMMANDS = (
         (
             b"503 Service Unavailable",
             b"<html>Busy</html>",
-            "status 503: that is no coordinator, or it is too",
+            "status 503: the server is not a share coordinator, or is",
         ),
-        (b"503 Service Unavailable", b"{}", "status 503: that is no coordinator, or it is too busy"),
+        (
+            b"503 Service Unavailable",
+            b"{}",
+            "status 503: the server is not a share coordinator, or is",
+        ),
         (b"503 Service Unavailable", b'{"message": "no", "owner": "x"}', "share-coordinator: no\n"),
-        (b"200 OK", b"{}", "it is not from a coordinator, or from one of another release"),
+        (b"200 OK", b"{}", "the server is not a share coordinator, or has another release"),
         (b"200 OK", b"[]", "no coordinator answers at http://127"),
-        (b"200 OK", b"null", "that is no JSON object"),
+        (b"200 OK", b"null", "the response is not a JSON object"),
     ],
 )
 def test_what_is_no_coordinator_is_told_so(
@@ -242,7 +246,7 @@ def test_an_answer_that_never_ends_is_not_waited_for(
     with answering(b"HTTP/1.1 200 OK\r\n\r\n", *[b" "] * 100) as url:
         done = share_coordinator("shards", "--url", url)
     assert (done.exit_code, done.out) == (1, "")
-    assert done.err.endswith(": no whole answer within 0.3 s\n")
+    assert done.err.endswith(": no complete response within 0.3 s\n")
 
 
 @pytest.mark.parametrize(

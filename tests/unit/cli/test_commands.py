@@ -62,7 +62,7 @@ def test_every_command_has_help(share_coordinator: CommandLine, command: str) ->
         (["--log", "disk"], "log=disk cannot be used: it must be memory, journal or kafka (flag --log)"),
         (["--log"], "--log= cannot be used: it must be followed by a value"),
         (["--config", "/does/not/exist"], "--config=/does/not/exist cannot be used"),
-        (["--log", "memory", "--log", "journal"], "log=journal cannot be used: it must be given once"),
+        (["--log", "memory", "--log", "journal"], "log=journal cannot be used: it must be given only once"),
         (["stray"], "stray cannot be used: it must be a flag"),
     ],
 )
@@ -116,7 +116,7 @@ def test_config_check_says_good_and_what_has_no_effect(
     outcome = share_coordinator("config", "check", "--config", str(file))
     assert outcome.exit_code == 0
     assert outcome.out.splitlines()[0].startswith("share.coordinator.threads has no effect")
-    assert outcome.out.splitlines()[-1] == "The settings are good."
+    assert outcome.out.splitlines()[-1] == "Configuration is valid."
     assert json.loads(share_coordinator("config", "check", "-o", "json").out) == {"good": True, "notes": []}
 
 
@@ -134,7 +134,7 @@ def test_version_is_that_of_the_package(share_coordinator: CommandLine) -> None:
 
 def test_help_of_the_demo_knows_no_cluster(share_coordinator: CommandLine) -> None:
     told = " ".join(share_coordinator("demo", "--help").out.split())
-    assert ".properties file. By default without TLS and without a login." in told
+    assert ".properties file. Default: plaintext without login." in told
     assert "cluster" not in told
 
 
@@ -164,7 +164,7 @@ def test_serve_runs_the_application_with_its_settings(
     [
         (LogLocked("data/lock", 12), "share-coordinator: data/lock is held by process 12"),
         (OSError(13, "Permission denied", "data"), "share-coordinator: [Errno 13] Permission denied: 'data'"),
-        (ZeroDivisionError("a\nb"), "share-coordinator: this should not happen: ZeroDivisionError: a b ("),
+        (ZeroDivisionError("a\nb"), "share-coordinator: internal error: ZeroDivisionError: a b ("),
     ],
 )
 def test_a_failure_is_one_line_and_exit_code_1(
@@ -247,7 +247,7 @@ def test_without_the_client_library_the_extra_is_named(command: str) -> None:
         "main()\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    said = "asking a cluster takes aiokafka: pip install share-coordinator[kafka]"
+    said = "a connection to Kafka requires aiokafka: pip install share-coordinator[kafka]"
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == f"share-coordinator: {said}"
     assert "should not happen" not in done.stderr

@@ -13,8 +13,8 @@ from tests.unit.cli.command_line import CommandLine
 HEAD = ["GROUP", "TOPIC", "PARTITIONS", "REASON", "EMPTY-SINCE", "EXPIRES-AT", "STATUS"]
 SINCE = "2023-11-14T22:13:20.123Z"
 OFF = (
-    "share-coordinator: nothing is removed here: share.coordinator.group.state.retention.minutes is -1, and "
-    "time is counted from when somebody asked first\n"
+    "share-coordinator: expiry is disabled (share.coordinator.group.state.retention.minutes=-1), and ages "
+    "are counted from the first request of this list\n"
 )
 
 
@@ -65,7 +65,7 @@ def test_what_would_go_is_told_also_where_nothing_does(
     assert rows(done.out)[1][5] == "2023-11-21T22:13:20.123Z"
     done = share_coordinator("expiry", "--url", url, "--retention-minutes", "1", "--execute")
     assert done.exit_code == 2
-    assert "left out with --execute" in done.err
+    assert "omitted with --execute" in done.err
 
 
 def test_who_may_not_write_removes_nothing(share_coordinator: CommandLine, url: str) -> None:

@@ -67,7 +67,7 @@ def test_a_whole_journal_is_said_to_be_whole(share_coordinator: CommandLine, fol
     assert lines[0].split() == ["FILE", "BYTES", "USED", "FIRST-COMMIT", "COMMITS", "RECORDS"]
     assert lines[1].split()[-1] == "3"
     assert "4 state partitions, 3 records in" in outcome.out
-    assert lines[-1] == "The journal is whole."
+    assert lines[-1] == "The journal is intact."
 
 
 def test_a_report_can_be_json(share_coordinator: CommandLine, folder: Path) -> None:

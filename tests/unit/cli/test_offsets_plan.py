@@ -84,12 +84,12 @@ def test_topics_are_named_as_kafkas_tool_takes_them() -> None:
 def test_a_group_must_be_empty() -> None:
     check_group("g", GroupDescription(0, state="Empty"), may_be_made=False)
     with pytest.raises(
-        OperationFailed, match=r"group 'g' is Stable with 2 members, .* stop them, wait until"
+        OperationFailed, match=r"group 'g' is Stable with 2 members, .* Stop them, wait until"
     ):
         check_group("g", GroupDescription(0, state="Stable", members=2), may_be_made=True)
     disconnected = GroupDescription(GROUP_ID_NOT_FOUND, "Group g not found.")
     check_group("g", disconnected, may_be_made=True)
-    with pytest.raises(OperationFailed, match="Kafka knows no share group 'g'"):
+    with pytest.raises(OperationFailed, match="Kafka has no share group 'g'"):
         check_group("g", disconnected, may_be_made=False)
     with pytest.raises(
         CoordinatorError, match="group 'g' cannot be described: COORDINATOR_NOT_AVAILABLE lost"

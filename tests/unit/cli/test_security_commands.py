@@ -48,7 +48,7 @@ def test_config_check_reads_the_files(share_coordinator: CommandLine, tmp_path: 
         (
             "--listen-sasl-oauthbearer-jwks-endpoint-url",
             str(tmp_path / "keys"),
-            "it must be a JSON Web Key Set: no key for signatures in it",
+            "it must be a JSON Web Key Set: it has no key for signatures",
         ),
     ):
         assert said in with_bad(flag, text)
@@ -156,7 +156,7 @@ def test_scram_keys_takes_a_password_in_utf_8_only(
     monkeypatch.setattr("sys.stdin", given)
     said = share_coordinator("config", "scram-keys", "kafka")
     assert (said.exit_code, said.out) == (2, "")
-    assert said.err == "share-coordinator: password cannot be used: it must be a text in UTF-8\n"
+    assert said.err == "share-coordinator: password cannot be used: it must be UTF-8 text\n"
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "\udcff"])
@@ -166,7 +166,7 @@ def test_scram_keys_takes_a_name_that_fits_on_a_line(
     monkeypatch.setattr("sys.stdin", io.StringIO("between brokers\n"))
     said = share_coordinator("config", "scram-keys", name)
     assert (said.exit_code, said.out, said.err.count("\n")) == (2, "", 1)
-    assert "cannot be used: it must be a name of characters that can be printed" in said.err
+    assert "cannot be used: it must be a name of printable characters" in said.err
 
 
 def test_how_to_connect_to_a_coordinator_is_in_the_settings_or_in_a_file(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_top_goes_on_after_a_look_that_failed(
     terminal.setattr(AdminClient, "get", get)
     done = share_coordinator("top", "--url", url, "--looks", "3", "--interval", "0.1")
     assert (done.exit_code, done.err) == (0, "")
-    assert r"! no coordinator answers\x1b[2J; as it was:" in done.out
+    assert r"! no coordinator answers\x1b[2J. Last values:" in done.out
     assert done.out.count("share-partitions: 5") == 3
 
 

@@ -19,7 +19,7 @@ from tests.unit.admin.test_write_routes import shard_of, updated
 from tests.unit.cli.command_line import CommandLine, Outcome
 
 TOPIC = topic_id_text(TOPIC_ID)
-DRY = "share-coordinator: a dry run, nothing was changed; --execute does it\n"
+DRY = "share-coordinator: dry run: nothing was changed. Repeat with --execute.\n"
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +98,9 @@ def test_a_snapshot_and_then_the_log_is_pruned(operator: Operator, secured: Serv
         (("snapshot", "orders", "topic"), 2, "given GROUP, or GROUP TOPIC PARTITION"),
         (("snapshot", "orders", "--shard", "0"), 2, "given GROUP, or GROUP TOPIC PARTITION"),
         (("snapshot", "nobody"), 1, "group 'nobody' has no state here"),
-        (("snapshot", "orders", "no-such-topic", "0"), 1, "no state of a topic named 'no-such-topic' here"),
-        (("prune", "99"), 1, "there is no shard 99: they are numbered from 0 to 3"),
-        (("hand-over", "0"), 1, "this coordinator owns all shards alone (ownership=static)"),
+        (("snapshot", "orders", "no-such-topic", "0"), 1, "no state of a topic named 'no-such-topic'; try"),
+        (("prune", "99"), 1, "there is no shard 99; shards are numbered from 0 to 3"),
+        (("hand-over", "0"), 1, "this coordinator owns all shards (ownership=static)"),
         (("hand-over",), 2, "Missing argument 'SHARD'"),
     ],
 )
@@ -117,7 +117,7 @@ def test_who_may_only_look_is_told_so(operator: Operator) -> None:
     assert operator("shards", scope="read").exit_code == 0
     done = operator("prune", scope="read")
     assert done.exit_code == 1
-    assert "token prometheus may only look: writes take a token of scope write" in done.err
+    assert "token prometheus may only read; a change requires a token of scope write" in done.err
 
 
 def test_commands_take_the_options_from_the_environment(
@@ -144,13 +144,13 @@ def test_who_is_not_let_in_is_told_what_to_do(
     wrong = tmp_path / "wrong"
     wrong.write_text("wrong-0123456789-wrong\n")
     for options, said in (
-        (("--url", secured.url), "--ca FILE names who signed its certificate"),
-        (("--url", plain), "is it https:// there?"),
-        (("--url", secured.url, "--ca", ca), "a token is needed: send Authorization: Bearer TOKEN"),
-        (("--url", secured.url, "--ca", ca, "--token-file", str(wrong)), "this token is not known here"),
+        (("--url", secured.url), "give the authority of its certificate with --ca FILE"),
+        (("--url", plain), "check whether the server uses https://"),
+        (("--url", secured.url, "--ca", ca), "a token is required: send Authorization: Bearer TOKEN"),
+        (("--url", secured.url, "--ca", ca, "--token-file", str(wrong)), "the token is not valid"),
         (
             ("--url", secured.url, "--ca", ca, "--cert", str(files.eve.combined_file)),
-            "User:CN=eve may not look here",
+            "User:CN=eve may not read",
         ),
     ):
         done = share_coordinator("shards", *options)
@@ -175,16 +175,16 @@ def test_tls_to_a_port_without_it_is_told_of(share_coordinator: CommandLine, fil
         url = coordinator.url.replace("http:", "https:")
         done = share_coordinator("shards", "--url", url, "--ca", str(files.authority.certificate))
     assert done.exit_code == 1
-    assert "is it http:// there, without TLS?" in done.err
+    assert "check whether the server uses http:// without TLS" in done.err
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "a file that can be read (No such file or directory)"),
-        ("# nothing\n", "a file with a token in it"),
-        ("é\n", "a file of ASCII characters"),
-        ("a read sha256:" + sha256(b"x").hexdigest(), "a file with the token itself, not its digest"),
+        (None, "a readable file (No such file or directory)"),
+        ("# nothing\n", "a file with a token"),
+        ("é\n", "an ASCII file"),
+        ("a read sha256:" + sha256(b"x").hexdigest(), "a file with the token, not its digest"),
     ],
 )
 def test_a_token_file_of_no_use(
@@ -214,13 +214,13 @@ def test_a_certificate_file_of_no_use(share_coordinator: CommandLine, tmp_path: 
     [
         (
             ["--url", "https://127.0.0.1:1", "--key", "k.pem"],
-            "--key=k.pem cannot be used: it must be left out, or",
+            "--key=k.pem cannot be used: it must be given together with --cert",
         ),
         (
             ["--url", "http://127.0.0.1:1", "--ca", "c.pem"],
-            "--ca=c.pem cannot be used: it must be left out, ",
+            "--ca=c.pem cannot be used: it must be omitted (",
         ),
-        (["--cert", "c.pem", "--key", "k.pem"], "--cert=c.pem cannot be used: it must be left out, "),
+        (["--cert", "c.pem", "--key", "k.pem"], "--cert=c.pem cannot be used: it must be omitted ("),
     ],
 )
 def test_a_certificate_that_would_not_be_used_is_refused(

@@ -107,9 +107,9 @@ def test_every_secret_can_be_in_a_file(tmp_path: Path) -> None:
 def test_a_secret_is_given_once_and_its_file_must_be_there(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("x")
-    with pytest.raises(ConfigError, match=r"sasl.password.file=.* left out where sasl.password is given"):
+    with pytest.raises(ConfigError, match=r"sasl.password.file=.* omitted if sasl.password is given"):
         load_config({"sasl.password": "let-me-in", "sasl.password.file": str(file)})
-    with pytest.raises(ConfigError, match="a file that can be read: No such file"):
+    with pytest.raises(ConfigError, match="a readable file: No such file"):
         load_config({"sasl.password.file": str(tmp_path / "nothing")})
 
 

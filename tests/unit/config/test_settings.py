@@ -138,7 +138,7 @@ def test_a_log_in_kafka_needs_brokers_and_what_logging_in_takes() -> None:
 
 
 def test_copies_are_promised_only_where_there_are_some() -> None:
-    with pytest.raises(ConfigError, match="one copy on one disk"):
+    with pytest.raises(ConfigError, match="the journal has one copy"):
         Config(state_topic_replication_factor=3)
     assert Config(state_topic_replication_factor=1).log == "journal"
 

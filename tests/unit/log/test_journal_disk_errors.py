@@ -271,7 +271,7 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
 
     async def main() -> None:
         with pytest.raises(
-            LogUnavailable, match=r"^data\.dir=unused must be a folder to write in: File exists$"
+            LogUnavailable, match=r"^data\.dir=unused must be a writable directory: File exists$"
         ):
             await world.journal().open()
 

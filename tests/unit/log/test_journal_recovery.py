@@ -131,7 +131,7 @@ def test_a_file_under_another_name_is_noticed() -> None:
     filled(world, 60, "closed")
     files = world.storage.files
     files[segment_name(2)], files[segment_name(3)] = files[segment_name(3)], files[segment_name(2)]
-    assert "it says that it is segment" in damage(world).found
+    assert "its header has segment number" in damage(world).found
 
 
 def test_a_segment_that_lost_its_header_is_noticed() -> None:

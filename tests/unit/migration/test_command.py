@@ -45,9 +45,9 @@ def test_a_migration_is_told_done_and_told_again(share_coordinator: CommandLine,
     assert lines[0].split() == ["GROUP", "TOPIC-ID", "SHARE-PARTITIONS", "BATCHES", "START-OFFSETS", "STEP"]
     assert lines[1].split() == ["group", topic_id_text(TOPIC_ID), "2", "4", "101", "to", "500", "2", "copy"]
     assert lines[-2].endswith(
-        ": 5 share-partitions; 5 would be copied, 0 replaced, 0 deleted, 0 left out, 0 were there already"
+        ": 5 share-partitions; 5 would be copied, 0 replaced, 0 deleted, 0 omitted, 0 were present already"
     )
-    assert lines[-1] == "Nothing was written: --execute does it."
+    assert lines[-1] == "Dry run: nothing was written. Repeat with --execute."
     assert not to.exists()
 
     outcome = share_coordinator("migrate", *places, "--execute")

@@ -93,7 +93,7 @@ def test_loading_counts_what_is_ours_and_is_one_line_when_it_is_over(
             await one.until(lambda: not one.runtime.health())
 
     run(scenario())
-    said = [record for record in caplog.records if record.getMessage() == "loaded shards"]
+    said = [record for record in caplog.records if record.getMessage() == "Loaded shards."]
     assert [record.shards for record in said] == [1]  # type: ignore[attr-defined]
 
 

@@ -53,8 +53,8 @@ def test_it_tries_again_until_the_log_opens(loop: SimLoop, caplog: pytest.LogCap
     pauses = [later - earlier for earlier, later in pairwise(attempts)]
     assert pauses == sorted(pauses)
     assert pauses[-1] == PAUSE_MAX_S
-    assert caplog.text.count("waiting for the log: nobody is there") == 3
-    assert caplog.text.count("the log is open") == 1
+    assert caplog.text.count("Waiting for the log: nobody is there") == 3
+    assert caplog.text.count("The log is open.") == 1
 
 
 def test_a_log_that_opens_is_not_spoken_of(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:

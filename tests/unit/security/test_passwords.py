@@ -172,7 +172,7 @@ def test_the_file_is_read_again_when_it_changes(
     with caplog.at_level(logging.INFO):
         assert users.reload_if_changed() is False
     assert users.find("bob") is not None
-    assert "the old ones stay in use: listen.sasl.users.file=" in caplog.text
+    assert "the previous ones stay in use: listen.sasl.users.file=" in caplog.text
     assert "three-secret" not in caplog.text
 
 
@@ -217,7 +217,7 @@ def test_files_of_no_use(users_of: Callable[[str], Users], text: str, complaint:
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(ConfigError, match="a file that can be read"):
+    with pytest.raises(ConfigError, match="a readable file"):
         Users("/nowhere/users.properties", SETTING, BOTH)
 
 

@@ -202,7 +202,7 @@ def test_bad_new_files_keep_the_old_ones_in_use_and_the_log_says_so(
         assert tls.reload_if_changed() is False
 
     (line,) = (record.getMessage() for record in caplog.records)
-    assert "the old ones stay in use: listen.ssl.certificate.location=" in line
+    assert "the previous ones stay in use: listen.ssl.certificate.location=" in line
     assert "\n" not in line
     assert served_name(tls, ours) == "before"
 

@@ -63,8 +63,8 @@ RULES = TokenRules(audiences=("kafka", "other"), issuer="https://issuer")
     ("token", "rules", "reason"),
     [
         (ISSUER.token(exp=NOW_S - 30), None, "expired"),
-        (ISSUER.token(iat=NOW_S + 60), None, "not good yet"),
-        (ISSUER.token(nbf=NOW_S + 60), None, "not good yet"),
+        (ISSUER.token(iat=NOW_S + 60), None, "not valid yet"),
+        (ISSUER.token(nbf=NOW_S + 60), None, "not valid yet"),
         (ISSUER.token(exp=None), None, "without times for exp and iat"),
         (ISSUER.token(iat=None), None, "without times for exp and iat"),
         (ISSUER.token(exp=1e300), None, "without times for exp and iat"),

@@ -118,7 +118,7 @@ def test_a_wrong_password_is_told_and_closes(
     with caplog.at_level(logging.DEBUG):
         run(scenario)
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [record.getMessage() for record in warnings] == ["a client could not log in"]
+    assert [record.getMessage() for record in warnings] == ["A login failed."]
     assert "guess-1234" not in caplog.text
 
 
@@ -158,7 +158,7 @@ def test_a_refused_token_is_counted_logged_and_answered_late(
 
     run(scenario, failed_delay_s=0.2, mechanisms={"OAUTHBEARER": Refusing})
     (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert line.getMessage() == "a client could not log in"
+    assert line.getMessage() == "A login failed."
     assert line.__dict__["reason"].startswith("expired xxx")
     assert len(line.__dict__["reason"]) < 300
 
@@ -282,7 +282,7 @@ def test_who_is_not_on_the_list_is_refused_everything_but_versions(
 
     run(scenario)
     assert [record.getMessage() for record in caplog.records] == [
-        "a client is not on the list listen.allowed.principals"
+        "A client is not allowed by listen.allowed.principals."
     ]
 
 
