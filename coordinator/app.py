@@ -55,8 +55,15 @@ def serve(config: Config, *, on_ready: Callable[[str], None] | None = None) -> i
     if not __debug__:
         # Assertions state what must hold before anything is acknowledged.
         raise CoordinatorError("the coordinator does not run under python -O, which disables its assertions")
+    _log_listen_risk(config)
     gc.set_threshold(_GC_THRESHOLD, 50, 100)
     return event_loop.run(_Coordinator(config).run(on_ready or _logger.info))
+
+
+def _log_listen_risk(config: Config) -> None:
+    """Warn if any host that reaches the listener can change the state."""
+    if (risk := config.listen_risk(config.listen)) is not None:
+        _logger.warning(risk)
 
 
 class _OwnershipHandler:
@@ -183,8 +190,6 @@ class _Coordinator:
 
     def _make_http(self, runtime: Runtime) -> HttpService:
         config, metrics = self._config, self._metrics
-        if (risk := config.listen_risk(config.listen)) is not None:
-            _logger.warning(risk)
         self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_claim)
         topics = make_user_topics(config)
         self._signals = SignalService(config, runtime, metrics)
