@@ -103,17 +103,21 @@ class Metrics:
 
     # Count.
 
-    def request_done(self, api_key: int, error_code: int, seconds: float) -> None:
-        """Count a request that was answered; `error_code` is the first one in its answer, or 0."""
+    def request_done(self, api_key: int, error_code: int, seconds: float | None = None) -> None:
+        """Count an answered request; `error_code` is the first one in its response, or 0.
+
+        Without `seconds`, the request has no duration: logins wait for the client, refusals are immediate.
+        """
         self._requests[api_key, error_code] += 1
-        self._request_seconds.get(api_key, self._other_seconds).add(seconds)
+        if seconds is not None:
+            self._request_seconds.get(api_key, self._other_seconds).add(seconds)
 
     def request_histogram(self, api_key: int) -> tuple[dict[tuple[int, int], int], Histogram]:
-        """Return where `request_done` counts requests of an API: by it and error code, and their seconds."""
+        """Return the request counts by (API key, error code), and the durations of an API."""
         return self._requests, self._request_seconds[api_key]
 
     def forward_done(self, api_key: int, error_code: int, seconds: float) -> None:
-        """Count a request that was forwarded; `error_code` as in `request_done`, or why no answer came."""
+        """Count a forwarded request; `error_code` as in `request_done`, or the reason without a response."""
         self._forwards[api_key, error_code] += 1
         self._forward_seconds.add(seconds)
 
@@ -169,11 +173,11 @@ class Metrics:
         self._expired[reason] += share_partitions
 
     def expiry_round_done(self, now_ms: int) -> None:
-        """Note that all groups were looked at, and what was due is removed."""
+        """Note that a round of expiry is complete."""
         self._expiry_round_ms = now_ms
 
     def expiry_failed(self) -> None:
-        """Count that groups could not be looked at, or that something that was due could not be removed."""
+        """Count a failed round or removal of expiry."""
         self._expiry_failures += 1
 
     def connection_opened(self) -> None:

@@ -290,6 +290,7 @@ class Api:
         As in Kafka, an unknown ApiVersions version gets the range of ApiVersions alone, in version 0. A
         client software name that Kafka rejects gets an error. Raises CloseConnection.
         """
+        began_s = monotonic_seconds()
         _, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         response = versions_api.ApiVersionsResponse(api_keys=self._versions)
         if not versions_api.MIN_VERSION <= api_version <= versions_api.MAX_VERSION:
@@ -306,7 +307,8 @@ class Api:
             if api_version >= 3 and not all(map(_CLIENT_SOFTWARE_PATTERN.fullmatch, names)):
                 response = versions_api.ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
         body = versions_api.encode_response(response, api_version)
-        self._metrics.request_done(versions_api.API_KEY, response.error_code, 0.0)
+        seconds = monotonic_seconds() - began_s
+        self._metrics.request_done(versions_api.API_KEY, response.error_code, seconds)
         respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body)
         return response.error_code == 0
 

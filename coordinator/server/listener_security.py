@@ -95,7 +95,7 @@ class UnauthorizedHandler:
         except DecodeError as error:
             raise undecodable(f"API key {read_api_key(frame)}", error) from None
         respond(error_response(asked, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _CLUSTER_AUTHORIZATION_FAILED))
-        self._metrics.request_done(asked.api_key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 0.0)
+        self._metrics.request_done(asked.api_key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 class ListenerSecurity:

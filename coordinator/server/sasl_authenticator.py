@@ -276,7 +276,7 @@ class SaslAuthenticator:
         )
 
     def _count(self, api_key: int, error_code: int) -> None:
-        self._listener_security.metrics.request_done(api_key, error_code, 0.0)
+        self._listener_security.metrics.request_done(api_key, error_code)
 
 
 class _MechanismChanged:

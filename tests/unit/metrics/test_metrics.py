@@ -187,6 +187,20 @@ def test_error_codes_and_unknown_apis_have_names() -> None:
     assert found["share_coordinator_rpc_duration_seconds_count{api=other}"] == 1
 
 
+def test_a_request_without_a_duration_is_counted_and_does_not_change_the_histogram() -> None:
+    metrics = Metrics()
+    metrics.request_done(17, 33)
+    metrics.request_done(85, 31)
+    found = samples(metrics)
+    assert (
+        found[
+            "share_coordinator_rpc_requests_total{api=WriteShareGroupState,code=CLUSTER_AUTHORIZATION_FAILED}"
+        ]
+        == 1
+    )
+    assert found["share_coordinator_rpc_duration_seconds_count{api=WriteShareGroupState}"] == 0
+
+
 def test_rates_can_be_computed_from_the_first_request_on() -> None:
     found = samples(Metrics())
     assert found["share_coordinator_rpc_requests_total{api=ReadShareGroupState,code=NONE}"] == 0
