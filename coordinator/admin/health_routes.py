@@ -4,19 +4,25 @@ Liveness depends only on the event loop; otherwise a full disk would cause a res
 that all shards of this coordinator are served. Startup is complete after the first load of all shards.
 """
 
+import asyncio
+import gzip
 from collections import Counter
 from importlib.metadata import version
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.exposition import gzip_accepted
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE_OPENMETRICS
 
 from coordinator.admin.api_models import Liveness, Readiness, Responses, Summary
 from coordinator.admin.coordinator_view import CoordinatorView
 from coordinator.metrics import exposition
 
-_UNREADY: Responses = {
-    503: {"model": Readiness, "description": "Not yet, or not any more; the reasons say why."}
-}
+_UNREADY: Responses = {503: {"model": Readiness, "description": "Not ready; see the reasons."}}
+
+_METRICS: Responses = {200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}}
+# The fastest level, which makes a scrape 10 times smaller.
+_GZIP_LEVEL = 1
 
 
 def make_summary(view: CoordinatorView) -> Summary:
@@ -76,13 +82,18 @@ def health_routes(view: CoordinatorView) -> APIRouter:
         response.status_code = 503 if summary.reasons else 200
         return summary
 
-    @routes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-    async def scrape() -> Response:
-        """Give all metrics in Prometheus' text format."""
-        if config.metrics_partition_level == "all":
-            text = await exposition(metrics, runtime.share_partitions(), config.metrics_partitions_max)
-        else:
-            text = await exposition(metrics)
-        return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    @routes.get("/metrics", response_class=Response, responses=_METRICS)
+    async def metrics_text(request: Request) -> Response:
+        """Return all metrics in Prometheus' text format or as OpenMetrics, compressed if accepted."""
+        openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
+        states = runtime.share_partitions() if config.metrics_partition_level == "all" else None
+        text = await exposition(metrics, states, config.metrics_partitions_max, openmetrics=openmetrics)
+        headers = {"Vary": "Accept, Accept-Encoding"}
+        if gzip_accepted(request.headers.get("accept-encoding", "")):
+            # Share-partitions can make megabytes of text, so compression runs on a thread.
+            text = await asyncio.to_thread(gzip.compress, text, _GZIP_LEVEL)
+            headers["Content-Encoding"] = "gzip"
+        media_type = CONTENT_TYPE_OPENMETRICS if openmetrics else CONTENT_TYPE_PLAIN_0_0_4
+        return Response(text, media_type=media_type, headers=headers)
 
     return routes

@@ -7,6 +7,7 @@ never kept in memory as families.
 from collections.abc import AsyncIterator
 
 from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from coordinator.metrics.families import PREFIX
 from coordinator.metrics.recorder import Metrics
@@ -20,19 +21,32 @@ _FAMILIES = (
     ("max_delivery_count", "Highest delivery count of these records."),
 )
 
+_OPENMETRICS_END = b"# EOF\n"
+
 
 async def exposition(
     metrics: Metrics,
     share_partitions: AsyncIterator[tuple[SharePartitionKey, ShareState]] | None = None,
     share_partitions_max: int = 0,
+    *,
+    openmetrics: bool = False,
 ) -> bytes:
     """Render all metrics in Prometheus' text format 0.0.4, or as OpenMetrics 1.0.0.
 
     With `share_partitions`, add three series for each of the first `share_partitions_max` share-partitions.
     """
-    text = generate_latest(metrics.registry)
-    if share_partitions is None:
-        return text
+    if openmetrics:
+        text = generate_openmetrics(metrics.registry).removesuffix(_OPENMETRICS_END)
+    else:
+        text = generate_latest(metrics.registry)
+    if share_partitions is not None:
+        text += await _share_partition_families(share_partitions, share_partitions_max)
+    return text + _OPENMETRICS_END if openmetrics else text
+
+
+async def _share_partition_families(
+    share_partitions: AsyncIterator[tuple[SharePartitionKey, ShareState]], share_partitions_max: int
+) -> bytes:
     samples: list[list[str]] = [[], [], []]
     left = share_partitions_max
     async for key, state in share_partitions:
@@ -42,6 +56,7 @@ async def exposition(
         labels = _labels(key)
         for family, (name, _), value in zip(samples, _FAMILIES, _sample_values(state), strict=True):
             family.append(f"{PREFIX}share_partition_{name}{labels} {value}\n")
+    text = b""
     for family, (name, meaning) in zip(samples, _FAMILIES, strict=True):
         full_name = f"{PREFIX}share_partition_{name}"
         text += f"# HELP {full_name} {meaning}\n# TYPE {full_name} gauge\n{''.join(family)}".encode()

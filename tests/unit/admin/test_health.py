@@ -1,5 +1,7 @@
 """Probes: liveness depends on nothing, readiness on all shards, startup happens once."""
 
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
 from tests.unit.admin.admin_server import admin, async_test
 from tests.unit.admin.test_state_routes import snapshot
 
@@ -51,6 +53,27 @@ async def test_metrics_are_prometheus_text() -> None:
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert 'share_coordinator_shards{state="active"} 4.0' in answer.text
     assert "share_coordinator_share_partition_start_offset" not in answer.text
+
+
+@async_test
+async def test_metrics_are_compressed_if_the_client_accepts_it() -> None:
+    async with admin([snapshot()], metrics_partition_level="all") as coordinator:
+        plain = await coordinator.get("/metrics", {"Accept-Encoding": "identity"})
+        compressed = await coordinator.get("/metrics", {"Accept-Encoding": "deflate, gzip;q=0.5"})
+    assert "content-encoding" not in plain.headers
+    assert compressed.headers["content-encoding"] == "gzip"
+    assert int(compressed.headers["content-length"]) * 5 < len(plain.content)
+    assert "share_coordinator_share_partition_start_offset{" in compressed.text
+
+
+@async_test
+async def test_metrics_are_valid_openmetrics_if_the_client_prefers_it() -> None:
+    async with admin([snapshot()], metrics_partition_level="all") as coordinator:
+        answer = await coordinator.get("/metrics", {"Accept": "application/openmetrics-text;version=1.0.0"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    families = {family.name for family in text_string_to_metric_families(answer.text)}
+    assert {"share_coordinator_shards", "share_coordinator_share_partition_start_offset"} <= families
+    assert answer.text.endswith("# EOF\n")
 
 
 @async_test
