@@ -1,9 +1,11 @@
 """Authenticate and limit each HTTP request before it reaches a route.
 
-All that is refused is refused here, before any route sees it, with a sentence that says what to do.
+Reads are authorized here. A request that may change something is authorized when it is executed, because a
+dry run requires only the right to read.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,8 +20,9 @@ from coordinator.printable import escape_unprintable
 # The keys of the ASGI state for the client's certificate, for the authenticated client, and for the function
 # that raises AccessDenied unless the client may write.
 CERTIFICATE = "client_certificate"
-PRINCIPAL = "visitor"
-# Whether only the head of the answer is wanted.
+PRINCIPAL = "principal"
+AUTHORIZE_WRITE = "authorize_write"
+# The key of the flag that a response needs no body (HEAD).
 HEAD_ONLY = "head_only"
 
 # A request to the API fits into a few hundred bytes.
@@ -34,7 +37,8 @@ _READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 class AccessMiddleware:
     """ASGI middleware that passes allowed requests to the application.
 
-    `request.state.principal` is then who asks, and `head_only` whether the body is not wanted.
+    `request.state.principal` is the client, `authorize_write()` raises AccessDenied unless it may write, and
+    `head_only` is true for HEAD requests.
     """
 
     def __init__(
@@ -53,7 +57,7 @@ class AccessMiddleware:
         try:
             principal = self._visitor(scope)
             if scope["method"] not in _READ_METHODS:
-                self._check_write(scope, principal)
+                self._check_body(scope, principal)
                 receive = _BodyLimit(receive, self._refused)
         except AccessDenied as denied:
             self._refused(denied.status)
@@ -68,6 +72,7 @@ class AccessMiddleware:
             return
         state = scope.setdefault("state", {})
         state[PRINCIPAL], state[HEAD_ONLY] = principal, scope["method"] == "HEAD"
+        state[AUTHORIZE_WRITE] = partial(self._access.authorize_write, principal)
         if state[HEAD_ONLY]:
             # HEAD is handled as GET; the server omits the body.
             scope = {**scope, "method": "GET"}
@@ -79,18 +84,17 @@ class AccessMiddleware:
             return HttpPrincipal("-", address)
         headers = Headers(scope=scope)
         if headers.get("sec-fetch-site") in _OTHER_SITES and scope["path"].startswith("/api/"):
-            # A page of another site cannot read the response, but it could have expensive lists made.
-            raise AccessDenied(403, "the API is not for pages of other sites; open it directly")
+            # A page of another site cannot read the response, but it could request expensive lists.
+            raise AccessDenied(403, "requests from pages of other sites are refused; open the API directly")
         self._access.check_host_header(headers.get("host", ""))
         certificate: Mapping[str, Any] | None = scope.get(CERTIFICATE)
         return self._access.authenticate(address, headers.get("authorization", ""), certificate)
 
-    def _check_write(self, scope: Scope, principal: HttpPrincipal) -> None:
-        """Raise AccessDenied for what may not change anything, or comes from the page of somebody else.
+    def _check_body(self, scope: Scope, principal: HttpPrincipal) -> None:
+        """Raise AccessDenied if the request comes from a page of another site or is not small JSON.
 
         A browser adds the reader's client certificate to requests from any page. Pages of other sites can
         neither send JSON without a preflight request nor hide their origin.
-        self._access.authorize_write(principal)
         """
         headers = Headers(scope=scope)
         origin = headers.get("origin")
@@ -98,7 +102,7 @@ class AccessMiddleware:
             self._access.audit_denied(
                 principal.address, f"from a page of {escape_unprintable(origin)}", principal.who
             )
-            raise AccessDenied(403, f"writes are not taken from pages of {escape_unprintable(origin)}")
+            raise AccessDenied(403, f"write requests from pages of {escape_unprintable(origin)} are refused")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise AccessDenied(415, "send a JSON body with Content-Type: application/json")
         length = headers.get("content-length", "0")

@@ -5,19 +5,24 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from coordinator.admin.access_control import AccessControl
+from coordinator.admin.access_control import AccessControl, AccessDenied
 from coordinator.admin.access_middleware import AccessMiddleware
 from coordinator.admin.cluster_info import ClusterInfoCache, Topics
 from coordinator.admin.coordinator_view import CoordinatorView, HandOver, hand_over_unavailable
 from coordinator.admin.event_stream import EventStream, event_routes
 from coordinator.admin.expiry_routes import expiry_routes
 from coordinator.admin.health_routes import health_routes
+from coordinator.admin.openapi import (
+    describe_access,
+    operation_id,
+    refuse_unknown_parameters,
+)
 from coordinator.admin.owner_directory import OwnerDirectory
 from coordinator.admin.page_routes import page_routes
 from coordinator.admin.paths import GROUPS_PATH
@@ -62,6 +67,7 @@ def create_app(
         signals,
     )
     event_stream = EventStream(view)
+    access = access or AccessControl(config)
     app = FastAPI(
         title="Share coordinator",
         version=version("share-coordinator"),
@@ -70,21 +76,31 @@ def create_app(
         # FastAPI's documentation pages load scripts from the internet; /openapi.json has the same content.
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=operation_id,
     )
+    describe_access(app, access, login_required=config.http_requires_login)
     app.state.event_stream = event_stream
     app.include_router(health_routes(view))
-    app.include_router(state_routes(view))
+    api = [state_routes(view), expiry_routes(view), signal_routes(view), event_routes(event_stream)]
     if isinstance(runtime, Runtime):
-        app.include_router(write_routes(view))
-    app.include_router(expiry_routes(view))
-    app.include_router(signal_routes(view))
-    app.include_router(event_routes(event_stream))
+        api.insert(1, write_routes(view))
+    for routes in api:
+        app.include_router(routes, dependencies=[Depends(refuse_unknown_parameters)])
     app.include_router(page_routes())
-    app.add_exception_handler(HTTPException, _access_denied_response)
+    app.add_exception_handler(HTTPException, _http_exception_response)
+
+    async def access_denied(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, AccessDenied)
+        metrics.http_refused(error.status)
+        return JSONResponse(
+            {"status": error.status, "message": error.message}, error.status, headers=error.headers
+        )
+
+    app.add_exception_handler(AccessDenied, access_denied)
     app.add_exception_handler(RequestValidationError, _validation_error_response)
     app.add_exception_handler(Exception, _http_error_response)
     app.add_middleware(_EncodedSegments)
-    app.add_middleware(AccessMiddleware, access=access or AccessControl(config), refused=metrics.http_refused)
+    app.add_middleware(AccessMiddleware, access=access, refused=metrics.http_refused)
     return app
 
 
@@ -110,7 +126,7 @@ class _EncodedSegments:
         await self._app(scope, receive, send)
 
 
-async def _access_denied_response(_: Request, error: Exception) -> JSONResponse:
+async def _http_exception_response(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     problem: dict[str, Any] = {"status": error.status_code, "message": error.detail}
     # The router sends only the phrase of the status.

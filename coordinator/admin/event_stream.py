@@ -119,8 +119,8 @@ def event_routes(event_stream: EventStream) -> APIRouter:
             503: {"model": ErrorResponse, "description": "Too many subscribers."},
         },
     )
-    async def watch(request: Request) -> StreamingResponse:
-        """Tell what changes, as server-sent events, until the connection is closed."""
+    async def stream_events(request: Request) -> StreamingResponse:
+        """Send changes as server-sent events until the connection is closed."""
         if event_stream.is_full:
             raise HTTPException(
                 503, f"{subscribers_to_accept()} clients are subscribed already, which is the limit"

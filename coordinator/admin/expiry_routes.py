@@ -31,9 +31,7 @@ _NO_ANSWER: Responses = {
     }
 }
 _REFUSALS: Responses = {
-    401: {"model": ErrorResponse, "description": "It is not known who asks."},
-    403: {"model": ErrorResponse, "description": "Who asks may not."},
-    409: {"model": ErrorResponse, "description": "State is kept for ever here."},
+    409: {"model": ErrorResponse, "description": "No retention time is set, so state never expires."},
 }
 
 RetentionMinutes = Annotated[
@@ -69,7 +67,7 @@ class ExpiryPage(Page[AbandonedTopic]):
     retention_minutes: int | None
     grace_minutes: int
     looked_at: str | None
-    last_round: str | None = Field(description="When it was last looked for what to remove.")
+    last_round: str | None = Field(description="The time of the last round.")
     unheard_groups: int = Field(description="Groups whose coordinators did not answer.")
     doubt: str | None = Field(description="Why no topic or group is considered deleted, or null.")
     missing_shards: list[int] = Field(
@@ -110,7 +108,7 @@ def expiry_routes(view: CoordinatorView) -> APIRouter:
     routes = APIRouter(tags=["expiry"], responses={**MALFORMED, **_NO_ANSWER})
 
     @routes.get("/api/v1/expiry")
-    async def forecast(
+    async def list_abandoned_state(
         limit: Limit = 1000, offset: Offset = 0, retention_minutes: RetentionMinutes = None
     ) -> ExpiryPage:
         """List abandoned state and when it expires."""
@@ -118,8 +116,8 @@ def expiry_routes(view: CoordinatorView) -> APIRouter:
         return _page(found, view.missing_shards(), limit, offset)
 
     @routes.post("/api/v1/expiry", responses=_REFUSALS)
-    async def execute(order: ExpiryRequest, request: Request) -> ExpiryRound:
-        """Remove now what is due, as is done every few minutes."""
+    async def run_expiry(order: ExpiryRequest, request: Request) -> ExpiryRound:
+        """Remove the due state now, as the periodic rounds do."""
         expiry = _expiry(view)
         if not expiry.enabled:
             raise HTTPException(
@@ -127,7 +125,7 @@ def expiry_routes(view: CoordinatorView) -> APIRouter:
             )
         if not order.execute:
             return _dry_run(await _or_unavailable(expiry.forecast()))
-        return await run_audited(request, "expiry", order, _run_round(expiry))
+        return await run_audited(request, "expiry", order, lambda: _run_round(expiry))
 
     return routes
 

@@ -101,7 +101,7 @@ def signal_routes(view: CoordinatorView) -> APIRouter:
         )
 
     @routes.get("/api/v1/signal", responses=_NO_GROUP)
-    async def show_signals(
+    async def get_signals(
         group: Annotated[str, Query(description="The group id.")],
     ) -> GroupSignalsAnswer:
         """Show one group. KEDA's metrics-api scaler reads `lag` from it (valueLocation: lag)."""

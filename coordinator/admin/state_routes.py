@@ -118,8 +118,8 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingTurns) -
             )
 
     @routes.get(GROUPS_PATH + "/{group}", responses=_NOT_FOUND, response_model=GroupDetail)
-    async def show_group(group: GroupId, limit: ShortLimit = 100, offset: Offset = 0) -> Response:
-        """Show a group and its share-partitions, by topic id and partition."""
+    async def get_group(group: GroupId, limit: ShortLimit = 100, offset: Offset = 0) -> Response:
+        """Return a group and its share-partitions, ordered by topic id and partition."""
         totals = GroupTotals()
         async with turns.turn():
             found = await listing.first_share_partitions(
@@ -182,7 +182,7 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
         return await listing.render_page(page, items, _WRITE_WORK)
 
     @routes.get("/api/v1/share-partition", responses=_NOT_FOUND, response_model=SharePartitionWithChart)
-    async def ask_for_share_partition(
+    async def get_share_partition(
         group: Annotated[str, Query(description="The group id.")],
         topic: TopicIdQuery,
         partition: PartitionQuery,
@@ -203,7 +203,7 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
         responses=_NOT_FOUND,
         response_model=SharePartitionDetail,
     )
-    async def show_share_partition(
+    async def get_share_partition_by_path(
         group: GroupId, topic: TopicId, partition: Partition, limit: Limit = 10_000, offset: Offset = 0
     ) -> Response:
         """Return the state of a share-partition; `limit` and `offset` select its in-flight offset ranges."""

@@ -6,7 +6,7 @@ group coordinator changes offsets.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, HTTPException, Request
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coordinator.admin import listing
 from coordinator.admin.access_control import HttpPrincipal, audit
-from coordinator.admin.access_middleware import PRINCIPAL
+from coordinator.admin.access_middleware import AUTHORIZE_WRITE, PRINCIPAL
 from coordinator.admin.api_models import ErrorResponse, ErrorWithOwner, Responses
 from coordinator.admin.coordinator_view import CoordinatorView
 from coordinator.admin.listing import ListedSharePartition, SharePartitionOrder
@@ -33,11 +33,12 @@ _HAND_OVER_TIMEOUT_S = 30.0
 _HAND_OVER_POLL_S = 0.05
 
 _REFUSALS: Responses = {
-    401: {"model": ErrorResponse, "description": "It is not known who asks."},
-    403: {"model": ErrorResponse, "description": "Who asks may not."},
-    404: {"model": ErrorResponse, "description": "There is no such state, or no such shard."},
-    409: {"model": ErrorResponse, "description": "It was not done, or not all of it; the message says why."},
-    503: {"model": ErrorWithOwner, "description": "The shard is not loaded, or not here."},
+    404: {"model": ErrorResponse, "description": "The state or the shard does not exist."},
+    409: {
+        "model": ErrorResponse,
+        "description": "The request failed or was executed in part; see the message.",
+    },
+    503: {"model": ErrorWithOwner, "description": "The shard is not loaded, or another coordinator owns it."},
 }
 
 
@@ -115,12 +116,12 @@ class HandOverResponse(BaseModel):
 
 
 def write_routes(view: CoordinatorView) -> APIRouter:
-    """Make the routes that change something. The guard before them has let in who may."""
+    """Make the routes that write. `run_audited` authorizes what they execute."""
     routes = APIRouter(tags=["writes"], responses={**MALFORMED, **_REFUSALS})
 
     @routes.post("/api/v1/snapshots")
-    async def snapshot(request_body: SnapshotRequest, request: Request) -> SnapshotResponse:
-        """Write snapshots of share-partitions, so that what is older can be pruned."""
+    async def write_snapshots(request_body: SnapshotRequest, request: Request) -> SnapshotResponse:
+        """Write snapshots of share-partitions, so that older records can be pruned."""
         found, missing = await _find_wanted(view, request_body)
         plan = SnapshotResponse(
             executed=request_body.execute,
@@ -131,21 +132,21 @@ def write_routes(view: CoordinatorView) -> APIRouter:
         )
         if not request_body.execute:
             return plan
-        return await run_audited(request, "snapshot", request_body, _snapshot(view, found, plan))
+        return await run_audited(request, "snapshot", request_body, lambda: _snapshot(view, found, plan))
 
     @routes.post("/api/v1/prunes")
-    async def prune(request_body: PruneRequest, request: Request) -> PruneResponse:
-        """Tell the log which records are not needed any more, as a job does every few minutes."""
+    async def prune_logs(request_body: PruneRequest, request: Request) -> PruneResponse:
+        """Prune the records that are no longer needed, as a job does every few minutes."""
         here = _shards_here(view, request_body.shard)
         shards = [_describe_prune(view, number) for number in here]
         plan = PruneResponse(executed=request_body.execute, shards=shards)
         if not request_body.execute:
             return plan
-        return await run_audited(request, "prune", request_body, _prune(view, plan))
+        return await run_audited(request, "prune", request_body, lambda: _prune(view, plan))
 
     @routes.post("/api/v1/hand-overs")
-    async def hand_over(request_body: HandOverRequest, request: Request) -> HandOverResponse:
-        """Give a shard to another coordinator of the group."""
+    async def hand_over_shard(request_body: HandOverRequest, request: Request) -> HandOverResponse:
+        """Hand a shard over to another coordinator of the group."""
         instance = _target_instance(view, request_body)
         giver = view.owners.owner(request_body.shard)
         if not request_body.execute:
@@ -155,16 +156,20 @@ def write_routes(view: CoordinatorView) -> APIRouter:
                 executed=False, state_partition=request_body.shard, giver=giver, taker=None, outcome=outcome
             )
         return await run_audited(
-            request, "hand-over", request_body, _wait_for_hand_over(view, request_body, instance, giver)
+            request,
+            "hand-over",
+            request_body,
+            lambda: _wait_for_hand_over(view, request_body, instance, giver),
         )
 
     return routes
 
 
 async def run_audited(
-    request: Request, what: str, request_body: BaseModel, work: Awaitable[Answer]
+    request: Request, what: str, request_body: BaseModel, work: Callable[[], Awaitable[Answer]]
 ) -> Answer:
-    """Do it, and leave one line in the log, however it ends."""
+    """Authorize and execute a request; write one audit line, whatever the outcome. Raises AccessDenied."""
+    getattr(request.state, AUTHORIZE_WRITE)()
     principal: HttpPrincipal = getattr(request.state, PRINCIPAL)
     given = {
         name: value
@@ -178,7 +183,7 @@ async def run_audited(
         "order": given,
     }
     try:
-        done = await work
+        done = await work()
     except HTTPException as error:
         audit.warning("write request refused", extra={**cluster_info, "outcome": error.detail})
         raise

@@ -148,11 +148,10 @@ async def test_tokens_that_change_are_good_at_once(tokens: str) -> None:
             403,
             "token prometheus may only read; a change requires a token of scope write",
         ),
-        ({"http_writes": "true"}, WRITING, 404, "group 'nobody' has no state here"),
     ],
 )
 @async_test
-async def test_writes_take_the_right_to(
+async def test_an_executed_write_requires_the_right_to_write(
     tokens: str,
     settings: dict[str, str],
     token: str,
@@ -162,7 +161,7 @@ async def test_writes_take_the_right_to(
 ) -> None:
     async with admin(http_token_file=tokens, **settings) as coordinator:
         headers = bearer(token) if token else {}
-        answer = await coordinator.post(SNAPSHOTS, {"group": "nobody"}, headers)
+        answer = await coordinator.post("/api/v1/prunes", {"execute": True}, headers)
         assert answer.status_code == status
         assert answer.json()["message"].startswith(said)
     noted = [(vars(record)["who"], vars(record)["why"]) for record in caplog.records if record.name == AUDIT]
@@ -170,12 +169,26 @@ async def test_writes_take_the_right_to(
     assert noted == ([(name, "no right to write")] if status == 403 else [])
 
 
+@pytest.mark.parametrize("settings", [{}, {"http_writes": "true"}])
 @async_test
-async def test_without_settings_everybody_looks_and_nobody_writes() -> None:
+async def test_a_dry_run_requires_the_right_to_read(tokens: str, settings: dict[str, str]) -> None:
+    async with admin(http_token_file=tokens, **settings) as coordinator:
+        for token, status in ((READING, 200), (WRITING, 200), (WRONG, 401)):
+            answer = await coordinator.post("/api/v1/prunes", {}, bearer(token))
+            assert answer.status_code == status
+        assert not (await coordinator.post("/api/v1/prunes", {}, bearer(READING))).json()["executed"]
+        refused = await coordinator.post("/api/v1/prunes", {"execute": True}, bearer(READING))
+        assert (refused.status_code, refused.json()["status"]) == (403, 403)
+        text = (await coordinator.get("/metrics", bearer(READING))).text
+        assert 'share_coordinator_http_refused_total{status="403"} 1.0' in text
+
+
+@async_test
+async def test_without_settings_everybody_reads_and_nobody_writes() -> None:
     async with admin() as coordinator:
         assert (await coordinator.get("/healthz")).status_code == 200
         assert (await coordinator.get("/metrics", bearer(WRONG))).status_code == 200
-        answer = await coordinator.post(SNAPSHOTS, {"group": "nobody", "execute": True})
+        answer = await coordinator.post("/api/v1/prunes", {"execute": True})
         assert answer.status_code == 403
         assert "http.writes=true" in answer.json()["message"]
 

@@ -106,7 +106,7 @@ def requested(files: Files) -> Iterator[Served]:
 def test_who_is_on_the_list_may(files: Files, required: Served) -> None:
     for certificate in (files.alice.combined_file, files.bob.combined_file):
         assert files.ask(required.url, "/healthz", certificate=certificate)[0] == 200
-    order = {"group": "orders"}
+    order = {"group": "orders", "execute": True}
     status, answer = files.ask(
         required.url, "/api/v1/snapshots", certificate=files.alice.combined_file, order=order
     )

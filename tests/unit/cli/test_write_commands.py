@@ -113,9 +113,10 @@ def test_what_cannot_be_done_is_one_line(
     assert "Traceback" not in done.err
 
 
-def test_who_may_only_look_is_told_so(operator: Operator) -> None:
+def test_who_may_only_read_can_make_a_dry_run(operator: Operator) -> None:
     assert operator("shards", scope="read").exit_code == 0
-    done = operator("prune", scope="read")
+    assert operator("prune", scope="read").exit_code == 0
+    done = operator("prune", "--execute", scope="read")
     assert done.exit_code == 1
     assert "token prometheus may only read; a change requires a token of scope write" in done.err
 

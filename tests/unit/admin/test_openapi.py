@@ -1,0 +1,52 @@
+"""The OpenAPI document, and the refusal of query parameters that it does not list."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.admin.admin_server import admin, async_test
+from tests.unit.admin.test_tokens import file_of
+
+GROUPS = "/api/v1/groups"
+
+
+@async_test
+async def test_the_document_describes_authentication_and_has_readable_operation_ids(tmp_path: Path) -> None:
+    token_file = str(file_of(tmp_path, "prometheus read 0123456789abcdef\n"))
+    authorization = {"Authorization": "Bearer 0123456789abcdef"}
+    async with admin(http_token_file=token_file) as coordinator:
+        document = (await coordinator.get("/openapi.json", authorization)).json()
+    assert document["components"]["securitySchemes"].keys() == {"bearerToken", "clientCertificate"}
+    assert {} not in document["security"]
+    operations = [each for path in document["paths"].values() for each in path.values()]
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", each["operationId"]) for each in operations)
+    assert document["paths"]["/livez"]["get"]["security"] == []
+    for path in (GROUPS, "/healthz", "/metrics"):
+        assert {"401", "403", "429"} <= document["paths"][path]["get"]["responses"].keys()
+
+
+@async_test
+async def test_without_a_login_authentication_is_optional() -> None:
+    async with admin() as coordinator:
+        document = (await coordinator.get("/openapi.json")).json()
+    assert {} in document["security"]
+
+
+@pytest.mark.parametrize("path", [GROUPS, GROUPS + "/orders", "/api/v1/shards", "/api/v1/live"])
+@async_test
+async def test_an_unknown_query_parameter_is_refused(path: str) -> None:
+    async with admin() as coordinator:
+        answer = await coordinator.get(path + "?offest=1")
+    assert answer.status_code == 422
+    assert answer.json()["message"].startswith("unknown query parameter 'offest'; ")
+
+
+@async_test
+async def test_known_query_parameters_and_those_of_the_page_are_accepted() -> None:
+    async with admin() as coordinator:
+        for path in (
+            GROUPS + "?limit=1&offset=0&contains=x&sort=group&descending=true",
+            "/?group=orders&at=5",
+        ):
+            assert (await coordinator.get(path)).status_code == 200
