@@ -1,0 +1,34 @@
+"""The help of the command line: commands in groups, with whole sentences; and shell completion."""
+
+import pytest
+import typer
+from typer.main import get_command
+
+from coordinator.cli.help import COMMAND_GROUPS
+from coordinator.cli.program import app
+from tests.unit.cli.command_line import CommandLine
+
+
+def test_every_command_is_in_one_group() -> None:
+    grouped = [name for names in COMMAND_GROUPS.values() for name in names]
+    registered = vars(get_command(app))["commands"]
+    assert isinstance(app, typer.Typer)
+    assert sorted(grouped) == sorted(registered)
+
+
+def test_the_help_shows_whole_sentences_in_groups(share_coordinator: CommandLine) -> None:
+    out = share_coordinator("--help").out
+    assert "..." not in out.partition("Run:")[2]
+    assert all(f"{title}:" in out for title in COMMAND_GROUPS)
+    assert "Show the share groups of a cluster that uses Kafka's own share coordinator." in " ".join(
+        out.split()
+    )
+
+
+def test_the_shell_completes_commands(
+    share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_SHARE_COORDINATOR_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "share-coordinator gr")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert share_coordinator().out == "groups\n"
