@@ -1,15 +1,16 @@
-"""`top`: a running coordinator in the terminal, live: its health, and what should be looked at first."""
+"""`top`: show the health of a running coordinator and its busiest share-partitions, periodically."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
-from threading import Event
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from coordinator.cli.admin_options import with_admin_client
 from coordinator.cli.groups_commands import format_known
+from coordinator.cli.keyboard import keys
 from coordinator.cli.output import print_line, print_table
 from coordinator.printable import escape_unprintable
 
@@ -53,7 +54,7 @@ def top(
     *,
     api: "AdminClient",
 ) -> None:
-    """Watch a coordinator in the terminal until Ctrl-C."""
+    """Watch a coordinator in the terminal. The key q or Ctrl-C quits, s changes the sort order."""
     from rich.console import Console
     from rich.live import Live
 
@@ -66,16 +67,25 @@ def top(
     def rows() -> int:
         return max(1, console.height - _OTHER_LINES)
 
-    # Whoever cannot look at all is told on the screen that stays.
-    seen, looked, pause = view.poll(rows()), 1, Event()
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        live.update(_render(seen, sort, console.width), refresh=True)
-        pause.wait(interval)
-        while looks is None or looked < looks:
+    # If the first request fails, the error is printed on the normal screen.
+    seen, looked = view.poll(rows()), 1
+    with (
+        suppress(KeyboardInterrupt),
+        keys() as pressed,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        live.update(_render(seen, view.sort, console.width), refresh=True)
+        while (key := pressed.wait(interval)) != "q" and (looks is None or looked < looks):
+            if key == "s":
+                view.sort = _next_order(view.sort)
             seen = view.poll_or_keep_last(rows())
-            live.update(_render(seen, sort, console.width), refresh=True)
+            live.update(_render(seen, view.sort, console.width), refresh=True)
             looked += 1
-            pause.wait(interval)
+
+
+def _next_order(sort: TopOrder) -> TopOrder:
+    orders = list(TopOrder)
+    return orders[(orders.index(sort) + 1) % len(orders)]
 
 
 class _Sample(NamedTuple):
@@ -95,7 +105,7 @@ class _Poller:
 
     def __init__(self, api: "AdminClient", sort: TopOrder, group: str | None) -> None:
         self._api = api
-        self._sort = sort
+        self.sort = sort
         self._group = group
         self._before: tuple[float, int] | None = None
         self._last: _Sample | None = None
@@ -107,7 +117,7 @@ class _Poller:
         health = self._api.get("/healthz")
         shards = list(self._api.items("/api/v1/shards"))
         page = self._api.get(
-            "/api/v1/share-partitions", group=self._group, sort=self._sort, descending=True, limit=rows
+            "/api/v1/share-partitions", group=self._group, sort=self.sort, descending=True, limit=rows
         )
         now_s = seconds_since_boot()
         end = sum(shard["end_log_offset"] for shard in shards)

@@ -1,0 +1,85 @@
+"""The keys of `top` on a real terminal: q and Ctrl-C end it without an error, s changes the sort order."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from select import select
+
+import pytest
+
+from coordinator.clock import seconds_since_boot
+from tests.unit.admin.admin_server import served
+
+TIMEOUT_S = 120
+
+
+class Terminal:
+    """`share-coordinator top` in a pseudo-terminal."""
+
+    def __init__(self, url: str) -> None:
+        self._terminal, other_end = pty.openpty()
+        command = [sys.executable, "-m", "coordinator", "top", "--url", url, "--interval", "0.2"]
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
+        self.process = subprocess.Popen(
+            command,
+            stdin=other_end,
+            stdout=other_end,
+            stderr=other_end,
+            env=environment,
+            start_new_session=True,
+        )
+        os.close(other_end)
+        self.shown = b""
+
+    def wait_for(self, text: bytes) -> None:
+        deadline_s = seconds_since_boot() + TIMEOUT_S
+        while text not in self.shown:
+            assert seconds_since_boot() < deadline_s, self.shown
+            if select([self._terminal], [], [], 1.0)[0]:
+                self.shown += os.read(self._terminal, 65536)
+
+    def press(self, key: bytes) -> None:
+        os.write(self._terminal, key)
+
+    def wait(self) -> int:
+        """Return the exit code; the terminal is read until then, so that the process can write."""
+        while self.process.poll() is None:
+            if select([self._terminal], [], [], 0.1)[0]:
+                try:
+                    self.shown += os.read(self._terminal, 65536)
+                except OSError:
+                    # Linux reports the end of the other side so.
+                    return self.process.wait(TIMEOUT_S)
+        return self.process.returncode
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(TIMEOUT_S)
+        os.close(self._terminal)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    with served() as coordinator:
+        it = Terminal(coordinator.url)
+        try:
+            it.wait_for(b"IN-FLIGHT v")
+            yield it
+        finally:
+            it.close()
+
+
+def test_s_changes_the_sort_order_and_q_quits(terminal: Terminal) -> None:
+    terminal.press(b"s")
+    terminal.wait_for(b"DELIVERIES v")
+    terminal.press(b"q")
+    assert terminal.wait() == 0
+    assert b"Aborted" not in terminal.shown
+
+
+def test_an_interrupt_ends_it_without_an_error(terminal: Terminal) -> None:
+    os.kill(terminal.process.pid, signal.SIGINT)
+    assert terminal.wait() == 0
