@@ -223,7 +223,7 @@ def test_what_changes_is_shown_without_asking(page: Page, tmp_path: Path) -> Non
     finally:
         process.stop()
     # What was seen stays, and it is said that it may be old.
-    page.wait_for("no connection")
+    page.wait_for("no connection, data as of ")
     legend = ["✓acknowledged 2", "✕archived 5"]
     wait_until(lambda: page.texts(".legend li") == legend, seconds=120, what="what was seen")
     page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]

@@ -61,3 +61,11 @@ def test_who_cannot_watch_asks_for_the_shards_every_few_seconds(
     delays = page.wait("window.delays.filter(([what]) => what.startsWith('function watch'))")
     assert delays[0][1] == 5000
     page.complaints[:] = [text for text in page.complaints if "503" not in text]
+
+
+def test_names_do_not_wrap_at_every_character_on_a_narrow_screen(page: Page, coordinator: Served) -> None:
+    page.resize(390, 844)
+    page.go(f"{coordinator.url}/")
+    page.wait("document.querySelectorAll('tbody tr').length === 2")
+    assert page.evaluate("document.querySelector('tbody th').getBoundingClientRect().width") >= 150
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

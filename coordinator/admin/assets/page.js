@@ -22,9 +22,10 @@ let missed = false;        // an event arrived during the request
 let askedAt = 0;
 let tookMs = 0;
 let timer = 0;
-let lastLooks = "";         // what was drawn last
-let questions = "";         // what was asked last
-let held = false;           // something new is not drawn, as text is selected
+let lastLooks = "";         // the content that was drawn last
+let requested = "";         // the requests that were sent last
+let held = false;           // new data is not drawn because text is selected
+let freshMs = 0;            // when the coordinator last sent something
 let pressed = false;        // a mouse button or a finger is down
 
 // Navigation.
@@ -114,7 +115,8 @@ async function ask(how = {}) {
       said += text;
     }
     tookMs = performance.now() - askedAt;
-    Object.assign(shown, { answers, said, asked: questions });
+    freshMs = Date.now();
+    Object.assign(shown, { answers, said, asked: requested });
     draw(how);
   } catch (error) {
     if (error.name !== "AbortError") lost();
@@ -123,7 +125,7 @@ async function ask(how = {}) {
   }
 }
 
-// Ask again soon, but not too often; a question that takes long is not given up for the next one.
+// Schedule the next request with a minimum pause; a slow request is not aborted for the next one.
 function later(ms) {
   if (paused || wanting || document.hidden) return;
   clearTimeout(timer);
@@ -141,7 +143,7 @@ function draw({ moved = false, focus = false } = {}) {
   // Do not redraw the same content.
   const looks = [JSON.stringify(context.view), shown.said, shardsThatMatter(), context.overview?.cluster_trouble].join("\n");
   const same = looks === lastLooks && !moved;
-  // Text that somebody is marking stays, and it is said that it does.
+  // Selected text is not redrawn, and the pause button says so.
   const selection = getSelection();
   const marked = !same && !moved && !selection.isCollapsed && $("main").contains(selection.anchorNode);
   if (marked !== held) { held = marked; status(); }
@@ -213,7 +215,7 @@ function given(token) {
 
 // Keep the data that is shown, and say that it may be old.
 function lost() {
-  pill("bad", "no connection");
+  pill("bad", freshMs ? `no connection, data as of ${new Date(freshMs).toLocaleTimeString("en-GB")}` : "no connection");
   const waiting = shown.node.querySelector(".waiting");
   if (waiting) waiting.textContent = "The coordinator does not answer. Retrying every few seconds.";
 }
@@ -228,7 +230,10 @@ function watch() {
       status();
       if (gone) lost();
     },
-    event: (name, data) => ({ overview, shards: shardsChanged })[name]?.(data),
+    event: (name, data) => {
+      freshMs = Date.now();
+      ({ overview, shards: shardsChanged })[name]?.(data);
+    },
     refused: async (response) => {
       if (events !== mine) return;
       if (response.status === 401) {
@@ -305,7 +310,7 @@ function status() {
   $("forget").hidden = !api.hasToken();
   $("live").hidden = wanting;
   $("live").textContent = paused ? "▶ Resume" : held ? "❚❚ Pause (text is selected)" : live ? "❚❚ Pause" : "❚❚ Pause (polling)";
-  $("live").title = paused ? "Nothing is asked for." : held ? "There is news; it is drawn when no text is selected." : live ? "Live: what changes is shown within a second." : "Asked for every few seconds.";
+  $("live").title = paused ? "Updates are paused." : held ? "New data is shown when no text is selected." : live ? "Live: changes are shown within a second." : "Updated every few seconds.";
   $("live").setAttribute("aria-pressed", String(paused));
 }
 
