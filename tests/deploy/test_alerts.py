@@ -56,8 +56,8 @@ def test_every_alert_is_raised_in_one_unit_test_and_not_in_another() -> None:
 @EACH_ALERT
 def test_an_alert_says_how_bad_it_is_and_where_to_read_on(rule: Rule) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning")
-    assert rule["annotations"].keys() == {"summary", "runbook"}
-    assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+    assert rule["annotations"].keys() == {"summary", "runbook_url"}
+    assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{rule['alert'].lower()}"
 
 
 def section(alert: str) -> str:
