@@ -23,7 +23,7 @@ RUNTIME := $(VENV)/.runtime-installed
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean
+.PHONY: help install run check test test-waiting test-computing test-and-lint lint-and-test-computing demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,9p'
@@ -55,16 +55,40 @@ install: $(INSTALLED)
 run: $(RUNTIME)
 	@$(BIN)/share-coordinator serve $(ARGS)
 
-# What the compiled module has a part in: runs a second time without it.
-COMPILED_TESTS := tests/unit/shard tests/unit/runtime tests/unit/server tests/transcripts tests/property \
-	tests/conformance/test_vectors.py
-# These compare the compiled module with Python, which needs both.
-COMPARING_TESTS := tests/property/test_fastpath.py tests/property/test_fastpath_connections.py
+# Code that has a compiled counterpart: its tests run a second time without it. tests/property/test_fastpath*.py are not
+# among them, because they compare the two.
+PURE_WAITING_TESTS := tests/unit/runtime tests/unit/server tests/conformance/test_vectors.py
+PURE_COMPUTING_TESTS := tests/unit/shard tests/transcripts tests/property/test_journal.py \
+	tests/property/test_packed_state.py tests/property/test_shard_machine.py
+PURE := SHARE_COORDINATOR_PURE_PYTHON=1
+# -k in ARGS can select tests of one part only; pytest then ends with 5.
+OR_NONE := || test $$? = 5
 
+# Two parts at a time: tests that wait for processes, disks and timeouts, and tests that only compute. The second part runs
+# at a low priority, in the time that the first one leaves; tests/conftest.py divides them. Its output comes at its end.
 # Parts that need Java, Maven or HAProxy are left out where these are missing; the last line says what and how to get it.
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
-	@SHARE_COORDINATOR_PURE_PYTHON=1 $(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(COMPILED_TESTS) $(COMPARING_TESTS:%=--ignore=%)
+	@$(MAKE) --no-print-directory --keep-going -j 2 test-waiting test-computing
+
+test-waiting: $(INSTALLED)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder --part waiting $(ARGS) $(OR_NONE)
+	@$(PURE) $(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(PURE_WAITING_TESTS) $(ARGS) $(OR_NONE)
+
+# For CI: lint runs beside the tests too.
+test-and-lint: $(INSTALLED)
+	@$(MAKE) --no-print-directory --keep-going -j 2 test-waiting lint-and-test-computing
+
+lint-and-test-computing: $(INSTALLED)
+	@nice -n 10 $(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory test-computing
+
+COMPUTING_LOG := build/test-computing.log
+test-computing: $(INSTALLED)
+	@mkdir -p build
+	@{ nice -n 10 $(BIN)/python -m pytest -q --timeout 1800 --part computing $(ARGS) $(OR_NONE); } > $(COMPUTING_LOG) 2>&1; \
+		status=$$?; cat $(COMPUTING_LOG); exit $$status
+	@{ $(PURE) nice -n 10 $(BIN)/python -m pytest -q --timeout 1800 $(PURE_COMPUTING_TESTS) $(ARGS) $(OR_NONE); } \
+		> $(COMPUTING_LOG) 2>&1; status=$$?; cat $(COMPUTING_LOG); exit $$status
 
 # docs/testing.md says what this leaves out.
 QUICK_TESTS := tests/unit tests/property tests/transcripts tests/simulation/test_smoke.py

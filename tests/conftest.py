@@ -15,13 +15,31 @@ settings.register_profile("quick", settings.get_profile("unhurried"), max_exampl
 _HERE = Path(__file__).parent
 # What has files that take minutes.
 _LONG = ("chaos", "e2e", "deploy", "topic", "simulation", "recovery")
+# Folders whose tests use the processor alone: virtual time, models, drawn values, Spark in their process.
+_COMPUTING = ("simulation", "model", "property", "transcripts", "recovery", "unit/shard", "unit/protocol")
+# Heartbeats of several processes: not at a low priority.
+_WAITING_FILES = ("test_spark_cluster.py",)
+
+
+def _is_computing(item: pytest.Item) -> bool:
+    """Tell whether a test can run at a low priority without an effect on its result."""
+    folder = item.path.parent.relative_to(_HERE).as_posix()
+    return (
+        any(folder == each or folder.startswith(f"{each}/") for each in _COMPUTING)
+        and item.path.name not in _WAITING_FILES
+        and not any(item.get_closest_marker(name) for name in ("broker", "e2e"))
+    )
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes long: several workers then end at about the same time."""
     place = {name: place for place, name in enumerate(_LONG)}
     items.sort(key=lambda item: place.get(item.path.relative_to(_HERE).parts[0], len(_LONG)))
+    if part := config.getoption("--part"):
+        others = [item for item in items if _is_computing(item) != (part == "computing")]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if _is_computing(item) == (part == "computing")]
 
 
 pytest_plugins = ["tests.kafka.fixtures", "tests.deploy.required_programs"]
@@ -29,3 +47,8 @@ pytest_plugins = ["tests.kafka.fixtures", "tests.deploy.required_programs"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write transcripts as they go now")
+    parser.addoption(
+        "--part",
+        choices=("computing", "waiting"),
+        help="one of the two parts that `make test` runs at a time",
+    )
