@@ -288,7 +288,7 @@ class RealDisk:
     def _replace(self, name: str, data: bytes) -> None:
         path = self._folder / name
         is_new = not path.exists()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             write_fully(descriptor, 0, data)
             os.fdatasync(descriptor)

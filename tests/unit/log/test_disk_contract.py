@@ -168,10 +168,16 @@ def locked(world: LogEnvironment) -> Disk:
 def test_nobody_else_reads_the_files_of_a_journal(tmp_path: Path) -> None:
     """Group ids and offsets were readable by every user of the machine."""
     before = os.umask(0o022)
-    try:
+
+    async def main() -> None:
         disk = RealDisk(tmp_path / "journal")
         disk.lock()
+        await disk.prepare("segment", 4096)
+        await disk.replace("recovery-point", bytes(512))
         disk.unlock()
+
+    try:
+        asyncio.run(main())
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "journal").stat().st_mode) == 0o750
