@@ -8,11 +8,13 @@
 # PYTHON  the interpreter the environment is made from (3.11 or later)
 # TEST_WORKERS  how many tests run at a time; each may start brokers of its own. On two processors three: they often wait
 # RECOVERY_ARGS  passed to the benchmark of the recovery jobs, which make bench ARGS=recovery runs alone
+# MINUTES  how long make fuzz searches, all decoders together
 # ARGS    passed on: make run ARGS='--listen 127.0.0.1:9195 --log memory', make test ARGS='-k journal'
 
 PYTHON ?= python3
 ARGS ?=
 RECOVERY_ARGS ?=
+MINUTES ?= 5
 TEST_WORKERS ?= 3
 
 VENV := .venv
@@ -23,11 +25,11 @@ RUNTIME := $(VENV)/.runtime-installed
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-waiting test-computing test-and-lint lint-and-test-computing demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean
+.PHONY: help install run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,9p'
-	@echo "targets: install run check test demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean"
+	@echo "targets: install run check test sanitize fuzz demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean"
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
@@ -74,12 +76,13 @@ test-waiting: $(INSTALLED)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder --part waiting $(ARGS) $(OR_NONE)
 	@$(PURE) $(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(PURE_WAITING_TESTS) $(ARGS) $(OR_NONE)
 
-# For CI: lint runs beside the tests too.
+# For CI: lint and the sanitizers run beside the tests too.
 test-and-lint: $(INSTALLED)
 	@$(MAKE) --no-print-directory --keep-going -j 2 test-waiting lint-and-test-computing
 
 lint-and-test-computing: $(INSTALLED)
 	@nice -n 10 $(MAKE) --no-print-directory lint
+	@nice -n 10 $(MAKE) --no-print-directory sanitize ARGS=
 	@$(MAKE) --no-print-directory test-computing
 
 COMPUTING_LOG := build/test-computing.log
@@ -95,6 +98,21 @@ QUICK_TESTS := tests/unit tests/property tests/transcripts tests/simulation/test
 check: $(INSTALLED)
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --timeout 60 --hypothesis-profile quick \
 		-m "not slow and not broker" $(QUICK_TESTS) $(ARGS)
+
+# The tests of the C code with AddressSanitizer and UBSan. The compiled modules are built a second time, in build/.
+SANITIZED_TESTS := tests/fuzz tests/property/test_fastpath.py tests/property/test_fastpath_connections.py \
+	tests/property/test_fastpath_loading.py tests/property/test_fastpath_parts.py \
+	tests/unit/fastpath/test_bounded_caches.py tests/unit/fastpath/test_fields.py tests/unit/log/test_committer.py \
+	tests/unit/server/test_server.py
+sanitize: $(INSTALLED)
+	@$(BIN)/python -m tests.fuzz.instrumented $(BIN)/python -m pytest -q -p tests.fuzz.instrumented --timeout 300 \
+		--hypothesis-profile quick -m "not slow" $(SANITIZED_TESTS) $(ARGS)
+
+# A coverage-guided fuzzer on each decoder, with the same modules, after a check that it finds a planted defect in each.
+fuzz: $(INSTALLED)
+	@$(PIP) 'atheris>=3.0'
+	@$(BIN)/python -m tests.fuzz --planted
+	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 demo: $(INSTALLED)
 	@$(BIN)/python -m tests.kafka.demo

@@ -20,6 +20,7 @@ PACKAGES = {
     "docker": "docker.io",
     "docker-compose": "docker-compose",
     "dockerd": "docker.io",
+    "gcc": "gcc",
     "mmdebstrap": "mmdebstrap",
     "openssl": "openssl",
     "prometheus": "prometheus",

@@ -1,0 +1,1 @@
+"""Fuzzing of everything that decodes bytes from outside, in Python and in C."""

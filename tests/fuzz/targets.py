@@ -1,0 +1,192 @@
+"""Fuzz targets: each takes arbitrary bytes, and raises if a decoder breaks its contract.
+
+A decoder returns a value or raises its documented error. Encoding and decoding a request returns the same
+request. The compiled module does the same as the definition in Python.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from crc32c import crc32c
+
+from coordinator import fastpath
+from coordinator.log.journal import layout
+from coordinator.runtime.replay import GeneralReplay, replay_record
+from coordinator.security.passwords import PlainExchange, ScramExchange
+from coordinator.security.sasl import AuthenticationFailed, Exchange
+from coordinator.security.users import Users
+from coordinator.server.error_responses import decode_frame, error_response
+from coordinator.shard import Shard, SnapshotPolicy
+from coordinator.topics import AllTopics
+from protocol.errors import DecodeError, ErrorCode, FrameError
+from protocol.frames import FrameReader
+from protocol.messages import APIS
+from protocol.messages import write_share_group_state as write_api
+from protocol.record_batch import HEADER_BYTES, decode_batches
+from protocol.state_records import decode_record
+
+_FRAME_BYTES_MAX = 1 << 16
+_CRC_AT, _COVERED_AT = 17, 21
+
+
+def request(data: bytes) -> None:
+    """A request frame of a client that is not authenticated, and the response that refuses it."""
+    try:
+        asked = decode_frame(data)
+    except DecodeError:
+        return
+    error_response(asked, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "refused")
+    module: Any = APIS[asked.api_key].module
+    encoded = module.encode_request(asked.message, asked.version)
+    assert module.decode_request(encoded, 0, asked.version) == asked.message
+
+
+def frames(data: bytes) -> None:
+    """The bytes of a connection, in one piece and in pieces whose size is the first byte."""
+    if not data:
+        return
+    size, data = data[0] + 1, data[1:]
+    whole, pieces = FrameReader(_FRAME_BYTES_MAX), FrameReader(_FRAME_BYTES_MAX)
+    found = []
+    with suppress(FrameError):
+        for at in range(0, len(data), size):
+            found += pieces.receive_data(data[at : at + size])
+    with suppress(FrameError):
+        assert whole.receive_data(data) == found
+
+
+def with_valid_checksums(data: bytes) -> bytes:
+    """Correct the checksums of record batches, as far as their lengths allow."""
+    fixed = bytearray(data)
+    at = 0
+    while at + HEADER_BYTES <= len(fixed):
+        end = at + 12 + int.from_bytes(fixed[at + 8 : at + 12], "big", signed=True)
+        if not at + HEADER_BYTES <= end <= len(fixed):
+            break
+        fixed[at + _CRC_AT : at + _COVERED_AT] = crc32c(bytes(fixed[at + _COVERED_AT : end])).to_bytes(
+            4, "big"
+        )
+        at = end
+    return bytes(fixed)
+
+
+def record_batch(data: bytes) -> None:
+    """Record batches of a log, and the state records in them."""
+    with suppress(DecodeError):
+        for batch in decode_batches(with_valid_checksums(data)):
+            for record in batch.records:
+                with suppress(DecodeError):
+                    decode_record(record.key, record.value)
+
+
+def _replayed(data: bytes, make: Callable[[Shard], Any]) -> object:
+    shard = Shard(0, SnapshotPolicy(updates_max=500))
+    replay = make(shard)
+    try:
+        count = replay.take(data)
+    except (DecodeError, AssertionError) as error:
+        return type(error)
+    while not replay.finish(1_000):
+        pass
+    return count, sorted(shard.items()), shard.redundant_offset, shard.live_bytes
+
+
+def loading(data: bytes) -> None:
+    """The log of a shard, loaded by the compiled module and by the definition."""
+    data = with_valid_checksums(data)
+    module: Any = fastpath.loading
+    expected = _replayed(data, GeneralReplay)
+    assert (
+        _replayed(data, lambda shard: module.Replay(shard, module.InternedNames(), replay_record)) == expected
+    )
+
+
+def journal(data: bytes) -> None:
+    """A segment of the journal whose checksums are right: header, recovery point, frame and its entries."""
+    head_bytes = layout.HEAD_BYTES
+    for size in {len(data) - 4, 512} & set(range(4, len(data) + 1)):
+        with suppress(ValueError):
+            layout.decode_header(data[:size] + crc32c(data[:size]).to_bytes(4, "big"))
+    point = data[:24].ljust(24, b"\0")
+    layout.decode_recovery_point((point + crc32c(point).to_bytes(4, "big")).ljust(512, b"\0"))
+    if len(data) < 24:
+        return
+    numbers = [int.from_bytes(data[at : at + 8], "big") for at in (0, 8, 16)]
+    framed = layout.encode_frame(1, 0, *numbers, [data[24:]])
+    frame = layout.decode_frame_at(memoryview(framed), 0, 1, 0)
+    assert frame is not None
+    assert frame.entries == data[24:]
+    with suppress(ValueError):
+        assert sum(
+            len(entry.batch) + layout.ENTRY_HEAD_BYTES for entry in layout.decode_entries(frame)
+        ) == len(frame.entries)
+    broken = framed[:head_bytes] + data
+    layout.decode_frame_at(memoryview(broken), 0, 1, 0)
+    layout.is_torn(memoryview(broken), 0, 1)
+    layout.minimum_file_bytes(memoryview(broken), 0, 1)
+
+
+@cache
+def _users() -> Users:
+    file = Path(mkdtemp(prefix="share-coordinator-fuzz-")) / "users.properties"
+    file.write_text("user=secret\n", "utf-8")
+    return Users(str(file), "listen.sasl.users.file", ("PLAIN", "SCRAM-SHA-256"))
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop()
+
+
+def sasl(data: bytes) -> None:
+    """Tokens of a login with PLAIN, and with SCRAM; a zero byte pair separates them."""
+
+    async def take(exchange: Exchange, tokens: list[bytes]) -> None:
+        with suppress(AuthenticationFailed):
+            for token in tokens:
+                await exchange.take(token)
+
+    users = _users()
+    _loop().run_until_complete(take(PlainExchange(users), [data]))
+    _loop().run_until_complete(take(ScramExchange("SCRAM-SHA-256", users), data.split(b"\0\0")))
+
+
+def writes(data: bytes) -> None:
+    """A WriteShareGroupState: the compiled parser and the definition give the same responses and records."""
+    from tests.property.test_fastpath import Coordinator, initialize
+
+    if not data:
+        return
+    asked = (write_api.API_KEY, data[0] & 1, data[1:])
+
+    async def outcome(module: Any) -> object:
+        present, fastpath.compiled = fastpath.compiled, module
+        try:
+            coordinator = Coordinator(SnapshotPolicy(), AllTopics())
+        finally:
+            fastpath.compiled = present
+        await coordinator.runtime.start()
+        while not coordinator.runtime.initial_load_done:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        coordinator.ask(0, initialize("g", bytes(range(16)), 0, 1, 0), False)
+        await coordinator.settle()
+        coordinator.ask(1, asked, False)
+        await coordinator.settle()
+        batches = [chunk async for chunk in coordinator.log.read(range(3))]
+        await coordinator.runtime.stop()
+        return coordinator.answers, batches
+
+    async def compare() -> None:
+        assert await outcome(fastpath.compiled) == await outcome(None)
+
+    _loop().run_until_complete(compare())
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    target.__name__: target for target in (request, frames, record_batch, loading, journal, sasl, writes)
+}
