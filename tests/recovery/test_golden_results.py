@@ -1,0 +1,125 @@
+"""An archive and results of a rebuild that an earlier release wrote: this release reads and continues them.
+
+To record a new format, make its folder and run `python -m tests.recovery.test_golden_results FOLDER`.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from coordinator.recovery.archive import archive
+from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.checks.baseline import Baseline
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.manifest import MANIFEST
+from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.sources.archive import COMMITS, FILES, ArchiveSource
+from coordinator.recovery.sources.segments import SegmentSource
+from tests.recovery.log_strategies import by_key, comparable
+from tests.recovery.logs_on_disk import (
+    TOPIC,
+    batches_of,
+    expected,
+    offsets_read,
+    some_records,
+    write_segments,
+)
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+ARCHIVE, RESULTS = "archive-1", "rebuild-1"
+RECORDS, RECORDS_LATER, COMMITTED = 60, 90, (20, 60)
+ALONE = LocalEngine(1)
+
+
+class SetClock:
+    """A clock that stands still."""
+
+    def now_ms(self) -> int:
+        """Return the time of the recording."""
+        return 1_700_000_000_000
+
+
+def write_log(folder: Path, count: int) -> SegmentSource:
+    """Write the first records of the log that was archived."""
+    shutil.rmtree(folder, ignore_errors=True)
+    write_segments(folder / f"{TOPIC}-0", batches_of(some_records(count), size=5))
+    return SegmentSource(str(folder))
+
+
+def write_archive(log: Path, folder: Path) -> None:
+    for count in COMMITTED:
+        archive(write_log(log, count), folder, clock=SetClock())
+
+
+def commits(folder: Path) -> list[dict[str, object]]:
+    """Return the commits of an archive without the path of its source."""
+    found = []
+    for path in sorted((folder / COMMITS).iterdir()):
+        commit = json.loads(path.read_text("utf-8"))
+        assert commit.pop("source").startswith("segments:")
+        found.append({"file": path.name, **commit})
+    return found
+
+
+def test_an_archive_is_written_as_by_the_release_that_made_the_format(tmp_path: Path) -> None:
+    write_archive(tmp_path / "log", tmp_path / "archive")
+    assert commits(tmp_path / "archive") == commits(GOLDEN / ARCHIVE)
+    names = sorted(path.name for path in (GOLDEN / ARCHIVE / FILES).iterdir())
+    assert sorted(path.name for path in (tmp_path / "archive" / FILES).iterdir()) == names
+    for name in names:
+        written, recorded = (
+            pq.read_table(folder / FILES / name) for folder in (tmp_path / "archive", GOLDEN / ARCHIVE)
+        )
+        assert written.schema.equals(recorded.schema)
+        assert written.equals(recorded)
+
+
+def test_an_archive_of_that_release_is_read_and_continued(tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    shutil.copytree(GOLDEN / ARCHIVE, folder)
+    source = ArchiveSource(str(folder))
+    assert offsets_read(source) == {0: [*range(RECORDS)]}
+    states = rebuild(ALONE, source).states
+    assert comparable(by_key(states.to_pylist())) == expected({0: batches_of(some_records(RECORDS), size=5)})
+    done = archive(write_log(tmp_path / "log", RECORDS_LATER), folder, clock=SetClock())
+    assert (done.commit, done.records, done.is_whole) == (len(COMMITTED) + 1, RECORDS_LATER - RECORDS, True)
+    assert offsets_read(source) == {0: [*range(RECORDS_LATER)]}
+
+
+def test_results_are_written_as_by_the_release_that_made_the_format(tmp_path: Path) -> None:
+    rebuild(ALONE, write_log(tmp_path / "log", RECORDS), to=tmp_path / "results", clock=SetClock())
+    written, recorded = (
+        json.loads((folder / MANIFEST).read_text("utf-8"))
+        for folder in (tmp_path / "results", GOLDEN / RESULTS)
+    )
+    assert list(written) == list(recorded)
+    for name in ("format", "job", "at", "totals", "partitions", "files"):
+        assert written[name] == recorded[name]
+    for name in recorded["files"]:
+        one, other = (pq.read_table(folder / name) for folder in (tmp_path / "results", GOLDEN / RESULTS))
+        assert one.equals(other)
+
+
+def test_results_of_that_release_are_a_baseline(tmp_path: Path) -> None:
+    baseline = Baseline.read(GOLDEN / RESULTS)
+
+    def findings(count: int) -> list[dict[str, object]]:
+        found = audit(
+            ALONE, write_log(tmp_path / "log", count), Options(baseline=baseline)
+        ).findings.to_pylist()
+        return [finding for finding in found if finding["check"] == "X3"]
+
+    assert findings(RECORDS) == []
+    assert findings(RECORDS // 2)
+
+
+if __name__ == "__main__":
+    target = GOLDEN / sys.argv[1]
+    if sys.argv[1].startswith("archive"):
+        write_archive(Path("log"), target)
+    else:
+        rebuild(ALONE, write_log(Path("log"), RECORDS), to=target, clock=SetClock())
+    shutil.rmtree("log")

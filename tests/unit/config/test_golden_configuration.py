@@ -1,0 +1,36 @@
+"""A file of settings of an earlier release: this release takes it, with the same defaults.
+
+To record all settings anew, run `python -m tests.unit.config.test_golden_configuration FILE`.
+"""
+
+import sys
+from pathlib import Path
+
+from coordinator.config.loading import load_config
+from coordinator.config.properties import parse_properties
+from coordinator.config.settings import SETTINGS
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+FILE = GOLDEN / "configuration-1.properties"
+
+
+def defaults() -> dict[str, str]:
+    """Return the default of each setting, except `advertise`, whose default is another setting."""
+    return {setting.name: setting.default for setting in SETTINGS if setting.name != "advertise"}
+
+
+def test_settings_of_an_earlier_release_are_known_and_keep_their_defaults() -> None:
+    recorded = {each.name: each.value for each in parse_properties(FILE.read_text("utf-8"))}
+    known = defaults()
+    assert {name: known.get(name) for name in recorded} == recorded
+
+
+def test_a_file_of_an_earlier_release_is_taken() -> None:
+    # The default replication factor is refused with a journal.
+    flags = {"--log": "kafka", "--bootstrap-servers": "localhost:9092"}
+    assert load_config(flags, file=FILE).config == load_config(flags).config
+
+
+if __name__ == "__main__":
+    with (GOLDEN / sys.argv[1]).open("x", encoding="utf-8") as recorded_file:
+        recorded_file.writelines(f"{name}={default}\n" for name, default in defaults().items())
