@@ -33,7 +33,7 @@ ELSEWHERE = {
     # Of a checkout: no package index has us.
     r"pip (install '\.\[.*\]'.*|wheel --no-deps \.)": "tests/deploy/test_containers.py",
     r"kafka-storage\.sh random-uuid": "tests/kafka/broker.py",
-    r"python -m tests\.limits": "tests/limits/test_requests.py",
+    r"python -m tests\.limits": "tests/limits/test_hostile_connections.py",
     r"python -m tests\.benchmarks\.record": "tests/unit/benchmarks/test_recording.py",
 }
 # Pages that are one story, run from their first command to their last.

@@ -1,7 +1,7 @@
 """Hostile clients of each kind, many connections at a time.
 
-Run as `python -m tests.limits.attacks KIND PORT COUNT SECONDS`: a process of its own, so that its work does
-not delay the clients whose latency is measured.
+Run as `python -m tests.limits.attacks KINDS PORT COUNT SECONDS`: a process of its own, so that its work does
+not delay the clients whose latency is measured. KINDS are separated by commas and divide the connections.
 """
 
 import asyncio
@@ -166,17 +166,18 @@ def untrusting_context() -> ssl.SSLContext:
     return context
 
 
-async def attack(kind: str, port: int, count: int, seconds: float) -> None:
-    """Keep so many connections of a kind for a while; each that ends is replaced."""
-    act, uses_tls = (KAFKA | HTTP)[kind]
-    context = untrusting_context() if uses_tls else None
+async def attack(kinds: str, port: int, count: int, seconds: float) -> None:
+    """Keep so many connections of some kinds for a while; each that ends is replaced."""
+    named = [(KAFKA | HTTP)[kind] for kind in kinds.split(",")]
+    tls_context = untrusting_context()
     opening = asyncio.Semaphore(_OPENING_AT_A_TIME)
 
-    async def once() -> None:
+    async def once(act: Attack, uses_tls: bool) -> None:
         writers: list[asyncio.StreamWriter] = []
 
         async def open_one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             async with opening:
+                context = tls_context if uses_tls else None
                 reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
             writers.append(writer)
             return reader, writer
@@ -188,12 +189,12 @@ async def attack(kind: str, port: int, count: int, seconds: float) -> None:
             for writer in writers:
                 writer.transport.abort()
 
-    async def again_and_again() -> None:
+    async def again_and_again(act: Attack, uses_tls: bool) -> None:
         while True:
-            await once()
+            await once(act, uses_tls)
             await asyncio.sleep(0.5)
 
-    tasks = [asyncio.create_task(again_and_again()) for _ in range(count)]
+    tasks = [asyncio.create_task(again_and_again(*named[index % len(named)])) for index in range(count)]
     await asyncio.sleep(seconds)
     for task in tasks:
         task.cancel()

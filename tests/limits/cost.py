@@ -1,0 +1,85 @@
+"""What an attack costs other clients: their latency, and the memory of the process."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tests.benchmarks.machine import resident_bytes
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.limits.attacks import HTTP, KAFKA
+from tests.limits.victims import Clients
+
+P999_MS_MAX = 50.0
+GROWTH_MB_MAX = 256.0
+RELEASED_MB_MAX = 32.0
+RELEASE_S = 30.0
+
+
+class Cost(NamedTuple):
+    """What an attack of one kind cost."""
+
+    kind: str
+    requests: int
+    broker_p999_ms: float
+    probe_p999_ms: float
+    growth_mb: float
+    left_mb: float
+
+    def faults(self) -> list[str]:
+        """Return which bounds it broke."""
+        found = []
+        if self.broker_p999_ms > P999_MS_MAX:
+            found.append(f"p99.9 of a broker is {self.broker_p999_ms:.0f} ms")
+        if self.probe_p999_ms > P999_MS_MAX:
+            found.append(f"p99.9 of a probe is {self.probe_p999_ms:.0f} ms")
+        if self.growth_mb > GROWTH_MB_MAX:
+            found.append(f"memory grew by {self.growth_mb:.0f} MB")
+        if self.left_mb > RELEASED_MB_MAX:
+            found.append(f"{self.left_mb:.0f} MB were not released")
+        return found
+
+    def line(self) -> str:
+        """Return a row of the table."""
+        return (
+            f"{self.kind:18}{self.requests:9}{self.broker_p999_ms:14.1f}{self.probe_p999_ms:14.1f}"
+            f"{self.growth_mb:12.0f}{self.left_mb:10.0f}"
+        )
+
+
+def measure(process: CoordinatorProcess, kinds: Sequence[str], count: int, seconds: float) -> Cost:
+    """Attack each port that the kinds belong to with so many connections, and return what it cost."""
+    pid = process.process.pid
+    before = highest = resident_bytes(pid)
+    clients = Clients(process)
+    attackers = []
+    for known, port in ((KAFKA, process.port), (HTTP, process.http_port)):
+        if chosen := [kind for kind in kinds if kind in known]:
+            arguments = [",".join(chosen), str(port), str(count), str(seconds)]
+            attackers.append(subprocess.Popen([sys.executable, "-m", "tests.limits.attacks", *arguments]))
+    try:
+        while any(attacker.poll() is None for attacker in attackers):
+            highest = max(highest, resident_bytes(pid))
+            time.sleep(0.1)
+    finally:
+        for attacker in attackers:
+            attacker.kill()
+            attacker.wait()
+        clients.stop()
+    released_by_s = time.monotonic() + RELEASE_S
+    while (left := resident_bytes(pid) - before) > RELEASED_MB_MAX * 1e6 and time.monotonic() < released_by_s:
+        time.sleep(0.5)
+    return Cost(
+        ",".join(kinds),
+        len(clients.broker_ms),
+        p999(clients.broker_ms),
+        p999(clients.probe_ms),
+        (highest - before) / 1e6,
+        left / 1e6,
+    )
+
+
+def p999(values: list[float]) -> float:
+    """Return the 99.9th percentile."""
+    return sorted(values)[int(len(values) * 0.999)]

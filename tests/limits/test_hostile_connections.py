@@ -1,0 +1,32 @@
+"""100 hostile connections of all kinds at once: every request is answered, and memory is bounded.
+
+`python -m tests.limits` measures 1 000 connections of each kind against narrower bounds.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.start_systems import our_process
+from tests.limits.attacks import HTTP, KAFKA
+from tests.limits.cost import measure
+from tests.limits.victims import NO_ANSWER_MS, settings_of
+
+CONNECTIONS_EACH_PORT = 50
+ATTACK_S = 3.0
+# 25 MB in fact. Without the bound of pipelined HTTP requests, it was 120 MB, of which 86 MB stayed.
+GROWTH_MB_MAX = 70
+LEFT_MB_MAX = 50
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_hostile_connections_neither_delay_a_broker_nor_take_memory(tmp_path: Path) -> None:
+    with our_process(tmp_path / "attacked", settings_of(tmp_path)) as process:
+        cost = measure(process, [*KAFKA, *HTTP], CONNECTIONS_EACH_PORT, ATTACK_S)
+    assert cost.requests > 0
+    # Every probe was answered. How long that takes depends on the machine; test_requests.py measures how long
+    # a request holds the event loop, in processor time.
+    assert max(cost.broker_p999_ms, cost.probe_p999_ms) < NO_ANSWER_MS
+    assert cost.growth_mb < GROWTH_MB_MAX
+    assert cost.left_mb < LEFT_MB_MAX

@@ -1,0 +1,95 @@
+"""A coordinator to attack, and the well-behaved clients whose latency shows what an attack costs."""
+
+import ssl
+import threading
+import time
+from http.client import HTTPConnection
+from pathlib import Path
+from socket import create_connection
+
+from tests.certificates import Authority
+from tests.kafka.coordinator import CoordinatorProcess
+from tests.limits import frames
+from tests.limits.attacks import LISTED, handshake_frames, untrusting_context
+
+_PAUSE_S = 0.002
+# The latency that is counted for a probe without an answer, which is as bad as a late one.
+NO_ANSWER_MS = 10_000.0
+_USERS = "broker=broker-secret\nguest=guest-secret\n"
+
+
+class Clients:
+    """A broker that stays connected, and a probe that connects anew for each request."""
+
+    def __init__(self, process: CoordinatorProcess) -> None:
+        self._process = process
+        self._running = True
+        self.broker_ms: list[float] = []
+        self.probe_ms: list[float] = []
+        self._threads = [threading.Thread(target=run) for run in (self._broker, self._probe)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End both."""
+        self._running = False
+        for thread in self._threads:
+            thread.join()
+
+    def _broker(self) -> None:
+        plain = create_connection(("127.0.0.1", self._process.port), timeout=60)
+        with untrusting_context().wrap_socket(plain) as connection:
+            login = handshake_frames(LISTED)
+            first = 4 + int.from_bytes(login[:4], "big")
+            for part in (login[:first], login[first:]):
+                connection.sendall(part)
+                read_response(connection)
+            request = frames.with_keys([b"g:AAECAwQFBgcICQoLDA0ODw:0"])
+            while self._running:
+                began_s = time.perf_counter()
+                connection.sendall(request)
+                read_response(connection)
+                self.broker_ms.append((time.perf_counter() - began_s) * 1000)
+                time.sleep(_PAUSE_S)
+
+    def _probe(self) -> None:
+        while self._running:
+            began_s = time.perf_counter()
+            connection = HTTPConnection("127.0.0.1", self._process.http_port, timeout=NO_ANSWER_MS / 1000)
+            try:
+                connection.request("GET", "/livez")
+                answered = connection.getresponse().status == 200
+            except OSError:
+                answered = False
+            finally:
+                connection.close()
+            self.probe_ms.append((time.perf_counter() - began_s) * 1000 if answered else NO_ANSWER_MS)
+            time.sleep(5 * _PAUSE_S)
+
+
+def read_response(connection: ssl.SSLSocket) -> bytes:
+    """Read one response frame."""
+    data = b""
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+        received = connection.recv(1 << 16)
+        if not received:
+            raise ConnectionError("the server closed the connection")
+        data += received
+    return data
+
+
+def settings_of(folder: Path) -> dict[str, str]:
+    """Return the settings of a coordinator with TLS, logins and tokens."""
+    server = Authority(folder / "authority").issue("coordinator")
+    users, tokens = folder / "users.properties", folder / "tokens"
+    users.write_text(_USERS, "utf-8")
+    tokens.write_text("reader read 0123456789abcdef0123456789abcdef\n", "utf-8")
+    return {
+        "journal.sync": "os",
+        "listen.security.protocol": "SASL_SSL",
+        "listen.ssl.certificate.location": str(server.certificate),
+        "listen.ssl.key.location": str(server.key),
+        "listen.sasl.enabled.mechanisms": "PLAIN",
+        "listen.sasl.users.file": str(users),
+        "listen.allowed.principals": "User:broker",
+    }
