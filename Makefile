@@ -25,11 +25,11 @@ RUNTIME := $(VENV)/.runtime-installed
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean
+.PHONY: help install run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan scan-secrets scan-dependencies format lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,9p'
-	@echo "targets: install run check test sanitize fuzz demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint format lock release release-images clean"
+	@echo "targets: install run check test sanitize fuzz demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan format lock release release-images clean"
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
@@ -94,7 +94,7 @@ test-computing: $(INSTALLED)
 		> $(COMPUTING_LOG) 2>&1; status=$$?; cat $(COMPUTING_LOG); exit $$status
 
 # docs/testing.md says what this leaves out.
-QUICK_TESTS := tests/unit tests/property tests/transcripts tests/simulation/test_smoke.py
+QUICK_TESTS := tests/unit tests/property tests/transcripts tests/fuzz tests/simulation/test_smoke.py
 check: $(INSTALLED)
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --timeout 60 --hypothesis-profile quick \
 		-m "not slow and not broker" $(QUICK_TESTS) $(ARGS)
@@ -162,6 +162,24 @@ lint: $(INSTALLED)
 	@test ! -d protocol/codegen || $(BIN)/python -m protocol.codegen --check
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/mypy
+
+# Secrets in the files and in the history of the repository. Needs Go; the Go module proxy has the scanner.
+SCANNERS := build/scanners
+GITLEAKS := $(SCANNERS)/gitleaks
+$(GITLEAKS):
+	@GOBIN=$(abspath $(SCANNERS)) go install github.com/zricethezav/gitleaks/v8@v8.30.1
+
+scan-secrets: $(GITLEAKS)
+	@$(GITLEAKS) git --no-banner --redact .
+
+# Known vulnerabilities of the dependencies of the images. Needs pypi.org; a package index without its JSON API does not do.
+scan-dependencies:
+	@test -d $(SCANNERS)/venv || $(PYTHON) -m venv $(SCANNERS)/venv
+	@$(SCANNERS)/venv/bin/python -m pip install -q --disable-pip-version-check pip-audit==2.10.1
+	@for lock in deploy/image/*.lock; do echo $$lock; \
+		$(SCANNERS)/venv/bin/pip-audit --strict --progress-spinner off --require-hashes --disable-pip -r $$lock || exit 1; done
+
+scan: scan-secrets scan-dependencies
 
 # Pins the dependencies of the images with hashes; run it after a change of pyproject.toml.
 lock:

@@ -16,7 +16,7 @@ from tests.kafka.rig import standalone_rig
 # What is not run here, and who runs it: it takes a machine, a cluster or a state of its own.
 ELSEWHERE = {
     r"make (run|test|demo|bench.*|lint|install)": ".ci/run",
-    r"make (fuzz.*|sanitize)": "Makefile",
+    r"make (fuzz.*|sanitize|scan-.*)": "Makefile",
     r"share-coordinator demo": "tests/unit/demo/test_demo.py",
     r"share-coordinator recovery .*--from .*": "tests/recovery/test_docs.py",
     r"share-coordinator (recovery .* journal:restored.*|recovery archive --from journal:data .*)"
