@@ -36,7 +36,8 @@ async def exposition(
     With `share_partitions`, add three series for each of the first `share_partitions_max` share-partitions.
     """
     if openmetrics:
-        text = generate_openmetrics(metrics.registry).removesuffix(_OPENMETRICS_END)
+        openmetrics_text: bytes = generate_openmetrics(metrics.registry)  # type: ignore[no-untyped-call]
+        text = openmetrics_text.removesuffix(_OPENMETRICS_END)
     else:
         text = generate_latest(metrics.registry)
     if share_partitions is not None:

@@ -159,8 +159,8 @@ class RecordingRig:
         done = self.jars.run(
             _PRODUCER,
             *("--topic", topic, "--num-records", str(workload.records), "--record-size", str(RECORD_BYTES)),
-            *("--throughput", "-1", "--bootstrap-server", self.bootstrap),
-            *("--command-property", f"batch.size={batch_bytes}"),
+            *("--throughput", "-1"),
+            *("--producer-props", f"bootstrap.servers={self.bootstrap}", f"batch.size={batch_bytes}"),
             seconds=300,
         )
         assert done.returncode == 0, done.stdout + done.stderr
