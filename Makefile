@@ -25,11 +25,11 @@ RUNTIME := $(VENV)/.runtime-installed
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan scan-secrets scan-dependencies format lock release release-images clean
+.PHONY: help install run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan scan-secrets scan-dependencies format docs lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,9p'
-	@echo "targets: install run check test sanitize fuzz demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan format lock release release-images clean"
+	@echo "targets: install run check test sanitize fuzz demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan format docs lock release release-images clean"
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
@@ -180,6 +180,11 @@ scan-dependencies:
 		$(SCANNERS)/venv/bin/pip-audit --strict --progress-spinner off --require-hashes --disable-pip -r $$lock || exit 1; done
 
 scan: scan-secrets scan-dependencies
+
+# The documentation as a site in site/; a broken link is an error.
+docs: $(INSTALLED)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file deploy/site/mkdocs.yml
+	@echo "open site/index.html"
 
 # Pins the dependencies of the images with hashes; run it after a change of pyproject.toml.
 lock:

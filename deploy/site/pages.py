@@ -1,0 +1,60 @@
+"""Add the READMEs of deploy/ to the site, and adapt links that leave docs/.
+
+On the site, deploy/X/README.md is the page deploy/X.md. A link to any other file of the repository becomes
+the path of that file as text, because a site without the repository cannot link to it.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def on_files(files: Files, *, config: Any) -> Files:
+    """Add a page for each README of deploy/."""
+    for readme in sorted(ROOT.glob("deploy/*/README.md")):
+        source = readme.relative_to(ROOT).as_posix()
+        page = File.generated(
+            config, _page_of(source) or source, content=_adapt(readme.read_text("utf-8"), source)
+        )
+        files.append(page)
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
+    """Adapt the links of a page of docs/."""
+    if page.file.src_uri.startswith("deploy/"):
+        return markdown
+    return _adapt(markdown, f"docs/{page.file.src_uri}")
+
+
+def _adapt(markdown: str, source: str) -> str:
+    """Replace the links of a file of the repository by links between pages of the site."""
+
+    def replace(link: re.Match[str]) -> str:
+        text, target, anchor = link[1], link[2], link[3] or ""
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        if not (ROOT / path).exists():
+            raise PluginError(f"{source} links to {target}, which does not exist")
+        page = _page_of(path)
+        if page is None:
+            return f"{text} (`{path}`)"
+        here = posixpath.dirname(_page_of(source) or "")
+        return f"[{text}]({posixpath.relpath(page, here or '.')}{anchor})"
+
+    return _LINK.sub(replace, markdown)
+
+
+def _page_of(path: str) -> str | None:
+    """Return the page of the site for a file of the repository, None if it is not a page."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    if match := re.fullmatch(r"deploy/(\w+)/README\.md", path):
+        return f"deploy/{match[1]}.md"
+    return None

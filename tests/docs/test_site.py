@@ -1,0 +1,42 @@
+"""The documentation builds as a site: every page is in the navigation, and every link and anchor exists."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docs.pages import ROOT
+
+
+def build(target: Path, config: Path = ROOT / "deploy/site/mkdocs.yml") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(target)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        timeout=300,
+        check=False,
+    )
+
+
+def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
+    built = build(tmp_path)
+    assert built.returncode == 0, built.stderr
+    pages = {path.relative_to(tmp_path).parent.as_posix() for path in tmp_path.rglob("index.html")}
+    sources = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
+    readmes = {f"deploy/{path.parent.name}" for path in ROOT.glob("deploy/*/README.md")}
+    assert pages == {".", *sources, *readmes}
+    page = (tmp_path / "routing/index.html").read_text("utf-8")
+    assert 'href="../deploy/haproxy/"' in page
+
+
+def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    text = (ROOT / "deploy/site/mkdocs.yml").read_text("utf-8")
+    config = text.partition("nav:\n")[0].replace("../../docs", "docs").replace("hooks: [pages.py]\n", "")
+    (tmp_path / "mkdocs.yml").write_text(config + "nav: [index.md]\n")
+    (docs / "index.md").write_text("# Title\n\n[there](#no-such-anchor)\n")
+    built = build(tmp_path / "site", tmp_path / "mkdocs.yml")
+    assert built.returncode != 0
+    assert "no-such-anchor" in built.stderr
