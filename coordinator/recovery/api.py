@@ -58,9 +58,9 @@ def rebuild(
     range_records: int = RANGE_RECORDS,
     **access: Any,
 ) -> RebuildResult:
-    """Rebuild the state of every share-partition; `access` is what `open_source` takes for a topic.
+    """Rebuild the state of every share-partition; `access` are the arguments of `open_source` for a topic.
 
-    `work` is a folder that all executors of a cluster share.  Raises CoordinatorError, in one line.
+    `work` is a directory that all executors of a cluster share.  Raises CoordinatorError.
     """
     worker = open_engine(engine, master=master, processes=processes, work=work)
     try:
@@ -87,7 +87,7 @@ def states(
     work: str = "",
     **access: Any,
 ) -> "DataFrame":
-    """Rebuild all states on the executors, write them to a new folder or URI, and return them from there.
+    """Rebuild all states on the executors, write them to a new directory or URI, and return them from there.
 
     Rows are those of `STATES`.  No state passes through the driver.  Raises CoordinatorError.
     """
@@ -112,7 +112,7 @@ def states(
 
 
 def findings(spark: "SparkSession", source: str, *, work: str = "", **access: Any) -> "DataFrame":
-    """Audit a log and return its findings, rows of `FINDINGS`. They are summed up on the driver."""
+    """Audit a log and return its findings, rows of `FINDINGS`. The driver aggregates them."""
     from coordinator.recovery.engines.spark import SparkEngine
 
     engine = SparkEngine(spark, work=work)
@@ -132,7 +132,7 @@ def records(
     bootstrap_servers: str = "",
     security: ClientSecurity | None = None,
 ) -> "pa.Table | DataFrame":
-    """Return the records of a log as they are stored, rows of `RECORDS`: in Arrow, or in Spark if given."""
+    """Return the stored records of a log, rows of `RECORDS`: as an Arrow table, or a DataFrame with Spark."""
     if spark is not None:
         from coordinator.recovery.sources.spark import records_frame
 
@@ -147,7 +147,7 @@ def records(
 
 
 def history(source: str, *, spark: "SparkSession | None" = None, **access: Any) -> "pa.Table | DataFrame":
-    """Return what each record says, rows of `HISTORY`; `access` is what `records` takes."""
+    """Return the content of each record, rows of `HISTORY`; `access` are the arguments of `records`."""
     found: Any = records(source, spark=spark, **access)
     if spark is None:
         return pa.Table.from_batches(list(_history(found.to_batches())), HISTORY)
@@ -164,7 +164,7 @@ def _history(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def states_frame(spark: "SparkSession", run: RebuildResult) -> "DataFrame":
-    """Return the states of a run on this machine as a DataFrame."""
+    """Return the states of a local run as a DataFrame."""
     frame: DataFrame = spark.createDataFrame(run.states)
     return frame
 

@@ -1,10 +1,10 @@
 """Copy the records of a log that are new since the last copy, before pruning removes them (`archive`).
 
-Run it more often than the log is pruned (every five minutes by default).  If a run dies, nothing of it
-counts: the commit is written last, and the next run copies the same records to files of the same names.
+Run it more often than the log is pruned (every five minutes by default).  The commit is written last. If a
+run dies, its files are ignored, and the next run copies the same records to files of the same names.
 
-An archive belongs to one log.  A log is recognised by its ids (cluster and topic) and by the last record that
-was copied, which must be the same record when it is read again.
+An archive belongs to one log.  A log is recognised by its ids (cluster and topic) and by the last copied
+record, which must be unchanged when it is read again.
 """
 
 import fcntl
@@ -33,10 +33,10 @@ _LOCK = ".lock"
 
 @dataclass(frozen=True)
 class ArchiveResult:
-    """What a run copied; `gaps` are state partitions of which records were pruned before they were copied.
+    """The result of a run; `gaps` are state partitions with records that were pruned before they were copied.
 
-    A gap is a pair of log offsets: the end of the copy before it, and the start of the copy after it.
-    `damages` are records that could not be read.
+    A gap is a pair of log offsets: the end of the previous copy, and the start of this one. `damages` are
+    records that could not be read.
     """
 
     commit: int
@@ -47,14 +47,14 @@ class ArchiveResult:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether every record since the copy before was copied."""
+        """Return whether every record since the previous copy was copied."""
         return not self.gaps and not self.damages
 
 
 class Copied(NamedTuple):
-    """What was copied. `is_verified` if a record that was copied before is the same in the log.
+    """The copied records. `is_verified` if a record that was copied before is unchanged in the log.
 
-    `replaced` is the place of a record that is another one now, as (state partition, log offset).
+    `replaced` is the place of a record that has changed, as (state partition, log offset).
     """
 
     pieces: Sequence[Piece]
@@ -69,7 +69,7 @@ class Copied(NamedTuple):
 def archive(
     source: Source, folder: Path, *, phases: Phases | None = None, clock: Clock | None = None
 ) -> ArchiveResult:
-    """Copy what is new. Raises ConfigError, LogError, OSError; then nothing of it counts."""
+    """Copy the new records. Raises ConfigError, LogError and OSError; then the run is ignored."""
     phases, clock = phases or Phases(), clock or SystemClock()
     (folder / FILES).mkdir(parents=True, exist_ok=True)
     with locked(folder):
@@ -80,7 +80,7 @@ def archive(
         known = known_ends(commits)
         number = next_number(commits)
         for _ in range(_ATTEMPTS_MAX):
-            # From the last record that was copied, to see that it is the same.
+            # Start with the last copied record, to check that it is unchanged.
             plan = source.plan(Cut(since={p: max(end - 1, 0) for p, end in known.items()}))
             _check_goes_on(source, plan, known)
             try:
@@ -106,9 +106,9 @@ def commit_copied(
     ends: Mapping[int, int],
     clock: Clock,
 ) -> ArchiveResult:
-    """Write the commit that makes a copy count. `starts` and `ends` are those of the log when it was planned.
+    """Write the commit of a copy. `starts` and `ends` are those of the log when the copy was planned.
 
-    Raises ConfigError if it is another log than that of the archive, or nothing shows that it is the same.
+    Raises ConfigError if the log is not that of the archive, or if nothing shows that it is.
     """
     if copied.replaced:
         state_partition, offset = copied.replaced
@@ -161,7 +161,7 @@ def missing_offsets(copied: Copied) -> list[Damage]:
 def check_identity(
     source: Source, folder: Path, before: Mapping[str, str], identity: Mapping[str, str]
 ) -> None:
-    """Refuse a log that has another id than the one that was copied. Raises ConfigError."""
+    """Refuse a log whose ids differ from those of the copied log. Raises ConfigError."""
     for name, value in before.items():
         if identity.get(name, value) != value:
             raise ConfigError(
@@ -172,7 +172,7 @@ def check_identity(
 
 
 def _same_name(commit: Commit, source: Source, identity: Mapping[str, str]) -> bool:
-    """Return whether ids or names say that a source is the log that was copied."""
+    """Return whether the ids or names of a source are those of the copied log."""
     if commit.identity.keys() & identity.keys():
         return True
     kind, _, where = source.text.partition(":")
@@ -193,7 +193,7 @@ def known_ends(commits: Sequence[Commit]) -> dict[int, int]:
 
 
 def _check_goes_on(source: Source, plan: Plan, known: Mapping[int, int]) -> None:
-    """Raise LogError for a log that is not the one that was copied, or lost records since."""
+    """Raise LogError if the log is not the copied one, or has lost records since."""
     for state_partition, end in sorted(plan.ends.items()):
         if end < known.get(state_partition, 0):
             raise LogError(
@@ -216,7 +216,7 @@ def locked(folder: Path) -> Iterator[None]:
 def _copy(
     source: Source, plan: Plan, folder: Path, number: int, commits: Sequence[Commit], phases: Phases
 ) -> Copied:
-    """Write the records of a plan to files, up to a record that shows that it is another log."""
+    """Write the records of a plan to files; stop at a record which shows that the log is another one."""
     copier = Copier(folder, f"{number:08d}", commits)
     try:
         with phases.phase("copy", plan.records, "records") as advance:
@@ -230,7 +230,7 @@ def _copy(
 
 
 class Copier:
-    """Writes the records that are not copied yet to files, and checks that it is the same log."""
+    """Writes new records to files, and checks that the log is the copied one."""
 
     def __init__(self, folder: Path, prefix: str, commits: Sequence[Commit]) -> None:
         self._known = known_ends(commits)
@@ -280,7 +280,7 @@ def _digest(records: Records, row: int) -> int:
 
 
 def _ordered(source: Source, log_range: LogRange) -> Iterator[Records]:
-    """Give the records of a range, those of one state partition after the other."""
+    """Yield the records of a range, one state partition after the other."""
     if log_range.state_partition != ALL:
         yield from source.read(log_range)
         return

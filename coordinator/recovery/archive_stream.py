@@ -1,8 +1,8 @@
-"""Archive a log with Structured Streaming: executors write the records, each micro-batch is one commit.
+"""Archive a log with Structured Streaming: executors write the records, and each micro-batch is one commit.
 
-A micro-batch may run twice: Spark repeats it if the driver died before the checkpoint was written.  The
-commit of the archive says up to where each state partition was copied, and records below that offset are left
-out.  So each record is in the archive once, whatever was repeated.
+A micro-batch may run twice, because Spark repeats it if the driver died before the checkpoint was written.
+The commit of the archive has the end offset of each state partition, and records below it are skipped.  So
+each record is in the archive once.
 """
 
 import json
@@ -49,10 +49,10 @@ def archive_stream(
     told: Callable[[ArchiveResult], None] = lambda done: None,
     clock: Clock | None = None,
 ) -> list[ArchiveResult]:
-    """Copy what is new and end, or go on every so many seconds; return what each micro-batch copied.
+    """Copy the new records once or periodically; return what each micro-batch copied.
 
-    `options` are those of the data source for a topic.  The folder must be one that all executors share.
-    Raises ConfigError and LogError.
+    `options` are those of the data source for a topic.  The directory must be shared by all executors. Raises
+    ConfigError and LogError.
     """
     (folder / FILES).mkdir(parents=True, exist_ok=True)
     writer = _BatchWriter(source, folder, told, clock or SystemClock())
@@ -60,7 +60,7 @@ def archive_stream(
     spark.dataSource.register(StateLogDataSource)
     reader = spark.readStream.format(FORMAT).option("from", source.text).options(**(options or {}))
     if known:
-        # From the last record that was copied, to see that it is the same.
+        # Start with the last copied record, to check that it is unchanged.
         reader = reader.option(
             "starting_offsets", ",".join(f"{p}:{max(end - 1, 0)}" for p, end in known.items())
         )
@@ -75,7 +75,7 @@ def archive_stream(
 
 
 class _BatchWriter:
-    """Writes micro-batches to an archive; `failure` is what ended the query, if it is ours."""
+    """Writes micro-batches to an archive; `failure` is the exception of this class that ended the query."""
 
     def __init__(
         self, source: Source, folder: Path, told: Callable[[ArchiveResult], None], clock: Clock
@@ -89,7 +89,7 @@ class _BatchWriter:
         self._identity = source.identity()
 
     def check(self) -> dict[int, int]:
-        """Refuse another log; return up to where it was copied. Raises ConfigError."""
+        """Refuse another log; return the end offsets of the copy. Raises ConfigError."""
         commits = read_commits(str(self._folder))
         if commits:
             check_identity(self._source, self._folder, commits[-1].identity, self._identity)
@@ -120,8 +120,8 @@ class _BatchWriter:
     def _copied(self, frame: "DataFrame", commits: Sequence[Commit]) -> Copied:
         """Write the records of a micro-batch to files.
 
-        If the log is pruned between two tasks, the records between them are missing.  A second attempt finds
-        all that pruning left.  Offsets that are missing again are damage.
+        If the log is pruned between two tasks, the records between them are missing, and a second attempt
+        copies the remaining ones.  Offsets that are missing again are damage.
         """
         missing: list[Damage] = []
         while True:
@@ -135,7 +135,7 @@ class _BatchWriter:
 def _copying(
     folder: Path, commits: Sequence[Commit]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function of a task: rows of `RECORDS` to what it copied, as JSON."""
+    """Return the function of a task: rows of `RECORDS` to the copied records, as JSON."""
     last = Commit(0, "", 0, {}, known_ends(commits), (), {}, commits[-1].digests if commits else {})
     number = next_number(commits)
 
@@ -146,7 +146,7 @@ def _copying(
                 found.setdefault(records.state_partition, []).append(records)
         if not found:
             return
-        # A task that is repeated writes other files: those of the first attempt are in no commit.
+        # A repeated task writes other files; those of the first attempt are in no commit.
         copier = Copier(folder, f"{number:08d}-{uuid4().hex}", [last])
         try:
             for _, parts in sorted(found.items()):
@@ -162,7 +162,7 @@ def _copying(
 
 
 def _merged(parts: Sequence[dict[str, Any]]) -> Copied:
-    """Return what several tasks copied as one; a state partition may be in several of them."""
+    """Merge the results of several tasks; a state partition may be in several of them."""
     pieces = sorted(
         (Piece(**piece) for part in parts for piece in part["pieces"]),
         key=lambda piece: (piece.state_partition, piece.start),

@@ -1,7 +1,7 @@
-"""The job `audit`: is the log whole, and would what it holds come back?
+"""The job `audit`: check whether a log is complete and whether its states can be restored.
 
-One reading of the log serves all checks and gives the states too.  What a check needs beside the log (the
-cluster, a live coordinator, an earlier audit) is optional; what was not checked is part of the result.
+All checks and the states come from one pass over the log.  Checks that need more (the cluster, a live
+coordinator, an earlier audit) are optional; the result lists the checks that were not made.
 """
 
 from collections import Counter
@@ -46,15 +46,16 @@ from coordinator.recovery.schema import RANGES
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan, Source
 from coordinator.recovery.verdict import LogCopy, RequestContext, Verdict, format_verdict
 
-# What a run ends with.
+# The exit codes.
 EXIT_CLEAN, EXIT_WARNINGS, EXIT_CRITICAL, EXIT_FAILED = 0, 1, 2, 3
 
 
 class ExternalFindings(NamedTuple):
-    """What was found outside of the log; `checked` are checks that were made, others in vain, and why.
+    """Findings from outside the log; `checked` are the checks that were made, the others failed, with the
+    reason.
 
-    `missed` are those of the latter that somebody asked for by name, so that all is not well without them.
-    `topics` are names of topics by their ids as text.
+    `missed` are failed checks that were requested by name, so that the audit is not clean without them.
+    `topics` are topic names by topic id as text.
     """
 
     findings: Sequence[Finding] = ()
@@ -65,7 +66,7 @@ class ExternalFindings(NamedTuple):
 
 
 class LogContents(NamedTuple):
-    """What the log holds, for a check that compares it with something else.
+    """The content of the log, for checks that compare it with something else.
 
     `deleted` are the last tombstones of share-partitions, by state partition and record key without its type.
     """
@@ -80,7 +81,7 @@ class ExternalCheck(Protocol):
     """A check that needs more than the log."""
 
     def begin(self) -> None:
-        """Look at what must be looked at before the log is read. Raises LogError."""
+        """Read what must be read before the log. Raises LogError."""
         ...
 
     def check(self, inside: LogContents, phases: Phases) -> ExternalFindings:
@@ -88,7 +89,7 @@ class ExternalCheck(Protocol):
         ...
 
 
-# Why a check that needs more is not made when it is not given.
+# Why an optional check is not made if its input is not given.
 _NEEDS = {
     "R8": "the number of state partitions is not known: --state-partitions",
     "P5": "the configs of the topic are not at hand: read kafka:TOPIC",
@@ -103,7 +104,7 @@ _NEEDS = {
 
 @dataclass(frozen=True)
 class Options:
-    """Options of an audit. `state_partitions` is asked of the source if it is None."""
+    """Options of an audit. If `state_partitions` is None, the source determines it."""
 
     cut: Cut = field(default_factory=Cut)
     limits: Limits = field(default_factory=Limits)
@@ -112,13 +113,13 @@ class Options:
     to: Path | None = None
     range_records: int = RANGE_RECORDS
     external: Sequence[ExternalCheck] = ()
-    # An archive of the log, to recover from.
+    # An archive of the log to recover from.
     copy: LogCopy | None = None
 
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What came of it; `findings` are rows of `FINDINGS`, `not_checked` says why, by check."""
+    """The result; `findings` are rows of `FINDINGS`, `not_checked` has the reason for each check."""
 
     findings: pa.Table
     states: pa.Table
@@ -131,13 +132,13 @@ class AuditResult:
 
     @property
     def counts(self) -> dict[Severity, int]:
-        """How many findings there are of each severity, those of one share-partition and check as one."""
+        """The number of findings of each severity; those of one share-partition and check count as one."""
         counted = Counter(self.findings.column("severity").to_pylist())
         return {severity: counted[severity.value] for severity in SEVERITIES}
 
     @property
     def exit_code(self) -> int:
-        """What a program ends with that has done this audit."""
+        """The exit code of a program that has made this audit."""
         return max(exit_code_for(self.counts), EXIT_WARNINGS if self.missed else EXIT_CLEAN)
 
     @property
@@ -148,14 +149,14 @@ class AuditResult:
 
 
 def exit_code_for(counts: Mapping[Severity, int]) -> int:
-    """Return the exit code for so many findings."""
+    """Return the exit code for a number of findings."""
     if counts[Severity.CRITICAL]:
         return EXIT_CRITICAL
     return EXIT_WARNINGS if counts[Severity.WARNING] else EXIT_CLEAN
 
 
 def counts_text(counts: Mapping[Severity, int]) -> str:
-    """Return how many findings there are as text."""
+    """Return the number of findings as text."""
     shown = [
         f"{counts[severity]} {severity.value}"
         for severity in (Severity.CRITICAL, Severity.WARNING)
@@ -172,9 +173,9 @@ def audit(
     phases: Phases | None = None,
     clock: Clock | None = None,
 ) -> AuditResult:
-    """Audit a log up to a cut, and write states, findings and a manifest to a new folder if one is given.
+    """Audit a log up to a cut; if a new directory is given, write states, findings and a manifest to it.
 
-    Damage is a finding; what keeps the log from being read at all raises LogError, ConfigError or OSError.
+    Damage is a finding. If the log cannot be read at all, raises LogError, ConfigError or OSError.
     """
     phases, clock = phases or Phases(), clock or SystemClock()
     if options.to is not None:
@@ -192,7 +193,7 @@ def audit(
             range_records=options.range_records,
         )
     except LogDamaged as damage:
-        # The source could not even be planned: that is all there is to say.
+        # The source could not even be planned, so there are no other findings.
         log = LogRead(Plan((), {}, {}), engine.gather(source, (), read, lambda more: None), [])
         _, found = damaged(damage)
         try:
@@ -268,7 +269,7 @@ def _audited(
 
 
 def _lost_since_baseline(found: list[Finding]) -> bool:
-    """Return whether state was lost: such a run is no baseline, so the alarm stays until it is restored."""
+    """Return whether state was lost. Such a run is no baseline, so the alert stays until it is restored."""
     return any(each.check == "X3" and each.severity is Severity.CRITICAL for each in found)
 
 
@@ -280,7 +281,7 @@ def _run_external_checks(
     topics: dict[str, str],
     phases: Phases,
 ) -> Iterable[Finding]:
-    """Give the findings of the checks that need more than the log; update the three collections."""
+    """Yield the findings of the checks that need more than the log; update the three collections."""
     if options.baseline is not None:
         yield from options.baseline.check(inside.states, inside.deleted, inside.log.plan.starts)
         not_checked.pop("X3")
@@ -295,7 +296,7 @@ def _run_external_checks(
 
 
 def _unexplained(found: Sequence[Finding]) -> list[Finding]:
-    """Leave out holes in the log (P2) that damage explains (P4)."""
+    """Omit missing offsets (P2) that damage explains (P4)."""
     damaged = [each for each in found if each.check == "P4" and each.log_offset >= 0]
     return [
         each
@@ -326,7 +327,7 @@ def _joined(log: LogRead, options: Options, not_checked: dict[str, str], phases:
 def _check_log(
     log: LogRead, joined: GatheredOutputs, states: pa.Table, options: Options
 ) -> Iterable[Finding]:
-    """Give the findings that the log itself shows."""
+    """Yield the findings that the log alone shows."""
     for damage, names in log.named_damages(states):
         for identity in names or (None,):
             place = (damage["state_partition"], identity, damage["first"], damage["last"])

@@ -1,4 +1,4 @@
-"""Keep the results of repeated audits in a folder, and find the baseline of the next one after a restart."""
+"""Store the results of repeated audits, and find the baseline of the next one after a restart."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from coordinator.recovery.manifest import MANIFEST, read_manifest
 
 
 class BaselineStore:
-    """A folder with one folder for each audit; `keep` is how many of the newest stay, and the baseline."""
+    """A directory with one subdirectory for each audit; the `keep` newest and the baseline are kept."""
 
     def __init__(self, folder: Path, *, keep: int) -> None:
         self._folder = folder
         self._keep = keep
 
     def _runs(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Give the audits that finished, the oldest first."""
+        """Yield the finished audits, oldest first."""
         if not self._folder.is_dir():
             return
         found = [
@@ -57,6 +57,6 @@ class BaselineStore:
         wanted = runs[-1][1].get("next_baseline")
         for folder, manifest in runs[: -self._keep]:
             if manifest["run_id"] != wanted:
-                # Without its manifest it does not count, should the removal break off.
+                # Without its manifest, a directory that is removed in part is ignored.
                 (folder / MANIFEST).unlink()
                 shutil.rmtree(folder)

@@ -1,7 +1,7 @@
-"""State batches of many groups laid over one another: the vectorised twin of `coordinator.shard.batches`.
+"""Merge the state batches of many groups, vectorised; equivalent to `coordinator.shard.batches`.
 
-The rule is the same: every offset keeps the greatest (delivery count, delivery state) that covers it, and
-equal neighbours merge.  Being a maximum, it does not ask for the order of the batches.
+Each offset keeps the greatest (delivery count, delivery state) that covers it, and equal neighbours merge.
+As a maximum, the result does not depend on the order of the batches.
 """
 
 import numpy as np
@@ -11,19 +11,19 @@ from coordinator.recovery.records import Ints
 from coordinator.shard.batches import NO_START_OFFSET, merge_batches
 from protocol.state_batches import StateBatch
 
-# Where batches overlap, each is cut at every edge of the others.  Where that makes more than so many pieces
-# of one, the general path is cheaper.
+# Overlapping batches are cut at every edge of the others.  If this makes more pieces per batch, the general
+# path is faster.
 _PIECES_MAX = 64
 
 _STATES = 256
 _NOTHING = np.iinfo(np.int64).min
 
-# The floor of what has no start offset, and an offset that has none in front of it.
+# The floor of a group without a start offset; no offset is below it.
 LOWEST_OFFSET = int(np.iinfo(np.int64).min)
 
 
 def overlay_batches(batches: StateBatches) -> StateBatches:
-    """Make runs of the batches of each group, which is their `row`: ascending, disjoint, merged.
+    """Merge the batches of each group, which is their `row`: ascending, disjoint, merged.
 
     Batches that end before they begin cover nothing.
     """
@@ -68,7 +68,7 @@ def _merge_neighbours(batches: StateBatches) -> StateBatches:
 
 def _sweep(batches: StateBatches) -> StateBatches:
     """Resolve overlaps: cut batches at all edges of their group, and keep the greatest of each piece."""
-    # Equal ranges first: of a batch that was written again and again only the greatest matters.
+    # Remove equal ranges first: of a batch that was written repeatedly, only the greatest counts.
     weight = batches.delivery_count * _STATES + batches.delivery_state
     order = np.lexsort((weight, batches.last_offset, batches.first_offset, batches.row))
     batches, weight = batches.take(order), weight[order]
@@ -79,8 +79,8 @@ def _sweep(batches: StateBatches) -> StateBatches:
     )
     kept = np.append(~same, True)
     batches, weight = batches.take(kept), weight[kept]
-    # Positions between which nothing begins or ends, by group.  The last offset of all has no successor, so a
-    # batch ends at its last offset, and an edge is the offset in front of a first one.
+    # Positions between which no batch begins or ends, by group.  The greatest offset has no successor, so a
+    # batch ends at its last offset, and an edge is the offset before a first one.
     edge_row = np.concatenate([batches.row, batches.row])
     edge = np.concatenate([batches.first_offset - 1, batches.last_offset])
     order = np.lexsort((edge, edge_row))
@@ -93,7 +93,7 @@ def _sweep(batches: StateBatches) -> StateBatches:
     pieces = end - begin
     if int(pieces.sum()) > _PIECES_MAX * len(pieces) or int(batches.first_offset.min()) == LOWEST_OFFSET:
         return _overlay_per_group(batches)
-    # Piece i of a group lies behind edge i and ends at edge i + 1.
+    # Piece i of a group is after edge i and ends at edge i + 1.
     piece = np.repeat(begin - np.cumsum(pieces) + pieces, pieces) + np.arange(int(pieces.sum()))
     greatest = np.full(len(edge), _NOTHING, np.int64)
     np.maximum.at(greatest, piece, np.repeat(weight, pieces))
@@ -126,13 +126,13 @@ def _join(*parts: StateBatches) -> StateBatches:
 
 
 def join_batches(*parts: StateBatches) -> StateBatches:
-    """Put batches behind one another."""
+    """Concatenate batches."""
     filled = [part for part in parts if len(part.row)]
     return _join(*filled) if filled else NO_BATCHES
 
 
 def renumbered(batches: StateBatches, new_row: Ints) -> StateBatches:
-    """Return the batches under the new numbers of their rows, without those of rows that have none (-1)."""
+    """Return the batches with new row numbers, without those whose row has no new number (-1)."""
     found = batches._replace(row=new_row[batches.row])
     kept = found.row >= 0
     return found if kept.all() else found.take(kept)

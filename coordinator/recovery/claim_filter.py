@@ -1,15 +1,15 @@
-"""Which records count, when the log is read in ranges: the rule of `coordinator.log.claims`, split in two.
+"""Filter the records of a range by owner epoch: the rule of `coordinator.log.claims`, split in two phases.
 
-A record counts if its owner epoch is that of the last accepted claim before it; accepted claims are those
-that are higher than all before them.  So with `e` the owner epoch at the start of a range, and `m` the
-greatest claim in the range before a record, the record counts if its owner epoch is the greater of both:
+A record counts if its owner epoch is that of the last accepted claim before it. A claim is accepted if it is
+higher than all claims before it.  Let `e` be the owner epoch at the start of a range, and `m` the greatest
+claim in the range before a record. The record counts if its owner epoch is the greater of both:
 
 * lower than `m`: it never counts, whatever `e` is, and is dropped while the range is read;
 * equal to `m`: it counts if `e` is not higher (it is *claimed*);
 * higher than `m`: it counts if it is equal to `e`.
 
-So a range is read without knowing `e`, its records folded apart by owner epoch, and `e` is settled later from
-the summaries of the ranges before it.  Owner epochs are -1 where there are none, which is lower than any.
+So a range is read without `e`, and its records are folded separately by owner epoch. Later, the summaries of
+the ranges before it determine `e`.  An owner epoch of -1 means none, which is lower than any other.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,19 +25,19 @@ _LOWER_THAN_ANY = NONE - 1
 
 
 class ClaimFilter:
-    """The claims of one range, met in log order."""
+    """The claims of one range, in log order."""
 
     def __init__(self) -> None:
         self.first_owner_epoch = NONE
         self.first_is_claim = False
-        # The greatest so far, -1 if there is none, and how many there were, accepted or not.
+        # The greatest claim so far, -1 if there is none, and the number of claims, accepted or not.
         self.claimed_owner_epoch = NONE
         self.count = 0
         self._begun = False
         self._greatest = _LOWER_THAN_ANY
 
     def take(self, records: Records, decoded: Decoded) -> tuple[Bools, Bools]:
-        """Take the next records of the range; say which of the decoded may count, and which are claimed."""
+        """Process the next records of the range; return which of them may count, and which are claimed."""
         if not len(records):
             return np.zeros(0, np.bool_), np.zeros(0, np.bool_)
         if not self._begun:
@@ -45,13 +45,13 @@ class ClaimFilter:
             self.first_owner_epoch = int(records.owner_epoch[0])
             self.first_is_claim = bool(len(decoded.claims)) and int(decoded.claims[0]) == 0
         if not len(decoded.claims):
-            # Nearly always: nobody claims in the middle of a range.
+            # The usual case: there is no claim in the middle of a range.
             may_count = decoded.owner_epoch >= self._greatest
             return may_count, decoded.owner_epoch == self._greatest
         self.count += len(decoded.claims)
         greatest = np.full(len(records), self._greatest, np.int64)
         claimed = records.owner_epoch[decoded.claims]
-        # Without an owner epoch it claims nothing.
+        # A claim without an owner epoch is ignored.
         greatest[decoded.claims] = np.where(claimed > NONE, claimed, _LOWER_THAN_ANY)
         greatest = np.maximum(np.maximum.accumulate(greatest), self._greatest)
         self._greatest = int(greatest[-1])
@@ -61,13 +61,13 @@ class ClaimFilter:
 
 
 def counting(at_start: Ints, owner_epoch: Ints, claimed: Bools) -> Bools:
-    """Return which records count: the rule, once the owner epoch at the start of their range is known."""
+    """Return which records count, once the owner epoch at the start of their range is known."""
     found: Bools = np.where(claimed, at_start <= owner_epoch, at_start == owner_epoch)
     return found
 
 
 class RangeOwners(NamedTuple):
-    """What a range's summary says of its owners (the columns of `RANGES` of these names)."""
+    """The owner columns of a row of `RANGES`."""
 
     records: int
     first_owner_epoch: int
@@ -83,7 +83,7 @@ class RangeOwners(NamedTuple):
 def owner_epochs_at_starts(ranges: Iterable[RangeOwners]) -> list[int]:
     """Return the owner epoch at the start of each range of a state partition, from the start of its log on.
 
-    The first record of the log stands for the claim before it, which may have been pruned.
+    The first record of the log determines the claim before it, which may have been pruned.
     """
     found: list[int] = []
     owner_epoch: int | None = None

@@ -1,8 +1,8 @@
-"""An audit again and again, its last verdict as metrics for Prometheus.
+"""Audit periodically, and export the last verdict as Prometheus metrics.
 
-Each run is compared with a baseline, the run before it (X3).  If a run finds that state was lost, the
-baseline stays the same, so the alarm stays until the state is restored.  The baseline is stored with the
-results and survives a restart (`baselines`).  If a run fails, the next run is made all the same.
+Each run is compared with a baseline, the previous run (X3).  If a run finds that state was lost, the baseline
+does not change, so the alert stays until the state is restored.  The baseline is stored with the results and
+survives a restart (`baselines`).  A failed run does not prevent the next one.
 """
 
 import signal
@@ -27,11 +27,11 @@ Run = Callable[[Baseline | None], AuditResult]
 
 
 class StopRequested(BaseException):
-    """Somebody wants the process to end (SIGTERM or SIGINT)."""
+    """The process received SIGTERM or SIGINT."""
 
 
 class AuditMetrics:
-    """The metrics of audits; those of the last run that did not fail stay when one fails."""
+    """The metrics of audits; if a run fails, those of the last successful one stay."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -98,9 +98,9 @@ def repeat(
     baseline: Baseline | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Audit until the process is told to end, from the start of one run to that of the next `every_s`.
+    """Audit until a stop signal; `every_s` is the time between the starts of two runs.
 
-    Raises ListenError.  Must be called on the main thread, whose signals it takes.
+    Raises ListenError.  Must be called on the main thread, whose signals it handles.
     """
     clock = clock or SystemClock()
     metrics = AuditMetrics()
@@ -131,12 +131,12 @@ def _once(
     told: Callable[[AuditResult | Exception], None],
     clock: Clock,
 ) -> Baseline | None:
-    """Audit once, and return what the next run is compared with."""
+    """Audit once, and return the baseline of the next run."""
     begun_s = seconds_since_boot()
     try:
         found = run(baseline)
     except Exception as error:
-        # Whatever it is, as when a job of Spark's fails: who watches must not end because of it.
+        # Any exception, for example of a failed Spark job, must not end the periodic audits.
         metrics.note(None, duration_s=seconds_since_boot() - begun_s, now_ms=clock.now_ms())
         told(error)
         return baseline

@@ -1,8 +1,7 @@
-"""Records to values: the vectorised twin of `protocol.state_records.decode_record`.
+"""Decode records into columns, vectorised; equivalent to `protocol.state_records.decode_record`.
 
-Numbers are read where they stand, from all records at once.  A record that is not laid out as nearly all are
-(tags that we do not know, an unknown version, bytes that are cut short) goes through `decode_record` alone,
-which so stays the one that says what bytes mean.
+Numbers are read from all records at once.  A record with another layout (unknown tags, an unknown version,
+truncated bytes) is decoded by `decode_record`, which defines the format.
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -26,14 +25,14 @@ _BATCH = np.dtype([*zip(_FIELDS, (">i8", ">i8", "i1", ">i2"), strict=True), ("ta
 
 _NOT_A_ROW_EACH = ("share_partitions", "batches", "unreadable", "claims", "unknown", "undecodable")
 
-# A key beside its group id: record type, length of the group id, topic id, partition.
+# The size of a key without its group id: record type, length of the group id, topic id, partition.
 _KEY_FIXED_BYTES = 24
 _MARK_KEY_BYTES = 6
 
-# The least that a value takes.
+# The minimum size of a value.
 _VALUE_BYTES_MIN = {SNAPSHOT_TYPE: 40, UPDATE_TYPE: 20}
 
-# Tagged fields as we and Kafka write them: DeliveryCompleteCount, and our LeaderEpochMax under tag 1000.
+# Tagged fields in the usual layout: DeliveryCompleteCount, and LeaderEpochMax of this project under tag 1000.
 _COMPLETE = 0x040001  # one tag: number 0, 4 bytes
 _LEADER = 0x0407E801  # one tag: number 1000, 4 bytes
 _COMPLETE_AND_LEADER = 0x040002  # two tags, the first of which is number 0
@@ -41,7 +40,7 @@ _LEADER_BEHIND = 0x0407E8
 
 
 class Kind(IntEnum):
-    """What a record is."""
+    """The kind of a record."""
 
     SNAPSHOT = 0
     UPDATE = 1
@@ -50,7 +49,7 @@ class Kind(IntEnum):
 
 
 class StateBatches(NamedTuple):
-    """State batches of many rows: `row` says whose each one is, in ascending order."""
+    """State batches of many rows: `row` is the row of each batch, in ascending order."""
 
     row: Ints
     first_offset: Ints
@@ -68,10 +67,10 @@ NO_BATCHES = StateBatches(*(joined([]) for _ in range(5)))
 
 @dataclass(slots=True)
 class Decoded:
-    """The records of share-partitions among some records, in log order; what they are not is counted.
+    """The decoded records of share-partitions in log order; other records are only counted.
 
-    `key` indexes `share_partitions`, which are record keys without the type.  Columns that a kind does not
-    have hold -1; `record` is the row among the records that were decoded.
+    `key` indexes `share_partitions`, which are record keys without the type.  A column that a kind does not
+    have is -1; `record` is the row among the input records.
     """
 
     record: Ints
@@ -103,7 +102,7 @@ class Decoded:
         return len(self.record)
 
     def take(self, wanted: Bools) -> "Decoded":
-        """Return the wanted rows; all share-partitions stay, and what are not their records."""
+        """Return the selected rows; all share-partitions and the counts of other records stay."""
         if wanted.all():
             return self
         new_row = np.cumsum(wanted) - 1
@@ -122,9 +121,9 @@ class Decoded:
 
 
 def decode(records: Records) -> Decoded:
-    """Decode the records of one state partition; those of a control batch must not be among them.
+    """Decode the records of one state partition, without those of control batches.
 
-    Whether a record counts is not asked here: see `ownership`.
+    This does not check whether a record counts; see `claim_filter`.
     """
     rows, claims, unknown, undecodable = _sort_out(records.keys)
     key, share_partitions, garbled = _identify(records.keys, rows)
@@ -161,9 +160,9 @@ def decode(records: Records) -> Decoded:
 
 
 def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
-    """Split rows by their keys: share-partitions', claims, unknown, undecodable.
+    """Split rows by their keys: share-partitions, claims, unknown, undecodable.
 
-    Releases and renewals are left out.
+    Releases and renewals are omitted.
     """
     typed = keys.length >= 2
     i2 = unaligned_view(keys.data, ">i2")
@@ -185,9 +184,9 @@ def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _identify(keys: Spans, rows: Ints) -> tuple[Ints, list[bytes], Ints]:
-    """Number the share-partitions of rows with whole keys; say which of the rows have a garbled group id.
+    """Number the share-partitions of rows with complete keys; return which rows have an invalid group id.
 
-    The type is not part of it: snapshot and update of a share-partition have different keys.
+    The type is not included: snapshots and updates of a share-partition have different keys.
     """
     if not len(rows):
         return rows, [], rows
@@ -215,7 +214,7 @@ def _decode_values(decoded: Decoded, keys: Spans, values: Spans, record_type: In
     decoded.kind[deletes] = Kind.TOMBSTONE
     snapshot = (record_type == SNAPSHOT_TYPE) & ~deletes
     least = np.where(snapshot, _VALUE_BYTES_MIN[SNAPSHOT_TYPE], _VALUE_BYTES_MIN[UPDATE_TYPE])
-    # Rows that cannot be read in place look at the beginning of the data, where nothing is out of reach.
+    # Rows that cannot be read in place read the beginning of the data, which is always valid memory.
     readable = ~deletes & (values.length >= least)
     at = np.where(readable, at, 0)
     readable &= unaligned_view(data, ">i2")[at] == 0
@@ -251,7 +250,7 @@ def _decode_values(decoded: Decoded, keys: Spans, values: Spans, record_type: In
 
 
 def _count(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Read the number of batches at each position, and where they begin; -1 for null or what is too long."""
+    """Read the number of batches at each position, and where they begin; -1 for null or an invalid length."""
     byte = data[at]
     count = (byte & 0x7F).astype(np.int64)
     behind = at + 1
@@ -270,7 +269,7 @@ def _count(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _tagged_fields(data: Bytes, at: Ints, end: Ints, snapshot: Bools) -> tuple[Ints, Ints, Bools]:
-    """Read the two tagged fields that we know; say which rows hold nothing else and end where they must."""
+    """Read the two known tagged fields; return which rows have no others and end at the right place."""
     complete = np.full(len(at), NONE, np.int64)
     leader = np.full(len(at), NONE, np.int64)
     regular = (data[at] == 0) & (at + 1 == end)
@@ -292,7 +291,7 @@ def _tagged_fields(data: Bytes, at: Ints, end: Ints, snapshot: Bools) -> tuple[I
 
 
 def _read_batches(data: Bytes, begin: Ints, count: Ints) -> tuple[StateBatches, Ints]:
-    """Read so many batches from each position; return them, and the rows that have tags in one."""
+    """Read batches from each position; return them, and the rows with tags in a batch."""
     total = int(count.sum())
     if not total:
         return NO_BATCHES, NO_BATCHES.row
@@ -312,7 +311,7 @@ def _read_batches(data: Bytes, begin: Ints, count: Ints) -> tuple[StateBatches, 
 
 
 def _decode_one_by_one(decoded: Decoded, keys: Spans, values: Spans, rows: Ints) -> None:
-    """Decode rows the general way."""
+    """Decode rows one by one with `decode_record`."""
     packed: dict[int, bytes] = {}
     for row in rows.tolist():
         try:
@@ -349,7 +348,7 @@ def _unpacked_rows(rows: list[int], packed: list[bytes]) -> StateBatches:
 
 
 def unpacked(row: Ints, packed: bytes | memoryview) -> StateBatches:
-    """Return packed batches as columns; `row` says whose each one is."""
+    """Return packed batches as columns with the given row."""
     table = np.frombuffer(packed, _BATCH)
     return StateBatches(row, *(table[name].astype(np.int64) for name in _FIELDS))
 

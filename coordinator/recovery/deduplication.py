@@ -1,7 +1,7 @@
-"""Where share-partitions are, and which state is the one if a share-partition is in several state partitions.
+"""Select the valid state of a share-partition that is in several state partitions.
 
-A coordinator looks where the hash leads to, so what is there counts.  After the number of state partitions
-was changed, an old state may be left elsewhere beside it, or be all there is.
+A coordinator reads the state partition of the hash, so the state there is valid.  After a change of the
+number of state partitions, older states may be in other partitions, alone or in addition.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,9 +19,9 @@ def key_of(row: Row) -> SharePartitionKey:
 
 
 def depends_on(row: Row, log_offset: int) -> bool:
-    """Return whether a state may depend on the record at a log offset: it has no snapshot after it.
+    """Return whether a state may depend on the record at a log offset, because it has no later snapshot.
 
-    A state that begins with an update has no snapshot, so it has no time at which one was written.
+    A state that begins with an update has no snapshot, so it has no snapshot time.
     """
     return not row["write_timestamp"] or row["needed_from"] <= log_offset
 
@@ -35,10 +35,10 @@ def state_partitions_of(numbers: Collection[int]) -> int | None:
 def deduplicate(
     rows: Iterable[Row], state_partitions: int | None
 ) -> tuple[dict[SharePartitionKey, Row], list[Row]]:
-    """Choose one row of states for each share-partition; return the chosen, and those that are left.
+    """Choose one row of states for each share-partition; return the chosen and the other rows.
 
-    It is the one in its place; where there is none, or it is not known how many state partitions there are,
-    the newest.
+    It is the row in the right state partition. Without one, or if the number of state partitions is not
+    known, it is the newest.
     """
     chosen: dict[SharePartitionKey, Row] = {}
     left: list[Row] = []
@@ -59,7 +59,7 @@ def deduplicate(
 
 
 def is_in_place(row: Row, state_partitions: int) -> bool:
-    """Say whether a row of states is where the hash of its share-partition leads to."""
+    """Return whether a row of states is in the state partition of its hash."""
     state_partition: int = row["state_partition"]
     return routed_to(key_of(row), state_partitions) == state_partition
 

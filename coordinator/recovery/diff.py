@@ -1,8 +1,8 @@
-"""The job `diff`: what the log holds, against what a live coordinator answers.
+"""The job `diff`: compare the states in a log with the responses of a live coordinator.
 
-Traffic goes on meanwhile, so equality is bracketed: the log is folded up to A, the coordinator is asked, and
-where it answers something else, the log is looked at up to B, where it ends afterwards.  An answer is right
-if it is the share-partition's state at some log offset from A to B.
+Writes continue during the comparison. So the log is folded up to offset A, then the coordinator is read, and
+for each difference the log is read up to its later end B.  A response is correct if it is the
+share-partition's state at some log offset from A to B.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ from protocol.state_records import SharePartitionKey
 
 
 class VisibleState(NamedTuple):
-    """A state as far as a coordinator shows it; None instead of it: there is no state."""
+    """The part of a state that a coordinator returns; None instead of it means that there is no state."""
 
     state_epoch: int
     leader_epoch: int
@@ -41,7 +41,7 @@ _SUMMARY = ("state_epoch", "leader_epoch", "start_offset", "complete_count")
 
 
 class Difference(NamedTuple):
-    """A share-partition of which the coordinator answers what the log never held meanwhile."""
+    """A share-partition with a response that was never its state in the log."""
 
     key: SharePartitionKey
     state_partition: int
@@ -52,9 +52,9 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class DiffResult:
-    """What came of it. `moved` are those that were right at another log offset than A.
+    """The result. `moved` are correct at a later log offset than A.
 
-    `unknown` could not be asked or compared, and why; `batches_unknown` counts those whose batches could not.
+    `unknown` could not be read or compared, with the reason; `batches_unknown` counts those without batches.
     """
 
     asked: int
@@ -75,10 +75,10 @@ def diff(
     groups: Iterable[str] = (),
     listed: Iterable[SharePartitionKey] = (),
 ) -> DiffResult:
-    """Compare a log with the coordinator that `live` ("host:port,host:port") leads to.
+    """Compare a log with the coordinator at `live` ("host:port,host:port").
 
-    Compared are the share-partitions that the log knows, and those that are `listed`: by the coordinator over
-    HTTP, or by their groups.  Raises LogError and ConfigError.
+    The share-partitions are those in the log and those in `listed`, which come from the coordinator's HTTP
+    API or from the groups.  Raises LogError and ConfigError.
     """
     phases = phases or Phases()
     run = rebuild(engine, source, phases=phases)
@@ -98,7 +98,7 @@ def compared(
 ) -> DiffResult:
     """Compare states that were rebuilt up to the end of the log with a live coordinator.
 
-    `state_partitions` is None where it is not known how many there are.
+    `state_partitions` is None if it is not known.
     """
     rows = _asked_for(run.states, set(groups), state_partitions)
     held: dict[SharePartitionKey, VisibleState | None] = {key: _shown(row) for key, row in rows.items()}
@@ -138,12 +138,12 @@ def compared(
 def _asked_for(
     states: pa.Table, groups: set[str], state_partitions: int | None
 ) -> dict[SharePartitionKey, Row]:
-    """Return the rows of the share-partitions that are asked for."""
+    """Return the rows of the selected share-partitions."""
     chosen, _ = deduplicate(states.to_pylist(), state_partitions)
     return {
         key: row
         for key, row in chosen.items()
-        # Of what nobody can read a coordinator does not answer either.
+        # A coordinator does not return unreadable states either.
         if row["unreadable"] is None and (not groups or key.group_id in groups)
     }
 
@@ -151,13 +151,13 @@ def _asked_for(
 def _only_listed(
     states: pa.Table, listed: Iterable[SharePartitionKey], groups: set[str]
 ) -> list[SharePartitionKey]:
-    """Return the listed share-partitions that the log does not know."""
+    """Return the listed share-partitions that are not in the log."""
     known = {key_of(row) for row in states.select(["group_id", "topic_id", "partition"]).to_pylist()}
     return sorted(key for key in set(listed) - known if not groups or key.group_id in groups)
 
 
 def _row_of_listed(key: SharePartitionKey, state_partitions: int | None) -> Row:
-    """Return a row for a share-partition without a state; its log may say more by now."""
+    """Return a row for a share-partition without a state; its log may have one by now."""
     number = NONE if state_partitions is None else routed_to(key, state_partitions)
     return {"state_partition": number, "needed_from": END, "leader_epoch_max": NONE}
 
@@ -175,9 +175,9 @@ def _shown(row: Row) -> VisibleState:
 def _states_since(
     source: Source, run: RebuildResult, rows: Mapping[SharePartitionKey, Row]
 ) -> tuple[dict[SharePartitionKey, list[VisibleState | None]], set[SharePartitionKey]]:
-    """Return what the share-partitions were at each log offset from A to where the log ends by now.
+    """Return the states of the share-partitions at each log offset from A to the current end of the log.
 
-    Those of which the snapshot was pruned since come second: what they were before the next one is not known.
+    The second result has those whose snapshot was pruned since, so that their earlier states are not known.
     """
     cut_at: defaultdict[int, int] = defaultdict(int)
     for row in run.ranges.to_pylist():
@@ -231,7 +231,7 @@ def _is(held: VisibleState | None, answer: Answer) -> bool:
 
 
 def _is_among(states: Sequence[VisibleState | None], answer: Answer) -> bool:
-    """Say whether each of the two questions, asked one after the other, was answered from one of these."""
+    """Return whether both requests, sent one after the other, were answered from one of these states."""
     return any(_summary_is(state, answer) for state in states) and any(
         _read_is(state, answer) for state in states
     )
@@ -265,7 +265,7 @@ def _what(held: VisibleState | None, answer: Answer) -> str:
 
 
 def shown_batch(batch: StateBatch) -> str:
-    """Show a batch as text."""
+    """Format a batch."""
     return (
         f"({batch.first_offset}-{batch.last_offset}, state {batch.delivery_state}, "
         f"count {batch.delivery_count})"

@@ -1,4 +1,4 @@
-"""The job `explain`: what happened to a share-partition, or to one of its records, step by step."""
+"""The job `explain`: show the history of a share-partition or of one of its records, step by step."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from protocol.state_records import SharePartitionKey, topic_id_text
 
 _AVAILABLE, _ACKNOWLEDGED, _ARCHIVING, _ARCHIVED = 0, 2, 3, 4
 
-# What is known of a record whose delivery state is stored; that it was handed out is never stored by itself.
+# The meaning of a stored delivery state; deliveries themselves are never stored.
 _OUTCOMES = {
     _AVAILABLE: "released, to be delivered again",
     _ACKNOWLEDGED: "accepted",
@@ -35,18 +35,18 @@ STATE_NAMES = {
 
 _NOTHING = "nothing"
 
-# Batches of a state that are named where a person reads.
+# Batches of a state that are shown to people.
 _BATCHES_SHOWN_MAX = 6
 
 
 class HistoryEvent(NamedTuple):
-    """One step: where it is on the log, what was written by which leader, and the state after it."""
+    """One step: its place in the log, the record and its leader, and the state after it."""
 
     step: HistoryStep
     what: str
 
     def as_row(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return it as values for JSON."""
         state = self.step.after
         return {
             "state_partition": self.step.state_partition,
@@ -62,7 +62,7 @@ class HistoryEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """The history of a share-partition; `offset` is the record that it is about, if one was asked for."""
+    """The history of a share-partition; `offset` is the selected record, if any."""
 
     key: SharePartitionKey
     state_partition: int
@@ -72,7 +72,7 @@ class Explanation:
     summary: str
 
     def as_row(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return it as values for JSON."""
         return {
             "group_id": self.key.group_id,
             "topic_id": topic_id_text(self.key.topic_id),
@@ -93,10 +93,10 @@ def explain(
     cut: Cut | None = None,
     state_partitions: int | None = None,
 ) -> Explanation:
-    """Tell the history of a share-partition, or what became of one record of its topic.
+    """Return the history of a share-partition, or of one record of its topic.
 
-    Read is the state partition that its hash leads to, or all if there is nothing.  Raises ConfigError if the
-    log knows nothing of it, and what reading raises.
+    It reads the state partition of the hash, or all if that one has no records.  Raises ConfigError if the
+    share-partition is not in the log, and the exceptions of reading.
     """
     plan = source.plan(cut or Cut())
     partitions = set(plan.starts)
@@ -119,7 +119,7 @@ def explain(
 
 
 def _steps_of_offset(steps: Sequence[HistoryStep], offset: int) -> Iterator[HistoryEvent]:
-    """Give the steps that changed what is known of a record of the user's topic."""
+    """Yield the steps that changed the state of one record of the user's topic."""
     for step in steps:
         before, after = _fate(step.before, offset), _fate(step.after, offset)
         if before == after:
@@ -136,7 +136,7 @@ class _Fate(NamedTuple):
 
 
 def _fate(state: ShareState | None, offset: int) -> _Fate:
-    """Return what a state says of a record."""
+    """Return the state of one record."""
     if state is None:
         return _Fate("no state")
     if state.start_offset != NO_START_OFFSET and offset < state.start_offset:
@@ -164,7 +164,7 @@ def _format_fate(fate: _Fate, state: ShareState | None, offset: int) -> str:
 
 
 def describe_step(step: HistoryStep) -> str:
-    """Say what a record did."""
+    """Describe the effect of a record."""
     value, before, after = step.record.value, step.before, step.after
     if value is None:
         return "deleted"
@@ -185,7 +185,7 @@ def describe_step(step: HistoryStep) -> str:
 
 
 def _snapshot_reason(snapshot: ShareSnapshotValue) -> str:
-    """Say why a snapshot was written, as far as it shows."""
+    """Return the likely reason of a snapshot."""
     if snapshot.create_timestamp != snapshot.write_timestamp:
         return "renewed"
     return "written" if snapshot.state_batches or snapshot.leader_epoch else "initialised"
@@ -229,7 +229,7 @@ def shown_state(state: ShareState | None) -> str:
 
 
 def state_as_row(state: ShareState) -> dict[str, Any]:
-    """Return a state as JSON can hold it."""
+    """Return a state as values for JSON."""
     return {
         "start_offset": state.start_offset,
         "delivery_complete_count": state.delivery_complete_count,

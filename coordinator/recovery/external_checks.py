@@ -1,4 +1,4 @@
-"""The checks of an audit that ask somebody: the cluster, a live coordinator, the coordinator's own fold."""
+"""The checks of an audit that need the cluster, a live coordinator, or a second fold of a sample."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -29,7 +29,7 @@ from coordinator.shard import ShareState
 from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey, parse_topic_id, topic_id_text
 
-# In requests about topics.
+# Topics in one request.
 _TOPICS_MAX = 200
 
 
@@ -37,9 +37,9 @@ _CUT = "the cluster is asked as it is now, and the log was read up to an earlier
 
 
 class ClusterCheck:
-    """P5, X2 and X5; P5 only if the log is a topic of that cluster, the others only without a cut.
+    """P5, X2 and X5; P5 only for a topic of that cluster, X2 and X5 only without a cut.
 
-    What was initialised behind a cut would be missed at it.
+    With a cut, state that was initialised later would be reported as missing.
     """
 
     def __init__(
@@ -65,12 +65,14 @@ class ClusterCheck:
         self._shown: set[SharePartitionKey] = set()
 
     def begin(self) -> None:
-        """Ask what groups take for initialised: that must be in the log which is read afterwards."""
+        """Read which share-partitions groups have initialised; these must be in the log, which is read
+        afterwards.
+        """
         if not self._is_cut:
             self._shown = set(initialised_by_groups(**self._access))
 
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
-        """Ask for all else, and compare."""
+        """Read everything else, and compare."""
         return run_on_thread(self._check(log_contents))
 
     async def _check(self, log_contents: LogContents) -> ExternalFindings:
@@ -140,17 +142,17 @@ class ClusterCheck:
 
 
 class LiveCheck:
-    """X1: what a live coordinator answers."""
+    """X1: compare with a live coordinator."""
 
     def __init__(self, source: Source, live: str | LiveCoordinator) -> None:
         self._source = source
         self._live = live
 
     def begin(self) -> None:
-        """Nothing has to be asked first."""
+        """Do nothing; this check reads after the log."""
 
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
-        """Ask for every share-partition."""
+        """Read every share-partition."""
         run = RebuildResult(log_contents.states, log_contents.ranges, {})
         number = state_partitions_of(log_contents.log.plan.starts)
         compare = compared(self._source, run, self._live, phases=phases, state_partitions=number)
@@ -172,7 +174,7 @@ class LiveCheck:
 
 
 class SampleCheck:
-    """X6: some share-partitions folded record by record, with the coordinator's own code."""
+    """X6: fold a sample of share-partitions record by record, with the coordinator's own code."""
 
     def __init__(self, source: Source, count: int, cut: Cut) -> None:
         self._source = source
@@ -180,10 +182,10 @@ class SampleCheck:
         self._cut = cut
 
     def begin(self) -> None:
-        """Nothing has to be asked first."""
+        """Do nothing; this check reads after the log."""
 
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
-        """Read what the sample is made of again, up to the same ends."""
+        """Read the records of the sample again, up to the same ends."""
         rows = sample(log_contents.states, self._count)
         wanted = {(row["state_partition"], key_of(row)): row for row in rows}
         keys = {key for _, key in wanted}
@@ -225,7 +227,7 @@ def sample(states: pa.Table, count: int) -> list[dict[str, Any]]:
 
 
 def differing_fields(row: Mapping[str, Any], state: ShareState | None) -> str:
-    """Say in what a row of states differs from a state of the coordinator; empty if it does not."""
+    """Return how a row of states differs from a state of the coordinator; empty if it does not."""
     if state is None:
         return "the other way finds no state"
     other = {
@@ -241,9 +243,9 @@ def differing_fields(row: Mapping[str, Any], state: ShareState | None) -> str:
 
 
 class OptionalCheck:
-    """A check that may fail without the audit failing: then it is not checked, and says why.
+    """A check whose failure does not fail the audit; the result has the reason.
 
-    If it was `asked_for` by name, an audit without it is not clean.
+    If it was `asked_for` by name, the audit is not clean without it.
     """
 
     def __init__(self, inner: Any, checks: Collection[str], *, asked_for: bool = False) -> None:
@@ -253,14 +255,14 @@ class OptionalCheck:
         self._why = ""
 
     def begin(self) -> None:
-        """Begin, or note why not."""
+        """Begin, or store the reason of a failure."""
         try:
             self._inner.begin()
         except (LogError, CoordinatorError, OSError) as error:
             self._why = str(error)
 
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
-        """Check, or say why not."""
+        """Check, or return the reason of a failure."""
         if not self._why:
             try:
                 external: ExternalFindings = self._inner.check(log_contents, phases)
@@ -273,7 +275,7 @@ class OptionalCheck:
 def initialised_by_groups(
     *, bootstrap_servers: str, security: ClientSecurity, request_timeout_s: float
 ) -> list[SharePartitionKey]:
-    """Return the share-partitions that the groups of a cluster take for initialised. Raises LogError."""
+    """Return the share-partitions that the groups of a cluster have initialised. Raises LogError."""
 
     async def ask() -> list[SharePartitionKey]:
         from coordinator.kafka.share_groups import ShareGroups
@@ -291,7 +293,10 @@ def initialised_by_groups(
 def topic_id_of(
     name: str, *, bootstrap_servers: str, security: ClientSecurity, request_timeout_s: float
 ) -> bytes | None:
-    """Ask the cluster for the id of a topic; None if there is none, or we may not see it. Raises LogError."""
+    """Return the id of a topic from the cluster; None if it does not exist or is not visible.
+
+    Raises LogError.
+    """
 
     async def ask() -> bytes | None:
         from coordinator.kafka.user_topics import UserTopics

@@ -1,4 +1,4 @@
-"""Phase 2: once all ranges are read, what counts is known, and partial states become states."""
+"""Phase 2: after all ranges are read, select the partial states that count and join them to states."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -27,10 +27,9 @@ OwnerEpochs = Mapping[tuple[int, int], int]
 
 
 def owner_epochs(ranges: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
-    """Settle the owner epoch at the start of each range from all rows of `RANGES`.
+    """Compute the owner epoch at the start of each range from all rows of `RANGES`.
 
-    The ranges of a state partition must reach back to the start of its log.  One without records has no
-    place in it, and nothing to say.
+    The ranges of a state partition must begin at the start of its log.  A range without records is ignored.
     """
     found: dict[tuple[int, int], int] = {}
     ordered = sorted(
@@ -58,7 +57,7 @@ def counting_rows(
 
 
 def settled(rows: Partials, known: OwnerEpochs) -> Partials:
-    """Drop the partial states whose records do not count; the rest forget whose they are."""
+    """Drop the partial states whose records do not count; clear the owner of the others."""
     if not len(rows):
         return rows
     found = rows.take(
@@ -72,17 +71,17 @@ def settled(rows: Partials, known: OwnerEpochs) -> Partials:
 
 
 def joined(rows: Partials) -> Partials:
-    """Join settled partial states that reach back to the start of the log; what is deleted is dropped."""
+    """Join partial states that begin at the start of the log; drop deleted share-partitions."""
     return drop_before_start(fold(rows))
 
 
 def states_of(partials: pa.Table | pa.RecordBatch, known: OwnerEpochs) -> pa.RecordBatch:
-    """Make states of all the partial states of some share-partitions: rows of `STATES`."""
+    """Compute the states (rows of `STATES`) of some share-partitions from all their partial states."""
     return states(joined(settled(partials_from_arrow(partials), known)))
 
 
 def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[Output]:
-    """Make states of the partial states of a state partition: a `JoinTask`, its first argument bound."""
+    """Compute the states of a state partition: a `JoinTask` with its first argument bound."""
     partials = tables.get(PARTIALS_OUTPUT, ())
     states = states_of(pa.Table.from_batches(partials, PARTIALS), known)
     yield Output(STATES_OUTPUT, state_partition, states)
@@ -91,7 +90,7 @@ def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> Ite
 def states(rows: Partials) -> pa.RecordBatch:
     """Return joined partial states as rows of the schema `STATES`."""
     groups, topics, partitions = [], [], []
-    # Of the same topic there are many.
+    # Topics repeat, so their texts are cached.
     topic_texts: dict[bytes, str] = {}
     names = rows.names
     for number in rows.key.tolist():

@@ -1,19 +1,19 @@
-"""Folding: partial states that join with their neighbours, in any grouping, to what the shard would hold.
+"""Fold records into partial states, which join with their neighbours in any grouping to the shard's state.
 
-A partial state says what a stretch of the log does to one share-partition.  It is the state that the stretch
-makes from nothing, and what is needed to put it behind another one:
+A partial state describes the effect of a stretch of the log on one share-partition.  It is the state that the
+stretch makes from nothing, and what is needed to join it with the stretch before:
 
-* its *effect*: an update goes on with the state before it, a snapshot replaces it but for the greatest leader
-  epoch, a tombstone forgets it all;
-* -1 where an update says nothing: the start offset and the leader epoch stay what they were;
-* the greatest start offset meanwhile.  The shard cuts batches off step by step, so a batch is cut by every
-  start offset that came with it or after it.  That is the last one, unless the start offset went backward,
-  which brokers of Kafka 4.3 and older let happen;
-* apart from the others, the batches from before the stretch named a start offset: the one from before the
-  stretch cuts them too.
+* its *effect*: an update continues the state before it, a snapshot replaces it except for the greatest
+  leader epoch, a tombstone deletes it;
+* -1 if an update has no value: the start offset and the leader epoch stay unchanged;
+* the greatest start offset of the stretch. The shard cuts batches off step by step, so a batch is cut by
+  every start offset that came with it or after it. That is the last one, unless the start offset went
+  backward, which brokers of Kafka 4.3 and older allow;
+* separately, the *loose* batches from before the first start offset of the stretch: the start offset from
+  before the stretch cuts them too.
 
-The rest is a maximum (`sweep`), so it does not ask for order.  Property tests hold this equal to
-`coordinator.shard.state.advance`, whatever the cuts and the grouping.
+The rest is a maximum (`batch_overlay`), so it does not depend on the order.  Property tests compare this with
+`coordinator.shard.state.advance`, for all cuts and groupings.
 """
 
 import numpy as np
@@ -28,9 +28,9 @@ from coordinator.shard.state import NO_LEADER_EPOCH
 
 
 def fold(rows: Partials) -> Partials:
-    """Join all partial states of each share-partition and ownership to one, in the order of their rows.
+    """Join all partial states of each share-partition and owner epoch, in the order of their rows.
 
-    Takes O(n log n) for n batches that survive, and O(n) for n rows.
+    Takes O(n log n) for n batches that remain, and O(n) for n rows.
     """
     if not len(rows):
         return rows
@@ -39,7 +39,7 @@ def fold(rows: Partials) -> Partials:
 
 
 def drop_before_start(rows: Partials) -> Partials:
-    """Say that nothing stands before these partial states, and drop those of what is deleted.
+    """Mark that there is no log before these partial states, and drop deleted share-partitions.
 
     Each share-partition must have one row.
     """
@@ -51,12 +51,12 @@ def drop_before_start(rows: Partials) -> Partials:
     found = Partials(rows.names, rows.key, numbers, rows.batches, rows.loose_batches, rows.unreadable).take(
         rows["exists"] != 0
     )
-    # What was loose is cut by nothing any more.
+    # No start offset before the stretch cuts the loose batches.
     return fold(found) if len(found.loose_batches.row) else found
 
 
 def _groups(rows: Partials) -> tuple[Ints, int]:
-    """Number the share-partitions and ownerships that have rows, from 0 up."""
+    """Number the share-partitions and owner epochs that have rows, from 0."""
     owner, claimed = rows["owner_epoch"], rows["claimed"]
     classes, of_class = 1, np.int64(0)
     if not ((owner == owner[0]).all() and (claimed == claimed[0]).all()):
@@ -70,7 +70,7 @@ def _groups(rows: Partials) -> tuple[Ints, int]:
 
 
 class _Fold:
-    """One fold: `group` says whose each row is."""
+    """One fold: `group` is the group of each row."""
 
     def __init__(self, rows: Partials, group: Ints, groups: int) -> None:
         self.rows = rows
@@ -80,7 +80,7 @@ class _Fold:
         self.replaced_at = self._last(np.flatnonzero(effect != CONTINUES))
         self.forgotten_at = self._last(np.flatnonzero(effect == FORGETS))
         row = np.arange(len(rows))
-        # Rows that the state is made of: since the last replacement, without a tombstone.
+        # The rows that the state consists of: since the last replacement, without a tombstone.
         self.made_of: Bools = (row >= self.replaced_at[group]) & (rows["exists"] != 0)
         self.survivors = np.flatnonzero(self.made_of)
 
@@ -136,7 +136,7 @@ class _Fold:
             "exists": (base >= 0).astype(np.int64),
             "snapshot_epoch": self._picked("snapshot_epoch", base, 0),
             "state_epoch": self._picked("state_epoch", base, 0),
-            # What begins from nothing has the leader epoch 0 until it is told another one.
+            # A state without an earlier one has leader epoch 0 until a record sets it.
             "leader_epoch": np.where(
                 (led_at < 0) & (effect == FORGETS),
                 0,
@@ -162,7 +162,7 @@ class _Fold:
         return Partials(rows.names, rows.key[last], numbers, batches, loose_batches, unreadable)
 
     def _batches(self) -> tuple[StateBatches, StateBatches]:
-        """Cut the surviving batches off, and lay them over one another: the anchored ones, the loose ones."""
+        """Cut off the remaining batches and merge them: the anchored ones, the loose ones."""
         rows = self.rows
         first_named_at = self._first(
             self.survivors[
@@ -170,7 +170,7 @@ class _Fold:
                 | (rows["start_offset"][self.survivors] != NO_START_OFFSET)
             ]
         )
-        # By the last start offset: nearly always that is the greatest.
+        # The last start offset, which is usually the greatest.
         floor = self.floor[self.group]
         loose_floor = floor
         if len(self.went_back):
@@ -195,10 +195,10 @@ class _Fold:
         return overlay_batches(batches._replace(row=self.group[batches.row]))
 
     def _floors_going_back(self, group: int, floor: Ints, loose_floor: Ints) -> None:
-        """Set what cuts the batches of each row of a group whose start offset went backward.
+        """Set the floor for the batches of each row of a group whose start offset went backward.
 
-        Anchored ones are cut by the start offsets of all rows behind theirs, their own row has done so
-        itself.  Loose ones also by the last one that was named before.
+        Anchored batches are cut by the start offsets of all later rows; their own row has cut them already.
+        Loose batches are also cut by the last start offset before them.
         """
         rows = self.rows
         members = self.survivors[self.group[self.survivors] == group]

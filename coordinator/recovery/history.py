@@ -1,7 +1,8 @@
-"""Share-partitions record by record: what each record did, folded with the coordinator's own code.
+"""Fold share-partitions record by record with the coordinator's own code, keeping the state after each
+record.
 
-Slower than the fold in columns, and meant for some share-partitions, not for all: `explain` shows it, `diff`
-looks up what was true for a moment, and an audit folds a sample a second time (X6).
+This is slower than the fold in columns, and meant for some share-partitions: `explain` shows it, `diff` looks
+up temporary states, and an audit folds a sample a second time (X6).
 """
 
 from collections.abc import Collection, Iterator
@@ -33,7 +34,7 @@ class HistoryStep(NamedTuple):
 
 
 class _Partition:
-    """A state partition that is read from its start to its end."""
+    """A state partition that is read from start to end."""
 
     def __init__(self, state_partition: int, wanted: dict[bytes, SharePartitionKey]) -> None:
         self._scan = RangeScan(state_partition)
@@ -45,7 +46,7 @@ class _Partition:
     def take(self, records: Records) -> Iterator[HistoryStep]:
         scanned = self._scan.take(records)
         if self._owner_epoch is None and len(scanned.records):
-            # The first record of the log stands for the claim before it.
+            # The first record of the log determines the claim before it.
             summary = self._scan.summary()
             is_claim = bool(summary["first_is_claim"])
             self._owner_epoch = NONE if is_claim else int(summary["first_owner_epoch"])
@@ -79,9 +80,9 @@ def steps_of(
     keys: Collection[SharePartitionKey],
     state_partitions: Collection[int] | None = None,
 ) -> Iterator[HistoryStep]:
-    """Give the records of share-partitions, those of each state partition in log order.
+    """Yield the records of share-partitions, those of each state partition in log order.
 
-    Only the given state partitions are read, by default all.  Raises what reading raises.
+    By default all state partitions are read.  Raises the exceptions of reading.
     """
     wanted = {identity_of_key(key): key for key in keys}
     found: dict[int, _Partition] = {}

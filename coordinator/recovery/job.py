@@ -1,4 +1,4 @@
-"""What all jobs do: settle what to read, read it with an engine, and read again what was pruned meanwhile."""
+"""The part that all jobs share: plan the ranges, read them with an engine, and repeat pruned ones."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,9 +21,9 @@ _READS_MAX = 5
 
 @dataclass(frozen=True)
 class LogRead:
-    """A log that has been read: the plan that was carried out, and what its ranges amount to.
+    """A log that has been read: the executed plan, and the totals of its ranges.
 
-    `pruned_during_read` says where state partitions began in the end that were pruned meanwhile.
+    `pruned_during_read` has the final log starts of state partitions that were pruned during the read.
     """
 
     plan: Plan
@@ -33,9 +33,9 @@ class LogRead:
     damages: Sequence[Mapping[str, Any]] = ()
 
     def named_damages(self, states: pa.Table) -> list[tuple[Mapping[str, Any], list[bytes]]]:
-        """Return the damage of the log and the share-partitions whose records were lost, if they are known.
+        """Return the damage of the log with the share-partitions that lost records, if they are known.
 
-        The keys of damaged records are believed if all of them are share-partitions that have a state.
+        The keys of damaged records are used only if all of them are share-partitions with a state.
         """
         known = {identity_of_row(row) for row in states.to_pylist()} if self.damages else set()
         return [
@@ -46,7 +46,7 @@ class LogRead:
     def affected(self, states: pa.Table) -> list[SharePartitionKey]:
         """Return the share-partitions of `states` that may lack updates because of damage.
 
-        If the latest snapshot of a share-partition is after the damage, its state is whole.
+        If the latest snapshot of a share-partition is after the damage, its state is complete.
         """
         damages = self.named_damages(states)
         found = []
@@ -74,10 +74,10 @@ def read_log(
 ) -> LogRead:
     """Read a log up to a cut with the first function of a job.
 
-    What the function calls `ranges` are rows of `RANGES`.  A state partition that is pruned meanwhile is read
-    again up to where the cut is by now: of what was not pruned, the snapshot may be behind the end that was
-    found first.  Raises ConfigError for a cut below the log, and LogUnavailable if the log is pruned faster
-    than it can be read.
+    The function's output `ranges` are rows of `RANGES`.  A state partition that is pruned during the read is
+    read again up to its current cut, because the snapshots of the remaining records may be after the first
+    end. Raises ConfigError for a cut below the log, and LogUnavailable if the log is pruned faster than it
+    can be read.
     """
     cut, phases = cut or Cut(), phases or Phases()
     planned = source.plan(cut, range_records=range_records)
@@ -118,7 +118,7 @@ def _numbered(ranges: Sequence[LogRange], first: int) -> tuple[LogRange, ...]:
 
 
 def _replan(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Plan:
-    """Return a plan with these state partitions as they are in a later one."""
+    """Return a plan in which these state partitions are replaced by those of a later plan."""
 
     def mixed(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
         return {p: at for p, at in before.items() if p not in state_partitions} | {
@@ -138,7 +138,7 @@ def _replan(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Pl
 
 
 def checked(plan: Plan, cut: Cut) -> Plan:
-    """Refuse a cut below the log, and note where a cut may be too early to be whole."""
+    """Refuse a cut below the log start, and mark state partitions whose cut may be too early."""
     notes = list(plan.notes)
     doubtful: tuple[int, ...] = ()
     for state_partition, offset in sorted((cut.offsets or {}).items()):

@@ -1,8 +1,8 @@
-"""What a live coordinator answers of share-partitions, ours or Kafka's own, asked without changing anything.
+"""Read share-partitions from a live coordinator, this one or Kafka's, without changing anything.
 
-A Read fences lower leader epochs and makes Kafka write a record if it is the first with its leader epoch, so
-it is only ever sent with a leader epoch that the coordinator has seen: the one that its Summary shows, or if
-that is fenced (after a re-initialisation it is 0), the greatest that the log has.
+A Read fences lower leader epochs, and the first Read with a leader epoch makes Kafka write a record.  So a
+Read is sent only with a leader epoch that the coordinator has seen: the one in its Summary, or, if that is
+fenced (it is 0 after a re-initialisation), the greatest in the log.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.state_records import SharePartitionKey
 
-# Share-partitions of a group in one request, and requests at a time.
+# Share-partitions of a group in one request, and the number of concurrent requests.
 _KEYS_MAX = 200
 _REQUESTS_MAX = 8
 _RETRY = RetryPolicy(attempts_max=4, first_s=0.25)
@@ -36,7 +36,7 @@ _NOTHING = (0, 0, NO_START_OFFSET, -1)
 
 
 class LiveCoordinator(NamedTuple):
-    """A live coordinator: where it is found ("host:port,host:port"), and how one connects to it."""
+    """A live coordinator: its addresses ("host:port,host:port"), and how to connect to it."""
 
     bootstrap: str
     security: ClientSecurity | None = None
@@ -44,10 +44,10 @@ class LiveCoordinator(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What was answered of one share-partition.
+    """The response for one share-partition.
 
-    `complete_count` is None if the coordinator's version does not tell it, `batches` is None if they could
-    not be asked for.  `exists` is False where there is no state; `trouble` says why nothing is known.
+    `complete_count` is None if the coordinator's version does not send it, `batches` is None if they could
+    not be read.  `exists` is False without a state; `trouble` is the reason if nothing is known.
     """
 
     exists: bool = True
@@ -64,9 +64,9 @@ class Answer:
 async def ask(
     live: "str | LiveCoordinator", leader_epochs: Mapping[SharePartitionKey, int], advance: Advance
 ) -> dict[SharePartitionKey, Answer]:
-    """Ask for share-partitions; `leader_epochs` has the greatest leader epoch of each that the log knows.
+    """Read share-partitions; `leader_epochs` has the greatest leader epoch of each in the log.
 
-    Raises LogUnavailable if nobody answers at all.
+    Raises LogUnavailable if no coordinator answers.
     """
     bootstrap, security = live if isinstance(live, LiveCoordinator) else LiveCoordinator(live)
     tells_complete_count = await _summary_version(bootstrap, security) >= 1
@@ -140,7 +140,7 @@ async def _read(
     found: dict[SharePartitionKey, Answer],
     empty: Collection[SharePartitionKey],
 ) -> list[SharePartitionKey]:
-    """Note the batches of share-partitions; return those whose leader epoch is fenced."""
+    """Store the batches of share-partitions; return those whose leader epoch is fenced."""
     fenced = []
     parts: dict[SharePartitionKey, Any] = {
         key: read_api.PartitionData(key.partition, leader_epoch)

@@ -1,4 +1,4 @@
-"""What a run read and made, as a file beside its results: written last, so it is what makes them count."""
+"""Write the manifest of a run; without it, the results of the run are ignored."""
 
 import json
 import os
@@ -25,7 +25,7 @@ FORMAT = 1
 def make_manifest(
     job: str, engine: Engine, source: Source, cut: Cut, log: LogRead, *, now_ms: int, **more: Any
 ) -> dict[str, Any]:
-    """Describe a run: what was read, up to where, by what; `more` is what the job itself has to say."""
+    """Describe a run: source, cut and engine; `more` are the job's own entries."""
     plan = log.plan
     partitions: dict[int, dict[str, int | None]] = {
         partition: {
@@ -72,7 +72,7 @@ def make_manifest(
 
 
 def check_new(folder: Path) -> None:
-    """Refuse a folder for results that has something in it: results are never mixed. Raises ConfigError."""
+    """Refuse a directory that is not empty, so that results are not mixed. Raises ConfigError."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError("--to", folder, "a folder that is new or empty")
 
@@ -87,7 +87,7 @@ def write_results(folder: Path, tables: Mapping[str, pa.Table], manifest: dict[s
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write a table so that it is on the disk when this returns."""
+    """Write a table durably."""
     with path.open("wb") as file:
         pq.write_table(table, file, compression="zstd")
         file.flush()
@@ -96,7 +96,7 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of results. Raises ConfigError if there are none, LogDamaged if it is garbled."""
+    """Read the manifest of results. Raises ConfigError without results, LogDamaged if it is invalid."""
     path = folder / MANIFEST
     try:
         said: dict[str, Any] = json.loads(path.read_text("utf-8"))
@@ -108,7 +108,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_results(folder: Path, name: str) -> pa.Table:
-    """Read a table of results that were written whole. Raises ConfigError."""
+    """Read a table of complete results. Raises ConfigError."""
     if f"{name}.parquet" not in read_manifest(folder).get("files", {}):
         raise ConfigError("results", folder, f"of a job that makes {name}")
     return pq.read_table(folder / f"{name}.parquet")
@@ -119,12 +119,12 @@ def _time(time_ms: int) -> datetime:
 
 
 def iso_time(time_ms: int) -> str:
-    """Write a time as ISO 8601 in UTC, to the millisecond."""
+    """Format a time as ISO 8601 in UTC, with milliseconds."""
     return _time(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> int:
-    """Read an ISO 8601 time, in UTC if it does not say; return milliseconds. Raises ConfigError."""
+    """Parse an ISO 8601 time, by default in UTC; return milliseconds. Raises ConfigError."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

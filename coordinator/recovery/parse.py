@@ -1,8 +1,7 @@
-"""Record batches to columns: the vectorised twin of `protocol.record_batch`.
+"""Parse record batches into columns, vectorised; equivalent to `protocol.record_batch`.
 
-Where a record begins is known only from the one before it, so that chain is walked one by one; everything
-else is read from all records at once.  What does not parse goes to `decode_batches`, which says what is wrong
-with it: both agree about what is valid.
+The position of a record depends on the record before it, so the chain is walked one by one; everything else
+is read from all records at once.  Invalid batches are passed to `decode_batches`, which describes the error.
 """
 
 from struct import Struct
@@ -32,7 +31,10 @@ _VARINT_BYTES_MAX = 10
 
 
 class ParseResult(NamedTuple):
-    """What a buffer held. `used_bytes` end with the last good batch; `found` says what is wrong behind it."""
+    """The content of a buffer.
+
+    `used_bytes` is the end of the last valid batch; `found` is the error after it.
+    """
 
     records: Records
     used_bytes: int
@@ -40,11 +42,11 @@ class ParseResult(NamedTuple):
 
 
 def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int = 0) -> ParseResult:
-    """Parse the whole batches that a buffer begins with.
+    """Parse the complete batches at the beginning of a buffer.
 
-    Stops in front of a batch that is cut off (`found` is None), or that is not a valid one, and says why
-    (positions count from `first_byte`).  A batch whose frame is whole and whose CRC is right, but whose
-    records do not parse, raises DecodeError.
+    Stops at a batch that is truncated (`found` is None) or invalid, and says why (positions count from
+    `first_byte`).  A batch with a complete frame and a valid CRC, but with invalid records, raises
+    DecodeError.
     """
     positions, sizes, found = _frames(buffer, first_byte)
     used_bytes = positions[-1] + sizes[-1] if positions else 0
@@ -71,7 +73,7 @@ def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int =
 
 
 def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_byte: int = 0) -> ParseResult:
-    """Parse the batches that a buffer begins with; stop in front of one whose records do not parse, too."""
+    """Parse the batches at the beginning of a buffer; stop also at one with invalid records."""
     try:
         return parse(state_partition, buffer, first_byte=first_byte)
     except DecodeError as error:
