@@ -87,8 +87,13 @@ def create_app(
     for routes in api:
         app.include_router(routes, dependencies=[Depends(refuse_unknown_parameters)])
     app.include_router(page_routes())
-    app.add_exception_handler(HTTPException, _http_exception_response)
+    _add_error_responses(app, metrics)
+    app.add_middleware(_EncodedSegments)
+    app.add_middleware(AccessMiddleware, access=access, refused=metrics.http_refused)
+    return app
 
+
+def _add_error_responses(app: FastAPI, metrics: Metrics) -> None:
     async def access_denied(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, AccessDenied)
         metrics.http_refused(error.status)
@@ -97,11 +102,9 @@ def create_app(
         )
 
     app.add_exception_handler(AccessDenied, access_denied)
+    app.add_exception_handler(HTTPException, _http_exception_response)
     app.add_exception_handler(RequestValidationError, _validation_error_response)
     app.add_exception_handler(Exception, _http_error_response)
-    app.add_middleware(_EncodedSegments)
-    app.add_middleware(AccessMiddleware, access=access, refused=metrics.http_refused)
-    return app
 
 
 _NO_ROUTE = {

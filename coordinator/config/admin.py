@@ -54,8 +54,8 @@ class HttpSettings(BaseModel):
         SettingInfo(
             "http.ssl.client.auth",
             "required: every client needs a certificate, including probes. requested: a certificate "
-            "identifies its client; clients without one can use the probes, and need a token for "
-            "everything else.",
+            "identifies its client; clients without one can use the probes, and need a token for everything "
+            "else.",
         ),
     ] = "none"
     http_ssl_principal_mapping_rules: Annotated[
@@ -71,8 +71,8 @@ class HttpSettings(BaseModel):
         str,
         SettingInfo(
             "http.token.file",
-            "The bearer tokens: a file of lines NAME SCOPE TOKEN, where SCOPE is read or write and "
-            "TOKEN may be sha256:HEX. Reloaded when it changes. Empty: no tokens.",
+            "The bearer tokens: a file of lines NAME SCOPE TOKEN, where SCOPE is read or write and TOKEN "
+            "may be sha256:HEX. Reloaded when it changes. Empty: no tokens.",
             "a file",
         ),
     ] = ""
@@ -80,8 +80,8 @@ class HttpSettings(BaseModel):
         str,
         SettingInfo(
             "http.allowed.principals",
-            "The principals that may read with a client certificate, separated by semicolons as in "
-            "Kafka's super.users. User:ANONYMOUS allows every client.",
+            "The principals that may read with a client certificate, separated by semicolons as in Kafka's "
+            "super.users. User:ANONYMOUS allows every client.",
             "principals as User:NAME, separated by semicolons",
         ),
     ] = ""
@@ -97,8 +97,8 @@ class HttpSettings(BaseModel):
         _Switch,
         SettingInfo(
             "http.writes",
-            "true: authorized clients may write snapshots, prune logs and hand over shards. false: "
-            "HTTP is read-only.",
+            "true: authorized clients may write snapshots, prune logs and hand over shards. false: HTTP is "
+            "read-only.",
         ),
     ] = "false"
     http_metrics_open: Annotated[

@@ -34,9 +34,9 @@ class KafkaLogSettings(BaseModel):
         BeforeValidator(_addresses),
         SettingInfo(
             "bootstrap.servers",
-            "With log=kafka: brokers of the cluster with the state topic. One available broker is "
-            "enough. With another log, it is optional and provides topic names and lag for the page "
-            "and the commands.",
+            "With log=kafka: brokers of the cluster with the state topic. One available broker is enough. "
+            "With another log, it is optional and provides topic names and lag for the page and the "
+            "commands.",
             "HOST:PORT,HOST:PORT",
         ),
     ] = ""
@@ -55,16 +55,16 @@ class KafkaLogSettings(BaseModel):
         Field(ge=1, le=32767),
         SettingInfo(
             _TOPIC + "replication.factor",
-            "With log=kafka: the replication factor of a state topic that is created. With fewer "
-            "brokers it is lowered, with a warning.",
+            "With log=kafka: the replication factor of a state topic that is created. With fewer brokers it "
+            "is lowered, with a warning.",
         ),
     ] = 3
     state_topic_min_isr: Annotated[
         Count,
         SettingInfo(
             _TOPIC + "min.isr",
-            "With log=kafka: min.insync.replicas of a state topic that is created. At most its "
-            "replication factor.",
+            "With log=kafka: min.insync.replicas of a state topic that is created. At most its replication "
+            "factor.",
         ),
     ] = 2
     request_timeout_ms: Annotated[
@@ -87,9 +87,9 @@ class KafkaLogSettings(BaseModel):
         Field(ge=100, le=10_000),
         SettingInfo(
             "owner.lease.ms",
-            "With log=kafka: for how many milliseconds after an append the owner of a shard answers "
-            "reads from memory, so no read is older. After a crash, the next owner waits 1.1 times as "
-            "long before it answers.",
+            "With log=kafka: for how many milliseconds after an append the owner of a shard answers reads "
+            "from memory, so no read is older. After a crash, the next owner waits 1.1 times as long before "
+            "it answers.",
         ),
     ] = 3_000
     security_protocol: Annotated[
@@ -107,8 +107,8 @@ class KafkaLogSettings(BaseModel):
         str,
         SettingInfo(
             "sasl.password",
-            "With a SASL protocol: the password. Set it in the environment or in a file, because "
-            "other users can see flags.",
+            "With a SASL protocol: the password. Set it in the environment or in a file, because other "
+            "users can see flags.",
             secret=True,
         ),
     ] = ""
@@ -149,15 +149,15 @@ class KafkaLogSettings(BaseModel):
         Literal["https", "none"],
         SettingInfo(
             "ssl.endpoint.identification.algorithm",
-            "https: a broker's certificate must match the host of the connection. none: any "
-            "certificate of a trusted authority is accepted.",
+            "https: a broker's certificate must match the host of the connection. none: any certificate of "
+            "a trusted authority is accepted.",
         ),
     ] = "https"
 
     def check_kafka_log(self) -> None:
         """Raise ConfigError if what the log in a topic needs is missing."""
         if not self.bootstrap_servers:
-            raise ConfigError("bootstrap.servers", "", "HOST:PORT of at least one broker with log=kafka")
+            raise ConfigError("bootstrap.servers", "", "HOST:PORT of at least one broker of the cluster")
 
     def check_sasl_client(self) -> None:
         """Raise ConfigError if what we log in with is missing."""

@@ -38,8 +38,8 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(upper),
         SettingInfo(
             "listen.security.protocol",
-            "The security protocol of listen. With any other than PLAINTEXT, "
-            "listen.allowed.principals lists the allowed clients. See docs/security.md.",
+            "The security protocol of listen. With any other than PLAINTEXT, listen.allowed.principals "
+            "lists the allowed clients. See docs/security.md.",
         ),
     ] = "PLAINTEXT"
     listen_plaintext_allowed: Annotated[
@@ -47,17 +47,17 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(_lower),
         SettingInfo(
             "listen.plaintext.allowed",
-            "true: with PLAINTEXT, listen may be an address that other hosts can reach. Every host "
-            "that reaches it can read and write all state. Use it only if the network lets none but "
-            "brokers connect.",
+            "true: with PLAINTEXT, listen may be an address that other hosts can reach. Every host that "
+            "reaches it can read and write all state. Use it only if the network lets none but brokers "
+            "connect.",
         ),
     ] = "false"
     listen_allowed_principals: Annotated[
         str,
         SettingInfo(
             "listen.allowed.principals",
-            "With TLS or SASL: the allowed principals, in the format of Kafka's super.users: brokers, "
-            "other coordinators, tools. Others get CLUSTER_AUTHORIZATION_FAILED. Empty: none.",
+            "With TLS or SASL: the allowed principals, in the format of Kafka's super.users: brokers, other "
+            "coordinators, tools. Others get CLUSTER_AUTHORIZATION_FAILED. Empty: none.",
             "User:NAME;User:NAME",
         ),
     ] = ""
@@ -65,8 +65,8 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.ssl.certificate.location",
-            "With SSL or SASL_SSL: a PEM file with the server certificate. This and the other files "
-            "are reloaded when they change.",
+            "With SSL or SASL_SSL: a PEM file with the server certificate. This and the other files are "
+            "reloaded when they change.",
             _FILE,
         ),
     ] = ""
@@ -85,8 +85,8 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.ssl.ca.location",
-            "A PEM file with the authorities of client certificates. Certificates of other "
-            "coordinators are checked with it too.",
+            "A PEM file with the authorities of client certificates. Certificates of other coordinators are "
+            "checked with it too.",
             _FILE,
         ),
     ] = ""
@@ -121,8 +121,7 @@ class ListenerSecuritySettings(BaseModel):
         SettingInfo(
             "listen.sasl.users.file",
             "For PLAIN and SCRAM: a .properties file of lines NAME=PASSWORD, or "
-            "NAME=SCRAM-SHA-512=[salt=...,stored_key=...,server_key=...,iterations=...] in Kafka's "
-            "format.",
+            "NAME=SCRAM-SHA-512=[salt=...,stored_key=...,server_key=...,iterations=...] in Kafka's format.",
             _FILE,
         ),
     ] = ""
@@ -186,9 +185,9 @@ class ListenerSecuritySettings(BaseModel):
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             "listen.connections.max.reauth.ms",
-            "With a SASL protocol: the lifetime of a login, before which the client re-authenticates "
-            "on the same connection (KIP-368). 0: the lifetime of the connection. The expiration of a "
-            "token always counts.",
+            "With a SASL protocol: the lifetime of a login, before which the client re-authenticates on the "
+            "same connection (KIP-368). 0: the lifetime of the connection. The expiration of a token always "
+            "counts.",
         ),
     ] = 0
     listen_failed_authentication_delay_ms: Annotated[
@@ -218,8 +217,8 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(upper),
         SettingInfo(
             "forwarding.sasl.mechanism",
-            "With ownership=group and SASL: the mechanism for connections to other coordinators. TLS "
-            "uses the certificate of listen, and listen.ssl.ca.location to check theirs.",
+            "With ownership=group and SASL: the mechanism for connections to other coordinators. TLS uses "
+            "the certificate of listen, and listen.ssl.ca.location to check theirs.",
         ),
     ] = "SCRAM-SHA-512"
     forwarding_sasl_username: Annotated[

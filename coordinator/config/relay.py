@@ -57,8 +57,8 @@ class RelaySettings(BaseModel):
         SettingInfo(
             "relay.allowed.principals",
             "The users that may use the coordinator: the brokers' users, in the format of Kafka's "
-            "super.users. With SSL: the principals of the brokers' certificates, which alone may "
-            "connect to the broker too. Empty: none.",
+            "super.users. With SSL: the principals of the brokers' certificates, which alone may connect to "
+            "the broker too. Empty: none.",
             "User:NAME;User:NAME",
         ),
     ] = ""
@@ -123,9 +123,9 @@ class RelaySettings(BaseModel):
         BeforeValidator(upper),
         SettingInfo(
             "relay.coordinator.security.protocol",
-            "The security protocol of connections to the coordinator. Use PLAINTEXT only if no other "
-            "client can reach the coordinator, for example on loopback. With SSL, the relay's "
-            "certificate identifies it.",
+            "The security protocol of connections to the coordinator. Use PLAINTEXT only if no other client "
+            "can reach the coordinator, for example on loopback. With SSL, the relay's certificate "
+            "identifies it.",
         ),
     ] = "PLAINTEXT"
     relay_coordinator_server_name: Annotated[
@@ -191,8 +191,8 @@ class RelaySettings(BaseModel):
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             "relay.coordinator.wait.ms",
-            "How long a persister's request waits while the coordinator cannot be reached. A "
-            "persister gives up after 30000.",
+            "How long a persister's request waits while the coordinator cannot be reached. A persister "
+            "gives up after 30000.",
         ),
     ] = 25_000
     relay_stop_timeout_ms: Annotated[

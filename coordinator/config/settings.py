@@ -64,8 +64,8 @@ class Config(
         Address,
         SettingInfo(
             "advertise",
-            "The address that FindCoordinator returns to brokers. Default: the address of listen. "
-            "Required if listen is a wildcard address. Port 0 means the port of listen.",
+            "The address that FindCoordinator returns to brokers. Default: the address of listen. Required "
+            "if listen is a wildcard address. Port 0 means the port of listen.",
         ),
     ] = HostPort("127.0.0.1", 9095)
 
@@ -73,8 +73,8 @@ class Config(
         Literal["memory", "journal", "kafka"],
         SettingInfo(
             "log",
-            "The state log: a journal on disk, a Kafka topic (see bootstrap.servers), or memory, "
-            "which is lost at the end and is for tests.",
+            "The state log: a journal on disk, a Kafka topic (see bootstrap.servers), or memory, which is "
+            "lost at the end and is for tests.",
         ),
     ] = "journal"
     data_dir: Annotated[
@@ -101,8 +101,8 @@ class Config(
         Count,
         SettingInfo(
             "share.coordinator.state.topic.num.partitions",
-            "The number of state partitions. Do not change it while there is state, because keys "
-            "would map to other shards.",
+            "The number of state partitions. Do not change it while there is state, because keys would map "
+            "to other shards.",
         ),
     ] = 50
     snapshot_updates_max: Annotated[
@@ -110,8 +110,8 @@ class Config(
         Field(ge=0, le=500),
         SettingInfo(
             "share.coordinator.snapshot.update.records.per.snapshot",
-            "The number of update records of a share-partition before its next snapshot. Snapshots "
-            "are also written when the updates are larger than the snapshot, and by age.",
+            "The number of update records of a share-partition before its next snapshot. Snapshots are also "
+            "written when the updates are larger than the snapshot, and by age.",
         ),
     ] = 500
     write_timeout_ms: Annotated[
@@ -129,8 +129,8 @@ class Config(
         Milliseconds,
         SettingInfo(
             "share.coordinator.cold.partition.snapshot.interval.ms",
-            "How often share-partitions without recent writes get a new snapshot, so that older "
-            "records can be pruned.",
+            "How often share-partitions without recent writes get a new snapshot, so that older records can "
+            "be pruned.",
         ),
     ] = 300_000
 
@@ -139,8 +139,8 @@ class Config(
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             "node.id.first",
-            "The first node id in FindCoordinator responses. It must be outside the range of the "
-            "brokers' ids, and at most 1073741824 with ownership=group.",
+            "The first node id in FindCoordinator responses. It must be outside the range of the brokers' "
+            "ids, and at most 1073741824 with ownership=group.",
         ),
     ] = 1_000_000
     node_ids: Annotated[
@@ -148,8 +148,8 @@ class Config(
         Field(ge=1, le=1000),
         SettingInfo(
             "node.ids",
-            "The number of node ids of this process. A broker opens one connection per node id, with "
-            "one request in flight, so more ids allow more concurrent requests.",
+            "The number of node ids of this process. A broker opens one connection per node id, with one "
+            "request in flight, so more ids allow more concurrent requests.",
         ),
     ] = 4
 
@@ -157,8 +157,8 @@ class Config(
         Count,
         SettingInfo(
             "max.connections",
-            "The maximum number of connections; further ones are closed at once. The limit of open "
-            "files (ulimit -n) may lower it. Kafka sets no limit by default.",
+            "The maximum number of connections; further ones are closed at once. The limit of open files "
+            "(ulimit -n) may lower it. Kafka sets no limit by default.",
         ),
     ] = 2000
     connections_idle_max_ms: Annotated[
@@ -179,9 +179,9 @@ class Config(
         Field(ge=100, le=10_000_000),
         SettingInfo(
             "request.max.elements",
-            "The maximum number of elements in a request: each topic, partition and key counts 1, as "
-            "do 16 state batches and 64 bytes of a long text. A larger request closes its connection. "
-            "A request for 10 000 share-partitions has at most 20 000 elements.",
+            "The maximum number of elements in a request: each topic, partition and key counts 1, as do 16 "
+            "state batches and 64 bytes of a long text. A larger request closes its connection. A request "
+            "for 10 000 share-partitions has at most 20 000 elements.",
         ),
     ] = 30_000
     response_bytes_max: Annotated[
@@ -198,9 +198,9 @@ class Config(
         Field(ge=100, le=1_000_000),
         SettingInfo(
             "share.partition.write.max.batches",
-            "The maximum number of state batches that one request writes to one share-partition; a "
-            "larger write gets INVALID_REQUEST. A broker sends at most "
-            "group.share.partition.max.record.locks (10 000).",
+            "The maximum number of state batches that one request writes to one share-partition; a larger "
+            "write gets INVALID_REQUEST. A broker sends at most group.share.partition.max.record.locks (10 "
+            "000).",
         ),
     ] = 20_000
     requests_in_flight_max: Annotated[
@@ -215,8 +215,8 @@ class Config(
         Field(ge=1024, le=2**63 - 1),
         SettingInfo(
             "queued.max.request.bytes",
-            "The maximum bytes of unanswered requests of all connections; then reading pauses. At "
-            "least socket.request.max.bytes. Kafka sets no limit by default.",
+            "The maximum bytes of unanswered requests of all connections; then reading pauses. At least "
+            "socket.request.max.bytes. Kafka sets no limit by default.",
         ),
     ] = 256 << 20
     queued_operations_max: Annotated[
@@ -240,8 +240,8 @@ class Config(
         Milliseconds,
         SettingInfo(
             "request.max.age.ms",
-            "A request that has waited longer is dropped, because its sender has given up (a broker "
-            "waits 30 s).",
+            "A request that has waited longer is dropped, because its sender has given up (a broker waits "
+            "30 s).",
         ),
     ] = 25_000
     stop_timeout_ms: Annotated[
@@ -261,8 +261,8 @@ class Config(
         Literal["auto", "text", "json"],
         SettingInfo(
             "logging.format",
-            "text for terminals, json (one object per line) for log collectors; auto: text on a "
-            "terminal, json otherwise.",
+            "text for terminals, json (one object per line) for log collectors; auto: text on a terminal, "
+            "json otherwise.",
         ),
     ] = "auto"
     metrics_partition_level: Annotated[
@@ -289,12 +289,7 @@ class Config(
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         if self.advertise.host in WILDCARD_HOSTS:
-            raise ConfigError(
-                "advertise",
-                str(self.advertise),
-                "an address that brokers can connect to, not a wildcard address (default: the address "
-                "of listen)",
-            )
+            raise ConfigError("advertise", str(self.advertise), "an address, not a wildcard, for brokers")
         if self.log == "kafka":
             self.check_kafka_log()
         else:

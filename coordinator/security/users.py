@@ -155,8 +155,8 @@ class Users(ReloadingFiles):
             except ValueError:
                 form = "SCRAM-SHA-256=[salt=...,stored_key=...,server_key=...,iterations=...]"
                 raise ValueError(
-                    f"line {line}: is not a valid {form} credential; iterations are {ITERATIONS_MIN} "
-                    f"to {ITERATIONS_MAX}"
+                    f"line {line}: the credential is not {form} with {ITERATIONS_MIN} "
+                    f"to {ITERATIONS_MAX} iterations"
                 ) from None
         keys = {
             mechanism: ScramKeys.derive(text, mechanism, secrets.token_bytes(_SALT_BYTES), ITERATIONS_MIN)

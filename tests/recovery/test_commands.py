@@ -90,7 +90,7 @@ def test_an_archive_is_made_and_read(share_coordinator: CommandLine, disk: str, 
     [
         (["--from", "nowhere"], "--from=nowhere cannot be used: it must be kafka:TOPIC"),
         (["--from", "kafka:t"], "--bootstrap-servers= cannot be used"),
-        (["--from", "journal:/no/such/folder"], "a folder that exists"),
+        (["--from", "journal:/no/such/folder"], "an existing directory"),
         (["--from", "segments:/", "--engine", "flink"], "--engine=flink cannot be used"),
         (["--from", "segments:/", "--as-of-offset", "x"], "PARTITION:OFFSET"),
         (["--from", "segments:/", "--as-of-time", "soon"], "a time as 2026-11-20T09:41:00Z"),

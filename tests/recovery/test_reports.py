@@ -209,7 +209,7 @@ def test_the_command_has_exit_codes_reports_and_a_baseline(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--from", "segments:/no/such/folder"], "a folder that exists"),
+        (["--from", "segments:/no/such/folder"], "an existing directory"),
         (["--from", "segments:/", "--report", "x.pdf"], "a file name that ends in"),
         (["--from", "segments:/", "--baseline", "/no/such/folder"], "a run that finished"),
         (["--from", "segments:/", "--every", "soon"], "a duration such as 30s, 5m or 1h"),

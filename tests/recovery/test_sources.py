@@ -78,7 +78,7 @@ def test_a_folder_of_one_partition_and_one_topic_of_several_can_be_named(tmp_pat
     (tmp_path / "other-1").rename(tmp_path / "other-99999999999")
     with pytest.raises(ConfigError, match="it has none"):
         SegmentSource(str(tmp_path / "other")).plan(Cut())
-    with pytest.raises(ConfigError, match="a folder that exists"):
+    with pytest.raises(ConfigError, match="an existing directory"):
         SegmentSource(str(tmp_path / "no" / "thing")).plan(Cut())
 
 
@@ -332,7 +332,7 @@ def test_what_a_topic_begins_with_is_never_newer_than_what_it_ends_with() -> Non
 def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="it has none"):
         JournalSource(str(tmp_path)).plan(Cut())
-    with pytest.raises(ConfigError, match="a folder that exists"):
+    with pytest.raises(ConfigError, match="an existing directory"):
         JournalSource(str(tmp_path / "nothing")).plan(Cut())
 
 

@@ -59,7 +59,7 @@ class JournalSource:
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """Walk the journal, around damage if there is any; its segments are the ranges."""
         if not Path(self.folder).is_dir():
-            raise ConfigError("journal", self.folder, "a folder that exists")
+            raise ConfigError("journal", self.folder, "an existing directory")
         report = run_on_thread(inspect_journal(RealDisk(Path(self.folder)), count_records=False))
         if report.damage is None:
             if not report.segments and not report.unused_files:

@@ -140,7 +140,7 @@ class SegmentSource:
         by_topic: dict[str, dict[int, Path]] = {}
         parent = given if given.is_dir() else given.parent
         if not parent.is_dir():
-            raise ConfigError("segments", self.folder, "a folder that exists")
+            raise ConfigError("segments", self.folder, "an existing directory")
         for entry in sorted(os.scandir(parent), key=lambda entry: entry.name):
             matched = _FOLDER.fullmatch(entry.name)
             if matched and entry.is_dir():

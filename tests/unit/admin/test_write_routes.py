@@ -240,7 +240,7 @@ async def test_there_must_be_somebody_to_take_a_shard(writing: dict[str, str]) -
         for assignment, to, status, said in (
             (None, None, 409, "the owners are not known"),
             (group_of(US), None, 409, "this coordinator is the only member of its group"),
-            (group_of(US, OTHER), "one:9095", 409, "shard 0 is with one:9095 already"),
+            (group_of(US, OTHER), "one:9095", 409, "one:9095 owns shard 0 already"),
             (
                 group_of(US, OTHER),
                 "three:9095",

@@ -202,10 +202,10 @@ def test_a_new_password_counts_that_is_as_long_as_the_old_one(
     [
         ("alice=\n", "line 1: there is no password"),
         ("alice=one\nalice=two\n", "line 2: alice was already given on line 1"),
-        ("a=SCRAM-SHA-256=[salt=x]\n", "line 1: begins like SCRAM-SHA-256=["),
-        ("a=SCRAM-SHA-1=[salt=x]\n", "line 1: begins like SCRAM-SHA-256=["),
-        (f"a={keys_text('p', BOTH[0]).replace('8192', '1')}\n", "iterations are 4096 to 16384"),
-        (f"a={keys_text('p', BOTH[0]).replace('8192', '99999')}\n", "iterations are 4096 to 16384"),
+        ("a=SCRAM-SHA-256=[salt=x]\n", "line 1: the credential is not SCRAM-SHA-256=["),
+        ("a=SCRAM-SHA-1=[salt=x]\n", "line 1: the credential is not SCRAM-SHA-256=["),
+        (f"a={keys_text('p', BOTH[0]).replace('8192', '1')}\n", "with 4096 to 16384 iterations"),
+        (f"a={keys_text('p', BOTH[0]).replace('8192', '99999')}\n", "with 4096 to 16384 iterations"),
     ],
 )
 def test_files_of_no_use(users_of: Callable[[str], Users], text: str, complaint: str) -> None:

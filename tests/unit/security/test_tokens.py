@@ -197,7 +197,9 @@ def test_a_file_without_keys_for_signatures(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError) as raised:
         open_key_source(str(file), SETTING, 3600)
-    assert str(raised.value).startswith(f"{SETTING}={file} cannot be used: it must be a JSON Web Key Set: no")
+    assert str(raised.value).startswith(
+        f"{SETTING}={file} cannot be used: it must be a JSON Web Key Set: it has no key"
+    )
 
 
 class KeyServer(ThreadingHTTPServer):
@@ -290,7 +292,7 @@ def test_keys_come_over_tls_from_whom_the_given_authority_signed(
             assert server.asked == 1
 
     asked()
-    refusals = [record for record in caplog.records if "the last ones stay in use" in record.message]
+    refusals = [record for record in caplog.records if "The previous keys stay in use" in record.message]
     assert len(refusals) == 2
     assert all("CERTIFICATE_VERIFY_FAILED" in record.reason for record in refusals)  # type: ignore[attr-defined]
 
@@ -309,7 +311,7 @@ def test_keys_do_not_come_from_another_host_of_the_same_authority(
             assert server.asked == 0
 
     asked()
-    (refusal,) = [record for record in caplog.records if "the last ones stay in use" in record.message]
+    (refusal,) = [record for record in caplog.records if "The previous keys stay in use" in record.message]
     assert "certificate is not valid for" in refusal.reason  # type: ignore[attr-defined]
 
 

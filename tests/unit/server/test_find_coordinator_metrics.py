@@ -1,4 +1,4 @@
-"""How FindCoordinator is counted: by the first error code in its answer, and by the seconds that it took."""
+"""The metrics of FindCoordinator: error codes and durations; and the duration of ApiVersions."""
 
 import asyncio
 from itertools import count
@@ -60,5 +60,17 @@ def test_find_coordinator_counts_its_seconds(monkeypatch: pytest.MonkeyPatch) ->
                 await find(client, str(KEY))
             _, seconds_sum = one.metrics.request_histogram(FIND)[1].cumulative()
             assert seconds_sum == 1.0
+
+    asyncio.run(whole())
+
+
+def test_the_duration_of_api_versions_is_measured() -> None:
+    async def whole() -> None:
+        async with served() as one:
+            client = await one.connect()
+            client.send(request_frame(18, 0, 5, b"", flexible=False))
+            await client.frame()
+            _, seconds = one.metrics.request_histogram(18)
+            assert seconds.cumulative()[1] > 0
 
     asyncio.run(whole())

@@ -58,7 +58,9 @@ def test_there_are_files_left_when_all_connections_are_there(
     # With them and with all over HTTP there is still some room.
     left = open_files - accepted - http_connections_to_accept()
     assert left >= min(128, open_files // 4) or open_files == resource.RLIM_INFINITY
-    said = f"max.connections=2000, but the system allows {open_files} open files: {accepted} connections"
+    said = (
+        f"max.connections=2000, but the system allows {open_files} open files (ulimit -n). At most {accepted}"
+    )
     assert (said in caplog.text) == (accepted < 2_000)
 
 

@@ -103,17 +103,6 @@ def test_api_versions_lists_exactly_what_is_served(version: int) -> None:
     run(scenario)
 
 
-def test_the_duration_of_api_versions_is_measured() -> None:
-    async def scenario(one: Served) -> None:
-        client = await one.connect()
-        client.send(request_frame(18, 0, 5, b""))
-        await client.frame()
-        _, seconds = one.metrics.request_histogram(18)
-        assert seconds.cumulative()[1] > 0
-
-    run(scenario)
-
-
 def test_a_newer_api_versions_is_answered_in_the_oldest_layout() -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
