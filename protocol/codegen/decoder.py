@@ -27,6 +27,7 @@ class Decoder:
         self._is_flexible = version in message.flexible
         self._has_budget = has_budget(message)
         self._run: list[tuple[str, str]] = []
+        self._types: dict[str, str] = {}
 
     def write(self) -> str:
         """Write the statements that read the message from ``buf`` at ``at``; return the object's code."""
@@ -56,15 +57,19 @@ class Decoder:
         return f"{struct.name}({', '.join(arguments)})"
 
     def _variable(self, struct: Struct, field: Field, taken: frozenset[str]) -> str:
-        if field.attribute in taken:
-            return f"{snake_case(struct.name)}_{field.attribute}"
-        return field.attribute
+        name = field.attribute
+        if name in taken or self._types.get(name, field.python_type) != field.python_type:
+            name = f"{snake_case(struct.name)}_{name}"
+        self._types[name] = field.python_type
+        return name
 
     def _field(self, field: Field, name: str, taken: frozenset[str]) -> None:
         if field.is_packed:
             self._packed(name)
         elif field.is_array:
             self._array(field, name, taken)
+        elif field.struct is not None:
+            self._source.add(f"{name} = {self._struct(field.struct, taken)}")
         elif field.type in FIXED_FORMATS:
             self._run.append((FIXED_FORMATS[field.type], name))
         else:
@@ -85,16 +90,16 @@ class Decoder:
         if size_of(formats) > left:
             self._source.add(f"at += {size_of(formats) - left}")
 
-    def _length(self, legacy_format: str, is_flexible: bool, is_nullable: bool) -> None:
-        """Read a length or count into ``n``: the number + 1 if flexible, the number itself if not.
-
-        A length that may be null is that of a string: the grammar here has no other field that may be null.
-        """
+    def _length(
+        self, legacy_format: str, is_flexible: bool, is_nullable: bool, type_name: str = "string"
+    ) -> None:
+        """Read a length or count into ``n``: the number + 1 if flexible, the number itself if not."""
         self._run.append(("B" if is_flexible else legacy_format, "n"))
         self._read_run()
         if is_flexible and is_nullable:
             with self._source.block("if n > 127:"):
-                read = self._source.use("protocol.wire", "read_nullable_string_length")
+                reader = "read_nullable_string_length" if type_name == "string" else "read_uvarint"
+                read = self._source.use("protocol.wire", reader)
                 self._source.add(f"n, at = {read}(buf, at - 1)")
         elif is_flexible:
             with self._source.block("if not 0 < n < 128:"):
@@ -111,7 +116,7 @@ class Decoder:
         if is_flexible and not is_nullable:
             self._compact_text(field, name)
             return
-        self._length("h" if field.type == "string" else "i", is_flexible, is_nullable)
+        self._length("h" if field.type == "string" else "i", is_flexible, is_nullable, field.type)
         decode = ".decode()" if field.type == "string" else ""
         length = "n - 1" if is_flexible else "n"
         if not is_nullable:
@@ -169,13 +174,27 @@ class Decoder:
 
     def _array(self, field: Field, name: str, taken: frozenset[str]) -> None:
         """Read an array element by element. The bytes bound it, and the budget if there is one."""
-        self._length("i", self._is_flexible, False)
-        self._spend("n - 1" if self._is_flexible else "n")
         # A tagged field has its type from its default, some lines above.
         kind = f": {field.python_type}" if field.tag is None else ""
+        if self._version in field.nullable:
+            self._length("i", self._is_flexible, True, "array")
+            self._source.add(f"{name}{kind} = None")
+            with self._source.block("if n:" if self._is_flexible else "if n >= 0:"):
+                self._elements(field, name, "", taken)
+            return
+        self._length("i", self._is_flexible, False)
+        self._elements(field, name, kind, taken)
+
+    def _elements(self, field: Field, name: str, kind: str, taken: frozenset[str]) -> None:
+        """Read the elements of an array, whose count is in ``n``, into a new list."""
+        self._spend("n - 1" if self._is_flexible else "n")
         self._source.add(f"{name}{kind} = []")
         with self._source.block(f"for _ in range({'n - 1' if self._is_flexible else 'n'}):"):
-            if field.struct is None:
+            if field.type in FIXED_FORMATS:
+                self._run.append((FIXED_FORMATS[field.type], "number"))
+                self._read_run()
+                element = "number"
+            elif field.struct is None:
                 self._text(field, "text")
                 element = "text"
             else:

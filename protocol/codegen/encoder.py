@@ -71,6 +71,8 @@ class Encoder:
             rest = fields[index + 1 :]
             if self._version not in field.nullable:
                 self._field(field, value)
+            elif field.is_array:
+                self._nullable_array(field, value)
             elif all(later.is_packed or later.type in FIXED_FORMATS for later in rest):
                 self._branches(struct, field, rest, holder)
                 return
@@ -106,11 +108,23 @@ class Encoder:
         self._close_run()
         self._pieces.append(name)
 
+    def _nullable_array(self, field: Field, value: str) -> None:
+        self._declare_sink()
+        self._flush()
+        with self._source.block(f"if {value} is None:"):
+            null = bytes(1) if self._is_flexible else b"\xff" * 4
+            self._source.add(f"{self._sink}.append({bytes_literal(null)})")
+        with self._source.block("else:"):
+            self._array(field, value)
+
     def _field(self, field: Field, value: str) -> None:
         if field.is_packed:
             self._packed(field, value)
         elif field.is_array:
             self._array(field, value)
+        elif field.struct is not None:
+            self._unsupported(field.struct, value)
+            self._fields(field.struct, self._present(field.struct), value)
         elif field.type in FIXED_FORMATS:
             if field.type == "uuid":
                 with self._source.block(f"if len({value}) != 16:"):
@@ -193,6 +207,10 @@ class Encoder:
         self._length(field.attribute, f"len({value})", "" if self._is_flexible else "i")
         self._flush()
         element = field.attribute.removesuffix("s")
+        if field.type in FIXED_FORMATS:
+            call = f"{self._source.packer(FIXED_FORMATS[field.type])}({element})"
+            self._source.add_comprehension(f"{self._sink} += ", call, f"for {element} in {value}")
+            return
         if field.struct is None:
             with self._source.block(f"for {element} in {value}:"):
                 self._text(field, element, f"{element}_bytes")
@@ -215,7 +233,7 @@ class Encoder:
         """Return the run that a struct consists of, or "" if it is more than one run."""
         formats = ""
         for field in struct.fields:
-            is_plain = field.type in FIXED_FORMATS and field.type != "uuid"
+            is_plain = field.type in FIXED_FORMATS and field.type != "uuid" and not field.is_array
             if self._version not in field.versions or not is_plain:
                 return ""
             formats += FIXED_FORMATS[field.type]

@@ -91,7 +91,7 @@ def _write_classes(source: Source, message: Message) -> None:
                 kind = message.type.replace("coordinator-", "record ")
                 source.add(f'"""The {kind}, as one class for {_range_text(message.versions)}."""')
             else:
-                source.add(f'"""An element of `{_holder(message.body, struct)}`."""')
+                source.add(f'"""{_holder(message.body, struct)}"""')
             source.add()
             has_default = False
             for field in struct.fields:
@@ -107,10 +107,10 @@ def _write_classes(source: Source, message: Message) -> None:
 
 
 def _holder(struct: Struct, wanted: Struct) -> str:
-    """Return the name of the array that a struct is the element of, with its class."""
+    """Say which field a struct is the value of, or an element of its value, with the class of the field."""
     for field in struct.fields:
         if field.struct is wanted:
-            return f"{struct.name}.{field.attribute}"
+            return f"{'An element' if field.is_array else 'The value'} of `{struct.name}.{field.attribute}`."
         if field.struct is not None and (found := _holder(field.struct, wanted)):
             return found
     return ""

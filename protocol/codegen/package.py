@@ -8,11 +8,14 @@ from protocol.codegen.module import module_name, subject, write_module
 from protocol.codegen.schema import Message, read_messages
 
 SCHEMAS = Path(__file__).parent.parent / "schemas"
+# Requests that only brokers answer.
+BROKER_SCHEMAS = SCHEMAS / "brokers"
 MESSAGES = Path(__file__).parent.parent / "messages"
 
 _INIT = '''"""The messages of Kafka's protocol that we speak: one module for each API, record type and header.
 
-`APIS` says which there are. A class stands for all versions of a message; its functions are told the version.
+`APIS` says which APIs a coordinator serves; only brokers serve the others. A class stands for all versions
+of a message; its functions are told the version.
 
 Generated from the schemas by ``python -m protocol.codegen``; do not edit.
 """
@@ -66,12 +69,13 @@ def response_header_version(api_key: int, version: int) -> int:
 def write_package() -> dict[str, str]:
     """Return the source of every file of `protocol.messages`, by file name."""
     messages = sorted(read_messages(SCHEMAS), key=module_name)
+    of_brokers = set(map(module_name, read_messages(BROKER_SCHEMAS)))
     files = {}
     apis = []
     for name, group in groupby(messages, key=module_name):
         members = list(group)
         files[f"{name}.py"] = write_module(members)
-        if members[0].type == "request":
+        if members[0].type == "request" and name not in of_brokers:
             apis.append(members[0])
     files["__init__.py"] = _write_init(files, apis)
     return files

@@ -14,6 +14,8 @@ from typing import Any, cast
 # Kafka's fixed-size types, as format characters of `struct`.
 FIXED_FORMATS = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uuid": "16s"}
 
+_SCALARS = (*FIXED_FORMATS, "string", "bytes")
+_INTEGERS = ("int8", "int16", "int32", "int64")
 _PACKED_ELEMENT = ["int64", "int64", "int8", "int16"]
 _MESSAGE_TYPES = ("request", "response", "header", "coordinator-key", "coordinator-value")
 
@@ -84,9 +86,8 @@ class Field:
             return "bytes"
         scalar = {"bool": "bool", "uuid": "bytes", "bytes": "bytes", "string": "str"}
         element = self.struct.name if self.struct is not None else scalar.get(self.type, "int")
-        if self.is_array:
-            return f"list[{element}]"
-        return f"{element} | None" if self.nullable.first <= self.nullable.last else element
+        python_type = f"list[{element}]" if self.is_array else element
+        return f"{python_type} | None" if self.nullable.first <= self.nullable.last else python_type
 
     @property
     def default_code(self) -> str:
@@ -183,12 +184,13 @@ def _parse_field(schema: dict[str, Any], valid: Versions, flexible: Versions) ->
     if schema.keys() - known:
         raise SchemaError(f"{schema['name']}: {sorted(schema.keys() - known)} not understood")
     is_array = schema["type"].startswith("[]")
-    type_name = schema["type"].removeprefix("[]")
+    # Record batches are bytes to us.
+    type_name = "bytes" if schema["type"] == "records" else schema["type"].removeprefix("[]")
     versions = Versions.parse(schema["versions"], valid)
     struct = None
     if "fields" in schema:
         struct = Struct(type_name, schema.get("about", ""), _parse_fields(schema, valid, flexible))
-    elif type_name not in (*FIXED_FORMATS, "string", "bytes"):
+    elif type_name not in _SCALARS:
         raise SchemaError(f"{schema['name']}: type {schema['type']!r}")
     # A field may say that it keeps its old form in a flexible version: the client id does.
     if "flexibleVersions" in schema:
@@ -214,11 +216,15 @@ def _parse_field(schema: dict[str, Any], valid: Versions, flexible: Versions) ->
 def _check_field(field: Field, schema: dict[str, Any]) -> None:
     """Refuse what the grammar allows but this generator does not write."""
     is_nullable = field.nullable.first <= field.nullable.last
-    if (field.struct is not None) and not field.is_array:
-        raise SchemaError(f"{field.name}: a struct outside an array")
-    if is_nullable and (field.is_array or field.type != "string"):
-        raise SchemaError(f"{field.name}: only strings may be null")
-    if field.is_array and field.struct is None and field.type != "string":
+    if field.struct is not None and (
+        field.type in _SCALARS or (not field.is_array and field.tag is not None)
+    ):
+        raise SchemaError(f"{field.name}: fields of a {field.type}, or of a tagged struct outside an array")
+    if is_nullable and not field.is_array and field.type not in ("string", "bytes"):
+        raise SchemaError(f"{field.name}: only strings, bytes and arrays may be null")
+    if is_nullable and field.is_array and (field.is_packed or field.tag is not None):
+        raise SchemaError(f"{field.name}: an array that may be null and is packed or tagged")
+    if field.is_array and field.struct is None and field.type not in ("string", *_INTEGERS):
         raise SchemaError(f"{field.name}: an array of {field.type}")
     if (field.tag is None) != ("taggedVersions" not in schema):
         raise SchemaError(f"{field.name}: a tag and its versions go together")

@@ -66,10 +66,15 @@ class Source:
             with self.block(f"{targets} = {function}("):
                 self.add(arguments.removesuffix(")"))
             self.add(")")
-        else:
+        elif self.fits(f"{targets} = ("):
             with self.block(f"{targets} = ("):
                 self.add(value)
             self.add(")")
+        else:
+            with self.block("("):
+                for target in targets.split(", "):
+                    self.add(f"{target},")
+            self.add(f") = {value}")
 
     def add_comprehension(self, head: str, element: str, loop: str) -> None:
         """Add ``head`` + a list comprehension, on three lines more if it is too long for one."""
@@ -81,7 +86,8 @@ class Source:
             if self.fits(f"{element} {loop}"):
                 self.add(f"{element} {loop}")
             else:
-                self.add(element)
+                function, _, arguments = element.partition("(")
+                self.add_list(f"{function}(", arguments.removesuffix(")").split(", "), ")")
                 self.add(loop)
         self.add("]")
 

@@ -1,6 +1,7 @@
 """The messages of Kafka's protocol that we speak: one module for each API, record type and header.
 
-`APIS` says which there are. A class stands for all versions of a message; its functions are told the version.
+`APIS` says which APIs a coordinator serves; only brokers serve the others. A class stands for all versions
+of a message; its functions are told the version.
 
 Generated from the schemas by ``python -m protocol.codegen``; do not edit.
 """
@@ -10,16 +11,25 @@ from typing import NamedTuple
 
 from protocol.errors import UnsupportedVersionError
 from protocol.messages import (
+    alter_share_group_offsets,
     api_versions,
+    delete_share_group_offsets,
     delete_share_group_state,
+    describe_share_group_offsets,
+    fetch,
     find_coordinator,
+    heartbeat,
     initialize_share_group_state,
+    list_groups,
+    metadata,
+    produce,
     read_share_group_state,
     read_share_group_state_summary,
     request_header,
     response_header,
     sasl_authenticate,
     sasl_handshake,
+    share_group_describe,
     share_snapshot,
     share_update,
     write_share_group_state,
@@ -28,10 +38,18 @@ from protocol.messages import (
 __all__ = [
     "APIS",
     "Api",
+    "alter_share_group_offsets",
     "api_versions",
+    "delete_share_group_offsets",
     "delete_share_group_state",
+    "describe_share_group_offsets",
+    "fetch",
     "find_coordinator",
+    "heartbeat",
     "initialize_share_group_state",
+    "list_groups",
+    "metadata",
+    "produce",
     "read_share_group_state",
     "read_share_group_state_summary",
     "request_header",
@@ -40,6 +58,7 @@ __all__ = [
     "response_header_version",
     "sasl_authenticate",
     "sasl_handshake",
+    "share_group_describe",
     "share_snapshot",
     "share_update",
     "write_share_group_state",

@@ -42,12 +42,9 @@ def _struct(message: Message, struct: Struct, version: int) -> st.SearchStrategy
 def _field(message: Message, field: Field, version: int) -> st.SearchStrategy[Any]:
     if field.is_packed:
         return packed_batches
-    if field.struct is not None:
-        return st.lists(_struct(message, field.struct, version), max_size=3)
-    element = _scalar(field.type)
-    if field.is_array:
-        return st.lists(element, max_size=3)
-    return st.none() | element if version in field.nullable else element
+    element = _scalar(field.type) if field.struct is None else _struct(message, field.struct, version)
+    value = st.lists(element, max_size=3) if field.is_array else element
+    return st.none() | value if version in field.nullable else value
 
 
 def _scalar(type_name: str) -> st.SearchStrategy[Any]:
@@ -74,13 +71,15 @@ def _large_struct(message: Message, struct: Struct, version: int, count: int) ->
             continue
         if field.is_packed:
             item: Any = (b"\1" * 19 + b"\0") * count
+        elif field.struct is not None and not field.is_array:
+            item = _large_struct(message, field.struct, version, count)
         elif field.struct is not None:
             # Arrays in arrays stay short inside, or the value would have a million elements.
-            has_arrays = any(inner.struct and not inner.is_packed for inner in field.struct.fields)
+            has_arrays = any(inner.is_array and not inner.is_packed for inner in field.struct.fields)
             inner_count = count if not has_arrays else 2
             item = [_large_struct(message, field.struct, version, count) for _ in range(inner_count)]
         elif field.is_array:
-            item = ["x" * count for _ in range(count)]
+            item = [7 if field.type in INT_BYTES else "x" * count for _ in range(count)]
         else:
             item = {"string": "x" * count, "bytes": b"x" * count, "uuid": b"u" * 16, "bool": True}.get(
                 field.type, 7
@@ -100,7 +99,8 @@ def broken(message: Message, version: int) -> Iterator[Any]:
         value = large(message, version, 1)
         holder = value
         for field in path[:-1]:
-            holder = getattr(holder, field.attribute)[0]
+            inner = getattr(holder, field.attribute)
+            holder = inner[0] if field.is_array else inner
         field = path[-1]
         unfit: Any = bytes(19) if field.is_packed else _UNFIT.get(field.type)
         if unfit is not None:

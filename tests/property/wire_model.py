@@ -92,12 +92,18 @@ def _field(message: Message, field: Field, item: Any, version: int, unknown: Cal
         starts = range(0, len(item), BATCH_BYTES)
         written = [item[start : start + BATCH_BYTES - 1] + _tags(unknown()) for start in starts]
         return uvarint(len(written) + 1) + b"".join(written)
+    if field.is_array and item is None:
+        return uvarint(0) if is_flexible else _int(-1, 4)
     if field.is_array:
         count = uvarint(len(item) + 1) if is_flexible else _int(len(item), 4)
+        if field.type in INT_BYTES:
+            return count + b"".join(_int(each, INT_BYTES[field.type]) for each in item)
         if field.struct is None:
             return count + b"".join(_text(each.encode(), is_flexible, 2) for each in item)
         inner = field.struct
         return count + b"".join(_struct(message, inner, each, version, unknown) for each in item)
+    if field.struct is not None:
+        return _struct(message, field.struct, item, version, unknown)
     if field.type == "string":
         return _text(None if item is None else item.encode(), is_flexible, 2)
     if field.type == "bytes":

@@ -104,10 +104,14 @@ BATCH_FIELDS = [
     [
         pytest.param({"type": "float64"}, id="type"),
         pytest.param({"mapKey": True}, id="unknown attribute"),
-        pytest.param({"fields": []}, id="struct outside an array"),
+        pytest.param({"fields": []}, id="fields of a number"),
+        pytest.param({"type": "B", "fields": [], "tag": 0, "taggedVersions": "0+"}, id="tagged struct"),
         pytest.param({"nullableVersions": "0+"}, id="nullable number"),
-        pytest.param({"type": "[]string", "nullableVersions": "0+"}, id="nullable array"),
-        pytest.param({"type": "[]int32"}, id="array of numbers"),
+        pytest.param(
+            {"type": "[]string", "nullableVersions": "0+", "tag": 0, "taggedVersions": "0+"},
+            id="nullable tagged array",
+        ),
+        pytest.param({"type": "[]uuid"}, id="array of uuids"),
         pytest.param({"tag": 0}, id="tag without versions"),
         pytest.param({"tag": 0, "taggedVersions": "1+"}, id="tagged in some versions"),
         pytest.param({"type": "[]string", "packed": True}, id="packed without fields"),
